@@ -1,0 +1,44 @@
+/* Choice of the instruction set: compiled for the plainest processor, so it runs everywhere. */
+#include <fenv.h>
+#include <stddef.h>
+#include "dispatch.h"
+
+extern const dpk_kernels dpk_kernels_base, dpk_kernels_v3, dpk_kernels_v4;
+
+static int runs_base(void) { return 1; }
+#ifdef DPK_HAVE_V3
+static int runs_v3(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+#endif
+#ifdef DPK_HAVE_V4
+static int runs_v4(void) {
+    return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* One row per instruction set, best first. */
+static const struct {
+    const dpk_kernels *kernels;
+    int (*runs)(void);
+} isa_table[] = {
+#ifdef DPK_HAVE_V4
+    {&dpk_kernels_v4, runs_v4},
+#endif
+#ifdef DPK_HAVE_V3
+    {&dpk_kernels_v3, runs_v3},
+#endif
+    {&dpk_kernels_base, runs_base},
+};
+enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
+
+const dpk_kernels *dpk_isa(int i) { return 0 <= i && i < N_ISA ? isa_table[i].kernels : NULL; }
+
+int dpk_isa_runs(int i) { return 0 <= i && i < N_ISA && isa_table[i].runs(); }
+
+dpk_status dpk_check_rounding(void) {
+    return fegetround() == FE_TONEAREST ? DPK_OK : DPK_ERR_ROUNDING_MODE;
+}

@@ -1,0 +1,30 @@
+/* One table of kernels per instruction set, chosen once by what the processor can do. */
+#ifndef DPK_DISPATCH_H
+#define DPK_DISPATCH_H
+
+#include "clip.h"
+#include "dpk.h"
+#include "glm.h"
+
+typedef struct {
+    const char *name;
+    const char *const *loss_names; /* ended by NULL */
+    dpk_loss_fn *const *losses;    /* in the order of loss_names */
+    const char *const *prox_names; /* ended by NULL */
+    dpk_prox_fn *const *proxes;    /* in the order of prox_names */
+    dpk_clip_and_sum_fn *clip_and_sum;
+    dpk_glm_margins_fn *glm_margins;
+    dpk_glm_losses_fn *glm_losses;
+    dpk_glm_gradient_fn *glm_gradient;
+} dpk_kernels;
+
+/* Kernels for instruction set number i, best first; NULL past the end. */
+const dpk_kernels *dpk_isa(int i);
+
+/* Whether this processor runs instruction set number i. */
+int dpk_isa_runs(int i);
+
+/* DPK_OK when the calling thread rounds to nearest, which exact sums rely on. */
+dpk_status dpk_check_rounding(void);
+
+#endif

@@ -1,0 +1,69 @@
+/* Status codes, sizes and shared types of every kernel.
+ *
+ * Kernels never allocate, print or call Python. Scratch comes in, sized by the functions below,
+ * and every kernel returns a dpk_status. */
+#ifndef DPK_H
+#define DPK_H
+
+#include <stdint.h>
+
+typedef enum {
+    DPK_OK = 0,
+    DPK_ERR_ROUNDING_MODE = 1, /* the processor does not round to nearest */
+} dpk_status;
+
+/* Entry points carry the instruction set they were compiled for: dpk_glm_gradient_v3. */
+#define DPK_PASTE_(name, isa) name##_##isa
+#define DPK_PASTE(name, isa) DPK_PASTE_(name, isa)
+#define DPK_FN(name) DPK_PASTE(name, DPK_ISA)
+
+/* One rounding where the machine has a fused multiply-add; the baseline rounds twice. */
+#ifdef __FP_FAST_FMA
+#define DPK_FMA(a, b, c) __builtin_fma((a), (b), (c))
+#else
+#define DPK_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* Records of one unit of parallel work. It fixes the order of floating-point partial sums, so it
+ * must not depend on the number of threads. */
+#define DPK_TASK_ROWS 512
+
+/* A margin loss on a block: value, first and second derivative in the margin z.
+ * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's own numbers. */
+typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *value, double *d1,
+                         double *d2, void *params);
+
+/* A prox on a block of coordinates: out = argmin_x gamma r(x) + |x - v|^2 / 2.
+ * v, out: (n,), may be the same array; params: the regulariser's own numbers. */
+typedef void dpk_prox_fn(intptr_t n, const double *v, double gamma, const double *params,
+                         double *out);
+
+/* Records of all silos. A record's effective row is r [scale x + shift, 1], with the last entry
+ * only under `intercept` and r = min(1, row_bound / |[scale x + shift, 1]|). */
+typedef struct {
+    intptr_t m;             /* silos */
+    intptr_t p;             /* stored features */
+    intptr_t d;             /* model size: p + intercept */
+    const void *X;          /* stored rows of length p */
+    int x_is_float32;       /* element type of X: float or double */
+    const double *y;        /* one label per stored row */
+    const int64_t *rows;    /* stored row of every record, or NULL for record i = row i */
+    const int64_t *offsets; /* (m + 1,) silo j holds the records offsets[j] .. offsets[j + 1] */
+    const double *scale;    /* (p,) or NULL */
+    const double *shift;    /* (p,), given with scale */
+    double row_bound;       /* infinity when rows are not bounded */
+    int intercept;
+} dpk_data;
+
+/* How per-record vectors are clipped and summed. */
+typedef struct {
+    double clip;               /* l2 bound of one record's vector; infinity: none */
+    const double *grid;        /* (m,) a power of two per silo, or NULL: floating-point sums */
+    const double *silo_weight; /* (m,) factors in [0, 1] before rounding, or NULL: all 1 */
+    const int64_t *first_task; /* (m + 1,) tasks of silo j, DPK_TASK_ROWS records each */
+    double *partial;           /* (first_task[m], d) work space */
+    double *scratch;           /* (n_threads, scratch size) work space */
+    int n_threads;
+} dpk_sum;
+
+#endif

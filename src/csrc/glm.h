@@ -1,0 +1,34 @@
+/* Generalised linear models: margins z_i = x_i . w, losses and clipped gradients summed per silo.
+ *
+ * A record's clipped gradient is clamp(phi'(z), -C/|x|, C/|x|) x: the exact gradient of a convex,
+ * C-Lipschitz loss when phi is convex (Song, Steinke, Thakkar, Thakurta 2021). */
+#ifndef DPK_GLM_H
+#define DPK_GLM_H
+
+#include "dpk.h"
+
+/* Records whose effective rows are held together in cache between margin and accumulation. */
+static inline intptr_t dpk_glm_block_rows(intptr_t p) {
+    const intptr_t rows = 4096 / p;
+    return rows < 4 ? 4 : rows > 256 ? 256 : rows;
+}
+
+/* Doubles of scratch per thread. */
+static inline intptr_t dpk_glm_scratch(intptr_t p) { return dpk_glm_block_rows(p) * (p + 6); }
+
+/* z: (n,) margins in record order. w: model of silo j at w + j * w_stride, (d,) each;
+ * w_stride 0 shares one model. */
+typedef dpk_status dpk_glm_margins_fn(const dpk_data *data, const double *w, intptr_t w_stride,
+                                      const dpk_sum *sum, double *z);
+
+/* out: (m,) floating-point sums of the loss over each silo's records. sum->partial: (n_tasks,). */
+typedef dpk_status dpk_glm_losses_fn(const dpk_data *data, const double *w, intptr_t w_stride,
+                                     dpk_loss_fn *loss, void *params, const dpk_sum *sum,
+                                     double *out);
+
+/* out: (m, d) sums of clipped per-record gradients, multiples of sum->grid[j] where given. */
+typedef dpk_status dpk_glm_gradient_fn(const dpk_data *data, const double *w, intptr_t w_stride,
+                                       dpk_loss_fn *loss, void *params, const dpk_sum *sum,
+                                       double *out);
+
+#endif

@@ -1,0 +1,93 @@
+/* Margin losses phi(y, z) as block functions: value, d1 = dphi/dz, d2 = d^2 phi/dz^2.
+ *
+ * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
+ * in losses.py. Labels of classification losses are -1 or +1. */
+#ifndef DPK_LOSS_H
+#define DPK_LOSS_H
+
+#include <math.h>
+#include "dpk.h"
+
+/* log(1 + exp(-y z)) */
+static inline void logistic_point(double y, double z, const double *params, double *value,
+                                  double *d1, double *d2) {
+    const double t = y * z;
+    const double e = exp(-fabs(t));
+    const double upper = 1.0 / (1.0 + e), lower = e * upper; /* expit(|t|), expit(-|t|) */
+    (void)params;
+    *value = log1p(e) + fmax(-t, 0.0);
+    *d1 = -y * (t >= 0.0 ? lower : upper);
+    *d2 = upper * lower;
+}
+
+/* (z - y)^2 / 2 */
+static inline void squared_point(double y, double z, const double *params, double *value,
+                                 double *d1, double *d2) {
+    const double r = z - y;
+    (void)params;
+    *value = 0.5 * r * r;
+    *d1 = r;
+    *d2 = 1.0;
+}
+
+/* r^2 / 2 for |r| <= delta, delta (|r| - delta / 2) beyond, r = z - y */
+static inline void huber_point(double y, double z, const double *params, double *value, double *d1,
+                               double *d2) {
+    const double delta = params[0], r = z - y, a = fabs(r);
+    *value = a <= delta ? 0.5 * r * r : delta * (a - 0.5 * delta);
+    *d1 = a <= delta ? r : copysign(delta, r);
+    *d2 = a <= delta ? 1.0 : 0.0;
+}
+
+/* The hinge max(0, 1 - y z) with its corner replaced by a quadratic of width h. */
+static inline void smoothed_hinge_point(double y, double z, const double *params, double *value,
+                                        double *d1, double *d2) {
+    const double h = params[0], a = 1.0 - y * z;
+    const double inside = fmin(fmax(a, 0.0), h); /* distance from the flat side, at most h */
+    *value = a <= h ? 0.5 * inside * inside / h : a - 0.5 * h;
+    *d1 = -y * (inside / h);
+    *d2 = a > 0.0 && a < h ? 1.0 / h : 0.0;
+}
+
+/* max(0, 1 - y z)^2 / 2 */
+static inline void squared_hinge_point(double y, double z, const double *params, double *value,
+                                       double *d1, double *d2) {
+    const double a = fmax(1.0 - y * z, 0.0);
+    (void)params;
+    *value = 0.5 * a * a;
+    *d1 = -y * a;
+    *d2 = a > 0.0 ? 1.0 : 0.0;
+}
+
+#define DPK_LOSS_LIST(X)                                                                           \
+    X(logistic)                                                                                    \
+    X(squared)                                                                                     \
+    X(huber)                                                                                       \
+    X(smoothed_hinge)                                                                              \
+    X(squared_hinge)
+
+/* The block function of a point function. One loop per output that kernels ask for alone, so that
+ * the compiler drops what the others would cost. */
+#define DPK_DEFINE_LOSS(name)                                                                      \
+    static void name##_block(intptr_t n, const double *y, const double *z, double *value,          \
+                             double *d1, double *d2, void *params) {                               \
+        double v, g, h;                                                                            \
+        if (d1 && !value && !d2) {                                                                 \
+            for (intptr_t i = 0; i < n; i++)                                                       \
+                name##_point(y[i], z[i], params, &v, &d1[i], &h);                                  \
+            return;                                                                                \
+        }                                                                                          \
+        for (intptr_t i = 0; i < n; i++) {                                                         \
+            name##_point(y[i], z[i], params, &v, &g, &h);                                          \
+            if (value)                                                                             \
+                value[i] = v;                                                                      \
+            if (d1)                                                                                \
+                d1[i] = g;                                                                         \
+            if (d2)                                                                                \
+                d2[i] = h;                                                                         \
+        }                                                                                          \
+    }
+
+DPK_LOSS_LIST(DPK_DEFINE_LOSS)
+
+#endif

@@ -1,0 +1,32 @@
+/* The kernels of one instruction set as a table. */
+#include <stddef.h>
+#include "dispatch.h"
+#include "loss.h"
+#include "prox.h"
+
+extern const dpk_kernels DPK_FN(dpk_kernels);
+extern dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
+extern dpk_glm_margins_fn DPK_FN(dpk_glm_margins);
+extern dpk_glm_losses_fn DPK_FN(dpk_glm_losses);
+extern dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
+
+#define NAME_STRING(name) #name,
+#define BLOCK_FUNCTION(name) name##_block,
+static const char *const loss_names[] = {DPK_LOSS_LIST(NAME_STRING) NULL};
+static const char *const prox_names[] = {DPK_PROX_LIST(NAME_STRING) NULL};
+static dpk_loss_fn *const losses[] = {DPK_LOSS_LIST(BLOCK_FUNCTION)};
+static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
+
+#define STRING_(s) #s
+#define STRING(s) STRING_(s)
+const dpk_kernels DPK_FN(dpk_kernels) = {
+    .name = STRING(DPK_ISA),
+    .loss_names = loss_names,
+    .losses = losses,
+    .prox_names = prox_names,
+    .proxes = proxes,
+    .clip_and_sum = DPK_FN(dpk_clip_and_sum),
+    .glm_margins = DPK_FN(dpk_glm_margins),
+    .glm_losses = DPK_FN(dpk_glm_losses),
+    .glm_gradient = DPK_FN(dpk_glm_gradient),
+};

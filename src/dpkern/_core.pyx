@@ -1,0 +1,279 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The only door to C: allocate, release the GIL, call, check. Callers have validated."""
+
+import numpy as np
+
+from libc.stdint cimport int64_t, intptr_t
+
+
+cdef extern from "dpk.h":
+    int DPK_TASK_ROWS
+    ctypedef enum dpk_status:
+        DPK_OK
+        DPK_ERR_ROUNDING_MODE
+    ctypedef void (*dpk_loss_fn)(
+        intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
+        void *params) noexcept nogil
+    ctypedef void (*dpk_prox_fn)(
+        intptr_t n, const double *v, double gamma, const double *params, double *out
+    ) noexcept nogil
+    ctypedef struct dpk_data:
+        intptr_t m, p, d
+        const void *X
+        int x_is_float32
+        const double *y
+        const int64_t *rows
+        const int64_t *offsets
+        const double *scale
+        const double *shift
+        double row_bound
+        int intercept
+    ctypedef struct dpk_sum:
+        double clip
+        const double *grid
+        const double *silo_weight
+        const int64_t *first_task
+        double *partial
+        double *scratch
+        int n_threads
+
+
+cdef extern from "dispatch.h":
+    intptr_t dpk_clip_scratch(intptr_t d) nogil
+    intptr_t dpk_glm_scratch(intptr_t p) nogil
+    ctypedef struct dpk_kernels:
+        const char *name
+        const char *const *loss_names
+        dpk_loss_fn *losses
+        const char *const *prox_names
+        dpk_prox_fn *proxes
+        dpk_status (*clip_and_sum)(
+            intptr_t m, intptr_t d, const void *G, int g_is_float32, const int64_t *offsets,
+            const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*glm_margins)(
+            const dpk_data *data, const double *w, intptr_t w_stride, const dpk_sum *sum,
+            double *z) noexcept nogil
+        dpk_status (*glm_losses)(
+            const dpk_data *data, const double *w, intptr_t w_stride, dpk_loss_fn loss,
+            void *params, const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*glm_gradient)(
+            const dpk_data *data, const double *w, intptr_t w_stride, dpk_loss_fn loss,
+            void *params, const dpk_sum *sum, double *out) noexcept nogil
+    const dpk_kernels *dpk_isa(int i)
+    int dpk_isa_runs(int i)
+    dpk_status dpk_check_rounding()
+
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    enum { HAVE_OPENMP = 1 };
+    #else
+    enum { HAVE_OPENMP = 0 };
+    #endif
+    """
+    int HAVE_OPENMP
+
+
+cdef const dpk_kernels *kernels = NULL
+
+openmp = bool(HAVE_OPENMP)
+task_rows = DPK_TASK_ROWS
+
+
+def isa_names():
+    """Instruction sets that this build holds and this processor runs, best first."""
+    names, i = [], 0
+    while dpk_isa(i) != NULL:
+        if dpk_isa_runs(i):
+            names.append(dpk_isa(i).name.decode())
+        i += 1
+    return names
+
+
+def isa():
+    """The instruction set in use."""
+    return kernels.name.decode()
+
+
+def _use_isa(name):
+    """Use the kernels of instruction set `name` from now on; None chooses the best."""
+    global kernels
+    i = 0
+    while dpk_isa(i) != NULL:
+        if dpk_isa_runs(i) and (name is None or dpk_isa(i).name.decode() == name):
+            kernels = dpk_isa(i)
+            return
+        i += 1
+    raise ValueError(f"DPKERN_ISA={name!r} is not one of {isa_names()}, which this machine runs")
+
+
+cdef list names_of(const char *const *names):
+    found, i = [], 0
+    while names[i] != NULL:
+        found.append(names[i].decode())
+        i += 1
+    return found
+
+
+def loss_names():
+    """Losses compiled in, in the order of their numbers."""
+    return names_of(kernels.loss_names)
+
+
+def prox_names():
+    """Proximal operators compiled in, in the order of their numbers."""
+    return names_of(kernels.prox_names)
+
+
+cdef int check(dpk_status status) except -1:
+    if status == DPK_ERR_ROUNDING_MODE:
+        raise RuntimeError(
+            "the processor's rounding mode is not 'to nearest', which exact sums rely on")
+    if status != DPK_OK:
+        raise RuntimeError(f"kernel failed with status {<int> status}")
+    return 0
+
+
+cdef class Work:
+    """Work space of one call: tasks per silo, partial sums, scratch per thread."""
+    cdef dpk_sum c
+    cdef object keep
+
+    def __init__(self, const int64_t[::1] offsets, intptr_t width, intptr_t scratch,
+                 int n_threads, double clip=float("inf"), const double[::1] grid=None,
+                 const double[::1] silo_weight=None):
+        check(dpk_check_rounding())
+        tasks = np.zeros(offsets.shape[0], dtype=np.int64)
+        np.cumsum(-(-np.diff(np.asarray(offsets)) // task_rows), out=tasks[1:])
+        n_tasks = int(tasks[offsets.shape[0] - 1])
+        n_threads = max(1, min(n_threads, n_tasks))
+        cdef const int64_t[::1] first_task = tasks
+        cdef double[::1] partial = np.empty(max(1, n_tasks * width))
+        cdef double[::1] space = np.empty(max(1, n_threads * scratch))
+        self.keep = (tasks, partial, space, grid, silo_weight)
+        self.c.clip = clip
+        self.c.grid = NULL if grid is None else &grid[0]
+        self.c.silo_weight = NULL if silo_weight is None else &silo_weight[0]
+        self.c.first_task = &first_task[0]
+        self.c.partial = &partial[0]
+        self.c.scratch = &space[0]
+        self.c.n_threads = n_threads
+
+
+cdef class Records:
+    """A SiloData, or a minibatch of it, as C sees it. Holds every array that it points into."""
+    cdef dpk_data c
+    cdef object keep
+    cdef const int64_t[::1] offsets
+
+    def __init__(self, data, rows=None):
+        cdef const double[:, ::1] x64
+        cdef const float[:, ::1] x32
+        cdef const double[::1] y = data.y
+        cdef const double[::1] scale
+        cdef const double[::1] shift
+        cdef const int64_t[::1] index
+        if data.X.dtype == np.float32:
+            x32 = data.X
+            self.c.X = &x32[0, 0]
+        else:
+            x64 = data.X
+            self.c.X = &x64[0, 0]
+        self.c.x_is_float32 = data.X.dtype == np.float32
+        self.c.y = &y[0]
+        self.c.rows = NULL
+        self.offsets = data.offsets
+        if rows is not None:
+            index, self.offsets = rows
+            if index.shape[0] > 0:
+                self.c.rows = &index[0]
+        self.c.offsets = &self.offsets[0]
+        self.c.scale = self.c.shift = NULL
+        if data.scale is not None:
+            scale, shift = data.scale, data.shift
+            self.c.scale, self.c.shift = &scale[0], &shift[0]
+        self.c.m = self.offsets.shape[0] - 1
+        self.c.p = data.X.shape[1]
+        self.c.d = data.d
+        self.c.row_bound = data.row_bound
+        self.c.intercept = data.intercept
+        self.keep = (data.X, data.y, rows, data.scale, data.shift)
+
+    cdef Work work(self, intptr_t width, int n_threads, double clip, const double[::1] grid,
+                   const double[::1] silo_weight):
+        return Work(self.offsets, width, dpk_glm_scratch(self.c.p), n_threads, clip, grid,
+                    silo_weight)
+
+
+cdef inline intptr_t model_stride(const double[:, ::1] w) noexcept nogil:
+    """Distance between the models of two silos: one row of w means that they share it."""
+    return 0 if w.shape[0] == 1 else w.shape[1]
+
+
+def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
+                 double[:, ::1] out, int n_threads):
+    cdef const double[:, ::1] g64
+    cdef const float[:, ::1] g32
+    cdef const void *g
+    cdef int is_float32 = G.dtype == np.float32
+    if is_float32:
+        g32 = G
+        g = &g32[0, 0]
+    else:
+        g64 = G
+        g = &g64[0, 0]
+    cdef intptr_t m = offsets.shape[0] - 1, d = out.shape[1]
+    cdef Work work = Work(offsets, d, dpk_clip_scratch(d), n_threads, clip, grid)
+    cdef dpk_status status
+    with nogil:
+        status = kernels.clip_and_sum(m, d, g, is_float32, &offsets[0], &work.c, &out[0, 0])
+    check(status)
+
+
+def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
+    cdef Records records = Records(data)
+    cdef Work work = records.work(0, n_threads, float("inf"), None, None)
+    cdef dpk_status status
+    with nogil:
+        status = kernels.glm_margins(&records.c, &w[0, 0], model_stride(w), &work.c, &out[0])
+    check(status)
+
+
+def glm_losses(data, const double[:, ::1] w, int loss, double[::1] params, double[::1] out,
+               int n_threads):
+    cdef Records records = Records(data)
+    cdef Work work = records.work(1, n_threads, float("inf"), None, None)
+    cdef dpk_status status
+    with nogil:
+        status = kernels.glm_losses(&records.c, &w[0, 0], model_stride(w), kernels.losses[loss],
+                                    &params[0], &work.c, &out[0])
+    check(status)
+
+
+def glm_gradient(data, const double[:, ::1] w, int loss, double[::1] params, double clip,
+                 const double[::1] grid, const double[::1] silo_weight, rows,
+                 double[:, ::1] out, int n_threads):
+    cdef Records records = Records(data, rows)
+    cdef Work work = records.work(out.shape[1], n_threads, clip, grid, silo_weight)
+    cdef dpk_status status
+    with nogil:
+        status = kernels.glm_gradient(&records.c, &w[0, 0], model_stride(w),
+                                      kernels.losses[loss], &params[0], &work.c, &out[0, 0])
+    check(status)
+
+
+def loss_block(int loss, double[::1] params, const double[::1] y, const double[::1] z,
+               double[::1] value, double[::1] d1, double[::1] d2):
+    cdef intptr_t n = y.shape[0]
+    kernels.losses[loss](n, &y[0], &z[0], &value[0], &d1[0], &d2[0], &params[0])
+
+
+def prox_block(int prox, double[::1] params, const double[::1] v, double gamma,
+               double[::1] out):
+    cdef intptr_t n = v.shape[0]
+    with nogil:
+        kernels.proxes[prox](n, &v[0], gamma, &params[0], &out[0])
+
+
+_use_isa(None)

@@ -1,0 +1,72 @@
+"""How many threads a kernel may use."""
+
+import functools
+import math
+import os
+from pathlib import Path
+
+SERIAL_WORK = 20_000
+_forked = False
+
+
+def _after_fork_in_child() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@functools.cache
+def _cgroup_quota() -> float:
+    """Cores that the process's control group grants; infinity without a quota."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return math.inf if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        folder = Path("/sys/fs/cgroup/cpu")
+        quota = (folder / "cpu.cfs_quota_us").read_text()
+        period = (folder / "cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError):
+        return math.inf
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: affinity mask and control group quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _cgroup_quota())))
+
+
+def resolve_threads(n_threads: int | None, work: int) -> int:
+    """Number of threads for one kernel call.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        At least 1; None means the cores that the process may use.
+    work : int
+        Numbers that the call touches. Small calls run serially: a barrier costs more than they do.
+
+    Raises
+    ------
+    ValueError
+        When `n_threads` is not a positive integer.
+
+    Notes
+    -----
+    A forked child always gets 1: libgomp's threads do not survive a fork, and a parallel region
+    in the child would wait for them for ever.
+    """
+    is_count = isinstance(n_threads, int) and not isinstance(n_threads, bool)
+    if n_threads is not None and not (is_count and n_threads >= 1):
+        raise ValueError(f"n_threads must be None or an integer >= 1, got {n_threads!r}")
+    if _forked or work < SERIAL_WORK:
+        return 1
+    return usable_cores() if n_threads is None else n_threads

@@ -1,0 +1,414 @@
+"""Public kernels: validation and documentation of what the compiled core does.
+
+Every kernel returns sums over a silo's records of the clipped data part: no mean, no regulariser.
+Callers divide after the release, so that what is noised is an exact sum on a grid.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern import _core
+from dpkern._threads import resolve_threads, usable_cores
+from dpkern.losses import Loss, get_loss
+from dpkern.regularizers import REGULARIZERS
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+__all__ = ["clip_and_sum", "glm_gradient", "glm_losses", "glm_margins", "info", "prox"]
+
+FloatArray = NDArray[np.float64]
+Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+_core._use_isa(os.environ.get("DPKERN_ISA") or None)
+
+
+def glm_margins(
+    data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
+) -> FloatArray:
+    """Margins z_i = x_i . w of every record's effective row.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w : array_like, shape (d,) or (m, d)
+        One model for all silos, or one per silo.
+    out : ndarray, shape (N,), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use.
+
+    Returns
+    -------
+    z : ndarray, shape (N,)
+        Float64, in record order. Not private: one number per record.
+
+    Raises
+    ------
+    ValueError
+        When `w`, `out` or `n_threads` does not fit.
+    """
+    w = _models(data, w)
+    out = _output(out, (data.n,))
+    _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def glm_losses(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Sum of the losses over each silo's records, without regulariser.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w : array_like, shape (d,) or (m, d)
+        One model for all silos, or one per silo.
+    loss : str or Loss
+        See `dpkern.losses`.
+    out : ndarray, shape (m,), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use.
+
+    Returns
+    -------
+    sums : ndarray, shape (m,)
+        Float64. Not private: a floating-point sum without clipping or noise.
+
+    Raises
+    ------
+    ValueError
+        When an argument does not fit.
+    """
+    w = _models(data, w)
+    number, params = _loss(loss)
+    out = _output(out, (data.m,))
+    _core.glm_losses(data, w, number, params, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def glm_gradient(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss = "logistic",
+    clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record gradients over each silo, exact on a grid.
+
+    For every record, clamp(phi'(z), -C'/|x|, C'/|x|) x is rounded to the grid q and then added,
+    with C' = (C - q sqrt(d) / 2) (1 - (d + 16) 2^-52).
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w : array_like, shape (d,) or (m, d)
+        One model for all silos, or one per silo.
+    loss : str or Loss
+        See `dpkern.losses`.
+    clip : float
+        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
+    grid : float or array_like, shape (m,), optional
+        Power of two q, one for all silos or one per silo. None takes the finest that holds the sum
+        of all N records. With noise the mechanism passes the grid of the noise.
+    silo_weight : array_like, shape (m,), optional
+        Factors in [0, 1] on the records of a silo, applied before rounding.
+    rows : (indices, offsets), optional
+        A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets.
+    out : ndarray, shape (m, d), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, d)
+        Float64, every entry a multiple of the silo's grid.
+
+    Raises
+    ------
+    ValueError
+        When an argument does not fit, or the grid cannot hold the sum or is coarser than
+        C / (32 sqrt(d)).
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
+    silo's, exactly, for the doubles returned. Adding or removing a record moves it by at most C.
+    A clipped generalised linear gradient is the gradient of a convex, C-Lipschitz loss [1]_.
+
+    References
+    ----------
+    .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
+       private GLMs", AISTATS 2021.
+    """
+    w = _models(data, w)
+    number, params = _loss(loss)
+    clip = _positive("clip", clip, or_infinite=True)
+    rows = None if rows is None else _minibatch(data, rows)
+    n = data.n if rows is None else len(rows[0])
+    grids = _grids(grid, n=n, m=data.m, dim=data.d, clip=clip)
+    if silo_weight is not None:
+        silo_weight = _per_silo("silo_weight", silo_weight, data.m)
+        if not (np.all(silo_weight >= 0.0) and np.all(silo_weight <= 1.0)):
+            raise ValueError("silo_weight must lie in [0, 1]")
+    out = _output(out, (data.m, data.d))
+    threads = resolve_threads(n_threads, n * data.d)
+    _core.glm_gradient(data, w, number, params, clip, grids, silo_weight, rows, out, threads)
+    return out
+
+
+def clip_and_sum(
+    G: NDArray[Any],
+    *,
+    clip: float,
+    offsets: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Sum over each silo of vectors clipped to an l2 bound, exact on a grid.
+
+    Parameters
+    ----------
+    G : ndarray, shape (n, P)
+        Float32 or float64, C order, rows sorted by silo: one vector per record.
+    clip : float
+        Bound C > 0 of a vector's l2 norm: min(1, C / |g|) g. Infinity turns clipping and grid off.
+    offsets : array_like, shape (m + 1,), optional
+        Silo j holds the rows offsets[j] to offsets[j + 1]; None is one silo.
+    grid : float or array_like, shape (m,), optional
+        Power of two; None takes the finest that holds the sum of all n rows.
+    out : ndarray, shape (m, P), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. A vector with a non-finite norm counts
+        as zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+
+    Notes
+    -----
+    Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
+    doubles returned; adding or removing one by at most C. Rows must be finite.
+    """
+    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
+        raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
+    if G.ndim != 2 or not G.flags.c_contiguous or 0 in G.shape:
+        raise ValueError(f"G must be C-contiguous with shape (n, P), n, P >= 1, got {_kind(G)}")
+    n, dim = G.shape
+    bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
+    clip = _positive("clip", clip, or_infinite=True)
+    grids = _grids(grid, n=n, m=len(bounds) - 1, dim=dim, clip=clip)
+    out = _output(out, (len(bounds) - 1, dim))
+    _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
+    return out
+
+
+def prox(name: str, v: ArrayLike, gamma: float, **parameters: float) -> FloatArray:
+    """Proximal operator argmin_x gamma r(x) + |x - v|^2 / 2.
+
+    Parameters
+    ----------
+    name : str
+        "l1": r = |x|_1; "l2_squared": r = |x|^2 / 2;
+        "elastic_net": r = a |x|_1 + (1 - a) |x|^2 / 2 with a = `l1_ratio`.
+    v : array_like
+        Point or points; any shape.
+    gamma : float
+        Step >= 0.
+    **parameters
+        The regulariser's own: `l1_ratio` in [0, 1] for "elastic_net".
+
+    Returns
+    -------
+    x : ndarray
+        Float64, shape of `v`.
+
+    Raises
+    ------
+    ValueError
+        When the name or a parameter does not fit.
+    """
+    if name not in REGULARIZERS:
+        raise ValueError(f"name is {name!r}; it must be one of {', '.join(REGULARIZERS)}")
+    regularizer = REGULARIZERS[name](**parameters)
+    if not (math.isfinite(gamma) and gamma >= 0.0):
+        raise ValueError(f"gamma must be finite and >= 0, got {gamma!r}")
+    points = np.ascontiguousarray(v, dtype=np.float64)
+    out = np.empty_like(points)
+    if points.size:
+        number = _core.prox_names().index(regularizer.name)
+        _core.prox_block(
+            number, _parameters(regularizer.params), points.ravel(), gamma, out.reshape(-1)
+        )
+    return out
+
+
+def info() -> dict[str, Any]:
+    """What this installation runs on.
+
+    Returns
+    -------
+    info : dict
+        version, isa (in use), isas (usable here, best first), openmp, n_threads, blas.
+    """
+    from importlib.metadata import version
+
+    from threadpoolctl import threadpool_info
+
+    blas = [lib["internal_api"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+    return {
+        "version": version("dpkern"),
+        "isa": _core.isa(),
+        "isas": _core.isa_names(),
+        "openmp": _core.openmp,
+        "n_threads": usable_cores() if _core.openmp else 1,
+        "blas": sorted(set(blas)),
+    }
+
+
+def finest_grid(n: int, clip: float) -> float:
+    """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
+
+    Sums of n vectors of norm C are exact in doubles on it (and on every coarser one).
+    """
+    mantissa, exponent = math.frexp(clip)
+    numerator = max(n, 2) * int(mantissa * 2.0**53)
+    # Smallest e with numerator 2^(exponent - 53) <= 2^(52 + e): a ceiling of log2, in integers.
+    e = (numerator - 1).bit_length() + exponent - 53 - 52
+    if e > 400:
+        raise ValueError(f"clip = {clip!r} with {n} records needs a grid coarser than 2^400")
+    return math.ldexp(1.0, max(e, -400))
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    return type(value).__name__
+
+
+def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
+    """`w` as (1, d) or (m, d)."""
+    models = np.ascontiguousarray(w, dtype=np.float64)
+    if models.shape not in ((data.d,), (data.m, data.d)):
+        raise ValueError(
+            f"w must have shape ({data.d},) or ({data.m}, {data.d}), got {models.shape}"
+        )
+    if not np.all(np.isfinite(models)):
+        raise ValueError("w must be finite")
+    return models.reshape(-1, data.d)
+
+
+def _loss(loss: str | Loss) -> tuple[int, FloatArray]:
+    loss = get_loss(loss)
+    return _core.loss_names().index(loss.name), _parameters(loss.params)
+
+
+def _parameters(params: Sequence[float]) -> FloatArray:
+    """At least one entry, so that there is an address to hand over."""
+    return np.array([*params, 0.0])
+
+
+def _positive(name: str, value: float, *, or_infinite: bool = False) -> float:
+    number = float(value)
+    if not number > 0.0 or (math.isinf(number) and not or_infinite):
+        raise ValueError(
+            f"{name} must be positive{'' if or_infinite else ' and finite'}, got {value!r}"
+        )
+    return number
+
+
+def _output(out: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
+    if out is None:
+        return np.empty(shape)
+    if (
+        not isinstance(out, np.ndarray)
+        or out.dtype != np.float64
+        or out.shape != shape
+        or not out.flags.c_contiguous
+        or not out.flags.writeable
+    ):
+        raise ValueError(
+            f"out must be a writeable C-contiguous float64 array of shape {shape}, got {_kind(out)}"
+        )
+    return out
+
+
+def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
+    values = np.asarray(value, dtype=np.float64)
+    if values.shape not in ((), (m,)):
+        raise ValueError(f"{name} must be a number or have shape ({m},), got {values.shape}")
+    return np.ascontiguousarray(np.broadcast_to(values, (m,)))
+
+
+def _grids(grid: ArrayLike | None, *, n: int, m: int, dim: int, clip: float) -> FloatArray | None:
+    """One grid per silo, checked against the bounds of an exact sum; None for plain float sums."""
+    if math.isinf(clip):
+        if grid is not None:
+            raise ValueError("grid needs a finite clip: sums of unbounded vectors are not exact")
+        return None
+    finest = finest_grid(n, clip)
+    grids = np.full(m, finest) if grid is None else _per_silo("grid", grid, m)
+    if not np.all((np.frexp(grids)[0] == 0.5) & (grids >= 2.0**-400) & (grids <= 2.0**400)):
+        raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+    if grid is not None and np.any(grids < finest_grid(2, clip)):
+        raise ValueError(f"grid is too fine for clip = {clip!r}: 2 clip must be <= 2^52 grid")
+    # The exact test q^2 d <= (C / 32)^2 in doubles: scaling by powers of two is exact, and the
+    # factor keeps the verdict on the safe side of the rounding of sqrt.
+    if np.any(grids * math.sqrt(dim) * (1.0 + 2.0**-50) > clip / 32.0):
+        raise ValueError(
+            f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}"
+        )
+    return grids
+
+
+def _offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
+    bounds = np.asarray(offsets)
+    if bounds.ndim != 1 or bounds.dtype.kind not in "iu" or len(bounds) < 2:
+        raise ValueError(f"offsets must be integers of shape (m + 1,), got {_kind(bounds)}")
+    bounds = np.ascontiguousarray(bounds, dtype=np.int64)
+    if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
+        raise ValueError(f"offsets must rise from 0 to the number of rows, {n}")
+    return bounds
+
+
+def _minibatch(data: "SiloData", rows: Rows) -> Rows:
+    indices, bounds = rows
+    indices = np.asarray(indices)
+    if indices.ndim != 1 or indices.dtype != np.int64 or not indices.flags.c_contiguous:
+        raise ValueError(f"rows[0] must be int64 of shape (k,), got {_kind(indices)}")
+    bounds = _offsets(bounds, len(indices))
+    if len(bounds) != data.m + 1:
+        raise ValueError(f"rows[1] must have shape ({data.m + 1},), got {bounds.shape}")
+    silo = np.repeat(np.arange(data.m), np.diff(bounds))
+    if np.any(indices < data.offsets[silo]) or np.any(indices >= data.offsets[silo + 1]):
+        raise ValueError("rows[0] must hold records of the silo that rows[1] puts them in")
+    return indices, bounds

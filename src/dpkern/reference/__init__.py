@@ -1,0 +1,7 @@
+"""The kernels once more, in NumPy: what the compiled ones are tested against."""
+
+from dpkern.reference.clip import clip_and_sum
+from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins
+from dpkern.reference.prox import prox
+
+__all__ = ["clip_and_sum", "glm_gradient", "glm_losses", "glm_margins", "prox"]

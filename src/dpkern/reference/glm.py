@@ -1,0 +1,63 @@
+"""Margins, losses and clipped gradients of generalised linear models, one silo at a time."""
+
+import numpy as np
+
+from dpkern.reference.clip import clip_limit, round_to_grid, silo_grids
+from dpkern.reference.loss import block
+
+
+def _stored_rows(data, rows, j):
+    """[scale x + shift, 1] of silo j's records, its squared norms, r = min(1, bound / norm), y."""
+    index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
+    own = index[offsets[j] : offsets[j + 1]]
+    V = np.asarray(data.X[own], dtype=np.float64)
+    if data.scale is not None:
+        V = data.scale * V + data.shift
+    if data.intercept:
+        V = np.hstack([V, np.ones((len(V), 1))])
+    square = np.sum(V**2, axis=1)
+    with np.errstate(divide="ignore"):
+        ratio = np.minimum(1.0, data.row_bound / np.sqrt(square))
+    return V, square, ratio, data.y[own]
+
+
+def _silos(data, w, rows=None):
+    """Per silo: rows, squared norms, ratios, labels and margins of the effective rows."""
+    models = np.broadcast_to(w, (data.m, data.d))
+    for j in range(data.m):
+        V, square, ratio, y = _stored_rows(data, rows, j)
+        yield V, square, ratio, y, ratio * (V @ models[j])
+
+
+def glm_margins(data, w, *, out=None, n_threads=None):
+    out = np.empty(len(data.y)) if out is None else out
+    out[:] = np.concatenate([z for *_, z in _silos(data, w)])
+    return out
+
+
+def glm_losses(data, w, *, loss, out=None, n_threads=None):
+    out = np.empty(data.m) if out is None else out
+    out[:] = [np.sum(block(loss, y, z)[0]) for *_, y, z in _silos(data, w)]
+    return out
+
+
+def glm_gradient(
+    data,
+    w,
+    *,
+    loss="logistic",
+    clip,
+    grid=None,
+    silo_weight=None,
+    rows=None,
+    out=None,
+    n_threads=None,
+):
+    out = np.empty((data.m, data.d)) if out is None else out
+    weight = np.ones(data.m) if silo_weight is None else silo_weight
+    grids = silo_grids(grid, data.m)
+    for j, (V, square, ratio, y, z) in enumerate(_silos(data, w, rows)):
+        lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
+        s = weight[j] * np.clip(ratio * block(loss, y, z)[1], -lim, lim)
+        out[j] = np.sum(round_to_grid(s[:, None] * V, grids[j]), axis=0)
+    return out

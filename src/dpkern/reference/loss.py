@@ -1,0 +1,42 @@
+"""Margin losses: (y, z, *params) -> value, first and second derivative in z."""
+
+import numpy as np
+
+
+def logistic(y, z):
+    t = y * z
+    e = np.exp(-np.abs(t))
+    value = np.log1p(e) + np.maximum(-t, 0.0)
+    return value, -y * np.where(t >= 0.0, e, 1.0) / (1.0 + e), e / (1.0 + e) ** 2
+
+
+def squared(y, z):
+    return 0.5 * (z - y) ** 2, z - y, np.ones_like(z)
+
+
+def huber(y, z, delta):
+    r = z - y
+    small = np.abs(r) <= delta
+    value = np.where(small, 0.5 * r**2, delta * (np.abs(r) - 0.5 * delta))
+    return value, np.clip(r, -delta, delta), np.where(small, 1.0, 0.0)
+
+
+def smoothed_hinge(y, z, h):
+    a = 1.0 - y * z
+    inside = np.clip(a, 0.0, h)
+    value = np.where(a <= h, 0.5 * inside**2 / h, a - 0.5 * h)
+    return value, -y * inside / h, np.where((a > 0.0) & (a < h), 1.0 / h, 0.0)
+
+
+def squared_hinge(y, z):
+    a = np.maximum(1.0 - y * z, 0.0)
+    return 0.5 * a**2, -y * a, np.where(a > 0.0, 1.0, 0.0)
+
+
+LOSSES = {f.__name__: f for f in (logistic, squared, huber, smoothed_hinge, squared_hinge)}
+
+
+def block(loss, y, z):
+    """Evaluate a loss given by name or by an object with `name` and `params`."""
+    name, params = (loss, ()) if isinstance(loss, str) else (loss.name, loss.params)
+    return LOSSES[name](y, z, *params)

@@ -1,0 +1,133 @@
+"""Regularisers: names, parameters and bounds of what the compiled prox table computes.
+
+A regulariser g has unit strength here; the caller's gamma (a step size times a penalty) scales it, and
+``kernels.prox(name, v, gamma, **parameters)`` is argmin_x gamma g(x) + |x - v|^2 / 2.
+"""
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Regularizer(ABC):
+    """A regulariser g: the fields of a subclass are its parameters, in the order in which C reads them.
+
+    Attributes
+    ----------
+    name : str
+        The key in `REGULARIZERS`, and the first argument of ``kernels.prox``.
+    convex : bool
+        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a contraction bound.
+    """
+
+    name: ClassVar[str]
+    convex: ClassVar[bool] = True
+
+    @property
+    def params(self) -> tuple[float, ...]:
+        """Parameters as handed to C."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Parameters by name, as ``kernels.prox`` takes them."""
+        return asdict(self)
+
+    @property
+    @abstractmethod
+    def strong_convexity(self) -> float:
+        """Largest c for which g - c |x|^2 / 2 is convex."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink."""
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    """g(x) = |x|_1."""
+
+    name = "l1"
+    strong_convexity = 0.0
+    smoothness = math.inf
+
+
+@dataclass(frozen=True)
+class L2Squared(Regularizer):
+    """g(x) = |x|^2 / 2."""
+
+    name = "l2_squared"
+    strong_convexity = 1.0
+    smoothness = 1.0
+
+
+@dataclass(frozen=True)
+class ElasticNet(Regularizer):
+    """g(x) = l1_ratio |x|_1 + (1 - l1_ratio) |x|^2 / 2 (Zou and Hastie 2005; scikit-learn's parameter).
+
+    Parameters
+    ----------
+    l1_ratio : float, default=0.5
+        Share of the l1 norm, between 0 and 1.
+    """
+
+    l1_ratio: float = 0.5
+
+    name = "elastic_net"
+
+    def __post_init__(self) -> None:
+        value = self.l1_ratio
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"l1_ratio is {value!r}; it must be a real number")
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"l1_ratio is {value!r}; it must be between 0 and 1")
+        object.__setattr__(self, "l1_ratio", float(value))
+
+    @property
+    def strong_convexity(self) -> float:
+        """The share of the squared norm."""
+        return 1.0 - self.l1_ratio
+
+    @property
+    def smoothness(self) -> float:
+        """Finite only where the l1 norm is absent."""
+        return 1.0 if self.l1_ratio == 0.0 else math.inf
+
+
+REGULARIZERS: dict[str, type[Regularizer]] = {
+    regularizer.name: regularizer for regularizer in (L1, L2Squared, ElasticNet)
+}
+
+
+def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
+    """The regulariser object behind what a user passes as ``regularizer=``.
+
+    Parameters
+    ----------
+    regularizer : str or Regularizer
+        A name in `REGULARIZERS`, which stands for the regulariser with its default parameters, or a regulariser
+        object, which is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        When the name is unknown; the message lists the known ones.
+    TypeError
+        When `regularizer` is neither a name nor a regulariser object.
+    """
+    if isinstance(regularizer, Regularizer):
+        return regularizer
+    if not isinstance(regularizer, str):
+        raise TypeError(
+            f"regularizer is {regularizer!r}; it must be a name or an instance of "
+            "dpkern.regularizers.Regularizer"
+        )
+    if regularizer not in REGULARIZERS:
+        raise ValueError(
+            f"regularizer is {regularizer!r}; it must be one of {', '.join(REGULARIZERS)}"
+        )
+    return REGULARIZERS[regularizer]()

@@ -1,0 +1,92 @@
+"""Data makers shared by the tests."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpkern import _core
+
+
+@dataclass
+class Records:
+    """What a kernel reads of a SiloData, with nothing checked: for adversarial inputs."""
+
+    X: np.ndarray
+    y: np.ndarray
+    offsets: np.ndarray
+    intercept: bool = False
+    row_bound: float = math.inf
+    scale: np.ndarray | None = None
+    shift: np.ndarray | None = None
+
+    def __post_init__(self):
+        self.offsets = np.asarray(self.offsets, dtype=np.int64)
+        self.m = len(self.offsets) - 1
+        self.n = len(self.y)
+        self.d = self.X.shape[1] + self.intercept
+
+
+def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)).astype(dtype)
+    y = np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    cuts = np.sort(rng.choice(np.arange(1, n), size=m - 1, replace=False))
+    if affine:
+        options |= {"scale": rng.uniform(0.1, 2.0, p), "shift": rng.standard_normal(p)}
+    return Records(X, y, np.concatenate([[0], cuts, [n]]), **options)
+
+
+LAYOUTS = {
+    "plain": {},
+    "float32": {"dtype": np.float32},
+    "intercept": {"intercept": True},
+    "bounded": {"intercept": True, "row_bound": 1.5},
+    "affine": {"affine": True, "row_bound": 2.0},
+    "affine32": {"affine": True, "dtype": np.float32, "intercept": True},
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request):
+    """Options of `make_records`, one way of holding the rows after the other."""
+    return LAYOUTS[request.param]
+
+
+@pytest.fixture(params=_core.isa_names())
+def isa(request):
+    """Every instruction set that this machine runs, in turn."""
+    before = _core.isa()
+    _core._use_isa(request.param)
+    yield request.param
+    _core._use_isa(before)
+
+
+@pytest.fixture
+def make():
+    return make_records
+
+
+@pytest.fixture
+def bare_records():
+    return Records
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """Folder of public data sets; see the README."""
+    folder = os.environ.get("DPKERN_DATA")
+    if not folder:
+        pytest.skip("DPKERN_DATA is not set: no public data sets here")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def source_tree():
+    root = Path(__file__).parents[1]
+    if not (root / "src" / "dpkern").is_dir():
+        pytest.skip("the source tree is not here")
+    return root

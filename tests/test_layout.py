@@ -1,0 +1,82 @@
+"""Laws of the source tree: who imports whom, and what the wheel holds."""
+
+import ast
+import importlib.metadata
+import re
+
+import pytest
+
+ARROWS = {
+    "_core": set(),
+    "_threads": set(),
+    "losses": set(),
+    "regularizers": set(),
+    "kernels": {"_core", "_threads", "losses", "regularizers", "privacy.stream"},
+    "privacy": {"privacy", "kernels"},
+    "data": {"kernels"},
+    "datasets": {"data"},
+    "solvers": {"solvers", "privacy", "kernels", "data", "losses", "regularizers"},
+    "plotting": set(),
+    "cli": {"solvers", "privacy", "data", "datasets", "plotting", "kernels"},
+    "reference": {"reference"},
+}
+
+
+def room_of(path, package):
+    parts = path.relative_to(package).with_suffix("").parts
+    return parts[0]
+
+
+def imported_rooms(path):
+    """Rooms of dpkern that a module imports when it runs, imports for type checkers aside."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module
+            names |= {f"{module}.{a.name}" if module == "dpkern" else module for a in node.names}
+    return {name.removeprefix("dpkern.") for name in names if name.startswith("dpkern.")}
+
+
+def test_imports_follow_the_arrows(source_tree):
+    package = source_tree / "src" / "dpkern"
+    for path in package.rglob("*.py"):
+        room = room_of(path, package)
+        if room in ("__init__", "__main__"):
+            continue
+        for target in imported_rooms(path):
+            allowed = {target, target.split(".")[0]} & ARROWS[room]
+            assert allowed, f"{path.relative_to(package)} may not import dpkern.{target}"
+
+
+def test_reference_needs_numpy_only(source_tree):
+    allowed = {"numpy", "math", "dpkern", "hashlib", "itertools", "functools", "statistics"}
+    for path in (source_tree / "src" / "dpkern" / "reference").glob("*.py"):
+        found = set(re.findall(r"^\s*(?:from|import)\s+(\w+)", path.read_text(), re.MULTILINE))
+        assert found <= allowed, path.name
+
+
+def test_c_never_sees_python_and_kernels_never_allocate_or_print(source_tree):
+    for path in (source_tree / "src" / "csrc").glob("*.[ch]"):
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        assert not re.search(
+            r"Python\.h|\b(malloc|calloc|realloc|free|printf|abort|exit)\s*\(", text
+        )
+
+
+def test_wheel_holds_every_python_file(source_tree):
+    files = importlib.metadata.files("dpkern")
+    if not any(str(f) == "dpkern/__init__.py" for f in files):
+        pytest.skip("editable install: the wheel's file list is not here")
+    installed = {str(f) for f in files if str(f).startswith("dpkern/")}
+    installed = {f for f in installed if not f.endswith((".pyc", ".so", ".pyd"))}
+    package = source_tree / "src" / "dpkern"
+    source = {f"dpkern/{f.relative_to(package)}" for f in package.rglob("*") if f.is_file()}
+    source = {f for f in source if "__pycache__" not in f and not f.endswith(".pyx")}
+    assert installed == source
