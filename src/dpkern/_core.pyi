@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 F = NDArray[np.float64]
-I = NDArray[np.int64]
+N = NDArray[np.int64]
 
 openmp: bool
 task_rows: int
@@ -17,7 +17,7 @@ def _use_isa(name: str | None) -> None: ...
 def loss_names() -> list[str]: ...
 def prox_names() -> list[str]: ...
 def clip_and_sum(
-    G: NDArray[Any], offsets: I, clip: float, grid: F | None, out: F, n_threads: int
+    G: NDArray[Any], offsets: N, clip: float, grid: F | None, out: F, n_threads: int
 ) -> None: ...
 def glm_margins(data: Any, w: F, out: F, n_threads: int) -> None: ...
 def glm_losses(data: Any, w: F, loss: int, params: F, out: F, n_threads: int) -> None: ...
@@ -29,7 +29,7 @@ def glm_gradient(
     clip: float,
     grid: F | None,
     silo_weight: F | None,
-    rows: tuple[I, I] | None,
+    rows: tuple[N, N] | None,
     out: F,
     n_threads: int,
 ) -> None: ...
