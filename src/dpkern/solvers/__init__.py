@@ -1,0 +1,53 @@
+"""One solver per file, and the table of their names."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dpkern.data import SiloData
+from dpkern.solvers._objective import Objective
+from dpkern.solvers._result import SolverResult, load
+from dpkern.solvers.federated_gd import federated_gd
+from dpkern.solvers.gradient_descent import gradient_descent
+
+__all__ = [
+    "SOLVERS",
+    "Objective",
+    "SolverResult",
+    "federated_gd",
+    "gradient_descent",
+    "load",
+    "solve",
+]
+
+SOLVERS: dict[str, Callable[..., SolverResult]] = {
+    "gradient_descent": gradient_descent,
+    "federated_gd": federated_gd,
+}
+
+
+def solve(name: str, data: SiloData, **parameters: Any) -> SolverResult:
+    """Run a solver by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `SOLVERS`.
+    data : SiloData
+        The records.
+    **parameters
+        The solver's own; see its documentation.
+
+    Returns
+    -------
+    result : SolverResult
+
+    Raises
+    ------
+    ValueError
+        When there is no such solver, or an argument or a condition does not hold.
+    TypeError
+        When a parameter is unknown or of the wrong kind.
+    """
+    if name not in SOLVERS:
+        raise ValueError(f"name is {name!r}; it must be one of {', '.join(SOLVERS)}")
+    return SOLVERS[name](data, **parameters)

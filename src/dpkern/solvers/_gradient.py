@@ -1,0 +1,90 @@
+"""The noisy mean gradient that gradient solvers release once a round."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy import GaussianSum
+from dpkern.solvers._run import Run
+
+FloatArray = NDArray[np.float64]
+
+SEEN_BY = {
+    "central": "whoever sees the aggregate of a round",
+    "silo": "whoever sees a silo's message",
+}
+
+
+class NoisyMeanGradient:
+    """sum_j p_j (1/n_j) (sum_i g_i + noise), g_i the clipped gradient of one record.
+
+    Central trust: V = sum_j om_j S_j + Z is released, with om_j = (p_j/n_j) / max_k (p_k/n_k) on
+    the records before rounding, and multiplied by max_k (p_k/n_k) afterwards. Replacing a record
+    moves V by at most 2 C.
+    Silo trust: V_j = S_j + Z_j is released by every silo. Replacing a record moves one V_j by at
+    most 2 C; silos hold disjoint records.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm, ledger and stream.
+    trust : {"central", "silo"}
+        Who is believed.
+    mu : float or None
+        Budget of one release.
+    sigma : float, sequence of float or None
+        In its place, the noise on the sums: of V, or of each silo's message.
+    shares : bool
+        Central trust without a trusted adder: every silo adds its own noise, of std sigma[j] on
+        V's scale, and only the total is seen.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        trust: str,
+        mu: float | None = None,
+        sigma: float | FloatArray | None = None,
+        shares: bool = False,
+    ) -> None:
+        objective, data = run.objective, run.objective.data
+        per_silo = trust == "silo"
+        self._run, self._per_silo, self._shares = run, per_silo, shares
+        self._mechanism = GaussianSum(
+            what="sum of clipped gradients",
+            ledger=run.ledger,
+            rng=run.stream,
+            clip=run.clip,
+            dim=data.d,
+            sizes=tuple(data.sizes.tolist()) if per_silo or shares else (data.n,),
+            mu=mu,
+            sigma=sigma,
+            seen_by=SEEN_BY[trust],
+            shares=shares,
+        )
+        grid = self._mechanism.grid
+        self._grid = None if grid is None else np.broadcast_to(grid, (data.m,)).copy()
+        self._silo_weight = None if per_silo else objective.silo_weight()
+        self._scale = (
+            data.weights(objective.weights) / data.sizes if per_silo else objective.record_weight()
+        )
+
+    def __call__(self, w: FloatArray) -> FloatArray:
+        """Release the mean gradient of the data part at the public model w; shape (d,)."""
+        run, objective = self._run, self._run.objective
+        with run.clock("kernels"):
+            sums = kernels.glm_gradient(
+                objective.data,
+                w,
+                loss=objective.loss,
+                clip=run.clip,
+                grid=self._grid,
+                silo_weight=self._silo_weight,
+                n_threads=objective.n_threads,
+            )
+        with run.clock("noise"):
+            if self._per_silo:
+                return self._scale @ self._mechanism.release(sums)
+            total = sums if self._shares else sums.sum(axis=0)
+            return self._scale * self._mechanism.release(total)

@@ -1,0 +1,209 @@
+"""What a solver returns: the released model, its certificate, and what is needed to predict."""
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern.data import Transform
+from dpkern.privacy import Certificate
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SolverResult:
+    """A model and what is true about it.
+
+    Attributes
+    ----------
+    solver : str
+        Name in `dpkern.solvers.SOLVERS`.
+    coef : ndarray, shape (n_features,)
+        Weights of the features, after the data's feature range and row bound.
+    intercept : float
+        Weight of the virtual constant; 0 without one.
+    classes_ : ndarray, shape (2,) or None
+        Labels of the negative and the positive side; None for regression.
+    converged : bool
+        Whether the last released gradient of the objective is at most 1e-6 in norm. Noise usually
+        keeps it above.
+    n_rounds : int
+        Released aggregations.
+    parameters : dict
+        Every parameter of the run, defaults resolved.
+    history : dict of list
+        One public number per round.
+    privacy : Certificate
+        The guarantee of the released bits.
+    timing : dict
+        Seconds in "kernels", "noise", "python", and "total".
+    message : str
+        How the run ended.
+    transform : Transform
+        Maps rows to the effective rows that the model was fitted on.
+    """
+
+    solver: str
+    coef: NDArray[np.float64]
+    intercept: float
+    classes_: NDArray[Any] | None
+    converged: bool
+    n_rounds: int
+    parameters: dict[str, Any]
+    history: dict[str, list[float]]
+    privacy: Certificate
+    timing: dict[str, float]
+    message: str
+    transform: Transform
+    loss: str = field(default="logistic")
+
+    @property
+    def w(self) -> NDArray[np.float64]:
+        """The model as one vector, shape (d,): coef, then the intercept where there is one."""
+        return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Margins of rows X, shape (n, n_features) -> (n,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            When X does not have the model's features, or is not finite.
+        """
+        return self.transform.margins(X, self.w)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Labels (classification) or values (regression) for rows X, shape (n,)."""
+        z = self.decision_function(X)
+        return z if self.classes_ is None else self.classes_[(z > 0.0).astype(np.intp)]
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities of the logistic model, shape (n, 2), columns as `classes_`.
+
+        Raises
+        ------
+        ValueError
+            When the loss is not logistic.
+        """
+        if self.loss != "logistic":
+            raise ValueError(f"predict_proba needs the logistic loss, this model has {self.loss!r}")
+        z = self.decision_function(X)
+        e = np.exp(-np.abs(z))
+        positive = np.where(z >= 0.0, 1.0, e) / (1.0 + e)
+        return np.column_stack([1.0 - positive, positive])
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Accuracy (classification) or R^2 (regression) on labelled rows."""
+        y = np.asarray(y)
+        predicted = self.predict(X)
+        if y.shape != predicted.shape:
+            raise ValueError(f"y must have shape {predicted.shape}, got {y.shape}")
+        if self.classes_ is not None:
+            return float(np.mean(predicted == y))
+        return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as .npz with JSON, no pickle; the file appears whole or not at all."""
+        path = Path(path)
+        header = {
+            "format": FORMAT,
+            "solver": self.solver,
+            "loss": self.loss,
+            "intercept": self.intercept,
+            "converged": self.converged,
+            "n_rounds": self.n_rounds,
+            "parameters": self.parameters,
+            "history": self.history,
+            "privacy": self.privacy.to_dict(),
+            "timing": self.timing,
+            "message": self.message,
+            "transform": self.transform.to_dict(),
+        }
+        arrays: dict[str, Any] = {"coef": self.coef}
+        if self.classes_ is not None:
+            arrays["classes"] = self.classes_
+        text = json.dumps(_plain(header), allow_nan=False)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, header=np.array(text), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def __str__(self) -> str:
+        spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())
+        rows = [
+            ("solver", self.solver),
+            ("loss", self.loss),
+            ("rounds", str(self.n_rounds)),
+            ("features", str(len(self.coef))),
+            ("|coef|", f"{np.linalg.norm(self.coef):.4g}"),
+            ("intercept", f"{self.intercept:.4g}"),
+            ("timing", spent),
+            ("message", self.message),
+        ]
+        return "\n".join([*(f"{name:<10} {value}" for name, value in rows), str(self.privacy)])
+
+
+def load(path: str | os.PathLike[str]) -> SolverResult:
+    """Read a model that `SolverResult.save` wrote.
+
+    Raises
+    ------
+    ValueError
+        When the file is not such a model.
+    OSError
+        When it cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            header = json.loads(str(arrays["header"]))
+            coef = arrays["coef"]
+            classes = arrays["classes"] if "classes" in arrays else None
+        if header["format"] != FORMAT:
+            raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
+        return SolverResult(
+            solver=header["solver"],
+            coef=coef,
+            intercept=header["intercept"],
+            classes_=classes,
+            converged=header["converged"],
+            n_rounds=header["n_rounds"],
+            parameters=header["parameters"],
+            history=header["history"],
+            privacy=Certificate.from_dict(header["privacy"]),
+            timing=header["timing"],
+            message=header["message"],
+            transform=Transform.from_dict(header["transform"]),
+            loss=header["loss"],
+        )
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path}: not a dpkern model ({error})") from error
+
+
+def _plain(value: Any) -> Any:
+    """The same in types that JSON has; numbers that it lacks become their names."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,231 @@
+"""One run of a solver: stream, ledger, clock, public history, certificate."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.data import SiloData
+from dpkern.losses import Loss, get_loss
+from dpkern.privacy import Budget, Certificate, Ledger, NoiseStream, Release, split_budget
+from dpkern.solvers._objective import Objective
+from dpkern.solvers._result import SolverResult
+
+FloatArray = NDArray[np.float64]
+Callback = Callable[[int, Release], object]
+Monitor = SiloData | Literal["train"] | None
+
+
+class Run(AbstractContextManager["Run"]):
+    """What every solver does around its loop.
+
+    Parameters
+    ----------
+    solver : str
+        Name in the SOLVERS table.
+    data : SiloData
+        The records.
+    parameters : dict
+        All keyword arguments of the solver. Read here: loss, l2, l1, weights, penalize_intercept,
+        budget, clip, rounds, rng, n_threads, progress, callback, monitor. The others are kept for
+        the result.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When one of them is not what the solvers document.
+    """
+
+    def __init__(self, solver: str, data: SiloData, parameters: dict[str, Any]) -> None:
+        if not isinstance(data, SiloData):
+            raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
+        self.solver, self.parameters = solver, parameters
+        self.objective = Objective(
+            data,
+            get_loss(parameters["loss"]),
+            *(parameters[name] for name in ("l2", "l1", "weights", "penalize_intercept")),
+            n_threads=parameters["n_threads"],
+        )
+        self.budget = _budget(parameters["budget"])
+        self.clip = _clip(parameters["clip"], self.budget)
+        self.rounds = _rounds(parameters["rounds"])
+        self._monitor = _monitor(parameters["monitor"], data)
+        self._progress, self._callback = parameters["progress"], parameters["callback"]
+        self.ledger = Ledger()
+        self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
+        rng = parameters["rng"]
+        self._owns_stream = not isinstance(rng, NoiseStream)
+        self.stream = NoiseStream(rng) if self._owns_stream else rng
+        self._seconds = {"kernels": 0.0, "noise": 0.0}
+        self._begin = time.perf_counter()
+
+    def choose(self, name: str, *allowed: str) -> str:
+        """The argument `name`, which must be one of `allowed`."""
+        value = self.parameters[name]
+        if value not in allowed:
+            options = " or ".join(map(repr, allowed))
+            raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
+        return str(value)
+
+    @property
+    def mu_per_release(self) -> float | None:
+        """Budget of one of `rounds` equal releases; None without a budget."""
+        if self.budget is None:
+            return None
+        return float(split_budget(self.budget.mu, (1.0,), (self.rounds,))[0])
+
+    @property
+    def claimed(self) -> dict[str, float] | None:
+        """What a paper's calibration claims for this budget; None unless it was asked for."""
+        if self.budget is None or self.parameters["calibration"] != "paper":
+            return None
+        if self.budget.epsilon is None or self.budget.delta is None:
+            raise ValueError("calibration='paper' needs a budget given as epsilon and delta")
+        return {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._owns_stream:
+            self.stream.wipe()
+
+    @contextmanager
+    def clock(self, part: str) -> Iterator[None]:
+        """Count the seconds inside as those of "kernels" or "noise"."""
+        begin = time.perf_counter()
+        yield
+        self._seconds[part] += time.perf_counter() - begin
+
+    def numbered_rounds(self) -> Iterator[int]:
+        """0, 1, ..., rounds - 1, with a progress bar when asked for."""
+        if not self._progress:
+            return iter(range(self.rounds))
+        from tqdm import tqdm
+
+        return iter(tqdm(range(self.rounds), desc=self.solver, unit="round", leave=False))
+
+    def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
+        """Keep the public numbers of round t: step and norm of the released gradient mapping."""
+        self.history["step_size"].append(float(step))
+        self.history["gradient_norm"].append(float(np.linalg.norm(gradient)))
+        if self._monitor is not None:
+            objective = self.objective
+            if isinstance(self._monitor, SiloData):
+                objective = dataclasses.replace(objective, data=self._monitor)
+            self.history.setdefault("objective", []).append(objective.value(w))
+        if self._callback is not None:
+            self._callback(t, self.ledger.releases[-1])
+
+    def result(
+        self,
+        w: FloatArray,
+        *,
+        trust: str,
+        notes: tuple[str, ...] = (),
+    ) -> SolverResult:
+        """The model w with the certificate of everything that the ledger holds."""
+        data = self.objective.data
+        if data.partition_note is not None:
+            notes = (*notes, data.partition_note)
+        if self._monitor == "train":
+            notes = (*notes, "history['objective'] is a non-private diagnostic on training data")
+        certificate = Certificate.from_ledger(
+            self.ledger,
+            trust=trust,
+            noise=self.stream.kind,
+            declared=self._declared(),
+            claimed=self.claimed,
+            notes=notes,
+            at_delta=None if self.budget is None else self.budget.delta,
+        )
+        total = time.perf_counter() - self._begin
+        python = total - sum(self._seconds.values())
+        last = self.history["gradient_norm"][-1]
+        return SolverResult(
+            solver=self.solver,
+            coef=w[: data.n_features].copy(),
+            intercept=float(w[-1]) if data.intercept else 0.0,
+            classes_=data.classes_,
+            converged=last <= 1e-6,
+            n_rounds=self.rounds,
+            parameters={name: plain(value) for name, value in self.parameters.items()},
+            history=self.history,
+            privacy=certificate,
+            timing={**self._seconds, "python": python, "total": total},
+            message=f"ran its {self.rounds} rounds",
+            transform=data.transform,
+            loss=self.objective.loss.name,
+        )
+
+    def _declared(self) -> dict[str, Any]:
+        """What the guarantee takes as public: it was not computed from the records."""
+        data = self.objective.data
+        names = ("loss", "l2", "l1", "rounds", "step_size", "weights", "penalize_intercept")
+        declared = {name: plain(self.parameters[name]) for name in names}
+        return declared | {
+            "clip": self.clip,
+            "sizes": data.sizes.tolist(),
+            "row_bound": data.row_bound,
+            "feature_range": data.feature_range is not None,
+            "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
+        }
+
+
+def plain(value: Any) -> Any:
+    """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
+    if isinstance(value, Loss):
+        return {"name": value.name, **dataclasses.asdict(value)}
+    if isinstance(value, Budget):
+        return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return type(value).__name__
+
+
+def _budget(budget: Any) -> Budget | None:
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget or None, got {type(budget).__name__}")
+    return budget
+
+
+def _clip(clip: Any, budget: Budget | None) -> float:
+    if clip is None:
+        if budget is not None:
+            raise ValueError("clip is needed with a budget: the l2 bound of one record's gradient")
+        return math.inf
+    value = float(clip)
+    if not (value > 0.0 and (budget is None or math.isfinite(value))):
+        raise ValueError(f"clip must be positive, and finite with a budget, got {clip!r}")
+    return value
+
+
+def _rounds(rounds: Any) -> int:
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
+    return rounds
+
+
+def _monitor(monitor: Any, data: SiloData) -> Monitor:
+    if monitor is None or monitor == "train":
+        return monitor
+    if not isinstance(monitor, SiloData):
+        raise TypeError("monitor must be None, 'train' or a SiloData of public records")
+    if monitor.d != data.d:
+        raise ValueError(f"monitor has {monitor.d} coordinates, the data {data.d}")
+    return monitor
