@@ -1,8 +1,9 @@
 """Margin losses: names, parameters and bounds of what the compiled loss table computes.
 
-A loss is a function phi(y, z) of the label y and the margin z = x.w (+ intercept). The formulas themselves live
-in the C loss table and in the NumPy twins; this module only says what a solver and a certificate need to know.
-The bounds are over all real z and all labels that the loss's task allows, and derivatives are with respect to z.
+A loss is a function phi(y, z) of the label y and the margin z = x.w (+ intercept). The formulas
+themselves live in the C loss table and in the NumPy twins; this module only says what a solver and
+a certificate need to know. The bounds are over all real z and all labels that the loss's task
+allows, and derivatives are with respect to z.
 """
 
 import math
@@ -14,15 +15,15 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """A margin loss: the fields of a subclass are its parameters, in the order in which C reads them.
+    """A margin loss; the fields of a subclass are its parameters, in the order in which C reads.
 
     Attributes
     ----------
     name : str
         The key in `LOSSES`, and what the keyword ``loss=`` accepts.
     task : {"classification", "regression"}
-        What the label means. Classification losses need labels -1 and +1; regression losses take any real label,
-        -1 and +1 included.
+        What the label means. Classification losses need labels -1 and +1; regression losses take
+        any real label, -1 and +1 included.
     convex : bool
         Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex.
     """
@@ -39,12 +40,12 @@ class Loss(ABC):
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """Supremum of |phi'|; ``inf`` when there is none."""
+        """Supremum of the absolute first derivative; ``inf`` when there is none."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Supremum of phi''."""
+        """Supremum of the second derivative."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class Squared(Loss):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """phi(y, z) = r^2 / 2 for |r| <= delta and delta (|r| - delta/2) beyond, with r = z - y (Huber 1964, section 4).
+    """The squared loss with linear tails (Huber 1964, section 4).
+
+    phi(y, z) = r^2 / 2 for |r| <= delta and delta (|r| - delta/2) beyond, with r = z - y.
 
     Parameters
     ----------
@@ -144,8 +147,8 @@ def get_loss(loss: str | Loss) -> Loss:
     Parameters
     ----------
     loss : str or Loss
-        A name in `LOSSES`, which stands for the loss with its default parameters, or a loss object, which is
-        returned as it is.
+        A name in `LOSSES`, which stands for the loss with its default parameters, or a loss object,
+        which is returned as it is.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Regularisers: names, parameters and bounds of what the compiled prox table computes.
 
-A regulariser g has unit strength here; the caller's gamma (a step size times a penalty) scales it, and
-``kernels.prox(name, v, gamma, **parameters)`` is argmin_x gamma g(x) + |x - v|^2 / 2.
+A regulariser g has unit strength here; the caller's gamma (a step size times a penalty) scales it,
+and ``kernels.prox(name, v, gamma, **parameters)`` is argmin_x gamma g(x) + |x - v|^2 / 2.
 """
 
 import math
@@ -13,14 +13,15 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Regularizer(ABC):
-    """A regulariser g: the fields of a subclass are its parameters, in the order in which C reads them.
+    """A regulariser g; the fields of a subclass are its parameters, in the order in which C reads.
 
     Attributes
     ----------
     name : str
         The key in `REGULARIZERS`, and the first argument of ``kernels.prox``.
     convex : bool
-        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a contraction bound.
+        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
+        contraction bound.
     """
 
     name: ClassVar[str]
@@ -67,12 +68,12 @@ class L2Squared(Regularizer):
 
 @dataclass(frozen=True)
 class ElasticNet(Regularizer):
-    """g(x) = l1_ratio |x|_1 + (1 - l1_ratio) |x|^2 / 2 (Zou and Hastie 2005; scikit-learn's parameter).
+    """g(x) = l1_ratio |x|_1 + (1 - l1_ratio) |x|^2 / 2 (Zou and Hastie 2005).
 
     Parameters
     ----------
     l1_ratio : float, default=0.5
-        Share of the l1 norm, between 0 and 1.
+        Share of the l1 norm, between 0 and 1; scikit-learn's parameter.
     """
 
     l1_ratio: float = 0.5
@@ -109,8 +110,8 @@ def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
     Parameters
     ----------
     regularizer : str or Regularizer
-        A name in `REGULARIZERS`, which stands for the regulariser with its default parameters, or a regulariser
-        object, which is returned as it is.
+        A name in `REGULARIZERS`, which stands for the regulariser with its default parameters, or a
+        regulariser object, which is returned as it is.
 
     Raises
     ------

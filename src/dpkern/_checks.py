@@ -1,0 +1,228 @@
+"""Checks of data at the door: the only place where they are validated.
+
+Kernels and solvers trust what comes from here. Messages about records name counts, never values.
+"""
+
+import math
+import numbers
+import operator
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Float64Array = NDArray[np.float64]
+FeatureRange = tuple[ArrayLike, ArrayLike] | None
+Task = Literal["classification", "regression"]
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+_BLOCK_BYTES = 4 << 20  # rows are read in blocks of about this size, so that a memmap stays on disk
+
+
+def checked_matrix(X: Any) -> NDArray[Any]:
+    _refuse_sparse(X)
+    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
+        raise TypeError(
+            f"X is a {type(X).__name__}; it must be a NumPy array: pass np.asarray(X, dtype=float)"
+        )
+    if X.dtype not in FLOATS:
+        raise TypeError(
+            f"X has dtype {X.dtype}; it must be float32 or float64: pass X.astype(np.float64)"
+        )
+    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise ValueError(f"X has shape {X.shape}; it must be (N, n_features), neither of them 0")
+    if not (X.flags.c_contiguous and X.flags.aligned):
+        raise ValueError(
+            "X is not C-contiguous and aligned, and is never copied: pass np.ascontiguousarray(X)"
+        )
+    return frozen(X.view(np.ndarray))
+
+
+def _refuse_sparse(X: Any) -> None:
+    # Asked by module name, so that scipy is not imported for it.
+    if type(X).__module__.startswith("scipy.sparse"):
+        raise TypeError(
+            f"X is a {type(X).__name__}; sparse data are not read yet: pass X.toarray()"
+        )
+
+
+def numeric_matrix(X: ArrayLike) -> NDArray[Any]:
+    _refuse_sparse(X)
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError("X is a masked array; fill or drop the masked values")
+    X = np.asarray(X)
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"X has dtype {X.dtype}; it must be real numbers")
+    if X.ndim != 2:
+        raise ValueError(f"X has shape {X.shape}; it must be (n, n_features)")
+    return X
+
+
+def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    X = numeric_matrix(X)
+    return X, labels(y, len(X))
+
+
+def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
+    if not isinstance(silo, tuple | list) or len(silo) != 2:
+        raise TypeError(f"silos[{j}] is a {type(silo).__name__}; it must be a pair (X, y)")
+    return silo[0], silo[1]
+
+
+def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
+    """y as an array of n numbers, booleans or strings, without missing or non-finite values."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; fill or drop the masked values")
+    y = np.asarray(y)
+    if y.dtype.kind in "OT":  # what pandas and NumPy make of strings
+        if all(isinstance(v, str) for v in y.flat):
+            y = y.astype(str)
+        elif all(isinstance(v, numbers.Real) for v in y.flat):
+            y = y.astype(np.float64)
+    if y.dtype.kind not in "fiubUS":
+        raise TypeError(f"{name} has dtype {y.dtype}; it must be all real numbers or all strings")
+    if y.shape != (n,):
+        raise ValueError(f"{name} has shape {y.shape}; it must be ({n},), one per row of X")
+    if y.dtype.kind == "f":
+        bad = n - np.count_nonzero(np.isfinite(y))
+        if bad:
+            raise ValueError(f"{name} holds {bad} non-finite values in {n} records")
+    return y
+
+
+def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDArray[Any] | None]:
+    """The task, y as float64 (a new array), and the two labels when it is classification."""
+    if task not in (None, "classification", "regression"):
+        raise ValueError(f"task is {task!r}; it must be 'classification' or 'regression'")
+    if task == "regression":
+        if y.dtype.kind in "US":
+            raise TypeError("y holds strings; regression needs real numbers")
+        return y.astype(np.float64), task, None
+    if y.dtype.kind in "fi" and np.all(np.abs(y) == 1):
+        return y.astype(np.float64), "classification", np.array([-1, 1], dtype=y.dtype)
+    classes = _at_most_two(y)
+    if classes is not None and len(classes) == 2:
+        return np.where(y == classes[1], 1.0, -1.0), "classification", classes
+    if task is None and classes is None and y.dtype.kind == "f":
+        return y.astype(np.float64), "regression", None
+    found = "more than two distinct values" if classes is None else f"{len(classes)} distinct value"
+    raise ValueError(
+        f"y holds {found} of dtype {y.dtype}; classification needs exactly two labels (or -1 and "
+        "+1), more classes are not available, and whole-number targets need task='regression'"
+    )
+
+
+def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
+    """The distinct values of y, sorted, or None when there are more than two; y is not sorted."""
+    others = y[y != y[0]]
+    if np.any(others != others[:1]):
+        return None
+    return np.sort(np.concatenate((y[:1], others[:1])))
+
+
+def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
+    given = np.asarray(offsets)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"offsets have dtype {given.dtype}; they must be integers")
+    if given.ndim != 1 or len(given) < 2:
+        raise ValueError(f"offsets have shape {given.shape}; it must be (m + 1,) with m at least 1")
+    if given[0] != 0 or given[-1] != n:
+        raise ValueError(
+            f"offsets go from {given[0]} to {given[-1]}; they must go from 0 to the number of "
+            f"records, {n}"
+        )
+    checked = given.astype(np.int64)
+    falls = checked[1:] < checked[:-1]  # not by differences, which could wrap around
+    if falls.any():
+        raise ValueError(f"offsets decrease after entry {np.argmax(falls)}; they must increase")
+    empty = checked[1:] == checked[:-1]
+    if empty.any():
+        raise ValueError(
+            f"{np.count_nonzero(empty)} of {len(empty)} silos are empty, the first of them silo "
+            f"{np.argmax(empty)}; every silo must hold a record"
+        )
+    return checked
+
+
+def affine(
+    feature_range: FeatureRange, n_features: int
+) -> tuple[tuple[Float64Array, Float64Array] | None, Float64Array | None, Float64Array | None]:
+    if feature_range is None:
+        return None, None, None
+    if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
+        raise TypeError("feature_range must be a pair (lo, hi)")
+    bounds = []
+    for name, given in zip(("lo", "hi"), feature_range, strict=True):
+        values = np.asarray(given)
+        if values.dtype.kind not in "fiu":
+            raise TypeError(f"feature_range {name} has dtype {values.dtype}; it must be numbers")
+        if values.shape not in ((), (n_features,)):
+            raise ValueError(
+                f"feature_range {name} has shape {values.shape}; it must be a number or have shape "
+                f"({n_features},)"
+            )
+        bounds.append(np.full(n_features, values, dtype=np.float64))
+    lo, hi = bounds
+    with np.errstate(all="ignore"):  # the next line reports whatever went wrong
+        scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
+        good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
+        good &= np.isfinite(scale) & np.isfinite(shift)
+    if not good.all():
+        k = np.argmin(good)
+        raise ValueError(
+            f"feature_range of feature {k} is ({lo[k]!r}, {hi[k]!r}); lo and hi must be finite, "
+            f"lo < hi, and their distance neither 0 nor infinite in floating point"
+        )
+    return (frozen(lo), frozen(hi)), frozen(scale), frozen(shift)
+
+
+def refuse_non_finite(X: NDArray[Any], scale: Any, shift: Any) -> None:
+    """Raise when X, or X mapped by the feature range, is not finite; read a block at a time."""
+    bad_values = bad_rows = bad_mapped = np.int64(0)
+    for rows in blocks(len(X), X.dtype.itemsize * X.shape[1]):
+        finite = np.isfinite(X[rows])
+        if not finite.all():
+            bad_values += finite.size - np.count_nonzero(finite)
+            bad_rows += np.count_nonzero(~finite.all(axis=1))
+        elif scale is not None:
+            # An infinite coordinate times a clipped-away derivative of 0 would be NaN in a sum.
+            with np.errstate(over="ignore"):
+                mapped = np.isfinite(X[rows] * scale + shift)
+            bad_mapped += np.count_nonzero(~mapped.all(axis=1))
+    if bad_values:
+        raise ValueError(f"X holds {bad_values} non-finite values in {bad_rows} of {len(X)} rows")
+    if bad_mapped:
+        raise ValueError(f"X overflows when mapped by feature_range in {bad_mapped} rows")
+
+
+def blocks(n: int, row_bytes: int) -> Iterator[slice]:
+    step = max(1, _BLOCK_BYTES // max(1, row_bytes))
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def frozen(a: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view of the same memory."""
+    view = a.view()
+    view.flags.writeable = False
+    return view
+
+
+def positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}; it must be a real number")
+    number = float(value)
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} is {number!r}; it must be positive and finite")
+    return number
+
+
+def count(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+    if number < 1:
+        raise ValueError(f"{name} is {number}; it must be at least 1")
+    return number

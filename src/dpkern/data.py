@@ -1,0 +1,490 @@
+"""Records held by silos: `SiloData`, and `Transform`, the part of it that a model keeps.
+
+What a record contributes is its effective row: the features x, mapped by the public feature range,
+followed by the constant 1 of the intercept, the whole scaled down to the row bound R where it is
+longer,
+
+    x~ = min(1, R / |v|) v,    v = [scale * x + shift, 1].
+
+Effective rows are never stored: X stays as it was given, and kernels and `Transform` apply the rule
+as they read.
+
+Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
+the feature range and the row bound. In particular, the two labels are read from y and taken to be
+public.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern._checks import (
+    FLOATS,
+    FeatureRange,
+    Float64Array,
+    Task,
+    affine,
+    blocks,
+    checked_matrix,
+    checked_offsets,
+    count,
+    frozen,
+    labels,
+    numeric_matrix,
+    pair,
+    positive,
+    records,
+    refuse_non_finite,
+    targets,
+)
+from dpkern._partition import NOTES, How, partition
+
+Rng = np.random.Generator | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """The map from a row of X to its effective row, kept with a model so that it can predict.
+
+    Parameters
+    ----------
+    n_features : int
+        Columns of X.
+    intercept : bool, default=False
+        Whether a constant 1 follows the features.
+    row_bound : float, default=inf
+        Rows longer than this, constant included, are scaled down to it.
+    scale, shift : tuple of n_features floats, optional
+        The affine map of the features; both or neither.
+    """
+
+    n_features: int
+    intercept: bool = False
+    row_bound: float = math.inf
+    scale: tuple[float, ...] | None = None
+    shift: tuple[float, ...] | None = None
+
+    @property
+    def d(self) -> int:
+        """Length of an effective row, and of w."""
+        return self.n_features + self.intercept
+
+    def apply(self, X: ArrayLike) -> Float64Array:
+        """Effective rows of X.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, n_features)
+            Real and finite, of any numeric dtype.
+
+        Returns
+        -------
+        ndarray of shape (n, d), float64
+
+        Raises
+        ------
+        TypeError
+            When X is sparse or not numeric.
+        ValueError
+            When X has another shape, or holds non-finite values (before or after the map).
+        """
+        return self._rows(self._check(X))
+
+    def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
+        """Products of the effective rows with w, computed a block of rows at a time.
+
+        Parameters
+        ----------
+        X : array_like of shape (n, n_features)
+        w : array_like of shape (d,)
+
+        Returns
+        -------
+        ndarray of shape (n,), float64
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `apply`, and when w has not d entries.
+        """
+        X = self._check(X)
+        w = np.asarray(w, dtype=np.float64)
+        if w.shape != (self.d,):
+            raise ValueError(f"w has shape {w.shape}; it must be ({self.d},)")
+        out = np.empty(len(X))
+        for rows in blocks(len(X), 8 * self.d):
+            out[rows] = self._rows(X[rows]) @ w
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in types that JSON has; no row bound is None."""
+        values = asdict(self)
+        values["row_bound"] = None if math.isinf(self.row_bound) else self.row_bound
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`, also after a passage through JSON."""
+        scale, shift, row_bound = (values[key] for key in ("scale", "shift", "row_bound"))
+        return cls(
+            n_features=values["n_features"],
+            intercept=values["intercept"],
+            row_bound=math.inf if row_bound is None else row_bound,
+            scale=None if scale is None else tuple(scale),
+            shift=None if shift is None else tuple(shift),
+        )
+
+    def _check(self, X: ArrayLike) -> NDArray[Any]:
+        X = numeric_matrix(X)
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} features; the model has {self.n_features}")
+        refuse_non_finite(X, self.scale, self.shift)
+        return X
+
+    def _rows(self, X: NDArray[Any]) -> Float64Array:
+        rows = np.empty((len(X), self.d))
+        features = rows[:, : self.n_features]
+        features[...] = X
+        if self.scale is not None and self.shift is not None:
+            features *= self.scale
+            features += self.shift
+        if self.intercept:
+            rows[:, -1] = 1.0
+        if math.isfinite(self.row_bound):
+            with np.errstate(over="ignore"):  # a norm that overflows scales its row to zero
+                norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+            long = norms > self.row_bound
+            rows[long] *= (self.row_bound / norms[long])[:, np.newaxis]
+        return rows
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class SiloData:
+    """Records sorted by silo, with the public facts about them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, n_features), float32 or float64, C-contiguous
+        Features; row ``i`` belongs to silo ``j`` when ``offsets[j] <= i < offsets[j + 1]``. Never
+        copied, memory maps included, so it must not change while this object is in use.
+    y : array_like of shape (N,)
+        Two distinct labels of any kind (numbers, strings, booleans) for classification, real
+        numbers for regression. Copied.
+    offsets : array_like of shape (m + 1,), integer
+        From 0 to N, strictly increasing: no silo is empty.
+    intercept : bool, default=False
+        Whether rows are followed by a virtual constant 1, the last coordinate of w. It counts in
+        the row norm.
+    row_bound : float, optional
+        Public R > 0; rows longer than R are scaled to R.
+    feature_range : pair (lo, hi), optional
+        Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
+        are mapped by the same line, not clipped.
+    task : {"classification", "regression"}, optional
+        Needed only where y leaves it open: by default two distinct labels are classification (and
+        so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
+        regression, and the rest raises.
+
+    Attributes
+    ----------
+    X : ndarray of shape (N, n_features)
+        The same memory as was given, read-only.
+    y : ndarray of shape (N,), float64
+        -1 and +1 for classification, the targets for regression.
+    offsets : ndarray of shape (m + 1,), int64
+    sizes : ndarray of shape (m,), int64
+    m, n, n_features, d : int
+        Silos, records, columns of X, and entries of w (the features, then the intercept).
+    intercept : bool
+    row_bound : float
+        ``inf`` when there is none.
+    feature_range : pair of ndarrays of shape (n_features,), or None
+    scale, shift : ndarray of shape (n_features,), float64, or None
+        ``scale * x + shift`` maps [lo, hi] to [-1, 1].
+    task : str
+    classes_ : ndarray of shape (2,), or None
+        The labels that -1 and +1 stand for, sorted; None for regression.
+    partition : str
+        How records were given to silos: "given", or the ``how`` of `split`.
+    partition_note : str or None
+        What a certificate must say about a partition that depends on the labels.
+    silo_names : tuple or None
+        The groups of `from_groups`.
+    transform : Transform
+        What a model needs of this to predict.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument is not as described. Messages about X and y name counts, never values.
+    """
+
+    X: NDArray[Any]
+    y: Float64Array
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    m: int
+    n: int
+    n_features: int
+    d: int
+    intercept: bool
+    row_bound: float
+    feature_range: tuple[Float64Array, Float64Array] | None
+    scale: Float64Array | None
+    shift: Float64Array | None
+    task: Task
+    classes_: NDArray[Any] | None
+    partition: str
+    partition_note: str | None
+    silo_names: tuple[Any, ...] | None
+    transform: Transform
+
+    def __init__(
+        self,
+        X: NDArray[Any],
+        y: ArrayLike,
+        offsets: ArrayLike,
+        *,
+        intercept: bool = False,
+        row_bound: float | None = None,
+        feature_range: FeatureRange = None,
+        task: Task | None = None,
+    ) -> None:
+        X = checked_matrix(X)
+        n, n_features = X.shape
+        y, task, classes = targets(labels(y, n), task)
+        offsets = checked_offsets(offsets, n)
+        if not isinstance(intercept, bool | np.bool_):
+            raise TypeError(f"intercept is {intercept!r}; it must be True or False")
+        bounds, scale, shift = affine(feature_range, n_features)
+        refuse_non_finite(X, scale, shift)
+        transform = Transform(
+            n_features,
+            bool(intercept),
+            math.inf if row_bound is None else positive("row_bound", row_bound),
+            None if scale is None else tuple(scale.tolist()),
+            None if shift is None else tuple(shift.tolist()),
+        )
+        self._set(
+            X=X,
+            y=frozen(y),
+            offsets=frozen(offsets),
+            sizes=frozen(np.diff(offsets)),
+            m=len(offsets) - 1,
+            n=n,
+            n_features=n_features,
+            d=transform.d,
+            intercept=transform.intercept,
+            row_bound=transform.row_bound,
+            feature_range=bounds,
+            scale=scale,
+            shift=shift,
+            task=task,
+            classes_=classes,
+            partition="given",
+            partition_note=None,
+            silo_names=None,
+            transform=transform,
+        )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        parts = [f"m={self.m}", f"n={self.n}", f"d={self.d}", self.task]
+        if self.intercept:
+            parts.append("intercept")
+        if math.isfinite(self.row_bound):
+            parts.append(f"row_bound={self.row_bound:g}")
+        if self.feature_range is not None:
+            parts.append("feature_range")
+        return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
+
+    def weights(self, weights: Literal["size", "uniform"] = "size") -> Float64Array:
+        """Silo weights p_j of the objective, which sum to one.
+
+        Parameters
+        ----------
+        weights : {"size", "uniform"}, default="size"
+            n_j / N, or 1 / m.
+
+        Returns
+        -------
+        ndarray of shape (m,), float64
+        """
+        if weights == "size":
+            return self.sizes / self.n
+        if weights == "uniform":
+            return np.full(self.m, 1.0 / self.m)
+        raise ValueError(f"weights is {weights!r}; it must be 'size' or 'uniform'")
+
+    @classmethod
+    def from_silos(
+        cls,
+        silos: Sequence[tuple[ArrayLike, ArrayLike]],
+        *,
+        intercept: bool = False,
+        row_bound: float | None = None,
+        feature_range: FeatureRange = None,
+        task: Task | None = None,
+    ) -> Self:
+        """Join one (X, y) pair per silo; copies X once.
+
+        X is float32 when every silo's is, and float64 otherwise. The other parameters are those of
+        the class.
+        """
+        pairs = [records(*pair(j, silo)) for j, silo in enumerate(silos)]
+        if not pairs:
+            raise ValueError("silos is empty; it must hold one (X, y) pair per silo")
+        widths = {X.shape[1] for X, _ in pairs}
+        if len(widths) > 1:
+            raise ValueError(f"the silos' X have {sorted(widths)} features; they must agree")
+        if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
+            raise TypeError("y holds strings in some silos and numbers in others")
+        offsets = np.cumsum([0, *(len(X) for X, _ in pairs)])
+        single = all(X.dtype == np.float32 for X, _ in pairs)
+        joined = np.empty((offsets[-1], widths.pop()), np.float32 if single else np.float64)
+        for (X, _), start, stop in zip(pairs, offsets[:-1], offsets[1:], strict=True):
+            joined[start:stop] = X
+        return cls(
+            joined,
+            np.concatenate([y for _, y in pairs]),
+            offsets,
+            intercept=intercept,
+            row_bound=row_bound,
+            feature_range=feature_range,
+            task=task,
+        )
+
+    @classmethod
+    def from_groups(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike,
+        groups: ArrayLike,
+        *,
+        intercept: bool = False,
+        row_bound: float | None = None,
+        feature_range: FeatureRange = None,
+        task: Task | None = None,
+    ) -> Self:
+        """One silo for each distinct group, in sorted order; copies X once unless it is in that
+        order.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, n_features)
+        y : array_like of shape (N,)
+        groups : array_like of shape (N,)
+            The silo of each record, numbers or strings. Groups and their sizes are public.
+        intercept, row_bound, feature_range, task
+            As for the class.
+        """
+        X, y = records(X, y)
+        names, silo = np.unique(labels(groups, len(X), name="groups"), return_inverse=True)
+        order = np.argsort(silo, kind="stable")
+        data = cls(
+            _gather(X, order),
+            y[order],
+            np.cumsum([0, *np.bincount(silo)]),
+            intercept=intercept,
+            row_bound=row_bound,
+            feature_range=feature_range,
+            task=task,
+        )
+        data._set(silo_names=tuple(names.tolist()))
+        return data
+
+    @classmethod
+    def split(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike,
+        m: int,
+        *,
+        how: How = "even",
+        rng: Rng = None,
+        min_size: int = 1,
+        ratio: float | None = None,
+        concentration: float | None = None,
+        intercept: bool = False,
+        row_bound: float | None = None,
+        feature_range: FeatureRange = None,
+        task: Task | None = None,
+    ) -> Self:
+        """Give every record to exactly one of m silos, at random; copies X once.
+
+        Parameters
+        ----------
+        X : array_like of shape (N, n_features)
+        y : array_like of shape (N,)
+        m : int
+            Number of silos, at most N / min_size.
+        how : {"even", "random", "two_groups", "by_label", "dirichlet"}, default="even"
+            "even": sizes differ by at most one. "random": sizes uniformly random above min_size.
+            "two_groups": m // 2 silos are `ratio` times as large as the others. "by_label": every
+            silo holds a single label, silos being shared out in proportion to the labels.
+            "dirichlet": the shares of each label over silos are drawn from a symmetric Dirichlet
+            distribution, after every silo has received min_size records. The last two make sizes
+            depend on the labels; `partition_note` says so.
+        rng : numpy.random.Generator, int or None
+            Randomness of the split, which is not part of any privacy guarantee. None is fresh
+            entropy.
+        min_size : int, default=1
+            Smallest size that a silo may have.
+        ratio : float
+            For "two_groups" only, and needed there: at least 1.
+        concentration : float
+            For "dirichlet" only, and needed there: positive; small values give each silo few
+            labels.
+        intercept, row_bound, feature_range, task
+            As for the class.
+
+        Raises
+        ------
+        ValueError
+            When the records do not suffice for m silos of min_size, beside what the class raises.
+        """
+        X, y = records(X, y)
+        m, min_size = count("m", m), count("min_size", min_size)
+        if m * min_size > len(X):
+            raise ValueError(
+                f"m is {m} and min_size {min_size}, which needs {m * min_size} records; "
+                f"there are {len(X)}"
+            )
+        generator = np.random.default_rng(rng)
+        order, sizes = partition(y, m, how, generator, min_size, ratio, concentration, task)
+        if sizes.min() < min_size:
+            raise ValueError(
+                f"how={how!r} gives a silo of {sizes.min()} records; min_size is {min_size}"
+            )
+        data = cls(
+            _gather(X, order),
+            y[order],
+            np.cumsum([0, *sizes]),
+            intercept=intercept,
+            row_bound=row_bound,
+            feature_range=feature_range,
+            task=task,
+        )
+        data._set(partition=how, partition_note=NOTES.get(how))
+        return data
+
+
+def _gather(X: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows of X in the given order, float32 or float64; X itself when that changes nothing."""
+    dtype = X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
+    if X.dtype == dtype and X.flags.c_contiguous and np.array_equal(order, np.arange(len(X))):
+        return X
+    out = np.empty(X.shape, dtype)
+    for rows in blocks(len(X), dtype.itemsize * X.shape[1]):
+        out[rows] = X[order[rows]]
+    return out

@@ -1,0 +1,598 @@
+"""SiloData keeps every record exactly once, copies nothing, and refuses bad input without leaks."""
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpkern.data import SiloData, Transform
+
+HOWS = {
+    "even": {},
+    "random": {},
+    "two_groups": {"ratio": 3.0},
+    "by_label": {},
+    "dirichlet": {"concentration": 0.3},
+}
+
+
+def records(n=12, n_features=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, n_features)), np.where(np.arange(n) % 3 == 0, -1.0, 1.0)
+
+
+# ---- every record in exactly one silo
+
+
+def assert_same_records(data, X, y):
+    """Column 0 of X is the record's number, so that rows and labels can be traced."""
+    order = data.X[:, 0].astype(int)
+    assert np.array_equal(np.sort(order), np.arange(len(X)))
+    assert np.array_equal(data.X, X[order])
+    assert np.array_equal(data.y > 0, np.asarray(y)[order] == data.classes_[1])
+    assert data.offsets[0] == 0
+    assert data.offsets[-1] == data.n == len(data) == len(X)
+    assert np.array_equal(data.sizes, np.diff(data.offsets))
+    assert data.sizes.min() >= 1
+    assert data.m == len(data.sizes)
+    return order
+
+
+@st.composite
+def splits(draw):
+    m = draw(st.integers(2, 7))
+    min_size = draw(st.integers(1, 3))
+    n = draw(st.integers(4 * m * min_size, 8 * m * min_size))
+    minus = draw(st.integers(m * min_size, n - m * min_size))
+    seed = draw(st.integers(0, 2**32 - 1))
+    labels = np.random.default_rng(seed).permutation(np.repeat([0, 1], [minus, n - minus]))
+    return np.column_stack([np.arange(n), np.ones(n)]), labels, m, min_size, seed
+
+
+@pytest.mark.parametrize("how", HOWS)
+@settings(max_examples=60, deadline=None)
+@given(splits())
+def test_split_puts_every_record_into_exactly_one_silo(how, case):
+    X, y, m, min_size, seed = case
+    if how in ("two_groups", "by_label"):
+        min_size = 1
+    data = SiloData.split(X, y, m, how=how, rng=seed, min_size=min_size, **HOWS[how])
+    assert_same_records(data, X, y)
+    assert data.m == m
+    assert data.sizes.min() >= min_size
+    assert data.partition == how
+    assert (data.partition_note is not None) == (how in ("by_label", "dirichlet"))
+    again = SiloData.split(X, y, m, how=how, rng=seed, min_size=min_size, **HOWS[how])
+    assert np.array_equal(again.X, data.X)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 300), m=st.integers(1, 60), seed=st.integers(0, 99))
+def test_even_sizes_differ_by_at_most_one(n, m, seed):
+    m = min(n, m)
+    data = SiloData.split(np.ones((n, 1)), np.ones(n), m, rng=seed)
+    assert data.sizes.max() - data.sizes.min() <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(s=st.integers(1, 40), half=st.integers(1, 8), ratio=st.integers(1, 9))
+def test_two_groups_have_the_stated_ratio(s, half, ratio):
+    n = half * s * (1 + ratio)
+    data = SiloData.split(
+        np.ones((n, 1)), np.ones(n), 2 * half, how="two_groups", ratio=ratio, rng=0
+    )
+    assert np.array_equal(data.sizes, [ratio * s] * half + [s] * half)
+
+
+@settings(max_examples=60, deadline=None)
+@given(splits())
+def test_by_label_gives_silos_of_one_label(case):
+    X, y, m, _, seed = case
+    data = SiloData.split(X, y, m, how="by_label", rng=seed)
+    labels = [set(data.y[a:b]) for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]
+    assert all(len(found) == 1 for found in labels)
+
+
+def test_small_concentration_separates_labels_more_than_a_large_one():
+    X, y = np.ones((4000, 1)), np.tile([0, 1], 2000)
+
+    def spread(concentration):
+        data = SiloData.split(X, y, 10, how="dirichlet", concentration=concentration, rng=1)
+        return np.std(np.add.reduceat(data.y, data.offsets[:-1]) / data.sizes)
+
+    assert spread(0.05) > 0.5 > 0.1 > spread(1000.0)
+
+
+def test_random_sizes_are_random_and_reach_the_minimum():
+    X, y = np.ones((30, 1)), np.tile([0, 1], 15)
+    sizes = {
+        tuple(SiloData.split(X, y, 3, how="random", min_size=8, rng=seed).sizes)
+        for seed in range(200)
+    }
+    assert len(sizes) == 28  # every composition of the 6 spare records over 3 silos
+    assert min(map(min, sizes)) == 8
+
+
+@pytest.mark.parametrize("how", ["even", "random", "two_groups"])
+def test_splits_that_are_not_by_label_do_not_look_at_labels(how):
+    X = np.arange(40.0)[:, np.newaxis]
+    orders = [
+        SiloData.split(X, y, 4, how=how, rng=5, **HOWS[how]).X
+        for y in (
+            np.tile([0, 1], 20),
+            np.repeat([0, 1], 20),
+            np.random.default_rng(0).normal(size=40),
+        )
+    ]
+    assert np.array_equal(orders[0], orders[1])
+    assert np.array_equal(orders[0], orders[2])
+
+
+def test_from_groups_makes_one_silo_per_group_in_sorted_order():
+    groups = np.array(["b", "a", "c", "a", "b", "a"], dtype=object)
+    X = np.column_stack([np.arange(6.0), np.ones(6)])
+    y = np.array([0, 1, 0, 1, 1, 0])
+    data = SiloData.from_groups(X, y, groups)
+    order = assert_same_records(data, X, y)
+    assert data.silo_names == ("a", "b", "c")
+    assert order.tolist() == [1, 3, 5, 0, 4, 2]
+    assert data.partition == "given"
+
+
+def test_from_silos_keeps_silos_as_they_were():
+    X = np.column_stack([np.arange(7.0), np.ones(7)])
+    y = [3, 5, 5, 3, 5, 5, 5]
+    data = SiloData.from_silos([(X[:2], y[:2]), (X[2:3], y[2:3]), (X[3:], y[3:])])
+    assert assert_same_records(data, X, y).tolist() == list(range(7))
+    assert data.sizes.tolist() == [2, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [(("f4", "f4"), np.float32), (("f4", "f8"), np.float64), (("i1", "f4"), np.float64)],
+)
+def test_from_silos_is_single_precision_only_when_all_silos_are(dtypes, expected):
+    X, y = records(4)
+    data = SiloData.from_silos([(X.astype(dtype), y) for dtype in dtypes])
+    assert data.X.dtype == expected
+
+
+# ---- nothing is copied by the constructor
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_constructor_shares_the_memory_of_X(dtype):
+    X, y = records()
+    X = X.astype(dtype)
+    data = SiloData(X, y, [0, 5, 12], intercept=True, row_bound=1.0, feature_range=(-9.0, 9.0))
+    assert np.shares_memory(data.X, X)
+    assert data.X.shape == X.shape
+    assert data.X.strides == X.strides
+    assert data.X.dtype == dtype
+
+
+def test_the_constructor_shares_the_memory_of_a_memmap_and_reads_it_in_blocks(
+    tmp_path, monkeypatch
+):
+    X, y = records(50)
+    mapped = np.memmap(tmp_path / "X.dat", dtype=np.float64, mode="w+", shape=X.shape)
+    mapped[:] = X
+    mapped.flush()
+    read_only = np.memmap(tmp_path / "X.dat", dtype=np.float64, mode="r", shape=X.shape)
+    seen = []
+    isfinite = np.isfinite
+
+    def spy(values, *args, **kwargs):
+        seen.append(np.size(values))
+        return isfinite(values, *args, **kwargs)
+
+    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 10 * 8 * X.shape[1])
+    monkeypatch.setattr(np, "isfinite", spy)
+    data = SiloData(read_only, y, [0, 50])
+    assert np.shares_memory(data.X, read_only)
+    assert not np.shares_memory(data.y, y)
+    assert seen.count(10 * X.shape[1]) == 5
+    assert X.size not in seen
+
+
+def test_from_groups_does_not_copy_what_is_in_order():
+    X, y = records()
+    assert np.shares_memory(SiloData.from_groups(X, y, np.arange(12) // 4).X, X)
+    assert not np.shares_memory(SiloData.from_groups(X, y, -(np.arange(12) // 4)).X, X)
+
+
+def test_arrays_are_read_only_and_attributes_fixed():
+    X, y = records()
+    data = SiloData(X, y, [0, 12], feature_range=(-9, 9))
+    for array in (data.X, data.y, data.offsets, data.sizes, data.scale, data.shift):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    with pytest.raises(AttributeError):
+        data.m = 2
+    X[0, 0] = 7.0  # the caller's own array stays writeable
+    y[0] = 7.0
+    assert data.y[0] == -1.0
+
+
+def test_y_offsets_and_sizes_have_the_dtypes_that_kernels_read():
+    X, y = records()
+    data = SiloData(X, y.astype(np.int8), np.array([0, 12], dtype=np.uint8))
+    assert data.y.dtype == np.float64
+    assert data.offsets.dtype == data.sizes.dtype == np.int64
+    assert data.y.flags.c_contiguous
+    assert data.offsets.flags.c_contiguous
+
+
+def test_pickling_keeps_everything():
+    X, y = records()
+    data = SiloData.split(X, y, 3, how="by_label", rng=0, intercept=True, row_bound=2.0)
+    back = pickle.loads(pickle.dumps(data))
+    assert np.array_equal(back.X, data.X)
+    assert (back.transform, back.partition_note) == (data.transform, data.partition_note)
+    assert repr(back) == repr(data)
+
+
+# ---- labels and tasks
+
+LABELS = {
+    "minus one and one": ([-1, 1], [-1, 1]),
+    "zero and one": ([1, 0], [0, 1]),
+    "floats": ([2.5, -7.0], [-7.0, 2.5]),
+    "booleans": ([True, False], [False, True]),
+    "unsigned": (np.array([2, 1], dtype=np.uint8), [1, 2]),
+    "strings": (["M", "B"], ["B", "M"]),
+    "object strings": (np.array(["M", "B"], dtype=object), ["B", "M"]),
+    "bytes": ([b"M", b"B"], [b"B", b"M"]),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_two_labels_are_mapped_and_the_map_is_kept(name):
+    two, classes = LABELS[name]
+    y = np.asarray(two)[[0, 1, 1, 0]]
+    data = SiloData(np.ones((4, 1)), y, [0, 4])
+    assert data.task == "classification"
+    assert data.classes_.tolist() == classes
+    assert set(data.y) == {-1.0, 1.0}
+    assert data.classes_[(data.y > 0).astype(int)].tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("value", [-1, 1, -1.0, 1.0])
+def test_signs_are_classification_whichever_occur(value):
+    data = SiloData(np.ones((3, 1)), [value] * 3, [0, 3])
+    assert data.task == "classification"
+    assert data.classes_.tolist() == [-1, 1]
+    assert data.y.tolist() == [value] * 3
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "expected"),
+    [
+        ([0.5, 1.5, 2.5], None, "regression"),
+        ([0, 1, 2], "regression", "regression"),
+        ([0, 1, 1], "regression", "regression"),
+        ([4, 4, 4], "regression", "regression"),
+        (np.array([1, 2.5, True], dtype=object), None, None),
+        ([0.0, 1.0, 1.0], "classification", "classification"),
+    ],
+)
+def test_the_task_is_inferred_or_as_passed(y, task, expected):
+    if expected is None:
+        y = np.asarray(y)
+        expected = "classification"
+    data = SiloData(np.ones((3, 1)), y, [0, 3], task=task)
+    assert data.task == expected
+    if expected == "regression":
+        assert data.classes_ is None
+        assert data.y.tolist() == [float(value) for value in y]
+
+
+# ---- the virtual rows
+
+
+def effective_rows(X, lo, hi, intercept, row_bound):
+    """The definition, one record at a time."""
+    rows = []
+    for x in np.asarray(X, dtype=np.float64):
+        v = list(x)
+        if lo is not None:
+            v = [
+                (2 * a - lo_k - hi_k) / (hi_k - lo_k)
+                for a, lo_k, hi_k in zip(v, lo, hi, strict=True)
+            ]
+        v += [1.0] * intercept
+        norm = math.sqrt(math.fsum(a * a for a in v))
+        rows.append([a * min(1.0, row_bound / norm) if norm else a for a in v])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("row_bound", [None, 0.5, 2.0])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_transform_follows_the_formula(dtype, intercept, row_bound, bounded, monkeypatch):
+    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 100)
+    X = (3 * records(40)[0]).astype(dtype)
+    X[7] = 0
+    lo, hi = (np.array([-4.0, -1.0, 0.0]), np.array([4.0, 5.0, 1e-3])) if bounded else (None, None)
+    data = SiloData.from_silos(
+        [(X, records(40)[1])],
+        intercept=intercept,
+        row_bound=row_bound,
+        feature_range=(lo, hi) if bounded else None,
+    )
+    expected = effective_rows(X, lo, hi, intercept, math.inf if row_bound is None else row_bound)
+    rows = data.transform.apply(X)
+    assert rows.dtype == np.float64
+    assert rows.shape == (40, data.d)
+    assert data.d == data.n_features + intercept == data.transform.d
+    np.testing.assert_allclose(rows, expected, rtol=1e-12, atol=1e-12)
+    assert np.linalg.norm(rows, axis=1).max() <= data.row_bound * (1 + 1e-15)
+    w = np.arange(1.0, data.d + 1)
+    np.testing.assert_allclose(data.transform.margins(X, w), expected @ w, rtol=1e-12, atol=1e-12)
+
+
+def test_scale_and_shift_map_the_range_to_minus_one_and_one():
+    lo, hi = np.array([-4.0, 0.0, 7.0]), np.array([4.0, 0.1, 9.0])
+    X, y = records()
+    data = SiloData(X, y, [0, 12], feature_range=(lo, hi))
+    np.testing.assert_allclose(data.scale * lo + data.shift, -1.0, rtol=1e-14)
+    np.testing.assert_allclose(data.scale * hi + data.shift, 1.0, rtol=1e-14)
+    assert np.array_equal(data.feature_range, (lo, hi))
+    assert data.transform.scale == tuple(data.scale)
+    assert data.transform.shift == tuple(data.shift)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_rows_at_the_ends_of_the_floating_point_range_stay_finite(scale):
+    rows = Transform(2, row_bound=1.0).apply([[3 * scale, -4 * scale]])
+    assert np.all(np.isfinite(rows))
+    assert np.linalg.norm(rows) <= 1.0
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        Transform(3),
+        Transform(2, True, 1.5),
+        Transform(2, False, math.inf, (0.1, 1 / 3), (0.0, -0.5)),
+    ],
+)
+def test_transform_survives_strict_json(transform):
+    text = json.dumps(transform.to_dict(), allow_nan=False)
+    assert Transform.from_dict(json.loads(text)) == transform
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (np.ones((2, 4)), ValueError, "X has 4 features; the model has 3"),
+        (np.ones(3), ValueError, "shape"),
+        ([["1", "2", "3"]], TypeError, "real numbers"),
+        ([[1.0, math.nan, 2.0]], ValueError, "1 non-finite values in 1 of 1 rows"),
+        (scipy.sparse.csr_array(np.ones((2, 3))), TypeError, "toarray"),
+        (np.ma.masked_equal(np.ones((2, 3)), 1), TypeError, "masked"),
+    ],
+)
+def test_transform_refuses_rows_that_do_not_fit(X, error, message):
+    with pytest.raises(error, match=message):
+        Transform(3).apply(X)
+    with pytest.raises(error, match=message):
+        Transform(3).margins(X, np.ones(3))
+
+
+def test_transform_refuses_a_model_of_another_size():
+    with pytest.raises(ValueError, match=r"w has shape \(3,\); it must be \(4,\)"):
+        Transform(3, intercept=True).margins(np.ones((2, 3)), np.ones(3))
+
+
+# ---- weights
+
+
+def test_weights_are_shares_of_records_or_equal():
+    X, y = records()
+    data = SiloData(X, y, [0, 3, 12])
+    assert data.weights().tolist() == data.weights("size").tolist() == [0.25, 0.75]
+    assert data.weights("uniform").tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="weights is 'sizes'"):
+        data.weights("sizes")
+
+
+# ---- bad input: one row per way to be wrong. Secret values must not show in messages.
+
+SECRET = 987654.25
+GOOD_X, GOOD_Y = records()
+
+
+def with_value(value, count=1):
+    X = np.full((12, 3), SECRET)
+    X.flat[:count] = value
+    return X
+
+
+BAD = {
+    "X is a list": ({"X": [[SECRET]] * 12}, TypeError, "X is a list.*asarray"),
+    "X has integers": ({"X": GOOD_X.astype(int)}, TypeError, r"X has dtype int64.*astype"),
+    "X has half precision": ({"X": GOOD_X.astype("f2")}, TypeError, "X has dtype float16"),
+    "X is big-endian": ({"X": GOOD_X.astype(">f8")}, TypeError, "X has dtype >f8"),
+    "X is complex": ({"X": GOOD_X.astype(complex)}, TypeError, "X has dtype complex128"),
+    "X is sparse": ({"X": scipy.sparse.csr_matrix(GOOD_X)}, TypeError, r"sparse.*X\.toarray\(\)"),
+    "X is a sparse array": ({"X": scipy.sparse.coo_array(GOOD_X)}, TypeError, "sparse"),
+    "X is masked": ({"X": np.ma.masked_less(GOOD_X, 0)}, TypeError, "X is a MaskedArray"),
+    "X is flat": ({"X": GOOD_X[:, 0].copy()}, ValueError, r"X has shape \(12,\)"),
+    "X has no rows": ({"X": GOOD_X[:0], "y": []}, ValueError, r"X has shape \(0, 3\)"),
+    "X has no columns": ({"X": np.empty((12, 0))}, ValueError, r"X has shape \(12, 0\)"),
+    "X is in Fortran order": ({"X": np.asfortranarray(GOOD_X)}, ValueError, "ascontiguousarray"),
+    "X has a stride": ({"X": np.repeat(GOOD_X, 2, axis=0)[::2]}, ValueError, "ascontiguousarray"),
+    "X has a NaN": (
+        {"X": with_value(math.nan)},
+        ValueError,
+        "X holds 1 non-finite values in 1 of 12",
+    ),
+    "X has infinities": (
+        {"X": with_value(-math.inf, 4)},
+        ValueError,
+        "X holds 4 non-finite values in 2 of 12",
+    ),
+    "X overflows when mapped": (
+        {"X": with_value(1e308), "feature_range": (0.0, 1.0)},
+        ValueError,
+        "overflows when mapped by feature_range in 1 rows",
+    ),
+    "y is too short": ({"y": GOOD_Y[:-1]}, ValueError, r"y has shape \(11,\); it must be \(12,\)"),
+    "y is a column": ({"y": GOOD_Y[:, np.newaxis]}, ValueError, r"y has shape \(12, 1\)"),
+    "y has a NaN": (
+        {"y": np.where(GOOD_Y > 0, SECRET, math.nan)},
+        ValueError,
+        "y holds 4 non-finite",
+    ),
+    "y is infinite": (
+        {"y": np.where(GOOD_Y > 0, SECRET, math.inf)},
+        ValueError,
+        "y holds 4 non-finite",
+    ),
+    "y is complex": ({"y": GOOD_Y * 1j}, TypeError, "y has dtype complex128"),
+    "y has dates": ({"y": np.zeros(12, "M8[D]")}, TypeError, "y has dtype datetime64"),
+    "y mixes kinds": (
+        {"y": np.array([str(SECRET), 1] * 6, dtype=object)},
+        TypeError,
+        "y has dtype object",
+    ),
+    "y has None": ({"y": [None] * 12}, TypeError, "y has dtype object"),
+    "y is masked": ({"y": np.ma.masked_less(GOOD_Y, 0)}, TypeError, "y is a masked array"),
+    "y has one label": ({"y": [987654] * 12}, ValueError, "y holds 1 distinct value of"),
+    "y has three strings": ({"y": ["a987654", "b", "c"] * 4}, ValueError, "more than two distinct"),
+    "y has three integers": ({"y": [987654, 1, 2] * 4}, ValueError, "task='regression'"),
+    "y has three floats as classes": (
+        {"y": np.arange(12) + SECRET, "task": "classification"},
+        ValueError,
+        "more than two distinct values",
+    ),
+    "y has strings as targets": (
+        {"y": ["987654", "b"] * 6, "task": "regression"},
+        TypeError,
+        "strings",
+    ),
+    "task is unknown": ({"task": "ranking"}, ValueError, "task is 'ranking'"),
+    "offsets are floats": ({"offsets": [0.0, 12.0]}, TypeError, "offsets have dtype float64"),
+    "offsets are too short": ({"offsets": [12]}, ValueError, r"offsets have shape \(1,\)"),
+    "offsets are two-dimensional": ({"offsets": [[0, 12]]}, ValueError, "offsets have shape"),
+    "offsets start late": ({"offsets": [1, 12]}, ValueError, "offsets go from 1 to 12"),
+    "offsets end early": ({"offsets": [0, 11]}, ValueError, "from 0 to the number of records, 12"),
+    "offsets fall": ({"offsets": [0, 8, 4, 12]}, ValueError, "offsets decrease after entry 1"),
+    "offsets wrap around": (
+        {"offsets": np.array([0, 2**63 - 1, -5, 12])},
+        ValueError,
+        "offsets decrease after entry 1",
+    ),
+    "offsets exceed int64": (
+        {"offsets": np.array([0, 2**64 - 1, 12], dtype=np.uint64)},
+        ValueError,
+        "offsets decrease",
+    ),
+    "a silo is empty": ({"offsets": [0, 4, 4, 12]}, ValueError, "1 of 3 silos are empty.*silo 1"),
+    "intercept is a number": ({"intercept": 1}, TypeError, "intercept is 1"),
+    "row_bound is zero": ({"row_bound": 0.0}, ValueError, "row_bound is 0.0"),
+    "row_bound is negative": ({"row_bound": -1.0}, ValueError, "row_bound is -1.0"),
+    "row_bound is infinite": ({"row_bound": math.inf}, ValueError, "row_bound is inf"),
+    "row_bound is NaN": ({"row_bound": math.nan}, ValueError, "row_bound is nan"),
+    "row_bound is text": ({"row_bound": "1"}, TypeError, "row_bound is '1'"),
+    "row_bound is a boolean": ({"row_bound": True}, TypeError, "row_bound is True"),
+    "feature_range is no pair": ({"feature_range": 1.0}, TypeError, r"pair \(lo, hi\)"),
+    "feature_range is three": ({"feature_range": (0, 1, 2)}, TypeError, r"pair \(lo, hi\)"),
+    "lo is too short": ({"feature_range": ([0, 0], 1.0)}, ValueError, r"lo has shape \(2,\)"),
+    "hi is text": ({"feature_range": (0.0, "1")}, TypeError, "hi has dtype"),
+    "lo is hi": ({"feature_range": ([0, 1, 0], 1.0)}, ValueError, "of feature 1 is"),
+    "lo is above hi": ({"feature_range": (2.0, 1.0)}, ValueError, "lo < hi"),
+    "hi is infinite": ({"feature_range": (0.0, math.inf)}, ValueError, "must be finite"),
+    "lo is NaN": ({"feature_range": (math.nan, 1.0)}, ValueError, "must be finite"),
+    "the range overflows": ({"feature_range": (-1.7e308, 1.7e308)}, ValueError, "distance"),
+    "the range underflows": ({"feature_range": (0.0, 5e-324)}, ValueError, "distance"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
+    wrong, error, message = BAD[name]
+    arguments = {"X": GOOD_X, "y": GOOD_Y, "offsets": [0, 5, 12], **wrong}
+    if len(arguments["X"] if isinstance(arguments["X"], list) else [0]) == 0:
+        arguments["offsets"] = [0, 0]
+    with pytest.raises(error, match=message) as caught:
+        SiloData(**arguments)
+    assert "987654" not in str(caught.value)
+
+
+BAD_SPLITS = {
+    "more silos than records": ({"m": 13}, ValueError, "needs 13 records; there are 12"),
+    "minimum too large": ({"m": 4, "min_size": 4}, ValueError, "needs 16 records; there are 12"),
+    "no silo": ({"m": 0}, ValueError, "m is 0; it must be at least 1"),
+    "m is a float": ({"m": 2.0}, TypeError, "m is 2.0; it must be an integer"),
+    "min_size is zero": ({"min_size": 0}, ValueError, "min_size is 0"),
+    "how is unknown": ({"how": "odd"}, ValueError, "how is 'odd'; it must be one of even"),
+    "ratio is missing": ({"how": "two_groups"}, ValueError, "ratio is None"),
+    "ratio is below one": ({"how": "two_groups", "ratio": 0.5}, ValueError, "at least 1"),
+    "ratio is NaN": ({"how": "two_groups", "ratio": math.nan}, ValueError, "ratio is nan"),
+    "ratio is out of place": (
+        {"how": "even", "ratio": 2.0},
+        ValueError,
+        "belongs to how='two_groups'",
+    ),
+    "ratio empties silos": (
+        {"how": "two_groups", "ratio": 99.0, "m": 6},
+        ValueError,
+        "silo of 0 records",
+    ),
+    "concentration is missing": ({"how": "dirichlet"}, ValueError, "concentration is None"),
+    "concentration is zero": ({"how": "dirichlet", "concentration": 0.0}, ValueError, "positive"),
+    "by label in one silo": ({"how": "by_label", "m": 1}, ValueError, "m of at least 2"),
+    "by label without labels": (
+        {"how": "by_label", "y": np.arange(12.0)},
+        ValueError,
+        "the task is regression",
+    ),
+    "by label with one label": ({"how": "by_label", "y": np.ones(12)}, ValueError, "both labels"),
+    "X and y disagree": ({"y": GOOD_Y[1:]}, ValueError, "y has shape"),
+    "X is sparse": ({"X": scipy.sparse.csr_array(GOOD_X)}, TypeError, "toarray"),
+    "X holds text": ({"X": [["a"]] * 12}, TypeError, "X has dtype"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SPLITS)
+def test_bad_splits_are_refused(name):
+    wrong, error, message = BAD_SPLITS[name]
+    with pytest.raises(error, match=message):
+        SiloData.split(**{"X": GOOD_X, "y": GOOD_Y, "m": 3, "rng": 0, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("silos", "error", "message"),
+    [
+        ([], ValueError, "silos is empty"),
+        ([GOOD_X], TypeError, r"silos\[0\] is a ndarray"),
+        ([(GOOD_X, GOOD_Y), (GOOD_X[:, :2], GOOD_Y)], ValueError, r"\[2, 3\] features"),
+        ([(GOOD_X, GOOD_Y), (GOOD_X[:0], [])], ValueError, "1 of 2 silos are empty"),
+        ([(GOOD_X, GOOD_Y), (GOOD_X, ["a"] * 12)], TypeError, "strings in some silos"),
+        ([(GOOD_X, GOOD_Y[1:])], ValueError, "y has shape"),
+    ],
+)
+def test_bad_silos_are_refused(silos, error, message):
+    with pytest.raises(error, match=message):
+        SiloData.from_silos(silos)
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        (np.zeros(11), ValueError, "groups has shape"),
+        (np.full(12, math.nan), ValueError, "groups holds 12 non-finite"),
+        ([None] * 12, TypeError, "groups has dtype object"),
+    ],
+)
+def test_bad_groups_are_refused(groups, error, message):
+    with pytest.raises(error, match=message):
+        SiloData.from_groups(GOOD_X, GOOD_Y, groups)

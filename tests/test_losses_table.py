@@ -1,0 +1,112 @@
+"""The loss table states true names, parameters and bounds."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpkern import losses
+from dpkern.losses import LOSSES, Huber, Logistic, SmoothedHinge, get_loss
+
+# Written from the definitions in the documentation, apart from the package's own twins.
+FORMULAS = {
+    "logistic": lambda y, z: np.logaddexp(0.0, -y * z),
+    "squared": lambda y, z: (z - y) ** 2 / 2,
+    "huber": lambda y, z, delta: np.where(
+        np.abs(z - y) <= delta, (z - y) ** 2 / 2, delta * (np.abs(z - y) - delta / 2)
+    ),
+    "smoothed_hinge": lambda y, z, h: np.where(
+        y * z >= 1, 0.0, np.where(y * z > 1 - h, (1 - y * z) ** 2 / (2 * h), 1 - y * z - h / 2)
+    ),
+    "squared_hinge": lambda y, z: np.maximum(0.0, 1 - y * z) ** 2 / 2,
+}
+INSTANCES = [
+    *(get_loss(name) for name in LOSSES),
+    Huber(delta=0.3),
+    SmoothedHinge(h=0.25),
+    SmoothedHinge(h=3),
+]
+
+
+def test_every_row_has_a_formula_here():
+    assert set(LOSSES) == set(FORMULAS)
+
+
+@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_bounds_are_the_suprema_of_the_difference_quotients(loss, y):
+    z = np.linspace(-30.0, 30.0, 600_001)
+    step = z[1] - z[0]
+    values = FORMULAS[loss.name](y, z, *loss.params)
+    slopes = np.diff(values) / step
+    curvatures = np.diff(slopes) / step
+    assert curvatures.min() > -1e-5  # convex
+    assert loss.convex
+    assert curvatures.max() == pytest.approx(loss.smoothness, abs=2e-5)
+    if math.isinf(loss.lipschitz):
+        assert np.abs(slopes).max() > 28.0
+    else:
+        assert np.abs(slopes).max() == pytest.approx(loss.lipschitz, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+def test_params_are_the_fields_in_order_as_floats(loss):
+    assert loss.params == tuple(dataclasses.astuple(loss))
+    assert all(type(value) is float for value in loss.params)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_name_stands_for_the_default_instance(name):
+    assert get_loss(name) == LOSSES[name]()
+    assert get_loss(name).name == name
+    assert get_loss(name).task in ("classification", "regression")
+
+
+def test_an_instance_is_returned_as_it_is():
+    loss = Huber(delta=2.0)
+    assert get_loss(loss) is loss
+
+
+def test_losses_are_immutable_and_comparable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Huber().delta = 2.0
+    assert Huber(2) == Huber(2.0) != Huber(3.0)
+    assert len({Huber(2), Huber(2.0), Logistic()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [("hinge", ValueError), (Logistic, TypeError), (None, TypeError)]
+)
+def test_an_unknown_loss_is_refused_and_names_are_listed(bad, error):
+    with pytest.raises(error) as caught:
+        get_loss(bad)
+    assert error is TypeError or all(name in str(caught.value) for name in LOSSES)
+
+
+@pytest.mark.parametrize(("make", "name"), [(Huber, "delta"), (SmoothedHinge, "h")])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
+def test_parameters_must_be_positive_and_finite(make, name, value):
+    with pytest.raises(ValueError, match=f"{name} is .* must be positive and finite"):
+        make(value)
+
+
+@pytest.mark.parametrize(("make", "name"), [(Huber, "delta"), (SmoothedHinge, "h")])
+@pytest.mark.parametrize("value", ["1", None, True, 1j])
+def test_parameters_must_be_real_numbers(make, name, value):
+    with pytest.raises(TypeError, match=f"{name} is .* must be a real number"):
+        make(value)
+
+
+def test_a_width_whose_curvature_overflows_is_refused():
+    with pytest.raises(ValueError, match="1/h to be finite"):
+        SmoothedHinge(1e-310)
+
+
+def test_the_module_imports_nothing_of_the_package():
+    assert "dpkern" not in "".join(
+        line
+        for line in Path(losses.__file__).read_text(encoding="utf-8").splitlines()
+        if line.startswith(("import", "from"))
+    )
