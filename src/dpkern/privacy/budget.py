@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
-from dpkern.privacy._exact import bisect, count, positive, real, round_down, round_up, sqrt_down
+from dpkern.privacy._exact import bisect, count, positive, real, round_down, sqrt_down
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -105,14 +105,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return math.exp(gdp_log_delta(mu, epsilon))
 
 
-def _log_delta_upper(mu: float, epsilon: float) -> float:
-    """Return an upper bound of log(delta(epsilon; mu)), valid inputs assumed."""
-    value = gdp_log_delta(mu, epsilon)
-    if value == -math.inf:  # below every double, so below every target
-        return value
-    return min(0.0, value + _LOG_DELTA_ABSOLUTE - _LOG_DELTA_RELATIVE * value)
-
-
 def gdp_delta_upper(mu: float, epsilon: float) -> float:
     """Return a double >= delta(epsilon; mu), larger by less than 2e-12 of it where delta > 1e-300.
 
@@ -121,8 +113,11 @@ def gdp_delta_upper(mu: float, epsilon: float) -> float:
     mu, epsilon = _mu(mu), _epsilon(epsilon)
     if mu == 0.0:
         return 0.0
+    log_delta = gdp_log_delta(mu, epsilon)
+    if log_delta > -math.inf:
+        log_delta += _LOG_DELTA_ABSOLUTE - _LOG_DELTA_RELATIVE * log_delta
     # exp is good to one unit in the last place; the next double up also serves where it underflows
-    value = math.exp(_log_delta_upper(mu, epsilon)) * (1.0 + 2.0**-51)
+    value = math.exp(min(0.0, log_delta)) * (1.0 + 2.0**-51)
     return min(1.0, math.nextafter(value, math.inf))
 
 
@@ -139,7 +134,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     Returns
     -------
     float
-        An epsilon >= 0 for which delta(epsilon; mu) <= delta is certain; infinity for mu = infinity.
+        An epsilon >= 0 for which delta(epsilon; mu) <= delta is certain; infinity if mu is.
 
     Raises
     ------
@@ -149,15 +144,14 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     mu, delta = _mu(mu), _delta(delta)
     if mu == math.inf:
         return math.inf
-    target = math.nextafter(math.log(delta), -math.inf)
 
     def reached(epsilon: float) -> bool:
-        return _log_delta_upper(mu, epsilon) <= target
+        return gdp_delta_upper(mu, epsilon) <= delta
 
     if mu == 0.0 or reached(0.0):
         return 0.0
     # Phi(-x) <= exp(-x^2/2) puts the answer below mu^2/2 + mu sqrt(2 log(1/delta)) up to rounding.
-    high = 1.001 * mu * (0.5 * mu + math.sqrt(-2.0 * target))
+    high = 1.001 * mu * (0.5 * mu + math.sqrt(-2.0 * math.log(delta)))
     while high < math.inf and not reached(high):
         high *= 2.0
     return bisect(reached, 0.0, high)[1] if high < math.inf else math.inf
@@ -184,10 +178,9 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         An argument is no real number or out of its range.
     """
     epsilon, delta = _epsilon(epsilon), _delta(delta)
-    target = math.nextafter(math.log(delta), -math.inf)
 
     def exceeded(mu: float) -> bool:
-        return _log_delta_upper(mu, epsilon) > target
+        return gdp_delta_upper(mu, epsilon) > delta
 
     high = 1.0
     while not exceeded(high):
@@ -309,7 +302,9 @@ class Budget:
         if delta is not None and epsilon is None:
             raise ValueError("delta was given without epsilon; give both, or mu, or rho")
         if [epsilon, mu, rho].count(None) != 2:
-            given = [n for n, v in (("epsilon", epsilon), ("mu", mu), ("rho", rho)) if v is not None]
+            given = [
+                n for n, v in (("epsilon", epsilon), ("mu", mu), ("rho", rho)) if v is not None
+            ]
             raise ValueError(
                 f"a budget is exactly one of (epsilon and delta), mu, rho; "
                 f"given: {', '.join(given) or 'none of them'}"

@@ -17,7 +17,7 @@ from scipy import special
 from dpkern.privacy._exact import bisect, count, real, round_up, sqrt_up
 from dpkern.privacy.budget import gdp_delta_upper, gdp_epsilon
 
-PerMessage: TypeAlias = "float | tuple[float, ...]"
+PerMessage: TypeAlias = float | tuple[float, ...]
 
 #: Total variation between one draw and the rounded real Gaussian it stands for.
 DRAW_ERROR = 2.0**-100
@@ -133,8 +133,10 @@ class Release:
         sensitivity = _entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else _entries(self.std)
         return tuple(
-            Fraction(0) if d == 0.0
-            else None if s == 0.0
+            Fraction(0)
+            if d == 0.0
+            else None
+            if s == 0.0
             else self.times * (Fraction(d) / Fraction(s)) ** 2
             for d, s in zip(sensitivity, std, strict=True)
         )
@@ -238,7 +240,7 @@ class Certificate:
     Attributes
     ----------
     trust : str
-        "central", "silo", "shuffle" or "local"; joined by " + " where runs of several were composed.
+        "central", "silo", "shuffle" or "local"; joined by " + " where several were composed.
     noise : str
         "os", or "seeded: not private": then the figures are those that fresh noise would give.
     mu : float
@@ -529,7 +531,9 @@ class Certificate:
         if self.declared:
             rows.append(("declared", _listed(self.declared)))
         if self.claimed is not None:
-            rows.append(("claimed", f"{_listed(self.claimed)}; true: {self._true_beside_claimed()}"))
+            rows.append(
+                ("claimed", f"{_listed(self.claimed)}; true: {self._true_beside_claimed()}")
+            )
         rows += [("notes" if i == 0 else "", note) for i, note in enumerate(self.notes)]
         lines = [f"  {name:<10}  {text}" for name, text in rows]
         if self.noise != "os":
@@ -600,7 +604,12 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
 
 
 def _merged(
-    certificates: tuple[Certificate, ...], *, mu: float, n_draws: int, may_be_smaller: bool, note: str
+    certificates: tuple[Certificate, ...],
+    *,
+    mu: float,
+    n_draws: int,
+    may_be_smaller: bool,
+    note: str,
 ) -> Certificate:
     if not certificates:
         raise ValueError("certificates is empty; there must be at least one")
