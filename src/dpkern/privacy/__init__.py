@@ -1,0 +1,34 @@
+"""Budgets, the ledger of releases, certificates and noise mechanisms."""
+
+from dpkern.privacy.budget import (
+    Budget,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+    split_budget,
+)
+from dpkern.privacy.ledger import (
+    Certificate,
+    Ledger,
+    Release,
+    compose_parallel,
+    compose_sequential,
+)
+from dpkern.privacy.mechanisms import GaussianSum, choose_grid
+
+__all__ = [
+    "Budget",
+    "Certificate",
+    "GaussianSum",
+    "Ledger",
+    "Release",
+    "choose_grid",
+    "compose_parallel",
+    "compose_sequential",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_log_delta",
+    "gdp_mu",
+    "split_budget",
+]

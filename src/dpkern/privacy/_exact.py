@@ -1,0 +1,137 @@
+"""Rational numbers to doubles, rounded in the direction that a guarantee needs.
+
+A double is a rational number, so budgets and certificates compose in `fractions.Fraction` without
+error; only the last step to a double rounds, and the caller says which way.
+"""
+
+import math
+import numbers
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+
+
+def real(name: str, value: object) -> float:
+    """Return `value` as a float; raise TypeError when it is no real number.
+
+    A bool is refused: ``True`` as a budget is a mistake. NaN is refused by every caller's range.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}; it must be a real number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a double") from None
+
+
+def positive(name: str, value: object) -> float:
+    """Return `value` as a float; raise ValueError unless it is finite and above zero."""
+    number = real(name, value)
+    if not (0.0 < number < math.inf):
+        raise ValueError(f"{name} is {number!r}; it must be finite and above 0")
+    return number
+
+
+def count(name: str, value: object, least: int = 1) -> int:
+    """Return `value` as an int; raise unless it is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}; it must be an integer")
+    if value < least:
+        raise ValueError(f"{name} is {int(value)}; it must be at least {least}")
+    return int(value)
+
+
+def floor_log2(value: Fraction) -> int:
+    """Return the largest integer e with 2**e <= value, for value > 0."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return exponent if power_of_two(exponent) <= value else exponent - 1
+
+
+def power_of_two(exponent: int) -> Fraction:
+    """Return 2**exponent exactly."""
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
+def _nearest(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def round_up(value: Fraction) -> float:
+    """Return the smallest double >= value (infinity beyond the largest double), value >= 0."""
+    result = _nearest(value)
+    if result < math.inf and Fraction(result) < value:
+        result = math.nextafter(result, math.inf)
+    return result
+
+
+def round_down(value: Fraction) -> float:
+    """Return the largest finite double <= value, value >= 0."""
+    result = _nearest(value)
+    if result == math.inf or Fraction(result) > value:
+        result = math.nextafter(result, 0.0)
+    return result
+
+
+def _sqrt(value: Fraction) -> float:
+    """Return sqrt(value) to within one unit in the last place, for value > 0."""
+    # An even power of two brings the value into [1, 4): its root is then free of under- and
+    # overflow, which the value itself is not (a mu of 1e-200 has the square 1e-400).
+    half = floor_log2(value) // 2
+    root = math.sqrt(float(value / power_of_two(2 * half)))
+    try:
+        return math.ldexp(root, half)
+    except OverflowError:
+        return math.inf
+
+
+def sqrt_up(value: Fraction) -> float:
+    """Return the smallest double whose square is >= value (infinity if none), value >= 0."""
+    if value == 0:
+        return 0.0
+    result = _sqrt(value)
+    while result > 0.0 and (result == math.inf or Fraction(result) ** 2 >= value):
+        result = math.nextafter(result, 0.0)
+    while result < math.inf and Fraction(result) ** 2 < value:
+        result = math.nextafter(result, math.inf)
+    return result
+
+
+def sqrt_down(value: Fraction) -> float:
+    """Return the largest finite double whose square is <= value, value >= 0."""
+    if value == 0:
+        return 0.0
+    result = _sqrt(value)
+    while result < math.inf and Fraction(result) ** 2 <= value:
+        result = math.nextafter(result, math.inf)
+    while result == math.inf or Fraction(result) ** 2 > value:
+        result = math.nextafter(result, 0.0)
+    return result
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Return neighbouring doubles (a, b), `holds` false at a and true at b, 0 <= low < high.
+
+    Bisects the bit patterns, which are ordered as the doubles are: 64 steps at any magnitude.
+    `holds` is taken as false at `low` and true at `high`.
+    """
+    below, above = _bits(low), _bits(high)
+    while above - below > 1:
+        middle = (below + above) // 2
+        if holds(_double(middle)):
+            above = middle
+        else:
+            below = middle
+    return _double(below), _double(above)
+
+
+def _bits(value: float) -> int:
+    result: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return result
+
+
+def _double(bits: int) -> float:
+    result: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return result

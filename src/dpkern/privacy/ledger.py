@@ -1,0 +1,768 @@
+"""What a run released, and the guarantee that follows: Release, Ledger, Certificate.
+
+A solver writes every release to its ledger before the bits leave; the certificate recomputes
+mu^2 = sum times D^2/s^2 from the ledger in rational arithmetic and rounds up once. Silos hold
+disjoint records, so a release that is one message per silo costs the largest of them.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from scipy import special
+
+from dpkern.privacy._exact import bisect, count, real, round_up, sqrt_up
+from dpkern.privacy.budget import gdp_delta_upper, gdp_epsilon
+
+PerMessage: TypeAlias = float | tuple[float, ...]
+
+#: Total variation between one draw and the rounded real Gaussian it stands for.
+DRAW_ERROR = 2.0**-100
+
+ADVERSARIES = {
+    "central": "sees the released aggregates of every round; trusts the aggregator or the secure "
+    "aggregation",
+    "silo": "sees every message of every silo",
+    "shuffle": "sees the shuffled multiset of messages",
+    "local": "sees every message of every record's owner",
+}
+
+NOISES = ("os", "seeded: not private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One release of noisy sums, possibly repeated.
+
+    Parameters
+    ----------
+    what : str
+        What was released, for the reader ("gradient").
+    sensitivity : float or tuple of float
+        l2 sensitivity of the sum that left, before noise. A float for a release about all the
+        data; a tuple of m floats for one message per silo, each over its own records. 0 stands for
+        a silo that sent nothing; infinity is allowed where no noise was added.
+    std : float, tuple of float or None
+        Standard deviation of the Gaussian noise on that sum, of the same form. None and 0 mean that
+        no noise was added.
+    grid : float, tuple of float or None
+        The grid of the sum and of the noise (a power of two); None for a float sum.
+    times : int
+        How often it was released, each time with fresh noise.
+    dim : int
+        Number of coordinates of one message.
+    seen_by : str
+        Who sees it.
+    sampling : mapping or None
+        The sampling of records that preceded it, as plain parameters; kept as a tuple of pairs in
+        the order of their names. The ledger charges as if there had been none.
+    draws : int or None
+        Noise draws of one release; None means dim for each message with noise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A field is of the wrong kind or out of its range; the message names it.
+    """
+
+    what: str
+    sensitivity: PerMessage
+    std: PerMessage | None
+    grid: PerMessage | None
+    times: int = 1
+    dim: int
+    seen_by: str
+    sampling: tuple[tuple[str, Any], ...] | Mapping[str, Any] | None = None
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("what", "seen_by"):
+            _text(name, getattr(self, name))
+        if self.sampling is not None:
+            sampling = tuple(sorted(_parameters("sampling", dict(self.sampling)).items()))
+            object.__setattr__(self, "sampling", sampling)
+        sensitivity = _per_message("sensitivity", self.sensitivity)
+        m = len(sensitivity) if isinstance(sensitivity, tuple) else None
+        std = None if self.std is None else _per_message("std", self.std)
+        grid = None if self.grid is None else _per_message("grid", self.grid)
+        for name, value in (("std", std), ("grid", grid)):
+            if value is not None and (len(value) if isinstance(value, tuple) else None) != m:
+                raise ValueError(
+                    f"{name} has {_form(value)} and sensitivity {_form(sensitivity)}; "
+                    "both must be one number, or both one per silo"
+                )
+        for value in _entries(grid):
+            if not (0.0 < value < math.inf and math.frexp(value)[0] == 0.5):
+                raise ValueError(f"grid is {value!r}; it must be a power of two")
+        if std is not None and not any(_entries(std)):
+            std = None
+        for d, s in zip(_entries(sensitivity), _entries(std), strict=False):
+            if s == math.inf:
+                raise ValueError("std is inf; it must be finite and at least 0")
+            if s > 0.0 and d == math.inf:
+                raise ValueError("sensitivity is inf although noise was added; it must be finite")
+        object.__setattr__(self, "sensitivity", sensitivity)
+        object.__setattr__(self, "std", std)
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "times", count("times", self.times))
+        object.__setattr__(self, "dim", count("dim", self.dim))
+        if self.draws is not None:
+            object.__setattr__(self, "draws", count("draws", self.draws))
+
+    @property
+    def n_messages(self) -> int | None:
+        """Number of silos, or None for a release about all the data."""
+        return len(self.sensitivity) if isinstance(self.sensitivity, tuple) else None
+
+    @property
+    def n_draws(self) -> int:
+        """Noise draws of all silos, coordinates and repetitions."""
+        if self.draws is not None:
+            return self.times * self.draws
+        with_noise = sum(
+            d > 0.0 and s > 0.0
+            for d, s in zip(_entries(self.sensitivity), _entries(self.std), strict=False)
+        )
+        return self.times * self.dim * with_noise
+
+    def mu_squared(self) -> tuple[Fraction | None, ...]:
+        """Return times D^2/s^2 per silo (one entry if about all the data); None for infinity."""
+        sensitivity = _entries(self.sensitivity)
+        std = (0.0,) * len(sensitivity) if self.std is None else _entries(self.std)
+        return tuple(
+            Fraction(0)
+            if d == 0.0
+            else None
+            if s == 0.0
+            else self.times * (Fraction(d) / Fraction(s)) ** 2
+            for d, s in zip(sensitivity, std, strict=True)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary that standard JSON holds without loss."""
+        return {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Release":
+        """Return the release that `to_dict` described."""
+        _known_fields(cls, values)
+        return cls(**{name: _decode(value) for name, value in values.items()})
+
+    def __str__(self) -> str:
+        parts = [f"{self.what}: {self.times} x {self.dim} coordinates"]
+        if self.n_messages is not None:
+            parts[0] += f" from each of {self.n_messages} silos"
+        parts.append(f"sensitivity {_span(self.sensitivity)}")
+        parts.append("no noise" if self.std is None else f"noise std {_span(self.std)}")
+        parts.append("no grid" if self.grid is None else f"grid {_span(self.grid)}")
+        if self.sampling is not None:
+            parts.append(f"sampling {_listed(dict(self.sampling))}")
+        parts.append(f"seen by {self.seen_by}")
+        return ", ".join(parts)
+
+
+class Ledger:
+    """The releases of one run, in the order of their first appearance.
+
+    Recording an equal release again raises its `times`, so a run of many rounds stays short.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[Release, int] = {}
+        self._n_silos: int | None = None
+
+    def append(self, release: Release) -> None:
+        """Record one release, before its bits leave.
+
+        Raises
+        ------
+        TypeError
+            `release` is no Release.
+        ValueError
+            It has another number of silos than an earlier one. Nothing is recorded then.
+        """
+        if not isinstance(release, Release):
+            raise TypeError(f"release is a {type(release).__name__}; it must be a Release")
+        m = release.n_messages
+        if m is not None and self._n_silos not in (None, m):
+            raise ValueError(
+                f"release has {m} messages, earlier ones {self._n_silos}; "
+                "a run has one message per silo"
+            )
+        self._times[release] = self._times.get(release, 0) + release.times
+        self._n_silos = self._n_silos if m is None else m
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """What was released so far, repetitions merged."""
+        return tuple(
+            release if times == release.times else replace(release, times=times)
+            for release, times in self._times.items()
+        )
+
+    @property
+    def n_draws(self) -> int:
+        """Number of noise draws so far, of all silos."""
+        return sum(release.n_draws for release in self.releases)
+
+    def mu_squared(self) -> Fraction | None:
+        """Return the square of the run's mu exactly; None when it is infinite.
+
+        It is the largest total of a silo; a release about all the data counts for every silo.
+        """
+        totals = [Fraction(0)] * (self._n_silos or 1)
+        for release in self.releases:
+            shares = release.mu_squared()
+            if release.n_messages is None:
+                shares = shares * len(totals)
+            for j, share in enumerate(shares):
+                if share is None:
+                    return None
+                totals[j] += share
+        return max(totals)
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(self.releases)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What a run guarantees, for whom, and on which assumptions.
+
+    Made by `Certificate.from_ledger`, `compose_sequential` or `compose_parallel`.
+
+    Attributes
+    ----------
+    trust : str
+        "central", "silo", "shuffle" or "local"; joined by " + " where several were composed.
+    noise : str
+        "os", or "seeded: not private": then the figures are those that fresh noise would give.
+    mu : float
+        GDP parameter, rounded up; infinity means no guarantee.
+    n_draws : int
+        Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation.
+    releases : tuple of Release
+        What was released.
+    unit : str
+        Whose privacy it is.
+    neighbours : str
+        "replace_one" or "add_remove".
+    arithmetic : str
+        "grid", or "float": then there is no guarantee.
+    declared : dict
+        Parameters taken as public.
+    claimed : dict or None
+        Figures a paper claims for the same noise ("epsilon", "delta", "mu", "rho").
+    bound : str
+        "exact", or "upper" where the true value may be smaller.
+    notes : tuple of str
+        What else the reader has to know.
+    at_delta : float or None
+        The delta at which the text states epsilon; by default the claimed one, else 1e-6.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A field is of the wrong kind or out of its range; the message names it.
+    """
+
+    trust: str
+    noise: str
+    mu: float
+    n_draws: int
+    releases: tuple[Release, ...] = ()
+    unit: str = "one record"
+    neighbours: str = "replace_one"
+    arithmetic: str = "grid"
+    declared: dict[str, Any] = field(default_factory=dict)
+    claimed: dict[str, Any] | None = None
+    bound: str = "exact"
+    notes: tuple[str, ...] = ()
+    at_delta: float | None = None
+
+    def __post_init__(self) -> None:
+        _text("trust", self.trust)
+        for trust in self.trust.split(" + "):
+            _one_of("trust", trust, tuple(ADVERSARIES))
+        _one_of("noise", self.noise, NOISES)
+        _one_of("neighbours", self.neighbours, ("replace_one", "add_remove"))
+        _one_of("arithmetic", self.arithmetic, ("grid", "float"))
+        _one_of("bound", self.bound, ("exact", "upper"))
+        _text("unit", self.unit)
+        mu = real("mu", self.mu)
+        if not mu >= 0.0:
+            raise ValueError(f"mu is {mu!r}; it must be at least 0")
+        if self.arithmetic == "float" and mu < math.inf:
+            raise ValueError(f"mu is {mu!r}; with arithmetic 'float' it must be inf")
+        for release in self.releases:
+            if not isinstance(release, Release):
+                raise TypeError(f"releases holds a {type(release).__name__}; it must be a Release")
+        if isinstance(self.notes, str):
+            raise TypeError("notes is a string; it must be a sequence of strings")
+        for note in self.notes:
+            _text("notes", note)
+        at_delta = self.at_delta
+        if at_delta is not None and not 0.0 < (at_delta := real("at_delta", at_delta)) < 1.0:
+            raise ValueError(f"at_delta is {at_delta!r}; it must lie strictly between 0 and 1")
+        claimed = None if self.claimed is None else _parameters("claimed", self.claimed)
+        for name, value in (
+            ("mu", mu),
+            ("n_draws", count("n_draws", self.n_draws, 0)),
+            ("releases", tuple(self.releases)),
+            ("notes", tuple(dict.fromkeys(self.notes))),
+            ("declared", _parameters("declared", self.declared)),
+            ("claimed", claimed),
+            ("at_delta", at_delta),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_ledger(
+        cls,
+        ledger: Ledger,
+        *,
+        trust: str,
+        noise: str,
+        neighbours: str = "replace_one",
+        arithmetic: str = "grid",
+        declared: Mapping[str, Any] | None = None,
+        claimed: Mapping[str, Any] | None = None,
+        bound: str = "exact",
+        notes: Iterable[str] = (),
+        at_delta: float | None = None,
+    ) -> "Certificate":
+        """Return the certificate of one run: mu from the ledger's releases, rounded up once.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            Everything that the run released.
+        trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
+            The fields of the certificate. A run with a release without noise, or in float
+            arithmetic, gets mu = infinity and a note. Sampling is charged as full composition,
+            which makes the bound "upper".
+
+        Raises
+        ------
+        TypeError, ValueError
+            A field is of the wrong kind or out of its range.
+        """
+        notes = [notes] if isinstance(notes, str) else list(notes)
+        releases = ledger.releases
+        squared = ledger.mu_squared()
+        mu = math.inf if squared is None else sqrt_up(squared)
+        if squared is None:
+            notes.append("no guarantee: something about the data was released without noise")
+        if arithmetic == "float":
+            mu = math.inf
+            notes.append("no guarantee: noise or sums in float arithmetic are not certified")
+        if any(release.sampling is not None for release in releases):
+            bound = "upper"
+            notes.append("sampling of records is charged as if every record had been used")
+        return cls(
+            trust=trust,
+            noise=noise,
+            mu=mu,
+            n_draws=ledger.n_draws,
+            releases=releases,
+            neighbours=neighbours,
+            arithmetic=arithmetic,
+            declared=dict(declared or {}),
+            claimed=None if claimed is None else dict(claimed),
+            bound=bound,
+            notes=tuple(notes),
+            at_delta=at_delta,
+        )
+
+    @property
+    def adversary(self) -> str:
+        """What the adversary sees under this trust model."""
+        return "; ".join(ADVERSARIES[trust] for trust in self.trust.split(" + "))
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated DP parameter mu^2/2, rounded up."""
+        return self.mu if self.mu == math.inf else round_up(Fraction(self.mu) ** 2 / 2)
+
+    def _turning_point(self) -> tuple[float, float]:
+        """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow).
+
+        The derivative of delta(epsilon; mu) in exp(epsilon) is -Phi(-epsilon/mu - mu/2), that of
+        the correction is n_draws 2^-100. Any value is valid here; this one is the best.
+        """
+        error = min(1.0, self.n_draws * DRAW_ERROR)
+        if error == 0.0:
+            return 0.0, math.inf
+        return error, max(0.0, self.mu * (-float(special.ndtri(error)) - 0.5 * self.mu))
+
+    def delta(self, epsilon: float) -> float:
+        """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
+
+        Parameters
+        ----------
+        epsilon : float
+            Finite and >= 0.
+
+        Notes
+        -----
+        delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term is what the
+        sampler may differ from the real Gaussian, on both sides of the definition. Where that
+        sum grows with e, the value of the best smaller e holds too and is returned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `epsilon` is no real number or out of its range.
+        """
+        real_noise = gdp_delta_upper(self.mu, epsilon)
+        if self.mu in (0.0, math.inf):
+            return real_noise
+        error, turn = self._turning_point()
+        if error == 0.0:
+            return real_noise
+        best = min(float(epsilon), turn)
+        correction = (1.0 + math.exp(best)) * error
+        total = gdp_delta_upper(self.mu, best) + correction
+        return min(1.0, total * (1.0 + 2.0**-48))
+
+    def epsilon(self, delta: float) -> float:
+        """Return an epsilon for which (epsilon, delta)-DP holds, rounded up.
+
+        Parameters
+        ----------
+        delta : float
+            In (0, 1).
+
+        Returns
+        -------
+        float
+            The smallest epsilon with `self.delta(epsilon)` <= delta. Infinity means that none is
+            certified: mu is infinite, or delta is below what n_draws draws that are each within
+            2^-100 of the real Gaussian can certify at this mu.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `delta` is no real number or out of its range.
+        """
+        real_noise = gdp_epsilon(self.mu, delta)
+        if self.mu in (0.0, math.inf):
+            return real_noise
+        error, turn = self._turning_point()
+        if error == 0.0:
+            return real_noise
+        if self.delta(0.0) <= delta:
+            return 0.0
+        if self.delta(turn) > delta:
+            return math.inf
+        return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, turn)[1]
+
+    def group(self, r: int) -> "Certificate":
+        """Return the certificate for a person with r records, wherever they are: mu times r.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `r` is no integer >= 1, or this certificate is not about one record.
+        """
+        r = count("r", r)
+        if self.unit != "one record":
+            raise ValueError(f"unit is {self.unit!r}; a group is made of 'one record'")
+        return replace(
+            self,
+            unit="one record" if r == 1 else f"one person with {r} records",
+            mu=self.mu if self.mu == math.inf else round_up(r * Fraction(self.mu)),
+            # A paper's figures are about one record; beside those of a group they would mislead.
+            claimed=self.claimed if r == 1 else None,
+            bound=self.bound if r == 1 else "upper",
+            at_delta=self._stated_delta(),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary that standard JSON holds without loss."""
+        values = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}
+        values["releases"] = [release.to_dict() for release in self.releases]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
+        """Return the certificate that `to_dict` described.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A field is missing, unknown, of the wrong kind or out of its range.
+        """
+        _known_fields(cls, values)
+        decoded = {name: _decode(v) for name, v in values.items() if name != "releases"}
+        releases = tuple(Release.from_dict(release) for release in values["releases"])
+        return cls(releases=releases, **decoded)
+
+    def _stated_delta(self) -> float | None:
+        if self.at_delta is not None:
+            return self.at_delta
+        claimed = None if self.claimed is None else self.claimed.get("delta")
+        return claimed if isinstance(claimed, float) and 0.0 < claimed < 1.0 else None
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, str]] = []
+        most = "at most " if self.bound == "upper" else ""
+        if self.mu == math.inf:
+            rows.append(("guarantee", "none"))
+        delta = self._stated_delta() or 1e-6
+        rows += [
+            ("trust", self.trust),
+            ("adversary", self.adversary),
+            ("unit", self.unit),
+            ("neighbours", self.neighbours),
+            ("mu", f"{most}{_shown(self.mu)}"),
+            ("rho", f"{most}{_shown(self.rho)}"),
+            ("epsilon", f"{most}{self._shown_epsilon(delta)}"),
+            ("noise", f"{self.noise}, {self.n_draws} draws"),
+            ("arithmetic", self.arithmetic),
+        ]
+        rows += [("releases" if i == 0 else "", str(r)) for i, r in enumerate(self.releases)]
+        if self.declared:
+            rows.append(("declared", _listed(self.declared)))
+        if self.claimed is not None:
+            rows.append(
+                ("claimed", f"{_listed(self.claimed)}; true: {self._true_beside_claimed()}")
+            )
+        rows += [("notes" if i == 0 else "", note) for i, note in enumerate(self.notes)]
+        lines = [f"  {name:<10}  {text}" for name, text in rows]
+        if self.noise != "os":
+            lines.insert(0, f"  {self.noise} (the figures are those that fresh noise would give)")
+        return "\n".join(["Privacy certificate", *lines])
+
+    def _shown_epsilon(self, delta: float) -> str:
+        epsilon = self.epsilon(delta)
+        text = f"{_shown(epsilon)} at delta {delta!r}"
+        if epsilon == math.inf and self.mu < math.inf:
+            text += " (too small a delta for this mu and 2^-100 of sampling error per draw)"
+        return text
+
+    def _true_beside_claimed(self) -> str:
+        claimed = self.claimed or {}
+        true = [
+            f"{name} {_shown(value)}"
+            for name, value in (("mu", self.mu), ("rho", self.rho))
+            if name in claimed
+        ]
+        delta = self._stated_delta()
+        if delta is not None and not true:
+            true = [f"epsilon {self._shown_epsilon(delta)}"]
+        return ", ".join(true) or f"mu {_shown(self.mu)}"
+
+
+def compose_sequential(*certificates: Certificate) -> Certificate:
+    """Return the certificate of several runs on the same data: mu^2 adds, and so do the draws.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no certificate, or they differ in unit or neighbours.
+    """
+    if any(c.mu == math.inf for c in certificates):
+        mu = math.inf
+    else:
+        mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
+    # The sum of the runs' largest silo totals; the largest silo of the sum may be smaller.
+    per_silo = any(r.n_messages is not None for c in certificates for r in c.releases)
+    return _merged(
+        certificates,
+        mu=mu,
+        n_draws=sum(c.n_draws for c in certificates),
+        may_be_smaller=per_silo and len(certificates) > 1,
+        note=f"sequential composition of {len(certificates)} runs on the same data",
+    )
+
+
+def compose_parallel(*certificates: Certificate) -> Certificate:
+    """Return the certificate of several runs on disjoint data: the largest mu, the most draws.
+
+    The partition of the data must not depend on them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no certificate, or they differ in unit or neighbours.
+    """
+    return _merged(
+        certificates,
+        mu=max((c.mu for c in certificates), default=0.0),
+        n_draws=max((c.n_draws for c in certificates), default=0),
+        may_be_smaller=False,
+        note=f"parallel composition of {len(certificates)} runs on disjoint data, "
+        "split without looking at them",
+    )
+
+
+def _merged(
+    certificates: tuple[Certificate, ...],
+    *,
+    mu: float,
+    n_draws: int,
+    may_be_smaller: bool,
+    note: str,
+) -> Certificate:
+    if not certificates:
+        raise ValueError("certificates is empty; there must be at least one")
+    for c in certificates:
+        if not isinstance(c, Certificate):
+            raise TypeError(f"certificates holds a {type(c).__name__}; it must be a Certificate")
+    first = certificates[0]
+    for name in ("unit", "neighbours"):
+        values = sorted({str(getattr(c, name)) for c in certificates})
+        if len(values) > 1:
+            raise ValueError(f"{name} differs among the certificates ({', '.join(values)})")
+    trusts = dict.fromkeys(trust for c in certificates for trust in c.trust.split(" + "))
+    deltas = {c._stated_delta() for c in certificates}
+    exact = all(c.bound == "exact" for c in certificates) and not may_be_smaller
+    return Certificate(
+        trust=" + ".join(trusts),
+        noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
+        mu=mu,
+        n_draws=n_draws,
+        releases=tuple(release for c in certificates for release in c.releases),
+        unit=first.unit,
+        neighbours=first.neighbours,
+        arithmetic="grid" if all(c.arithmetic == "grid" for c in certificates) else "float",
+        declared=_by_run([c.declared for c in certificates]) or {},
+        claimed=_by_run([c.claimed for c in certificates]),
+        bound="exact" if exact else "upper",
+        notes=(note, *(text for c in certificates for text in c.notes)),
+        at_delta=deltas.pop() if len(deltas) == 1 else None,
+    )
+
+
+def _by_run(parameters: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Merge the parameters of several runs: as they are where all agree, else one entry a run."""
+    if all(p == parameters[0] for p in parameters):
+        return parameters[0]
+    return {f"run {i}": p for i, p in enumerate(parameters, 1) if p}
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a string")
+    if not value:
+        raise ValueError(f"{name} is empty; it must say something")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+
+
+def _known_fields(cls: type, values: Mapping[str, Any]) -> None:
+    names = {f.name for f in fields(cls)}
+    if set(values) != names:
+        raise ValueError(
+            f"{cls.__name__} has missing fields {sorted(names - set(values))} "
+            f"and unknown fields {sorted(set(values) - names)}"
+        )
+
+
+def _per_message(name: str, value: object) -> PerMessage:
+    """Return a float >= 0, or a tuple of them; infinity is the caller's to judge."""
+    if isinstance(value, tuple):
+        if not value:
+            raise ValueError(f"{name} is empty; it must have one entry per silo")
+        return tuple(_not_negative(name, entry) for entry in value)
+    return _not_negative(name, value)
+
+
+def _not_negative(name: str, value: object) -> float:
+    number = real(name, value)
+    if not number >= 0.0:
+        raise ValueError(f"{name} is {number!r}; it must be at least 0")
+    return number
+
+
+def _entries(value: PerMessage | None) -> tuple[float, ...]:
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _form(value: PerMessage) -> str:
+    return f"{len(value)} entries" if isinstance(value, tuple) else "one number"
+
+
+def _parameters(name: str, value: object) -> dict[str, Any]:
+    """Return a copy of a mapping with its values as plain Python, lists as tuples."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a mapping")
+    for key in value:
+        if not isinstance(key, str) or key == _INFINITE:
+            raise ValueError(f"{name} has the key {key!r}; keys must be strings, not {_INFINITE!r}")
+    return {key: _plain(f"{name}[{key!r}]", entry) for key, entry in value.items()}
+
+
+def _plain(name: str, value: object) -> Any:
+    if hasattr(value, "tolist"):  # a NumPy scalar or array
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return _parameters(name, value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(name, entry) for entry in value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise ValueError(f"{name} is nan; it must be a number")
+        return value
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; it must be a number, a string, None, "
+        "or a list or mapping of these"
+    )
+
+
+# Standard JSON has no infinity.
+_INFINITE = "__float__"
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return {_INFINITE: repr(value)}
+    if isinstance(value, tuple):
+        return [_encode(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: _encode(entry) for key, entry in value.items()}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {_INFINITE}:
+            return float(value[_INFINITE])
+        return {key: _decode(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_decode(entry) for entry in value)
+    return value
+
+
+_SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
+
+
+def _shown(value: float) -> str:
+    """Return six digits, rounded up: what is printed must be true as well."""
+    if value == math.inf:
+        return "infinite"
+    return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
+
+
+def _span(value: PerMessage) -> str:
+    entries = _entries(value)
+    low, high = min(entries), max(entries)
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

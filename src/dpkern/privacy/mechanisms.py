@@ -1,0 +1,328 @@
+"""The Gaussian mechanism on exact grid sums.
+
+A sum S of clipped records is a multiple of q = 2^e, computed without rounding error, and the noise
+Z = round_q(sigma N) is on the same grid. Then S + Z = round_q(S + sigma N): post-processing of the
+textbook mechanism on the exact sum, with mu = sensitivity/sigma.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy._exact import (
+    count,
+    floor_log2,
+    positive,
+    power_of_two,
+    real,
+    round_up,
+    sqrt_down,
+    sqrt_up,
+)
+from dpkern.privacy.ledger import Ledger, Release
+
+_LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
+
+# Sums beyond 2^52 grid steps would leave no room for the noise below 2^53.
+_LARGEST_STEPS = 2.0**52
+
+# Below this many grid steps the rounded shares of several silos no longer add up to one rounded
+# Gaussian within the sampler's own error.
+_LEAST_SHARE_STEPS = 8.0
+
+
+def choose_grid(*, n: int, clip: float, dim: int, sigma: float | None = None) -> float:
+    """Choose the grid of one release from public numbers.
+
+    Parameters
+    ----------
+    n : int
+        Number of records in the sum, at least 1.
+    clip : float
+        Bound C on the l2 norm of one record's contribution, finite and above 0.
+    dim : int
+        Number of coordinates d of the sum, at least 1.
+    sigma : float, optional
+        Standard deviation of the noise on the sum, finite and above 0; None for no noise.
+
+    Returns
+    -------
+    float
+        A power of two q, 2^-400 <= q <= 2^400. With noise the coarsest with
+        q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, then made coarser where max(n, 2) C <= 2^52 q or
+        sigma <= 2^32 q ask for it; without noise the finest with max(n, 2) C <= 2^52 q. All
+        comparisons are exact.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is out of range, or no grid serves: the magnitudes exceed 2^400, or rounding a
+        record to q would eat more than 1/32 of its clip norm; the message names the cause.
+    """
+    n, dim = count("n", n), count("dim", dim)
+    exact_clip = Fraction(positive("clip", clip))
+    exact_sigma = None if sigma is None else Fraction(positive("sigma", sigma))
+    needs = {
+        f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact": (
+            _ceil_log2(max(n, 2) * exact_clip) - 52
+        ),
+        f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT,
+    }
+    exponent = _LEAST_EXPONENT
+    if exact_sigma is not None:
+        needs[f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"] = (
+            _ceil_log2(exact_sigma) - 32
+        )
+        exponent = min(
+            floor_log2(exact_clip**2 / (dim << 24)) // 2,
+            floor_log2(exact_sigma / (n << 9)),
+            _LARGEST_EXPONENT,
+        )
+    cause = max(needs, key=lambda reason: needs[reason])
+    exponent = max(exponent, needs[cause])
+    if exponent > _LARGEST_EXPONENT:
+        raise ValueError(
+            f"no grid serves: {cause}, which asks for 2^{exponent}, "
+            f"and the coarsest is 2^{_LARGEST_EXPONENT}"
+        )
+    grid = power_of_two(exponent)
+    if grid**2 * dim * 1024 > exact_clip**2:
+        raise ValueError(
+            f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding a record of "
+            f"dim = {dim} coordinates to it would exceed clip/32, clip = {clip!r}"
+        )
+    return float(grid)
+
+
+def _ceil_log2(value: Fraction) -> int:
+    return -floor_log2(1 / value)
+
+
+class GaussianSum:
+    """Noisy sums of clipped records: one release a call, written to the ledger before it leaves.
+
+    Parameters
+    ----------
+    what : str
+        What is released, for the ledger ("gradient").
+    ledger : Ledger
+        The run's ledger.
+    rng : NoiseStream or what `dpkern.kernels.gaussian` takes as its `rng`
+        The run's noise stream.
+    clip : float
+        Bound C on the l2 norm of one record's contribution, above 0; infinity only without noise.
+    dim : int
+        Number of coordinates d of one message.
+    sizes : sequence of int
+        Number of records behind each of the k messages: (N,) under central trust, (n_1, ..., n_m)
+        under silo trust and for shares.
+    mu : float, optional
+        Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
+        noise.
+    sigma : float or sequence of k floats, optional
+        Given noise standard deviations, one of each message's sum.
+    seen_by : str
+        Who sees the release, for the ledger.
+    shares : bool
+        The k messages are shares of one sum and only their total is seen: one common grid chosen
+        from N, and the noises add up.
+    sampling : mapping, optional
+        The sampling of records that precedes every release, for the ledger.
+
+    Attributes
+    ----------
+    sensitivity : float
+        2C, the l2 sensitivity of every message when one record is replaced.
+    sigma : ndarray, shape (k,), float64
+        Noise standard deviations; 2C/mu rounded up, so that the exact mu never exceeds the budget;
+        0 without noise. Read-only.
+    grid : ndarray, shape (k,), float64, or None
+        The grid of each message, to be passed to the sum kernel; None when `clip` is infinite.
+        Read-only.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of its range, or `choose_grid` finds no grid.
+    """
+
+    def __init__(
+        self,
+        *,
+        what: str,
+        ledger: Ledger,
+        rng: Any,
+        clip: float,
+        dim: int,
+        sizes: Sequence[int],
+        mu: float | None = None,
+        sigma: float | Sequence[float] | NDArray[np.float64] | None = None,
+        seen_by: str,
+        shares: bool = False,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(ledger, Ledger):
+            raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
+        if mu is not None and sigma is not None:
+            raise ValueError("mu and sigma were both given; give at most one of them")
+        if not len(sizes):
+            raise ValueError("sizes is empty; it must have one entry per message")
+        counts = [count("sizes", n) for n in sizes]
+        dim, k = count("dim", dim), len(counts)
+        clip = real("clip", clip)
+        if not clip > 0.0:
+            raise ValueError(f"clip is {clip!r}; it must be above 0")
+        noisy = mu is not None or sigma is not None
+        if noisy and 2.0 * clip == math.inf:
+            raise ValueError(f"clip is {clip!r}; with noise 2 clip must be finite")
+
+        self._ledger, self._rng = ledger, rng
+        self._dim, self._shares = dim, shares
+        self.sensitivity = 2.0 * clip
+        stds = _stds(self.sensitivity, k, mu, sigma, shares)
+        total_std = _total_std(stds) if shares else 0.0
+        grids: list[float] | None = None
+        if clip < math.inf:
+            if shares:
+                sigma_sum = total_std or None
+                grids = [choose_grid(n=sum(counts), clip=clip, dim=dim, sigma=sigma_sum)] * k
+            else:
+                pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
+                chosen = {
+                    (n, s): choose_grid(n=n, clip=clip, dim=dim, sigma=s) for n, s in set(pairs)
+                }
+                grids = [chosen[pair] for pair in pairs]
+        if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
+            raise ValueError(
+                f"sigma of a share is {min(stds)!r}; it must be at least "
+                f"{_LEAST_SHARE_STEPS:.0f} grid steps, the common grid being {grids[0]!r}"
+            )
+
+        self.sigma = _read_only(stds)
+        self.grid = None if grids is None else _read_only(grids)
+        self._steps_per_unit = None if self.grid is None else 1.0 / self.grid[:, np.newaxis]
+        self._noise_calls = _equal_rows(stds, grids) if noisy and grids is not None else []
+        one = shares or k == 1
+        self._release = Release(
+            what=what,
+            sensitivity=self.sensitivity if one else (self.sensitivity,) * k,
+            std=None if not noisy else total_std if shares else stds[0] if one else tuple(stds),
+            grid=None if grids is None else grids[0] if one else tuple(grids),
+            dim=dim,
+            seen_by=seen_by,
+            sampling=sampling,
+            draws=k * dim if shares and noisy else None,
+        )
+
+    def release(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add noise to the exact sums and record the release.
+
+        Parameters
+        ----------
+        total : ndarray, shape (k, dim) or, for k = 1, (dim,), float64
+            The sums, computed on this mechanism's grid. Not changed.
+
+        Returns
+        -------
+        ndarray, float64
+            The noisy sums: a new array of the shape of `total`; with shares their sum, (dim,).
+
+        Raises
+        ------
+        TypeError
+            `total` is no float64 array.
+        ValueError
+            `total` has another shape, or an entry that is not on the noise's grid. Nothing is
+            drawn, released or recorded then.
+        """
+        k = len(self.sigma)
+        if not isinstance(total, np.ndarray) or total.dtype != np.float64:
+            raise TypeError("total must be a float64 array")
+        if total.shape != (k, self._dim) and (k > 1 or total.shape != (self._dim,)):
+            raise ValueError(
+                f"total has shape {total.shape}; it must have shape {(k, self._dim)}"
+                + (f" or {(self._dim,)}" if k == 1 else "")
+            )
+        sums = total.reshape(k, self._dim)
+        self._check_grid(sums)
+        noisy = self._with_noise(sums)
+        released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
+        self._ledger.append(self._release)
+        return released
+
+    def _check_grid(self, sums: NDArray[np.float64]) -> None:
+        # Noise coarser than the sum would leave the sum's low bits in the open.
+        if self.grid is None or self._steps_per_unit is None:
+            return
+        steps = sums * self._steps_per_unit  # exact, or so small that the comparison below fails
+        whole = np.rint(steps)
+        on_grid = (whole * self.grid[:, np.newaxis] == sums) & (np.abs(whole) <= _LARGEST_STEPS)
+        if not on_grid.all():
+            raise ValueError(
+                "grid mismatch: total has an entry that is no finite multiple of the mechanism's "
+                "grid within 2^52 steps; compute the sum with grid=mechanism.grid"
+            )
+
+    def _with_noise(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        noisy = sums.copy()
+        for rows, sigma, grid in self._noise_calls:
+            shape = (len(rows), self._dim)
+            noisy[rows] += kernels.gaussian(shape, sigma, grid=grid, rng=self._rng)
+        return noisy
+
+
+def _stds(
+    sensitivity: float,
+    k: int,
+    mu: float | None,
+    sigma: float | Sequence[float] | NDArray[np.float64] | None,
+    shares: bool,
+) -> list[float]:
+    """Return the noise standard deviation of each of the k messages, 0 for none."""
+    if mu is not None:
+        # k shares of one noise: each has its k-th part of the variance.
+        least = Fraction(sensitivity) / Fraction(positive("mu", mu))
+        std = sqrt_up(least**2 / k) if shares else round_up(least)
+        # _total_std rounds down, which must not lift the recomputed mu above the budget.
+        while shares and std < math.inf and Fraction(_total_std([std] * k)) < least:
+            std = math.nextafter(std, math.inf)
+        if std == math.inf:
+            raise ValueError(f"mu is {mu!r}, too small: sigma = 2 clip/mu exceeds every double")
+        return [std] * k
+    if sigma is None:
+        return [0.0] * k
+    if np.ndim(sigma) == 0:
+        return [positive("sigma", sigma)] * k
+    values = [positive("sigma", value) for value in np.asarray(sigma).tolist()]
+    if len(values) != k:
+        raise ValueError(f"sigma has {len(values)} entries; it must have {k}, one per message")
+    return values
+
+
+def _total_std(stds: Sequence[float]) -> float:
+    """Return sqrt(sum of squares), rounded down."""
+    return sqrt_down(sum((Fraction(std) ** 2 for std in stds), Fraction(0)))
+
+
+def _equal_rows(
+    stds: Sequence[float], grids: Sequence[float]
+) -> list[tuple[NDArray[np.intp], float, float]]:
+    """Group the messages with equal noise and grid: one kernel call serves each group."""
+    groups: dict[tuple[float, float], list[int]] = {}
+    for row, pair in enumerate(zip(stds, grids, strict=True)):
+        groups.setdefault(pair, []).append(row)
+    return [(np.array(rows), std, grid) for (std, grid), rows in groups.items()]
+
+
+def _read_only(values: Sequence[float]) -> NDArray[np.float64]:
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+__all__ = ["GaussianSum", "choose_grid"]

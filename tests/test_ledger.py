@@ -1,0 +1,503 @@
+"""Releases, composition and certificates, recomputed independently."""
+
+import json
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpkern.privacy import (
+    Certificate,
+    Ledger,
+    Release,
+    compose_parallel,
+    compose_sequential,
+    gdp_delta,
+    gdp_epsilon,
+)
+
+positive = st.floats(1e-100, 1e100)
+grids = st.integers(-400, 400).map(lambda e: 2.0**e)
+
+
+def a_release(**changes):
+    fields = {
+        "what": "gradient",
+        "sensitivity": 2.0,
+        "std": 8.0,
+        "grid": 2.0**-20,
+        "times": 1,
+        "dim": 10,
+        "seen_by": "everyone",
+    }
+    return Release(**(fields | changes))
+
+
+def a_ledger(*releases):
+    ledger = Ledger()
+    for release in releases:
+        ledger.append(release)
+    return ledger
+
+
+def a_certificate(*releases, **changes):
+    fields = {"trust": "central", "noise": "os"}
+    return Certificate.from_ledger(a_ledger(*(releases or [a_release()])), **(fields | changes))
+
+
+@st.composite
+def release_lists(draw, m=3):
+    releases = []
+    for number in range(draw(st.integers(0, 4))):
+        times, dim = draw(st.integers(1, 10**6)), draw(st.integers(1, 10**6))
+        if draw(st.booleans()):
+            values = {"sensitivity": draw(positive), "std": draw(positive), "grid": draw(grids)}
+        else:
+            values = {
+                name: tuple(draw(st.lists(kind, min_size=m, max_size=m)))
+                for name, kind in (
+                    ("sensitivity", st.just(0.0) | positive),
+                    ("std", positive),
+                    ("grid", grids),
+                )
+            }
+        releases.append(a_release(what=f"release {number}", times=times, dim=dim, **values))
+    return releases
+
+
+def independent_mu(releases, m):
+    """mu by the definition, in 60 digits: the silo that pays most."""
+    with mp.workdps(60):
+        totals = [mp.mpf(0)] * m
+        for r in releases:
+            for j in range(m):
+                d = r.sensitivity[j] if isinstance(r.sensitivity, tuple) else r.sensitivity
+                s = r.std[j] if isinstance(r.std, tuple) else r.std
+                totals[j] += r.times * (mp.mpf(d) / mp.mpf(s)) ** 2
+        return mp.sqrt(max(totals))
+
+
+@settings(max_examples=200, deadline=None)
+@given(releases=release_lists())
+def test_mu_is_the_root_of_the_largest_silo_total_rounded_up(releases):
+    mu = a_certificate(a_release(sensitivity=0.0), *releases).mu
+    exact = independent_mu(releases, 3)
+    assert mp.mpf(mu) >= exact * (1 - mp.mpf(10) ** -50)
+    if 0 < mu < math.inf:
+        assert mp.mpf(math.nextafter(mu, 0.0)) < exact
+
+
+@settings(max_examples=100, deadline=None)
+@given(releases=release_lists())
+def test_draws_count_every_coordinate_of_every_noisy_message(releases):
+    expected = sum(
+        r.times
+        * r.dim
+        * (sum(d > 0 for d in r.sensitivity) if isinstance(r.sensitivity, tuple) else 1)
+        for r in releases
+    )
+    assert a_ledger(*releases).n_draws == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(squares=st.lists(st.integers(1, 30), min_size=1, max_size=6))
+def test_mu_of_perfect_squares_is_exact(squares):
+    # Releases with mu^2 = n, n, ...; the total is made a square by one more.
+    total = sum(squares)
+    root = math.isqrt(total) + 1
+    rest = root * root - total
+    releases = [a_release(what=str(i), std=2.0, times=n) for i, n in enumerate([*squares, rest])]
+    assert a_certificate(*releases).mu == root
+
+
+def test_equal_releases_become_one_entry_with_more_times():
+    ledger = a_ledger(*[a_release()] * 3, a_release(what="Hessian"), a_release(times=1))
+    assert [(r.what, r.times) for r in ledger] == [("gradient", 4), ("Hessian", 1)]
+    assert len(ledger) == 2
+    assert ledger.n_draws == 50
+    assert ledger.mu_squared() == 5 * Fraction(1, 16)
+
+
+def test_disjoint_silos_cost_the_largest_and_common_releases_cost_all():
+    per_silo = a_release(sensitivity=(1.0, 2.0), std=(1.0, 1.0), grid=(1.0, 1.0))
+    other = a_release(sensitivity=(3.0, 0.0), std=(1.0, 1.0), grid=(1.0, 1.0))
+    common = a_release(sensitivity=1.0, std=1.0)
+    assert a_ledger(per_silo).mu_squared() == 4
+    assert a_ledger(per_silo, other).mu_squared() == 10
+    assert a_ledger(per_silo, common).mu_squared() == 5
+
+
+def test_nothing_released_costs_nothing():
+    certificate = Certificate.from_ledger(Ledger(), trust="central", noise="os")
+    assert certificate.mu == certificate.rho == certificate.delta(0.0) == 0.0
+    assert certificate.epsilon(1e-300) == 0.0
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        a_release(std=None),
+        a_release(std=0.0),
+        a_release(sensitivity=math.inf, std=None, grid=None),
+        a_release(sensitivity=(1.0, 1.0), std=(1.0, 0.0), grid=(1.0, 1.0)),
+        a_release(sensitivity=(1.0, 1.0), std=None, grid=None),
+    ],
+)
+def test_a_release_without_noise_leaves_no_guarantee(release):
+    certificate = a_certificate(a_release(), release)
+    assert certificate.mu == certificate.rho == certificate.epsilon(0.5) == math.inf
+    assert certificate.delta(100.0) == 1.0
+    assert any("no guarantee" in note for note in certificate.notes)
+    assert "guarantee   none" in str(certificate)
+
+
+def test_a_silo_that_sent_nothing_pays_nothing():
+    silent = a_release(sensitivity=(0.0, 2.0), std=(0.0, 2.0), grid=(1.0, 1.0))
+    assert silent.mu_squared() == (0, 1)
+    assert silent.n_draws == 10
+
+
+def test_float_arithmetic_states_no_guarantee():
+    certificate = a_certificate(arithmetic="float")
+    assert certificate.mu == math.inf
+    assert any("float arithmetic" in note for note in certificate.notes)
+    with pytest.raises(ValueError, match="with arithmetic 'float' it must be inf"):
+        Certificate(trust="central", noise="os", mu=1.0, n_draws=1, arithmetic="float")
+
+
+def test_a_seeded_stream_keeps_the_figures_and_says_so_first():
+    fresh, seeded = a_certificate(), a_certificate(noise="seeded: not private")
+    assert seeded.mu == fresh.mu
+    assert str(seeded).splitlines()[1].strip().startswith("seeded: not private")
+    assert "seeded" not in str(fresh)
+
+
+def test_sampling_is_charged_as_full_composition():
+    sampling = {"kind": "without_replacement", "batch": 5, "population": (10, 20)}
+    certificate = a_certificate(a_release(sampling=sampling))
+    assert certificate.mu == a_certificate().mu
+    assert certificate.bound == "upper"
+    assert any("sampling" in note for note in certificate.notes)
+    assert dict(certificate.releases[0].sampling) == sampling
+
+
+# The correction: with probability 2^-100 per draw the noise is another, under both data sets.
+@settings(max_examples=100, deadline=None)
+@given(
+    mu=st.floats(0.01, 8.0),
+    epsilon=st.floats(0.0, 20.0),
+    draws=st.integers(1, 2**60),
+)
+def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
+    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    stated = gdp_delta(mu, epsilon) + (1.0 + math.exp(epsilon)) * draws * 2.0**-100
+    value = certificate.delta(epsilon)
+    assert value <= min(1.0, stated) * (1 + 1e-11)
+    assert value >= min(1.0, gdp_delta(mu, epsilon)) * (1 - 1e-11)
+    # where the error is small the stated sum itself is the smallest
+    if mp.ncdf(-epsilon / mu - mu / 2) > draws * 2.0**-100:
+        assert value >= min(1.0, stated) * (1 - 1e-11)
+    # Otherwise the value of a smaller epsilon is taken: it is the smallest of the stated sums.
+    smaller = np.linspace(0.0, epsilon, 50)
+    sums = [gdp_delta(mu, e) + (1.0 + math.exp(e)) * draws * 2.0**-100 for e in smaller]
+    assert value <= min(1.0, *sums) * (1 + 1e-11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mu=st.floats(0.01, 8.0),
+    exponent=st.floats(-40.0, -0.01),
+    draws=st.integers(0, 2**60),
+)
+def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
+    delta = 10.0**exponent
+    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    epsilon = certificate.epsilon(delta)
+    if epsilon == math.inf:
+        # even the smallest corrected delta over all epsilon is too large
+        assert certificate.delta(1e4) > delta
+    else:
+        assert certificate.delta(epsilon) <= delta
+        assert epsilon >= gdp_epsilon(mu, delta)
+        assert epsilon == 0.0 or certificate.delta(epsilon * (1 - 1e-10)) > delta
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mu=st.floats(0.01, 30.0),
+    draws=st.integers(0, 2**99),
+    epsilon=st.floats(0.0, 800.0),
+    step=st.floats(0.0, 100.0),
+)
+def test_corrected_delta_never_rises_with_epsilon(mu, draws, epsilon, step):
+    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    low, high = certificate.delta(epsilon), certificate.delta(epsilon + step)
+    assert 0.0 <= high <= low * (1 + 1e-11) <= 1.0 + 1e-11
+
+
+def test_a_delta_below_the_sampler_error_has_no_epsilon_and_the_text_says_why():
+    certificate = a_certificate(at_delta=1e-40)
+    assert certificate.epsilon(1e-40) == math.inf
+    assert certificate.epsilon(1e-20) < 4.0
+    assert "too small a delta" in str(certificate)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mu=st.floats(1e-6, 1e6), r=st.integers(1, 10**6))
+def test_a_group_of_r_records_has_r_times_mu_rounded_up(mu, r):
+    certificate = Certificate(trust="silo", noise="os", mu=mu, n_draws=7)
+    group = certificate.group(r)
+    assert Fraction(group.mu) >= r * Fraction(mu) > Fraction(math.nextafter(group.mu, 0.0))
+    assert group.n_draws == 7
+    assert group.unit == ("one record" if r == 1 else f"one person with {r} records")
+
+
+def test_a_group_of_a_group_is_refused():
+    with pytest.raises(ValueError, match="a group is made of 'one record'"):
+        a_certificate().group(2).group(2)
+    with pytest.raises(ValueError, match="r is 0"):
+        a_certificate().group(0)
+
+
+certificates = st.builds(
+    Certificate,
+    trust=st.sampled_from(["central", "silo"]),
+    noise=st.sampled_from(["os", "seeded: not private"]),
+    mu=st.floats(0.0, 1e100),
+    n_draws=st.integers(0, 10**12),
+    bound=st.sampled_from(["exact", "upper"]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(certificates, min_size=1, max_size=4))
+def test_sequential_composition_adds_mu_squared_and_draws(runs):
+    total = compose_sequential(*runs)
+    exact = sum(Fraction(c.mu) ** 2 for c in runs)
+    assert Fraction(total.mu) ** 2 >= exact
+    assert total.mu == 0.0 or Fraction(math.nextafter(total.mu, 0.0)) ** 2 < exact
+    assert total.n_draws == sum(c.n_draws for c in runs)
+    assert compose_sequential(*reversed(runs)).mu == total.mu
+    _is_as_weak_as_the_weakest(total, runs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs=st.lists(certificates, min_size=1, max_size=4))
+def test_parallel_composition_takes_the_largest(runs):
+    total = compose_parallel(*runs)
+    assert total.mu == max(c.mu for c in runs)
+    assert total.n_draws == max(c.n_draws for c in runs)
+    _is_as_weak_as_the_weakest(total, runs)
+
+
+def _is_as_weak_as_the_weakest(total, runs):
+    assert (total.noise == "os") == all(c.noise == "os" for c in runs)
+    assert (total.bound == "exact") == all(c.bound == "exact" for c in runs)
+    assert set(total.trust.split(" + ")) == {c.trust for c in runs}
+    for c in runs:
+        assert c.adversary in total.adversary
+    assert "composition" in total.notes[0]
+
+
+def test_composition_keeps_what_each_run_declared():
+    a = a_certificate(declared={"clip": 1.0}, notes=["first"])
+    b = a_certificate(declared={"clip": 2.0}, notes=["second"])
+    assert compose_sequential(a, a).declared == {"clip": 1.0}
+    both = compose_sequential(a, b)
+    assert both.declared == {"run 1": {"clip": 1.0}, "run 2": {"clip": 2.0}}
+    assert both.releases == a.releases + b.releases
+    assert both.notes[1:] == ("first", "second")
+
+
+def test_sums_of_different_silos_maxima_are_an_upper_bound():
+    first = a_certificate(a_release(sensitivity=(1.0, 2.0), std=(1.0, 1.0), grid=(1.0, 1.0)))
+    second = a_certificate(a_release(sensitivity=(2.0, 1.0), std=(1.0, 1.0), grid=(1.0, 1.0)))
+    assert first.bound == "exact"
+    assert compose_sequential(first, second).bound == "upper"
+
+
+def test_composition_with_a_run_without_guarantee_has_none():
+    for compose in (compose_sequential, compose_parallel):
+        total = compose(a_certificate(), a_certificate(arithmetic="float"))
+        assert total.mu == math.inf
+        assert total.arithmetic == "float"
+
+
+def test_certificates_about_different_units_do_not_compose():
+    with pytest.raises(ValueError, match="unit differs"):
+        compose_sequential(a_certificate(), a_certificate().group(2))
+    with pytest.raises(ValueError, match="neighbours differs"):
+        compose_parallel(a_certificate(), a_certificate(neighbours="add_remove"))
+    with pytest.raises(ValueError, match="certificates is empty"):
+        compose_sequential()
+    with pytest.raises(ValueError, match="certificates is empty"):
+        compose_parallel()
+
+
+def through_json(certificate):
+    text = json.dumps(certificate.to_dict(), allow_nan=False)
+    return Certificate.from_dict(json.loads(text))
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    releases=release_lists(),
+    declared=st.dictionaries(st.text(max_size=5), values, max_size=3),
+    claimed=st.none() | st.just({"epsilon": 0.1, "delta": 1e-5}),
+    unnoised=st.booleans(),
+)
+def test_certificates_survive_json_bit_for_bit(releases, declared, claimed, unnoised):
+    if unnoised:
+        releases.append(a_release(sensitivity=math.inf, std=None, grid=None))
+    releases.append(a_release(sampling={"kind": "poisson", "rate": 0.1}, draws=3))
+    certificate = a_certificate(*releases, declared=declared, claimed=claimed, notes=["a", "b"])
+    again = through_json(certificate)
+    assert again == certificate
+    assert repr(again) == repr(certificate)
+    assert str(again) == str(certificate)
+
+
+def test_numpy_values_are_declared_as_plain_python():
+    declared = {"clip": np.float32(0.1), "sizes": np.arange(3), "flag": np.bool_(True)}
+    certificate = a_certificate(declared=declared)
+    assert certificate.declared == {
+        "clip": float(np.float32(0.1)),
+        "sizes": (0, 1, 2),
+        "flag": True,
+    }
+    assert through_json(certificate) == certificate
+
+
+def test_stored_certificates_with_wrong_fields_are_refused():
+    stored = a_certificate().to_dict()
+    with pytest.raises(ValueError, match="missing fields \\['mu'\\]"):
+        Certificate.from_dict({k: v for k, v in stored.items() if k != "mu"})
+    with pytest.raises(ValueError, match="unknown fields \\['sigma'\\]"):
+        Certificate.from_dict(stored | {"sigma": 1.0})
+    with pytest.raises(ValueError, match="mu is -1"):
+        Certificate.from_dict(stored | {"mu": -1.0})
+
+
+def test_text_shows_every_field():
+    certificate = a_certificate(
+        a_release(sensitivity=(2.0, 2.0), std=(8.0, 16.0), grid=(1.0, 1.0), times=5),
+        trust="silo",
+        declared={"row_bound": 1.5},
+        claimed={"epsilon": 0.25, "delta": 1e-5},
+        notes=["the split is by label"],
+    )
+    text = str(certificate)
+    for part in (
+        "silo",
+        "sees every message of every silo",
+        "one record",
+        "replace_one",
+        "5 x 10 coordinates from each of 2 silos",
+        "noise std 8 to 16",
+        "row_bound 1.5",
+        "epsilon 0.25, delta 1e-05; true: epsilon",
+        "the split is by label",
+        "os, 100 draws",
+        "grid",
+    ):
+        assert part in text
+    assert len(text.splitlines()) == 14
+
+
+@settings(max_examples=100, deadline=None)
+@given(mu=st.floats(1e-3, 10.0))
+def test_printed_figures_are_not_below_the_true_ones(mu):
+    text = str(Certificate(trust="central", noise="os", mu=mu, n_draws=0))
+    printed = dict(line.split(maxsplit=1) for line in text.splitlines()[1:])
+    assert Fraction(printed["mu"]) >= Fraction(mu)
+    assert Fraction(printed["mu"]) <= Fraction(mu) * (1 + Fraction(1, 99999))
+
+
+@pytest.mark.parametrize(
+    ("claimed", "beside"),
+    [
+        ({"epsilon": 1.0, "delta": 1e-5}, "true: epsilon 5.3"),
+        ({"mu": 0.2}, "true: mu 1.17"),
+        ({"rho": 0.02}, "true: rho 0.69"),
+    ],
+)
+def test_the_true_value_stands_beside_the_claimed_one(claimed, beside):
+    # 32 silos: each noises for epsilon = 1 alone, so mu is sqrt(32) times the claimed one
+    std = 2.0 * math.sqrt(2.0 * math.log(1e5) / 32)
+    assert beside in str(a_certificate(a_release(std=std), claimed=claimed))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"what": ""}, ValueError, "what is empty"),
+        ({"seen_by": None}, TypeError, "seen_by is a NoneType"),
+        ({"sensitivity": -1.0}, ValueError, "sensitivity is -1"),
+        ({"sensitivity": math.nan}, ValueError, "sensitivity is nan"),
+        ({"sensitivity": math.inf}, ValueError, "sensitivity is inf although noise"),
+        ({"sensitivity": ()}, ValueError, "sensitivity is empty"),
+        ({"sensitivity": [1.0]}, TypeError, r"sensitivity is \[1.0\]"),
+        ({"std": -1.0}, ValueError, "std is -1"),
+        ({"std": math.inf}, ValueError, "std is inf"),
+        ({"std": (1.0,)}, ValueError, "std has 1 entries and sensitivity one number"),
+        ({"sensitivity": (1.0, 1.0)}, ValueError, "std has one number and sensitivity 2 entries"),
+        ({"grid": 3.0}, ValueError, "power of two"),
+        ({"grid": 0.0}, ValueError, "power of two"),
+        ({"times": 0}, ValueError, "times is 0"),
+        ({"times": 1.0}, TypeError, "times is 1.0"),
+        ({"dim": 0}, ValueError, "dim is 0"),
+        ({"draws": 0}, ValueError, "draws is 0"),
+        ({"sampling": {"rate": math.nan}}, ValueError, "sampling.* is nan"),
+    ],
+)
+def test_releases_refuse_what_they_cannot_mean(changes, error, message):
+    with pytest.raises(error, match=message):
+        a_release(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"trust": "server"}, ValueError, "trust is 'server'; it must be one of 'central'"),
+        ({"noise": "seeded"}, ValueError, "noise is 'seeded'"),
+        ({"neighbours": "both"}, ValueError, "neighbours is 'both'"),
+        ({"arithmetic": "double"}, ValueError, "arithmetic is 'double'"),
+        ({"bound": "lower"}, ValueError, "bound is 'lower'"),
+        ({"declared": {"x": math.nan}}, ValueError, "declared.* is nan"),
+        ({"declared": {"x": object()}}, TypeError, "declared.* is a object"),
+        ({"declared": {1: 2}}, ValueError, "keys must be strings"),
+        ({"at_delta": 0.0}, ValueError, "at_delta is 0"),
+        ({"notes": [3]}, TypeError, "notes is a int"),
+    ],
+)
+def test_certificates_refuse_what_they_cannot_mean(changes, error, message):
+    with pytest.raises(error, match=message):
+        a_certificate(**changes)
+
+
+def test_ledgers_refuse_another_number_of_silos_and_stay_as_they_were():
+    ledger = a_ledger(a_release(sensitivity=(1.0, 1.0), std=(1.0, 1.0), grid=(1.0, 1.0)))
+    before = ledger.releases
+    with pytest.raises(ValueError, match="release has 1 messages, earlier ones 2"):
+        ledger.append(a_release(sensitivity=(1.0,), std=(1.0,), grid=(1.0,)))
+    with pytest.raises(TypeError, match="release is a tuple"):
+        ledger.append((1.0, 2.0))
+    assert ledger.releases == before
+
+
+@pytest.mark.parametrize("function", ["epsilon", "delta"])
+def test_certificates_refuse_arguments_out_of_range(function):
+    for bad in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=r"(epsilon|delta) is"):
+            getattr(a_certificate(), function)(bad)
