@@ -1,0 +1,404 @@
+"""Laws of every solver: noiseless limit, calibration, certificate, determinism, clear errors."""
+
+import dataclasses
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import Release
+from dpkern.solvers import SOLVERS, Objective
+
+LOSS_TASKS = {
+    "logistic": "classification",
+    "smoothed_hinge": "classification",
+    "squared_hinge": "classification",
+    "squared": "regression",
+    "huber": "regression",
+}
+
+
+def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
+    y = np.where(z > 0, "yes", "no") if task == "classification" else z
+    options = {"row_bound": 2.0, "intercept": True} | options
+    return dpk.SiloData.split(X, y, m, how="random", rng=seed, min_size=20, **options)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+@pytest.fixture(params=SOLVERS)
+def solver(request):
+    return request.param
+
+
+def budget():
+    return dpk.Budget(epsilon=1.0, delta=1e-5)
+
+
+# ------------------------------------------------------------------------- noiseless limits
+
+
+@pytest.mark.parametrize("loss", LOSS_TASKS)
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("l1", [0.0, 0.02])
+def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weights, l1):
+    data = make_data(LOSS_TASKS[loss])
+    result = dpk.solve(
+        solver, data, budget=None, loss=loss, l2=0.1, l1=l1, weights=weights, rounds=4000
+    )
+    objective = Objective(data, dpk.losses.get_loss(loss), 0.1, l1, weights, True, None)
+    w, value = objective.minimum()
+    assert result.converged
+    assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
+    np.testing.assert_allclose(result.w, w, atol=1e-4)
+
+
+def test_uniform_weights_move_the_optimum(data):
+    a, b = (
+        dpk.solve("federated_gd", data, budget=None, l2=0.1, weights=weights, rounds=2000).w
+        for weights in ("size", "uniform")
+    )
+    assert np.max(np.abs(a - b)) > 1e-3
+
+
+def test_intercept_without_penalty_is_free_of_the_regulariser(data):
+    result = dpk.solve(
+        "gradient_descent", data, budget=None, l2=0.5, rounds=4000, penalize_intercept=False
+    )
+    objective = Objective(data, dpk.losses.Logistic(), 0.5, 0.0, "size", False, None)
+    np.testing.assert_allclose(result.w, objective.minimum()[0], atol=1e-6)
+
+
+def test_noiseless_clipped_run_minimises_the_huberised_loss(data):
+    """privacy.md 1: the clipped gradient is the gradient of a convex loss, so descent converges."""
+    result = dpk.solve("gradient_descent", data, budget=None, clip=0.1, l2=0.1, rounds=4000)
+    assert result.converged
+
+
+# --------------------------------------------------------------------------- certificates
+
+
+def recomputed_mu(certificate, m):
+    """mu from the releases alone: sum of times D^2 / s^2 per silo, the largest silo counts."""
+    totals = [Fraction(0)] * m
+    for release in certificate.releases:
+        per_silo = isinstance(release.sensitivity, tuple)
+        for j in range(m):
+            d = release.sensitivity[j] if per_silo else release.sensitivity
+            s = release.std[j] if per_silo else release.std
+            totals[j] += release.times * (Fraction(d) / Fraction(s)) ** 2
+    return math.sqrt(max(totals))
+
+
+CASES = [
+    ("gradient_descent", {"trust": "central"}),
+    ("gradient_descent", {"trust": "silo"}),
+    ("gradient_descent", {"trust": "central", "weights": "uniform"}),
+    ("gradient_descent", {"trust": "silo", "weights": "uniform"}),
+    ("federated_gd", {}),
+    ("federated_gd", {"weights": "uniform"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("rounds", [1, 7, 100])
+def test_certificate_is_the_budget_and_never_above_it(data, name, options, rounds):
+    result = dpk.solve(name, data, budget=budget(), clip=0.7, rounds=rounds, rng=0, **options)
+    certificate = result.privacy
+    assert certificate.epsilon(1e-5) <= 1.0
+    assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert certificate.mu == pytest.approx(recomputed_mu(certificate, data.m), rel=1e-12)
+    assert Fraction(certificate.mu) <= Fraction(budget().mu) * (1 + Fraction(1, 2**40))
+    assert sum(release.times for release in certificate.releases) == rounds
+    assert certificate.trust == options.get("trust", "central")
+    assert certificate.noise == "seeded: not private"
+    assert certificate.arithmetic == "grid"
+
+
+def test_sensitivity_in_the_ledger_is_what_replacing_a_record_can_do(data):
+    """Worst neighbours on purpose: the released sum moves by the ledger's D, and not by more."""
+    X = np.zeros((40, 3))
+    X[:, 0] = 10.0
+    y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
+    sums = []
+    for last in (1.0, -1.0):
+        labels = np.append(y[:-1], last)
+        silo = dpk.SiloData(X, labels, [0, 40])
+        sums.append(dpk.kernels.glm_gradient(silo, np.zeros(3), clip=0.5, grid=2.0**-20)[0])
+    moved = np.linalg.norm(sums[0] - sums[1])
+    result = dpk.solve("gradient_descent", silo, budget=budget(), clip=0.5, rounds=1, step_size=1.0)
+    assert 0.999 * result.privacy.releases[0].sensitivity < moved
+    assert moved <= result.privacy.releases[0].sensitivity
+
+
+def test_paper_mode_of_32_equal_silos_certifies_5_30_where_1_is_claimed():
+    data = make_data(n=640, m=32, row_bound=1.0)
+    data = dpk.SiloData(data.X.copy(), data.y, np.arange(33) * 20, row_bound=1.0)
+    result = dpk.solve(
+        "federated_gd", data, budget=budget(), clip=1.0, rounds=1, weights="uniform",
+        calibration="paper",
+    )  # fmt: skip
+    assert result.privacy.claimed == {"epsilon": 1.0, "delta": 1e-5}
+    assert round(result.privacy.epsilon(1e-5), 2) == 5.30
+
+
+@pytest.mark.parametrize("m", [1, 8, 32])
+def test_paper_noise_of_equal_silos_gives_root_m_times_the_claimed_mu(m):
+    X = np.random.default_rng(0).standard_normal((m * 20, 3))
+    data = dpk.SiloData(X, np.sign(X[:, 0]), np.arange(m + 1) * 20)
+    result = dpk.solve(
+        "federated_gd", data, budget=budget(), clip=1.0, rounds=5, step_size=0.1,
+        calibration="paper",
+    )  # fmt: skip
+    claimed = 1.0 / math.sqrt(2.0 * math.log(1e5))
+    assert result.privacy.mu == pytest.approx(math.sqrt(m) * claimed, rel=1e-9)
+
+
+def test_paper_noise_of_wang_2017_gives_the_claimed_mu_of_the_formula():
+    data = make_data()
+    result = dpk.solve(
+        "gradient_descent", data, budget=budget(), clip=1.0, rounds=50, calibration="paper"
+    )
+    assert result.privacy.mu == pytest.approx(1.0 / math.sqrt(2.0 * math.log(1e5)), rel=1e-9)
+
+
+def test_no_budget_means_no_guarantee(solver, data):
+    certificate = dpk.solve(solver, data, budget=None, rounds=2).privacy
+    assert certificate.mu == math.inf
+    assert certificate.epsilon(0.5) == math.inf
+    assert any("no guarantee" in note for note in certificate.notes)
+
+
+def test_certificate_names_label_dependent_partitions_and_training_monitors():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((200, 3)), rng.integers(0, 2, 200)
+    data = dpk.SiloData.split(X, y, 2, how="by_label", rng=0, row_bound=1.0)
+    result = dpk.solve(
+        "gradient_descent", data, budget=budget(), clip=1.0, rounds=2, monitor="train"
+    )
+    notes = " ".join(result.privacy.notes)
+    assert "label" in notes
+    assert "non-private diagnostic" in notes
+    assert len(result.history["objective"]) == 2
+
+
+# ----------------------------------------------------------------- noise of the released bits
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        # on the mean gradient: D sqrt(T) / mu for central, per silo p_j (2C/n_j) for silo trust
+        ("gradient_descent", {}, lambda d: 2 / d.n),
+        ("federated_gd", {"weights": "uniform"}, lambda d: 2 / (d.m * d.sizes.min())),
+        ("gradient_descent", {"trust": "silo"}, lambda d: 2 * math.sqrt(d.m) / d.n),
+        (
+            "gradient_descent",
+            {"trust": "silo", "weights": "uniform"},
+            lambda d: 2 * np.sqrt(np.sum(1.0 / d.sizes**2)) / d.m,
+        ),
+    ],
+)
+def test_noise_of_the_released_step_has_the_calibrated_deviation(data, name, options, expected):
+    clean = dpk.solve(name, data, budget=None, clip=1.0, rounds=1, step_size=1.0, **options).w
+    total = dpk.Budget(mu=0.5)
+    draws = np.array(
+        [
+            dpk.solve(
+                name, data, budget=total, clip=1.0, rounds=1, step_size=1.0, rng=seed, **options
+            ).w
+            - clean
+            for seed in range(400)
+        ]
+    )
+    std = expected(data) / total.mu
+    assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
+    assert np.all(np.abs(np.mean(draws, axis=0)) < 5 * std / math.sqrt(len(draws)))
+
+
+def test_rounds_and_silos_get_different_noise(data):
+    seen = []
+    dpk.solve(
+        "gradient_descent", data, budget=budget(), clip=1e-3, rounds=3, trust="silo", rng=1,
+        callback=lambda t, release: seen.append((t, release)),
+    )  # fmt: skip
+    assert [t for t, _ in seen] == [0, 1, 2]
+    assert all(isinstance(release, Release) for _, release in seen)
+
+
+# -------------------------------------------------------------------------- determinism
+
+
+def test_same_seed_gives_the_same_bits_for_any_number_of_threads(solver):
+    data = make_data(n=4000, p=30)
+    runs = [
+        dpk.solve(solver, data, budget=budget(), clip=1.0, rounds=5, rng=7, n_threads=k).w
+        for k in (1, 2, 3, 7)
+    ]
+    for w in runs[1:]:
+        np.testing.assert_array_equal(w, runs[0])
+
+
+def test_without_a_seed_every_run_is_fresh(solver, data):
+    a, b = (dpk.solve(solver, data, budget=budget(), clip=1.0, rounds=1) for _ in range(2))
+    assert a.privacy.noise == "os"
+    assert np.all(a.w != b.w)
+
+
+def test_a_stream_serves_several_runs_without_repeating_a_draw(data):
+    with dpk.NoiseStream(3) as stream:
+        runs = [
+            dpk.solve(
+                "gradient_descent", data, budget=budget(), clip=1.0, rounds=1, rng=stream
+            ).w
+            for _ in range(2)
+        ]
+    assert np.all(runs[0] != runs[1])
+
+
+# ----------------------------------------------------------------------------- steps
+
+
+def test_theorem_steps_are_those_of_the_utility_theorem(data):
+    result = dpk.solve("federated_gd", data, budget=None, l2=0.1, rounds=5, step_size="theorem")
+    L = 0.25 * 4.0 * (1 + 2.0**-40) + 0.1
+    gamma = max(8 * L / 0.1 - 1, 1)
+    np.testing.assert_allclose(
+        result.history["step_size"], 2 / (0.1 * (np.arange(1, 6) + gamma)), rtol=1e-12
+    )
+    assert result.history["step_size"][0] <= 1 / (4 * L)
+
+
+def test_step_sequence_is_used_as_given(data):
+    steps = [0.5, 0.25, 0.125]
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=3, step_size=steps)
+    assert result.history["step_size"] == steps
+
+
+# ----------------------------------------------------------------------------- results
+
+
+def test_result_predicts_what_the_model_says(data):
+    result = dpk.solve("gradient_descent", data, budget=None, l2=0.01, rounds=50)
+    z = result.decision_function(data.X)
+    np.testing.assert_allclose(z, dpk.kernels.glm_margins(data, result.w), rtol=1e-12, atol=1e-12)
+    labels = result.predict(data.X)
+    np.testing.assert_array_equal(labels, np.where(z > 0, "yes", "no"))
+    probabilities = result.predict_proba(data.X)
+    np.testing.assert_allclose(probabilities[:, 1], 1 / (1 + np.exp(-z)), rtol=1e-12)
+    assert result.score(data.X, labels) == 1.0
+    assert result.score(data.X, np.where(data.y > 0, "yes", "no")) > 0.85
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_saved_model_comes_back_whole(tmp_path, task):
+    data = make_data(task, feature_range=(-4.0, 4.0))
+    loss = "logistic" if task == "classification" else dpk.losses.Huber(delta=0.5)
+    result = dpk.solve(
+        "federated_gd", data, budget=budget(), clip=1.0, rounds=3, loss=loss, monitor="train"
+    )
+    path = tmp_path / "model.npz"
+    result.save(path)
+    loaded = dpk.load(path)
+    for field in dataclasses.fields(result):
+        ours, theirs = getattr(result, field.name), getattr(loaded, field.name)
+        if isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+        else:
+            assert ours == theirs, field.name
+    np.testing.assert_array_equal(loaded.predict(data.X), result.predict(data.X))
+    assert list(tmp_path.iterdir()) == [path]
+    with np.load(path, allow_pickle=False) as arrays:
+        json.loads(str(arrays["header"]))
+
+
+def test_failed_save_leaves_the_old_file_alone(tmp_path, data):
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=1)
+    path = tmp_path / "model.npz"
+    result.save(path)
+    before = path.read_bytes()
+    broken = dataclasses.replace(result, parameters={"x": math.nan}, coef=np.array([object()]))
+    with pytest.raises(ValueError, match="."):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_foreign_file_is_no_model(tmp_path):
+    path = tmp_path / "other.npz"
+    np.savez(path, x=np.zeros(3))
+    with pytest.raises(ValueError, match="not a dpkern model"):
+        dpk.load(path)
+    with pytest.raises(FileNotFoundError):
+        dpk.load(tmp_path / "missing.npz")
+
+
+# ----------------------------------------------------------------------------- bad input
+
+GOOD = {"budget": dpk.Budget(mu=1.0), "clip": 1.0, "rounds": 2}
+BAD = [
+    ({"budget": 1.0}, TypeError, "budget"),
+    ({"clip": None}, ValueError, "clip"),
+    ({"clip": 0.0}, ValueError, "clip"),
+    ({"clip": math.nan}, ValueError, "clip"),
+    ({"clip": math.inf}, ValueError, "clip"),
+    ({"rounds": 0}, ValueError, "rounds"),
+    ({"rounds": 2.0}, ValueError, "rounds"),
+    ({"rounds": True}, ValueError, "rounds"),
+    ({"l2": -1.0}, ValueError, "l2"),
+    ({"l1": math.inf}, ValueError, "l1"),
+    ({"loss": "hinge"}, ValueError, "loss"),
+    ({"weights": "equal"}, ValueError, "weights"),
+    ({"trust": "shuffle"}, ValueError, "trust"),
+    ({"calibration": "exact"}, ValueError, "calibration"),
+    ({"neighbours": "add_remove"}, ValueError, "neighbours"),
+    ({"calibration": "paper"}, ValueError, "epsilon and delta"),
+    ({"step_size": "fast"}, ValueError, "step_size"),
+    ({"step_size": 0.0}, ValueError, "step_size"),
+    ({"step_size": [0.1, 0.1, 0.1]}, ValueError, "step_size"),
+    ({"step_size": "theorem"}, ValueError, "l2 > 0"),
+    ({"step_size": "theorem", "l2": 0.1, "penalize_intercept": False}, ValueError, "l2 > 0"),
+    ({"n_threads": 0}, ValueError, "n_threads"),
+    ({"monitor": "test"}, TypeError, "monitor"),
+    ({"rng": -1}, (TypeError, ValueError), "."),
+    ({"rng": 1.5}, (TypeError, ValueError), "."),
+]
+
+
+@pytest.mark.parametrize(("bad", "error", "message"), BAD)
+def test_bad_argument_is_refused_by_name(solver, data, bad, error, message):
+    with pytest.raises(error, match=message):
+        dpk.solve(solver, data, **(GOOD | bad))
+
+
+def test_auto_step_needs_a_row_bound(solver):
+    data = make_data(row_bound=None)
+    with pytest.raises(ValueError, match="row_bound"):
+        dpk.solve(solver, data, budget=None, rounds=1)
+
+
+def test_classification_loss_needs_labels(solver):
+    with pytest.raises(ValueError, match="classification"):
+        dpk.solve(solver, make_data("regression"), budget=None, rounds=1)
+
+
+def test_unknown_solver_and_parameter_are_refused(data):
+    with pytest.raises(ValueError, match="gradient_descent"):
+        dpk.solve("sgd", data, budget=None)
+    with pytest.raises(TypeError, match="local_steps"):
+        dpk.solve("gradient_descent", data, budget=None, local_steps=3)
+
+
+def test_grid_that_would_swallow_the_clip_bound_is_refused():
+    data = make_data(n=80, m=2)
+    with pytest.raises(ValueError, match="clip"):
+        dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=1e-12), clip=1.0, rounds=1)
