@@ -414,7 +414,7 @@ def test_wdbc_reads_as_scikit_learns_copy(real_data):
 
 def test_missing_values_of_the_original_wisconsin_set_are_counted(real_data):
     name = "breast-cancer-wisconsin"
-    with pytest.raises(ValueError, match="16 values are missing .* in 16 of 699 rows"):
+    with pytest.raises(ValueError, match=r"16 values are missing .* in 16 of 699 rows"):
         read_table(real_data / name / f"{name}.data.xz")
 
 
