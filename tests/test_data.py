@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpkern import kernels
 from dpkern.data import SiloData, Transform
 
 HOWS = {
@@ -335,6 +336,29 @@ def test_transform_follows_the_formula(dtype, intercept, row_bound, bounded, mon
     assert np.linalg.norm(rows, axis=1).max() <= data.row_bound * (1 + 1e-15)
     w = np.arange(1.0, data.d + 1)
     np.testing.assert_allclose(data.transform.margins(X, w), expected @ w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("row_bound", [None, 0.7])
+@pytest.mark.parametrize("feature_range", [None, (-2.0, 5.0)])
+def test_a_model_predicts_on_the_rows_that_kernels_trained_on(
+    dtype, intercept, row_bound, feature_range
+):
+    X, y = records(50)
+    data = SiloData.split(
+        X.astype(dtype),
+        y,
+        4,
+        rng=0,
+        intercept=intercept,
+        row_bound=row_bound,
+        feature_range=feature_range,
+    )
+    w = np.linspace(-1.0, 2.0, data.d)
+    np.testing.assert_allclose(
+        kernels.glm_margins(data, w), data.transform.margins(data.X, w), rtol=1e-13, atol=1e-13
+    )
 
 
 def test_scale_and_shift_map_the_range_to_minus_one_and_one():

@@ -70,9 +70,11 @@ def partition(
 
 
 def _shares(n: int, weights: Float64Array) -> NDArray[np.int64]:
-    """Share n records in proportion to the weights; equal weights get sizes within one."""
-    sizes = np.floor(n * (weights / weights.sum())).astype(np.int64)
-    sizes[: n - sizes.sum()] += 1
+    """Share n records in proportion to the weights, by largest remainders (Hamilton's method)."""
+    shares = n * weights / weights.sum()
+    sizes = np.floor(shares).astype(np.int64)
+    largest_remainders = np.argsort(sizes - shares, kind="stable")[: n - sizes.sum()]
+    sizes[largest_remainders] += 1
     return sizes
 
 

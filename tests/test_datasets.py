@@ -1,0 +1,423 @@
+"""Readers give back what was written, through every compression, and refuse what is damaged."""
+
+import bz2
+import gzip
+import lzma
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer
+
+from dpkern import datasets
+from dpkern.data import SiloData
+from dpkern.datasets import read_feature_range, read_table, train_test_split
+
+COMPRESSIONS = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+SECRET = "98765"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text or bytes to a file, compressed as its name says, and give the path."""
+
+    def write_file(name, content):
+        raw = content if isinstance(content, bytes) else content.encode()
+        suffix = next((s for s in COMPRESSIONS if s and name.endswith(s)), "")
+        path = tmp_path / name
+        path.write_bytes(COMPRESSIONS[suffix](raw))
+        return path
+
+    return write_file
+
+
+def numbers(n=30, n_features=4):
+    X = np.random.default_rng(0).normal(size=(n, n_features))
+    X[np.abs(X) < 0.4] = 0.0
+    X[-1, -1] = 1.0 / 3.0
+    return X
+
+
+# ---- Wisconsin
+
+
+def test_wisconsin_ranges_contain_the_data():
+    X = load_breast_cancer().data
+    lo, hi = datasets.wisconsin_feature_range()
+    assert np.all(lo <= X.min(axis=0))
+    assert np.all(X.max(axis=0) <= hi)
+
+
+def test_wisconsin_ranges_are_round_numbers_and_not_absurdly_wide():
+    lo, hi = datasets.wisconsin_feature_range()
+    for bound in np.concatenate([lo, hi]):
+        assert float(f"{bound:.1e}") == bound  # at most two significant digits
+    X = load_breast_cancer().data
+    assert np.all(np.ptp(X, axis=0) > 0.6 * (hi - lo))
+
+
+def test_wisconsin_names_and_labels_are_those_of_scikit_learn():
+    source = load_breast_cancer()
+    table = datasets.wisconsin_table()
+    assert table.feature_names == tuple(source.feature_names)
+    assert np.array_equal(table.X, source.data)
+    assert np.array_equal(table.y, source.target)
+
+
+def test_load_wisconsin_is_split_reproducibly_and_mapped_into_the_unit_box():
+    data = datasets.load_wisconsin(m=5, how="random", rng=3, intercept=True, row_bound=2.0)
+    again = datasets.load_wisconsin(m=5, how="random", rng=3)
+    assert (data.n, data.n_features, data.d, data.m) == (569, 30, 31, 5)
+    assert np.array_equal(data.X, again.X)
+    assert np.count_nonzero(data.y > 0) == 357
+    mapped = again.transform.apply(again.X)
+    assert np.all(np.abs(mapped) <= 1.0)
+    assert np.linalg.norm(data.transform.apply(data.X), axis=1).max() <= 2.0 * (1 + 1e-15)
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(2, 80), fraction=st.floats(0.01, 0.99), seed=st.integers(0, 99))
+def test_train_test_split_puts_every_record_on_exactly_one_side(n, fraction, seed):
+    X = np.arange(float(n))[:, np.newaxis]
+    X_train, y_train, X_test, y_test = train_test_split(
+        X, -X[:, 0], test_fraction=fraction, rng=seed
+    )
+    assert sorted([*X_train[:, 0], *X_test[:, 0]]) == list(range(n))
+    assert np.array_equal(y_train, -X_train[:, 0])
+    assert np.array_equal(y_test, -X_test[:, 0])
+    assert len(X_test) == min(max(round(fraction * n), 1), n - 1)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, math.nan])
+def test_train_test_split_refuses_a_fraction_that_is_none(fraction):
+    with pytest.raises(ValueError, match="test_fraction"):
+        train_test_split(np.ones((3, 1)), np.ones(3), test_fraction=fraction)
+
+
+@pytest.mark.parametrize(("n", "n_labels"), [(3, 2), (1, 1)])
+def test_train_test_split_refuses_records_that_do_not_suffice(n, n_labels):
+    with pytest.raises(ValueError, match="must agree and be at least 2"):
+        train_test_split(np.ones((n, 1)), np.ones(n_labels))
+
+
+# ---- LIBSVM
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+@pytest.mark.parametrize("stem", ["data", "data.svm", "data.libsvm", "data.t", "data.txt"])
+@pytest.mark.parametrize("zero_based", [False, True])
+def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix, zero_based):
+    X = numbers()
+    y = np.where(np.arange(30) % 2, 1, -1)
+    plain = tmp_path / "plain"
+    dump_svmlight_file(X, y, str(plain), zero_based=zero_based)
+    table = read_table(write(stem + suffix, plain.read_bytes()))
+    np.testing.assert_allclose(table.X, X, rtol=1e-15)
+    assert np.array_equal(table.y, y)
+    assert table.y.dtype == np.int64
+    assert table.X.dtype == np.float64
+    assert table.X.flags.c_contiguous
+    assert table.groups is None
+    assert table.feature_names is None
+
+
+def test_libsvm_records_without_features_and_comments_are_read(write):
+    table = read_table(write("a", "# a comment\n-1\n+1 # bare\n+1 2:5 # note\n\n-1 1:3\n"))
+    assert table.X.tolist() == [[0, 0], [0, 0], [0, 5], [3, 0]]
+    assert table.y.tolist() == [-1, 1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("n_features", "expected"),
+    [(1, [[3], [0]]), (2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
+)
+def test_libsvm_rows_are_padded_or_cut_to_n_features(write, n_features, expected):
+    table = read_table(write("a.svm", "1 1:3\n-1 2:4\n"), n_features=n_features, dtype=np.float32)
+    assert table.X.tolist() == expected
+    assert table.X.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"1 1:2\n1 1:{SECRET}x\n", 2),
+        (f"1 1:2\n-1 2:3\nx{SECRET} 1:2\n", 3),
+        (f"1 1:2\n1 2:1 1:{SECRET}\n", 2),
+        (f"1 1:2\n1 {SECRET}\n", 2),
+        (f"1 1:2\n1 a:{SECRET}\n", 2),
+        (f"1 1:2\n\n1 -1:{SECRET}\n", 3),
+    ],
+)
+def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):
+    with pytest.raises(ValueError, match=rf"bad\.svm, line {line}: expected") as caught:
+        read_table(write("bad.svm", text))
+    assert SECRET not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+# ---- CSV
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+@pytest.mark.parametrize("header", [False, True])
+def test_csv_text_is_read_back_exactly(write, suffix, header):
+    X = numbers()
+    rows = [",".join([*map(repr, row.tolist()), "yes" if row[0] > 0 else "no"]) for row in X]
+    lines = ["a,b,c,d,label", *rows] if header else rows
+    table = read_table(write("data.csv" + suffix, "\n".join(lines) + "\n"))
+    assert np.array_equal(table.X, X)
+    assert np.array_equal(table.y == "yes", X[:, 0] > 0)
+    assert table.feature_names == (("a", "b", "c", "d") if header else None)
+
+
+@pytest.mark.parametrize("target", ["y", "1", 1, -2])
+@pytest.mark.parametrize("silo", ["s", "0", 0, -3])
+def test_csv_columns_are_found_by_name_and_index(write, target, silo):
+    path = write("data.csv", "s,y,x\n10,1,0.5\n9,0,1.5\n")
+    table = read_table(path, target=target, silo_column=silo)
+    assert table.X.tolist() == [[0.5], [1.5]]
+    assert table.y.tolist() == [1, 0]
+    assert table.groups.tolist() == [10, 9]
+    assert table.feature_names == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("text", "has_header"),
+    [
+        ("a,b,y\n1,2,0\n", True),
+        ("1,2,y\n3,4,0\n", True),
+        ("1,2,M\n3,4,B\n", False),
+        ("1,2,0\n3,4,1\n", False),
+        ("1,2,M\n", False),
+    ],
+)
+def test_a_header_is_where_a_name_stands_above_a_number(write, text, has_header):
+    table = read_table(write("data.csv", text))
+    assert (table.feature_names is not None) == has_header
+    assert len(table.X) == text.count("\n") - has_header
+
+
+def test_a_stated_header_overrides_the_guess(write):
+    path = write("data.csv", "1,2,0\n3,4,1\n")
+    assert read_table(path, header=True).feature_names == ("1", "2")
+    assert len(read_table(path, header=False).X) == 2
+
+
+def test_csv_takes_quotes_spaces_blank_lines_crlf_and_a_byte_order_mark(write):
+    text = b'\xef\xbb\xbf"a, b",c, y\r\n\r\n 1, 2 ,"no, never"\r\n3,4,yes\r\n\r\n'
+    table = read_table(write("data.csv", text))
+    assert table.feature_names == ("a, b", "c")
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+    assert table.y.tolist() == ["no, never", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [(["1", "-1"], "i"), (["1.0", "2"], "i"), (["1.5", "2"], "f"), (["a", "2"], "U")],
+)
+def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
+    table = read_table(write("data.csv", f"1,{labels[0]}\n2,{labels[1]}\n"), header=False)
+    assert table.y.dtype.kind == kind
+
+
+BAD_CSV = {
+    "ragged": (f"1,2,0\n3,{SECRET}\n", {}, "data.csv, line 2: 2 fields; the first row has 3"),
+    "text feature": (f"1,2,0\n3,x{SECRET},1\n", {}, "data.csv, line 2: column 1 is not a number"),
+    "named text feature": (
+        f"a,b,y\n1,2,0\n3,x{SECRET},1\n",
+        {},
+        r"line 3: column 1 \('b'\) is not",
+    ),
+    "missing": (
+        f"1,?,0\n,NaN,1\n{SECRET},2,\n3,4,1\n",
+        {},
+        "4 values are missing .* in 3 of 4 rows",
+    ),
+    "missing silo": (
+        "?,1,0\na,2,1\n",
+        {"silo_column": 0},
+        "1 values are missing .* in 1 of 2 rows",
+    ),
+    "row of nothing": (f"1,2,{SECRET}\n,,\n", {}, "3 values are missing .* in 1 of 2 rows"),
+    "empty": ("", {}, "data.csv is empty"),
+    "blank": ("\n \n", {}, "data.csv is empty"),
+    "header only": ("a,b,y\n", {}, "holds a header and no records"),
+    "one column": ("1\n2\n", {}, "line 1: one column"),
+    "no such name": ("a,y\n1,2\n", {"target": "z"}, "target is 'z', which is no column: .* a, y"),
+    "no names": ("1,2\n1,2\n", {"target": "z"}, "there is no header"),
+    "no such index": ("a,y\n1,2\n", {"target": 2}, "target is 2; there are 2 columns"),
+    "no such negative index": ("a,y\n1,2\n", {"target": "-3"}, "target is -3; there are 2"),
+    "twice the name": ("y,y,x\n1,2,3\n", {"target": "y"}, "names 2 columns"),
+    "same column": ("a,b,y\n1,2,3\n", {"silo_column": "y"}, "both column 2"),
+    "no feature": ("a,y\n1,2\n", {"silo_column": "a"}, "no feature is left"),
+    "wrong width": ("1,2,0\n3,4,1\n", {"n_features": 3}, "has 2 features; expected 3"),
+    "open quote": (f'1,2,0\n3,"{SECRET},1\n', {}, "data.csv, line 2: unexpected end of data"),
+    "not text": (b"\xff\xfe\x00,\x81\n", {}, "not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CSV)
+def test_bad_csv_is_refused_naming_the_place_and_no_value(write, name):
+    text, options, message = BAD_CSV[name]
+    with pytest.raises(ValueError, match=message) as caught:
+        read_table(write("data.csv", text), **options)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+# ---- archives, and files that are not what they seem
+
+
+def test_npz_arrays_are_read_back(tmp_path):
+    X, y, groups = numbers(), np.arange(30) % 2, np.repeat(["a", "b"], 15)
+    np.savez(tmp_path / "data.npz", X=X, y=y, groups=groups)
+    table = read_table(tmp_path / "data.npz", n_features=4, dtype=np.float32)
+    assert np.array_equal(table.X, X.astype(np.float32))
+    assert table.X.dtype == np.float32
+    assert np.array_equal(table.y, y)
+    assert np.array_equal(table.groups, groups)
+    np.savez_compressed(tmp_path / "bare.npz", X=np.asfortranarray(X), y=y)
+    bare = read_table(tmp_path / "bare.npz")
+    assert bare.groups is None
+    assert bare.X.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": np.ones((2, 1))}, "has no array y"),
+        ({"data": np.ones(2)}, "has no array X and y"),
+        ({"X": np.ones((2, 1)), "y": np.ones(3)}, r"y has shape \(3,\)"),
+        ({"X": np.ones((2, 1)), "y": np.ones(2), "groups": np.ones(1)}, "groups has shape"),
+        ({"X": np.ones(2), "y": np.ones(2)}, r"X has dtype float64 and shape \(2,\)"),
+        ({"X": np.array([["a"]]), "y": np.ones(1)}, "X has dtype <U1"),
+        ({"X": np.array([[None]]), "y": np.ones(1)}, "not an .npz archive of plain arrays"),
+    ],
+)
+def test_bad_archives_are_refused_and_never_unpickled(tmp_path, arrays, message):
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.gz", "x.bz2", "x.xz", "x.csv.zip"])
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"1,2,3\n4,5,6\n" * 50)
+    with pytest.raises(ValueError, match=r"x\.\w+(\.zip)?"):
+        read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_truncated_file_is_refused(tmp_path, suffix):
+    rows = "".join(f"{i},{i * i % 97},{i % 2}\n" for i in range(20_000))
+    (tmp_path / f"x{suffix}").write_bytes(COMPRESSIONS[suffix](rows.encode())[:-3000])
+    with pytest.raises(ValueError, match="is damaged or not a"):
+        read_table(tmp_path / f"x{suffix}")
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.csv.gz", "none.svm", "none.npz"])
+def test_a_missing_file_is_named(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match="none"):
+        read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.npz", "folder.gz"])
+def test_a_directory_is_refused(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(IsADirectoryError):
+        read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("options", [{"target": 0}, {"silo_column": "a"}, {"header": False}])
+def test_csv_options_are_refused_for_other_formats(tmp_path, write, options):
+    np.savez(tmp_path / "a.npz", X=np.ones((2, 1)), y=np.ones(2))
+    for path in (tmp_path / "a.npz", write("a.svm", "1 1:2\n")):
+        with pytest.raises(ValueError, match="can be given for CSV only"):
+            read_table(path, **options)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "U3"])
+def test_only_float32_and_float64_can_be_asked_for(write, dtype):
+    with pytest.raises(TypeError, match="must be float32 or float64"):
+        read_table(write("a.csv", "1,2\n"), dtype=dtype)
+
+
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (1.5, TypeError)])
+def test_n_features_must_be_a_positive_integer(write, value, error):
+    with pytest.raises(error, match="n_features is"):
+        read_table(write("a.csv", "1,2\n"), n_features=value)
+
+
+# ---- feature ranges
+
+
+@pytest.mark.parametrize("suffix", COMPRESSIONS)
+@pytest.mark.parametrize(
+    "text",
+    ["-1,1\n0,10\n", "lo,hi\n-1,1\n0,10\n", "a,-1,1\nb,0,10\n", "name,lo,hi\na,-1,1\nb,0,10\n"],
+)
+def test_feature_ranges_are_read(write, text, suffix):
+    lo, hi = read_feature_range(write("range.csv" + suffix, text))
+    assert (lo.tolist(), hi.tolist()) == ([-1, 0], [1, 10])
+
+
+def test_feature_ranges_are_put_into_the_order_of_the_names(write):
+    lo, hi = read_feature_range(write("r.csv", "a,-1,1\nb,0,10\n"), feature_names=("b", "a"))
+    assert (lo.tolist(), hi.tolist()) == ([0, -1], [10, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "message"),
+    [
+        ("", None, "no rows"),
+        ("lo,hi\n", None, "no rows"),
+        ("0,1\n0\n", None, "line 2: expected lo,hi"),
+        ("0,1\n0,x\n", None, "line 2: expected lo,hi"),
+        ("0,1,2,3\n", None, "line 1: expected lo,hi"),
+        ("a,0,1\n0,1\n", None, "line 2: expected"),
+        ("a,0,1\n", ("b",), "1 names are no feature of the data, and 1 features have no row"),
+        ("a,0,1\na,0,1\n", ("a", "b"), "each feature needs exactly one row"),
+    ],
+)
+def test_bad_feature_ranges_are_refused(write, text, names, message):
+    with pytest.raises(ValueError, match=message):
+        read_feature_range(write("r.csv", text), feature_names=names)
+
+
+# ---- public data sets, where they are
+
+
+def test_a9a_reads_as_its_description_says(real_data):
+    train = read_table(real_data / "a9a" / "a9a.xz")
+    test = read_table(real_data / "a9a" / "a9a.t.xz", n_features=train.X.shape[1])
+    assert train.X.shape == (32561, 123)
+    assert test.X.shape == (16281, 123)
+    assert np.count_nonzero(train.y == 1) == 7841
+    assert np.count_nonzero(test.y == 1) == 3846
+    assert set(np.unique(train.X)) == {0.0, 1.0}
+    assert SiloData.split(train.X, train.y, 10, rng=0).m == 10
+
+
+def test_wdbc_reads_as_scikit_learns_copy(real_data):
+    table = read_table(real_data / "wdbc" / "wdbc.data.xz", target=1, silo_column=0)
+    source = load_breast_cancer()
+    assert np.array_equal(table.X, source.data)
+    assert np.array_equal(table.y == "B", source.target == 1)
+
+
+def test_missing_values_of_the_original_wisconsin_set_are_counted(real_data):
+    name = "breast-cancer-wisconsin"
+    with pytest.raises(ValueError, match=r"16 values are missing .* in 16 of 699 rows"):
+        read_table(real_data / name / f"{name}.data.xz")
+
+
+def test_the_mixed_columns_of_adult_are_refused_by_place(real_data):
+    with pytest.raises(ValueError, match="line 1: column 1 is not a number"):
+        read_table(real_data / "adult" / "adult.data.xz")
