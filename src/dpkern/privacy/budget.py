@@ -302,9 +302,8 @@ class Budget:
         if delta is not None and epsilon is None:
             raise ValueError("delta was given without epsilon; give both, or mu, or rho")
         if [epsilon, mu, rho].count(None) != 2:
-            given = [
-                n for n, v in (("epsilon", epsilon), ("mu", mu), ("rho", rho)) if v is not None
-            ]
+            forms = {"epsilon and delta": epsilon, "mu": mu, "rho": rho}
+            given = [form for form, value in forms.items() if value is not None]
             raise ValueError(
                 f"a budget is exactly one of (epsilon and delta), mu, rho; "
                 f"given: {', '.join(given) or 'none of them'}"

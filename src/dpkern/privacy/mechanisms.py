@@ -259,9 +259,10 @@ class GaussianSum:
         # Noise coarser than the sum would leave the sum's low bits in the open.
         if self.grid is None or self._steps_per_unit is None:
             return
-        steps = sums * self._steps_per_unit  # exact, or so small that the comparison below fails
-        whole = np.rint(steps)
-        on_grid = (whole * self.grid[:, np.newaxis] == sums) & (np.abs(whole) <= _LARGEST_STEPS)
+        with np.errstate(all="ignore"):
+            # Scaling by a power of two is exact; what over- or underflows fails a comparison.
+            whole = np.rint(sums * self._steps_per_unit)
+            on_grid = (whole * self.grid[:, np.newaxis] == sums) & (np.abs(whole) <= _LARGEST_STEPS)
         if not on_grid.all():
             raise ValueError(
                 "grid mismatch: total has an entry that is no finite multiple of the mechanism's "

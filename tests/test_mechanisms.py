@@ -1,0 +1,413 @@
+"""The grid of a release, and noisy sums that are recorded before they leave."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpkern import kernels
+from dpkern.privacy import Certificate, GaussianSum, Ledger, choose_grid, split_budget
+from dpkern.privacy import mechanisms as module
+
+magnitudes = st.floats(-110, 110).map(lambda e: 10.0**e)
+sizes = st.floats(0, 12).map(lambda e: int(10.0**e))
+dims = st.floats(0, 6).map(lambda e: int(10.0**e))
+
+
+def serves(q, n, clip, sigma):
+    """What a grid has to satisfy whatever else it costs, in rational arithmetic."""
+    exact = max(n, 2) * Fraction(clip) <= 2**52 * Fraction(q)
+    return exact and (sigma is None or Fraction(sigma) <= 2**32 * Fraction(q))
+
+
+def fine_enough(q, n, clip, dim, sigma):
+    q = Fraction(q)
+    return q**2 * dim <= (Fraction(clip) / 2**12) ** 2 and n * q <= Fraction(sigma) / 2**9
+
+
+@settings(max_examples=400, deadline=None)
+@given(n=sizes, clip=magnitudes, dim=dims, ratio=st.floats(-12, 9).map(lambda e: 10.0**e))
+def test_noisy_grid_is_the_coarsest_that_is_fine_enough_unless_more_is_asked(n, clip, dim, ratio):
+    sigma = clip * ratio
+    try:
+        q = choose_grid(n=n, clip=clip, dim=dim, sigma=sigma)
+    except ValueError:
+        # no grid satisfies both the needs and the 1/32 of the clip norm
+        tolerable = 2.0 ** math.floor(math.log2(clip / 32) - math.log2(dim) / 2 + 1e-9)
+        assert not serves(min(tolerable, 2.0**400) / 2, n, clip, sigma) or tolerable <= 2.0**-400
+        return
+    assert math.frexp(q)[0] == 0.5
+    assert 2.0**-400 <= q <= 2.0**400
+    assert serves(q, n, clip, sigma)
+    assert Fraction(q) ** 2 * dim <= (Fraction(clip) / 32) ** 2
+    if fine_enough(q, n, clip, dim, sigma):
+        assert q == 2.0**400 or not fine_enough(2 * q, n, clip, dim, sigma)
+    else:
+        assert q == 2.0**-400 or not serves(q / 2, n, clip, sigma)
+
+
+@settings(max_examples=300, deadline=None)
+@given(n=sizes, clip=magnitudes, dim=st.just(1))
+def test_noiseless_grid_is_the_finest_whose_sums_are_exact(n, clip, dim):
+    q = choose_grid(n=n, clip=clip, dim=dim)
+    assert serves(q, n, clip, None)
+    assert q == 2.0**-400 or not serves(q / 2, n, clip, None)
+    assert q == kernels.finest_grid(n, clip)
+
+
+@pytest.mark.parametrize("exponent", [-300, -12, 0, 7, 300])
+@pytest.mark.parametrize("dim", [1, 4, 1024])
+def test_grid_comparisons_are_exact_at_their_boundaries(exponent, dim):
+    # q sqrt(d) = C 2^-12 is allowed, one unit in the last place less of C is not
+    clip = 2.0**exponent
+    q = clip / 2**12 / math.sqrt(dim)
+    assert choose_grid(n=1, clip=clip, dim=dim, sigma=clip) == q
+    assert choose_grid(n=1, clip=math.nextafter(clip, 0.0), dim=dim, sigma=clip) == q / 2
+    # the same for n q = sigma 2^-9
+    sigma = 1000 * q * 2**9
+    assert choose_grid(n=1000, clip=clip, dim=dim, sigma=sigma) == q
+    assert choose_grid(n=1000, clip=clip, dim=dim, sigma=math.nextafter(sigma, 0.0)) == q / 2
+    # and for max(n, 2) C = 2^52 q, without noise
+    assert choose_grid(n=1, clip=clip, dim=1) == clip * 2.0**-51
+    assert choose_grid(n=2, clip=math.nextafter(clip, math.inf), dim=1) == clip * 2.0**-50
+    # and for sigma = 2^32 q
+    assert choose_grid(n=1, clip=clip, dim=1, sigma=clip * 2.0**20) == clip * 2.0**-12
+    assert choose_grid(n=1, clip=clip, dim=1, sigma=clip * (2.0**20 + 1)) == clip * 2.0**-11
+
+
+def test_the_largest_tolerable_grid_is_allowed_and_the_next_refused():
+    assert choose_grid(n=1, clip=1.0, dim=1, sigma=2.0**27) == 1 / 32
+    with pytest.raises(ValueError, match=r"sigma = .* below 2\^32 grid steps.* clip/32"):
+        choose_grid(n=1, clip=1.0, dim=1, sigma=math.nextafter(2.0**27, math.inf))
+    with pytest.raises(ValueError, match=r"dim = 2 coordinates"):
+        choose_grid(n=1, clip=1.0, dim=2, sigma=2.0**27)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ({"n": 2**48, "clip": 1.0, "dim": 1}, "the sum of n = "),
+        ({"n": 10, "clip": 1.0, "dim": 1, "sigma": 1e30}, "the noise, sigma = "),
+        ({"n": 10, "clip": 1e-130, "dim": 1}, r"a grid is at least 2\^-400"),
+        ({"n": 10, "clip": 1e300, "dim": 1}, r"coarsest is 2\^400"),
+        ({"n": 10, "clip": 1.0, "dim": 2**100}, "dim = "),
+        ({"n": 0, "clip": 1.0, "dim": 1}, "n is 0"),
+        ({"n": 1, "clip": 0.0, "dim": 1}, "clip is 0"),
+        ({"n": 1, "clip": math.inf, "dim": 1}, "clip is inf"),
+        ({"n": 1, "clip": math.nan, "dim": 1}, "clip is nan"),
+        ({"n": 1, "clip": 1.0, "dim": 0}, "dim is 0"),
+        ({"n": 1, "clip": 1.0, "dim": 1, "sigma": 0.0}, "sigma is 0"),
+        ({"n": 1, "clip": 1.0, "dim": 1, "sigma": -1.0}, "sigma is -1"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
+    with pytest.raises(ValueError, match=cause):
+        choose_grid(**arguments)
+
+
+class Source:
+    """Stands in for the noise kernel: known multiples of the grid, and a list of its calls."""
+
+    def __init__(self):
+        self.calls = []
+        self.fails = False
+
+    def gaussian(self, shape, sigma, *, grid, rng):
+        if self.fails:
+            raise RuntimeError("no entropy")
+        self.calls.append((shape, sigma, grid, rng))
+        steps = np.random.default_rng(len(self.calls)).integers(-1000, 1000, shape)
+        return grid * steps.astype(float)
+
+
+@pytest.fixture
+def source(monkeypatch):
+    source = Source()
+    monkeypatch.setattr(module.kernels, "gaussian", source.gaussian, raising=False)
+    return source
+
+
+def a_sum(**changes):
+    arguments = {
+        "what": "gradient",
+        "ledger": Ledger(),
+        "rng": "stream",
+        "clip": 1.0,
+        "dim": 3,
+        "sizes": (100,),
+        "mu": 0.5,
+        "seen_by": "everyone",
+    }
+    arguments |= changes
+    return GaussianSum(**arguments), arguments["ledger"]
+
+
+def mu_of(ledger):
+    return Certificate.from_ledger(ledger, trust="central", noise="os").mu
+
+
+def test_release_adds_noise_of_its_own_grid_to_the_sum(source):
+    mechanism, _ = a_sum()
+    total = mechanism.grid[0] * np.array([5.0, -7.0, 0.0])
+    before = total.copy()
+    released = mechanism.release(total)
+    assert source.calls == [((1, 3), mechanism.sigma[0], mechanism.grid[0], "stream")]
+    noise = Source().gaussian((1, 3), 0.0, grid=mechanism.grid[0], rng=None)
+    np.testing.assert_array_equal(released, total + noise[0])
+    np.testing.assert_array_equal(total, before)
+    assert released.shape == (3,)
+    assert mechanism.release(total[np.newaxis]).shape == (1, 3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    mu=st.floats(-3, 2).map(lambda e: 10.0**e),
+    clip=st.floats(-20, 20).map(lambda e: 10.0**e),
+    rounds=st.integers(1, 10**4),
+    shares=st.booleans(),
+    silos=st.integers(1, 4),
+)
+def test_certified_mu_never_exceeds_the_budget_and_wastes_nothing(mu, clip, rounds, shares, silos):
+    (per_release,) = split_budget(mu, [2 * clip], [rounds])
+    mechanism, ledger = a_sum(clip=clip, mu=per_release, shares=shares, sizes=(50,) * silos)
+    for _ in range(rounds if rounds < 10 else 1):
+        ledger.append(mechanism._release)
+    squared = ledger.mu_squared() * (1 if rounds < 10 else rounds)
+    assert squared <= Fraction(mu) ** 2
+    assert float(squared / Fraction(mu) ** 2) > 1 - 1e-14
+    if rounds < 10:
+        assert mu_of(ledger) <= mu
+
+
+def test_sigma_is_the_smallest_double_within_the_budget():
+    mechanism, _ = a_sum(mu=0.3, clip=0.7)
+    sigma = float(mechanism.sigma[0])
+    assert 2 * Fraction(0.7) / Fraction(sigma) <= Fraction(0.3)
+    assert 2 * Fraction(0.7) / Fraction(math.nextafter(sigma, 0.0)) > Fraction(0.3)
+
+
+def test_repeated_rounds_are_recorded_once_with_their_number(source):
+    mechanism, ledger = a_sum()
+    for _ in range(7):
+        mechanism.release(np.zeros(3))
+    (release,) = ledger
+    assert (release.times, release.what, release.dim) == (7, "gradient", 3)
+    assert (release.sensitivity, release.std) == (2.0, float(mechanism.sigma[0]))
+    assert release.grid == mechanism.grid[0]
+    assert ledger.n_draws == 21
+    assert len(source.calls) == 7
+
+
+def test_each_silo_has_its_own_grid_and_the_silos_cost_the_largest(source):
+    counts = (10, 10**6, 10, 1000)
+    mechanism, ledger = a_sum(sizes=counts)
+    expected = [choose_grid(n=n, clip=1.0, dim=3, sigma=4.0) for n in counts]
+    assert mechanism.grid.tolist() == expected
+    assert mechanism.grid[0] != mechanism.grid[1]
+    steps = np.arange(12.0).reshape(4, 3)
+    noise = mechanism.release(steps * mechanism.grid[:, None]) - steps * mechanism.grid[:, None]
+    assert np.all(noise / mechanism.grid[:, None] == np.rint(noise / mechanism.grid[:, None]))
+    assert np.all(np.any(noise != 0.0, axis=1))
+    assert sorted(shape for shape, *_ in source.calls) == [(1, 3), (1, 3), (2, 3)]
+    assert all(sigma == 4.0 for _, sigma, *_ in source.calls)
+    (release,) = ledger
+    assert release.sensitivity == (2.0,) * 4
+    assert release.grid == tuple(expected)
+    assert ledger.mu_squared() == Fraction(1, 4)
+    assert ledger.n_draws == 12
+
+
+def test_given_stds_are_charged_as_they_are(source):
+    mechanism, ledger = a_sum(mu=None, sigma=[4.0, 8.0], sizes=(10, 20))
+    mechanism.release(np.zeros((2, 3)))
+    assert mechanism.sigma.tolist() == [4.0, 8.0]
+    assert ledger.mu_squared() == Fraction(1, 4)
+    scalar, _ = a_sum(mu=None, sigma=4.0, sizes=(10, 20))
+    assert scalar.sigma.tolist() == [4.0, 4.0]
+
+
+def test_shares_have_one_grid_add_up_and_are_recorded_as_one_release(source):
+    mechanism, ledger = a_sum(mu=None, sigma=[3.0, 4.0, 12.0], sizes=(10, 20, 30), shares=True)
+    q = choose_grid(n=60, clip=1.0, dim=3, sigma=13.0)
+    assert mechanism.grid.tolist() == [q] * 3
+    total = q * np.arange(9.0).reshape(3, 3)
+    released = mechanism.release(total)
+    assert released.shape == (3,)
+    again = Source()
+    noise = [again.gaussian((1, 3), 0.0, grid=q, rng=None)[0] for _ in range(3)]
+    np.testing.assert_array_equal(released, total.sum(axis=0) + sum(noise))
+    (release,) = ledger
+    assert (release.sensitivity, release.std, release.n_messages) == (2.0, 13.0, None)
+    assert ledger.n_draws == 9
+
+
+@settings(max_examples=100, deadline=None)
+@given(stds=st.lists(st.floats(0.5, 1e3), min_size=1, max_size=5))
+def test_the_total_std_of_shares_is_rounded_down(stds):
+    mechanism, _ = a_sum(mu=None, sigma=stds, sizes=(5,) * len(stds), shares=True)
+    std = mechanism._release.std
+    exact = sum(Fraction(s) ** 2 for s in stds)
+    assert Fraction(std) ** 2 <= exact < Fraction(math.nextafter(std, math.inf)) ** 2
+
+
+def test_a_share_below_eight_grid_steps_is_refused():
+    # the common grid follows from the sum's noise, 1.0; the small share is far below it
+    q = choose_grid(n=20, clip=1.0, dim=3, sigma=1.0)
+    arguments = {"mu": None, "sizes": (10, 10), "shares": True}
+    a_sum(sigma=[1.0, 8 * q], **arguments)
+    with pytest.raises(ValueError, match="at least 8 grid steps"):
+        a_sum(sigma=[1.0, math.nextafter(8 * q, 0.0)], **arguments)
+
+
+def test_without_noise_the_sum_leaves_unchanged_and_unguaranteed(source):
+    mechanism, ledger = a_sum(mu=None)
+    assert mechanism.grid.tolist() == [choose_grid(n=100, clip=1.0, dim=3)]
+    assert mechanism.sigma.tolist() == [0.0]
+    total = np.array([1.0, 2.0, 3.0])
+    released = mechanism.release(total)
+    np.testing.assert_array_equal(released, total)
+    assert not np.shares_memory(released, total)
+    assert source.calls == []
+    assert mu_of(ledger) == math.inf
+    assert ledger.n_draws == 0
+
+
+def test_without_noise_and_clip_float_sums_pass(source):
+    mechanism, ledger = a_sum(mu=None, clip=math.inf, sizes=(5, 6))
+    assert mechanism.grid is None
+    total = np.full((2, 3), 0.1)
+    np.testing.assert_array_equal(mechanism.release(total), total)
+    assert ledger.releases[0].std is None
+    assert mu_of(ledger) == math.inf
+
+
+# The planted fault: a sum computed on a finer grid than the noise's.
+@pytest.mark.parametrize("sizes", [(1000,), (1000, 10)])
+def test_a_sum_on_another_grid_than_the_noise_is_caught(source, sizes):
+    mechanism, ledger = a_sum(sizes=sizes, mu=0.01)
+    G = np.random.default_rng(0).standard_normal((sum(sizes), 3))
+    offsets = np.cumsum([0, *sizes])
+    good = kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=mechanism.grid)
+    finer = kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=mechanism.grid / 4)
+    with pytest.raises(ValueError, match="grid mismatch"):
+        mechanism.release(finer)
+    assert len(ledger) == 0
+    assert source.calls == []
+    mechanism.release(good)
+    assert ledger.n_draws == 3 * len(sizes)
+
+
+@pytest.mark.parametrize("mu", [0.5, None])
+@pytest.mark.parametrize(
+    "steps",
+    [0.5, 1.0 + 2.0**-52, 2.0**52 + 1.0, -(2.0**53), math.nan, math.inf, -math.inf, 1e-300],
+)
+def test_entries_off_the_grid_are_refused_without_showing_them(source, mu, steps):
+    mechanism, ledger = a_sum(mu=mu)
+    total = np.array([0.0, 1.0, steps]) * mechanism.grid[0]
+    assert total[2] != 0.0
+    with pytest.raises(ValueError, match="grid mismatch") as caught:
+        mechanism.release(total)
+    assert repr(float(total[2])) not in str(caught.value)
+    assert len(ledger) == 0
+    assert source.calls == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    exponent=st.integers(-100, 100),
+    steps=st.lists(st.integers(-(2**52), 2**52), min_size=3, max_size=3),
+)
+def test_every_sum_on_the_grid_is_accepted(exponent, steps):
+    mechanism, _ = a_sum(mu=None, clip=2.0**exponent)
+    total = np.array(steps, dtype=float) * mechanism.grid[0]
+    np.testing.assert_array_equal(mechanism.release(total), total)
+
+
+@settings(max_examples=200, deadline=None)
+@given(exponent=st.integers(-100, 100), value=st.floats(allow_nan=True, allow_infinity=True))
+def test_a_value_is_accepted_exactly_when_it_is_a_multiple_of_the_grid(exponent, value):
+    mechanism, _ = a_sum(mu=None, clip=2.0**exponent, dim=1)
+    q = Fraction(float(mechanism.grid[0]))
+    on_grid = (
+        math.isfinite(value)
+        and (Fraction(value) / q).denominator == 1
+        and abs(Fraction(value)) <= 2**52 * q
+    )
+    total = np.array([value])
+    if on_grid:
+        assert mechanism.release(total)[0] == value
+    else:
+        with pytest.raises(ValueError, match="grid mismatch"):
+            mechanism.release(total)
+
+
+def test_a_failure_of_the_noise_leaves_nothing_recorded(source):
+    mechanism, ledger = a_sum()
+    source.fails = True
+    with pytest.raises(RuntimeError, match="no entropy"):
+        mechanism.release(np.zeros(3))
+    assert len(ledger) == 0
+
+
+def test_a_failure_of_the_ledger_lets_nothing_leave(source, monkeypatch):
+    mechanism, ledger = a_sum()
+
+    def full(release):
+        raise RuntimeError("full")
+
+    monkeypatch.setattr(ledger, "append", full)
+    released = None
+    with pytest.raises(RuntimeError, match="full"):
+        released = mechanism.release(np.zeros(3))
+    assert released is None
+
+
+@pytest.mark.parametrize(
+    ("total", "error", "message"),
+    [
+        (np.zeros(4), ValueError, r"shape \(4,\); it must have shape \(1, 3\) or \(3,\)"),
+        (np.zeros((2, 3)), ValueError, r"shape \(2, 3\)"),
+        (np.zeros(3, dtype=np.float32), TypeError, "float64"),
+        ([0.0, 0.0, 0.0], TypeError, "float64"),
+    ],
+)
+def test_totals_of_the_wrong_form_are_refused(source, total, error, message):
+    mechanism, ledger = a_sum()
+    with pytest.raises(error, match=message):
+        mechanism.release(total)
+    assert len(ledger) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"mu": 0.0}, ValueError, "mu is 0"),
+        ({"mu": math.inf}, ValueError, "mu is inf"),
+        ({"mu": math.nan}, ValueError, "mu is nan"),
+        ({"mu": 1e-320}, ValueError, "mu is 1e-320, too small"),
+        ({"mu": 1e-320, "shares": True}, ValueError, "mu is 1e-320, too small"),
+        ({"mu": 1e-9}, ValueError, "the noise, sigma"),
+        ({"sigma": 1.0}, ValueError, "mu and sigma were both given"),
+        ({"mu": None, "sigma": 0.0}, ValueError, "sigma is 0"),
+        ({"mu": None, "sigma": [1.0, 1.0]}, ValueError, "sigma has 2 entries; it must have 1"),
+        ({"clip": 0.0}, ValueError, "clip is 0"),
+        ({"clip": -1.0}, ValueError, "clip is -1"),
+        ({"clip": math.nan}, ValueError, "clip is nan"),
+        ({"clip": math.inf}, ValueError, "with noise 2 clip must be finite"),
+        ({"clip": 1e308}, ValueError, "with noise 2 clip must be finite"),
+        ({"dim": 0}, ValueError, "dim is 0"),
+        ({"dim": 2.0}, TypeError, "dim is 2.0"),
+        ({"sizes": ()}, ValueError, "sizes is empty"),
+        ({"sizes": (0,)}, ValueError, "sizes is 0"),
+        ({"sizes": (1.5,)}, TypeError, "sizes is 1.5"),
+        ({"ledger": []}, TypeError, "ledger is a list"),
+        ({"what": ""}, ValueError, "what is empty"),
+    ],
+)
+def test_mechanisms_refuse_what_they_cannot_calibrate(changes, error, message):
+    with pytest.raises(error, match=message):
+        a_sum(**changes)
