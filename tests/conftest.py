@@ -1,8 +1,12 @@
 """Data makers shared by the tests."""
 
+import ctypes
 import math
 import os
+import platform
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +94,50 @@ def source_tree():
     if not (root / "src" / "dpkern").is_dir():
         pytest.skip("the source tree is not here")
     return root
+
+
+def count_steps(v, grid):
+    """The integers v / grid, exactly; fails where v is not on the grid."""
+    k = np.asarray(v) / grid
+    assert np.all(np.isfinite(k))
+    assert np.all(k == np.rint(k))
+    assert np.all(np.abs(k) <= 2.0**53)
+    return [int(t) for t in k.ravel()]
+
+
+@pytest.fixture(scope="session")
+def steps():
+    return count_steps
+
+
+@pytest.fixture(scope="session")
+def longer():
+    """Whether |v| > bound in exact rational arithmetic, v on the grid."""
+
+    def longer(v, grid, bound):
+        square = sum(k * k for k in count_steps(v, grid))
+        return square * Fraction(grid) ** 2 > Fraction(bound) ** 2
+
+    return longer
+
+
+@pytest.fixture(scope="session")
+def control_bits():
+    """Context manager that sets bits of the SSE control word of this thread."""
+    if platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc":
+        pytest.skip("fenv_t is known here for x86-64 glibc only")
+    libm = ctypes.CDLL("libm.so.6")
+
+    @contextmanager
+    def control_bits(bits):
+        before, during = (ctypes.c_uint32 * 8)(), (ctypes.c_uint32 * 8)()
+        libm.fegetenv(before)
+        libm.fegetenv(during)
+        during[7] |= bits  # fenv_t: seven words of x87 state, then MXCSR
+        libm.fesetenv(during)
+        try:
+            yield
+        finally:
+            libm.fesetenv(before)
+
+    return control_bits

@@ -17,7 +17,8 @@ dpk_status DPK_FN(dpk_clip_and_sum)(intptr_t m, intptr_t d, const void *G, int g
         const int64_t limit = begin + DPK_TASK_ROWS;
         const int64_t end = limit < offsets[j + 1] ? limit : offsets[j + 1];
         const double clip = inner_clip(sum, j, d);
-        const double weight = sum->silo_weight ? sum->silo_weight[j] : 1.0;
+        const double M = sum->grid ? magic(sum->grid[j]) : 0.0;
+        int64_t added = 0;
         double *row = sum->scratch + thread_number() * dpk_clip_scratch(d);
         double *part = sum->partial + t * d;
         memset(part, 0, (size_t)d * sizeof(double));
@@ -29,14 +30,18 @@ dpk_status DPK_FN(dpk_clip_and_sum)(intptr_t m, intptr_t d, const void *G, int g
                     row[k] = g32[k];
                 g = row;
             }
-            const double lim = clip / norm_up(f8_square(d, g), d);
-            const double s = weight * clamp_scalar(1.0, lim);
+            const double s = clamp_scalar(1.0, factor_limit(clip, norm_up(f8_square(d, g), d)));
+            if (s == 0.0)
+                continue;
+            added++;
             if (sum->grid)
-                add_on_grid(d, s, g, magic(sum->grid[j]), (int64_t *)(void *)part);
+                add_on_grid(d, s, g, M, (int64_t *)(void *)part);
             else
-                add_float(d, s, g, (double *)part);
+                add_float(d, s, g, part);
         }
+        if (sum->grid)
+            remove_magic(d, added, M, (int64_t *)(void *)part);
     }
-    sum_partials(sum, offsets, m, d, out);
+    sum_partials(sum, m, d, out);
     return DPK_OK;
 }

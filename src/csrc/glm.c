@@ -119,7 +119,7 @@ dpk_status DPK_FN(dpk_glm_losses)(const dpk_data *data, const double *w, intptr_
         }
         sum->partial[t] = total;
     }
-    sum_partials(sum, data->offsets, data->m, 1, out);
+    sum_partials(sum, data->m, 1, out);
     return DPK_OK;
 }
 
@@ -134,6 +134,8 @@ dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intpt
         const block b = block_in(sum->scratch + thread_number() * dpk_glm_scratch(p), p);
         const double clip = inner_clip(sum, u.j, d);
         const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
+        const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0;
+        int64_t added = 0;
         double *part = sum->partial + t * d;
         memset(part, 0, (size_t)d * sizeof(double));
         for (int64_t i = u.begin; i < u.end; i += dpk_glm_block_rows(p)) {
@@ -142,13 +144,16 @@ dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intpt
             loss(n, b.y, b.z, NULL, b.d1, NULL, params);
             for (intptr_t r = 0; r < n; r++) {
                 /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
-                const double s = weight * clamp_scalar(b.d1[r] * b.ratio[r], clip / b.norm[r]);
+                const double lim = factor_limit(clip, b.norm[r]);
+                const double s = weight * clamp_scalar(b.d1[r] * b.ratio[r], lim);
+                if (s == 0.0)
+                    continue;
+                added++;
                 const double *x = data->x_is_float32 || data->scale
                                       ? b.rows + r * p
                                       : (const double *)data->X + stored_row(data, i + r) * p;
                 const double one = 1.0;
                 if (sum->grid) {
-                    const double M = magic(sum->grid[u.j]);
                     add_on_grid(p, s, x, M, (int64_t *)(void *)part);
                     if (data->intercept)
                         add_on_grid(1, s, &one, M, (int64_t *)(void *)part + p);
@@ -159,7 +164,9 @@ dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intpt
                 }
             }
         }
+        if (sum->grid)
+            remove_magic(d, added, M, (int64_t *)(void *)part);
     }
-    sum_partials(sum, data->offsets, data->m, d, out);
+    sum_partials(sum, data->m, d, out);
     return DPK_OK;
 }

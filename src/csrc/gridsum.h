@@ -4,10 +4,22 @@
  * M plus rint(v / q). Adding patterns as integers and subtracting n bits(M) at the end is exact
  * modulo 2^64, so the sum depends on no order, thread or vector width, and its sensitivity is the
  * one of the rounded vectors (Casacuberta, Shoemate, Vadhan, Wagaman 2022 show what goes wrong
- * in floating-point sums). Without a grid the same memory holds plain floating-point sums. */
+ * in floating-point sums). Without a grid the same memory holds plain floating-point sums.
+ *
+ * Why |v|_2 <= C for every rounded record v. Each coordinate is within q / 2 of s x_k, or of its
+ * rounding in the baseline, so |v| <= |s| |x| (1 + u) + q sqrt(d) / 2 with u = 2^-53. The computed
+ * square loses at most one rounding per term of a lane, one per level of the tree, one for the
+ * intercept, one for the d 2^-240 and, in the baseline, one for the product: ceil(p / 8) + 6. Its
+ * root halves these and adds one. The quotient clip / norm adds one, clip three (its root, its
+ * difference, its product; its second factor is exact), the baseline's s x_k one. That makes
+ * d / 16 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 makes room for 2 d + 32.
+ * The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen. What
+ * denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
+ * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
 #ifndef DPK_GRIDSUM_H
 #define DPK_GRIDSUM_H
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "dpk.h"
@@ -26,11 +38,19 @@ static inline double norm_up(double square, intptr_t d) {
     return sqrt(square + (double)d * 0x1p-240);
 }
 
-/* Clip bound that leaves room for rounding to the grid (q sqrt(d) / 2) and for the roundings of
- * norm, quotient and product (at most d + 16 of them). Infinity stays infinity. */
+/* Clip bound that leaves room for rounding to the grid (q sqrt(d) / 2) and for the roundings
+ * counted above. Infinity stays infinity. Callers have checked that q sqrt(d) <= C / 32. */
 static inline double inner_clip(const dpk_sum *sum, intptr_t j, intptr_t d) {
     const double q = sum->grid ? sum->grid[j] : 0.0;
     return (sum->clip - 0.5 * q * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+}
+
+/* Largest factor on a vector of this norm. A vector whose norm overflows or is NaN is left out of
+ * clipped sums: 0 * infinity would put a NaN, and its bit pattern, into the sum. */
+static inline double factor_limit(double clip, double norm) {
+    if (clip == HUGE_VAL)
+        return HUGE_VAL;
+    return norm <= DBL_MAX ? clip / norm : 0.0;
 }
 
 /* |result| <= lim whatever s is: NaN becomes 0, infinities become +-lim. */
@@ -40,7 +60,8 @@ static inline double clamp_scalar(double s, double lim) {
     return s == s ? s : 0.0;
 }
 
-/* acc += s x on the grid of magic number M, as integers. x: (n,); acc: (n,). */
+/* acc += s x on the grid of magic number M, as integers and with the bits of M still in. x: (n,);
+ * acc: (n,). */
 static inline void add_on_grid(intptr_t n, double s, const double *restrict x, double M,
                                int64_t *restrict acc) {
     for (intptr_t k = 0; k < n; k++)
@@ -52,27 +73,30 @@ static inline void add_float(intptr_t n, double s, const double *restrict x, dou
         acc[k] = DPK_FMA(s, x[k], acc[k]);
 }
 
-/* out[j] = sum over the tasks of silo j, each of which holds `sum->partial` rows (n_tasks, d).
- * offsets: (m + 1,) records per silo; out: (m, d). */
-static inline void sum_partials(const dpk_sum *sum, const int64_t *offsets, intptr_t m, intptr_t d,
-                                double *out) {
+/* Takes the bits of M out again after `count` calls of add_on_grid. acc: (n,). */
+static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
+    const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
+    for (intptr_t k = 0; k < n; k++)
+        acc[k] = (int64_t)((uint64_t)acc[k] - excess);
+}
+
+/* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, d) hold multiples of
+ * the grid as integers, or doubles without a grid. out: (m, d). */
+static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
 #pragma omp parallel for schedule(static) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (intptr_t j = 0; j < m; j++) {
+        const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
         double *sj = out + j * d;
-        memset(sj, 0, (size_t)d * sizeof(double));
-        if (sum->grid) {
-            int64_t *acc = (int64_t *)(void *)sj;
-            for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++) {
-                const int64_t *part = (const int64_t *)(const void *)(sum->partial + t * d);
+        if (first < end && sum->grid) {
+            int64_t *acc = (int64_t *)(void *)(sum->partial + first * d);
+            for (int64_t t = 1; t < end - first; t++)
                 for (intptr_t k = 0; k < d; k++)
-                    acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)part[k]);
-            }
-            const uint64_t offset =
-                (uint64_t)(offsets[j + 1] - offsets[j]) * (uint64_t)bits_of(magic(sum->grid[j]));
+                    acc[k] += acc[t * d + k];
             for (intptr_t k = 0; k < d; k++)
-                sj[k] = (double)(int64_t)((uint64_t)acc[k] - offset) * sum->grid[j];
+                sj[k] = (double)acc[k] * sum->grid[j];
         } else {
-            for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++)
+            memset(sj, 0, (size_t)d * sizeof(double));
+            for (int64_t t = first; t < end; t++)
                 for (intptr_t k = 0; k < d; k++)
                     sj[k] += sum->partial[t * d + k];
         }

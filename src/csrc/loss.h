@@ -35,7 +35,7 @@ static inline void huber_point(double y, double z, const double *params, double 
                                double *d2) {
     const double delta = params[0], r = z - y, a = fabs(r);
     *value = a <= delta ? 0.5 * r * r : delta * (a - 0.5 * delta);
-    *d1 = a <= delta ? r : copysign(delta, r);
+    *d1 = r > delta ? delta : r < -delta ? -delta : r; /* a NaN margin stays NaN */
     *d2 = a <= delta ? 1.0 : 0.0;
 }
 

@@ -168,19 +168,21 @@ cdef class Records:
     cdef const int64_t[::1] offsets
 
     def __init__(self, data, rows=None):
+        # Every attribute is read once: a second reading could be another array.
+        X, labels, factor, offset = data.X, data.y, data.scale, data.shift
         cdef const double[:, ::1] x64
         cdef const float[:, ::1] x32
-        cdef const double[::1] y = data.y
+        cdef const double[::1] y = labels
         cdef const double[::1] scale
         cdef const double[::1] shift
         cdef const int64_t[::1] index
-        if data.X.dtype == np.float32:
-            x32 = data.X
+        if X.dtype == np.float32:
+            x32 = X
             self.c.X = &x32[0, 0]
         else:
-            x64 = data.X
+            x64 = X
             self.c.X = &x64[0, 0]
-        self.c.x_is_float32 = data.X.dtype == np.float32
+        self.c.x_is_float32 = X.dtype == np.float32
         self.c.y = &y[0]
         self.c.rows = NULL
         self.offsets = data.offsets
@@ -190,15 +192,15 @@ cdef class Records:
                 self.c.rows = &index[0]
         self.c.offsets = &self.offsets[0]
         self.c.scale = self.c.shift = NULL
-        if data.scale is not None:
-            scale, shift = data.scale, data.shift
+        if factor is not None:
+            scale, shift = factor, offset
             self.c.scale, self.c.shift = &scale[0], &shift[0]
         self.c.m = self.offsets.shape[0] - 1
-        self.c.p = data.X.shape[1]
+        self.c.p = X.shape[1]
         self.c.d = data.d
         self.c.row_bound = data.row_bound
         self.c.intercept = data.intercept
-        self.keep = (data.X, data.y, rows, data.scale, data.shift)
+        self.keep = (X, labels, rows, factor, offset)
 
     cdef Work work(self, intptr_t width, int n_threads, double clip, const double[::1] grid,
                    const double[::1] silo_weight):

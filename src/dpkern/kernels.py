@@ -5,6 +5,7 @@ Callers divide after the release, so that what is noised is an exact sum on a gr
 """
 
 import math
+import numbers
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -128,12 +129,14 @@ def glm_gradient(
     clip : float
         Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
     grid : float or array_like, shape (m,), optional
-        Power of two q, one for all silos or one per silo. None takes the finest that holds the sum
-        of all N records. With noise the mechanism passes the grid of the noise.
+        Power of two q, one for all silos or one per silo, with max(n_j, 2) C <= 2^52 q for the n_j
+        records summed in silo j. None takes the finest on which the sum of all N records is exact
+        too. With noise the mechanism passes the grid of the noise.
     silo_weight : array_like, shape (m,), optional
         Factors in [0, 1] on the records of a silo, applied before rounding.
     rows : (indices, offsets), optional
-        A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets.
+        A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets. A record
+        that occurs r times counts r times, also in the sensitivity.
     out : ndarray, shape (m, d), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -142,11 +145,12 @@ def glm_gradient(
     Returns
     -------
     sums : ndarray, shape (m, d)
-        Float64, every entry a multiple of the silo's grid.
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a record whose
+        derivative is NaN or whose norm overflows counts as zero.
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         When an argument does not fit, or the grid cannot hold the sum or is coarser than
         C / (32 sqrt(d)).
 
@@ -165,14 +169,14 @@ def glm_gradient(
     number, params = _loss(loss)
     clip = _positive("clip", clip, or_infinite=True)
     rows = None if rows is None else _minibatch(data, rows)
-    n = data.n if rows is None else len(rows[0])
-    grids = _grids(grid, n=n, m=data.m, dim=data.d, clip=clip)
+    counts = np.diff(data.offsets if rows is None else rows[1])
+    grids = _grids(grid, counts=counts, dim=data.d, clip=clip)
     if silo_weight is not None:
         silo_weight = _per_silo("silo_weight", silo_weight, data.m)
         if not (np.all(silo_weight >= 0.0) and np.all(silo_weight <= 1.0)):
             raise ValueError("silo_weight must lie in [0, 1]")
     out = _output(out, (data.m, data.d))
-    threads = resolve_threads(n_threads, n * data.d)
+    threads = resolve_threads(n_threads, int(counts.sum()) * data.d)
     _core.glm_gradient(data, w, number, params, clip, grids, silo_weight, rows, out, threads)
     return out
 
@@ -197,7 +201,8 @@ def clip_and_sum(
     offsets : array_like, shape (m + 1,), optional
         Silo j holds the rows offsets[j] to offsets[j + 1]; None is one silo.
     grid : float or array_like, shape (m,), optional
-        Power of two; None takes the finest that holds the sum of all n rows.
+        Power of two q with max(n_j, 2) C <= 2^52 q for the n_j rows of silo j; None takes the
+        finest on which the sum of all n rows is exact too.
     out : ndarray, shape (m, P), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -206,8 +211,8 @@ def clip_and_sum(
     Returns
     -------
     sums : ndarray, shape (m, P)
-        Float64, every entry a multiple of the silo's grid. A vector with a non-finite norm counts
-        as zero.
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a vector whose norm
+        is NaN or overflows counts as zero, and never raises.
 
     Raises
     ------
@@ -217,16 +222,18 @@ def clip_and_sum(
     Notes
     -----
     Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
-    doubles returned; adding or removing one by at most C. Rows must be finite.
+    doubles returned; adding or removing one by at most C.
     """
     if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
         raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
-    if G.ndim != 2 or not G.flags.c_contiguous or 0 in G.shape:
-        raise ValueError(f"G must be C-contiguous with shape (n, P), n, P >= 1, got {_kind(G)}")
+    if G.ndim != 2 or 0 in G.shape or not (G.flags.c_contiguous and G.flags.aligned):
+        raise ValueError(
+            f"G must be C-contiguous and aligned with shape (n, P), n, P >= 1, got {_kind(G)}"
+        )
     n, dim = G.shape
     bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
     clip = _positive("clip", clip, or_infinite=True)
-    grids = _grids(grid, n=n, m=len(bounds) - 1, dim=dim, clip=clip)
+    grids = _grids(grid, counts=np.diff(bounds), dim=dim, clip=clip)
     out = _output(out, (len(bounds) - 1, dim))
     _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
     return out
@@ -317,7 +324,7 @@ def _kind(value: object) -> str:
 
 def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
     """`w` as (1, d) or (m, d)."""
-    models = np.ascontiguousarray(w, dtype=np.float64)
+    models = _real("w", w)
     if models.shape not in ((data.d,), (data.m, data.d)):
         raise ValueError(
             f"w must have shape ({data.d},) or ({data.m}, {data.d}), got {models.shape}"
@@ -337,7 +344,20 @@ def _parameters(params: Sequence[float]) -> FloatArray:
     return np.array([*params, 0.0])
 
 
+def _real(name: str, value: ArrayLike) -> FloatArray:
+    """`value` as a C-contiguous float64 array."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} must be a rectangular array of numbers") from None
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, got {_kind(array)}")
+    return np.asarray(array, dtype=np.float64, order="C")
+
+
 def _positive(name: str, value: float, *, or_infinite: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a real number, got {value!r}")
     number = float(value)
     if not number > 0.0 or (math.isinf(number) and not or_infinite):
         raise ValueError(
@@ -353,59 +373,76 @@ def _output(out: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
         not isinstance(out, np.ndarray)
         or out.dtype != np.float64
         or out.shape != shape
-        or not out.flags.c_contiguous
-        or not out.flags.writeable
+        or not out.flags.carray
     ):
         raise ValueError(
-            f"out must be a writeable C-contiguous float64 array of shape {shape}, got {_kind(out)}"
+            "out must be a float64 array, C-contiguous, aligned and writeable, of shape "
+            f"{shape}, got {_kind(out)}"
         )
     return out
 
 
 def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
-    values = np.asarray(value, dtype=np.float64)
+    values = _real(name, value)
     if values.shape not in ((), (m,)):
         raise ValueError(f"{name} must be a number or have shape ({m},), got {values.shape}")
     return np.ascontiguousarray(np.broadcast_to(values, (m,)))
 
 
-def _grids(grid: ArrayLike | None, *, n: int, m: int, dim: int, clip: float) -> FloatArray | None:
-    """One grid per silo, checked against the bounds of an exact sum; None for plain float sums."""
+def _grids(
+    grid: ArrayLike | None, *, counts: NDArray[np.int64], dim: int, clip: float
+) -> FloatArray | None:
+    """One grid per silo, checked against the bounds of an exact sum; None for plain float sums.
+
+    A silo's own sum must be a double exactly, so its own number of records decides. Whoever adds
+    sums over silos owes max(N, 2) C <= 2^52 q on a common grid: the default keeps it, and a
+    mechanism that passes a grid has chosen it so.
+    """
     if math.isinf(clip):
         if grid is not None:
             raise ValueError("grid needs a finite clip: sums of unbounded vectors are not exact")
         return None
-    finest = finest_grid(n, clip)
-    grids = np.full(m, finest) if grid is None else _per_silo("grid", grid, m)
-    if not np.all((np.frexp(grids)[0] == 0.5) & (grids >= 2.0**-400) & (grids <= 2.0**400)):
-        raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-    if grid is not None and np.any(grids < finest_grid(2, clip)):
-        raise ValueError(f"grid is too fine for clip = {clip!r}: 2 clip must be <= 2^52 grid")
-    # The exact test q^2 d <= (C / 32)^2 in doubles: scaling by powers of two is exact, and the
-    # factor keeps the verdict on the safe side of the rounding of sqrt.
-    if np.any(grids * math.sqrt(dim) * (1.0 + 2.0**-50) > clip / 32.0):
+    if grid is None:
+        grids = np.full(len(counts), finest_grid(int(counts.sum()), clip))
+    else:
+        grids = _per_silo("grid", grid, len(counts))
+        if not np.all((np.frexp(grids)[0] == 0.5) & (grids >= 2.0**-400) & (grids <= 2.0**400)):
+            raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+        for q in np.unique(grids):
+            n = int(counts[grids == q].max())
+            if q < finest_grid(n, clip):
+                raise ValueError(
+                    f"grid is too fine for {n} records with clip = {clip!r}: "
+                    f"max({n}, 2) clip must be <= 2^52 grid, got grid = {q}"
+                )
+    # Only the root rounds, and monotonically: no grid is refused that the reals allow, and none
+    # accepted that is too coarse by more than one rounding.
+    if np.any(grids * math.sqrt(dim) > clip / 32.0):
         raise ValueError(
-            f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}"
+            f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}, "
+            f"got grid = {grids.max()}"
         )
     return grids
 
 
-def _offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
+def _offsets(offsets: ArrayLike, n: int, name: str = "offsets") -> NDArray[np.int64]:
     bounds = np.asarray(offsets)
     if bounds.ndim != 1 or bounds.dtype.kind not in "iu" or len(bounds) < 2:
-        raise ValueError(f"offsets must be integers of shape (m + 1,), got {_kind(bounds)}")
-    bounds = np.ascontiguousarray(bounds, dtype=np.int64)
+        raise ValueError(f"{name} must be integers of shape (m + 1,), got {_kind(bounds)}")
+    bounds = np.require(bounds, dtype=np.int64, requirements=["C", "A"])
     if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
-        raise ValueError(f"offsets must rise from 0 to the number of rows, {n}")
+        raise ValueError(f"{name} must rise from 0 to the number of rows, {n}")
     return bounds
 
 
 def _minibatch(data: "SiloData", rows: Rows) -> Rows:
-    indices, bounds = rows
-    indices = np.asarray(indices)
-    if indices.ndim != 1 or indices.dtype != np.int64 or not indices.flags.c_contiguous:
+    if not isinstance(rows, tuple) or len(rows) != 2:
+        raise TypeError(f"rows must be a pair (indices, offsets), got {_kind(rows)}")
+    indices = np.asarray(rows[0])
+    if indices.ndim != 1 or indices.dtype != np.int64:
         raise ValueError(f"rows[0] must be int64 of shape (k,), got {_kind(indices)}")
-    bounds = _offsets(bounds, len(indices))
+    indices = np.require(indices, requirements=["C", "A"])
+    bounds = _offsets(rows[1], len(indices), "rows[1]")
     if len(bounds) != data.m + 1:
         raise ValueError(f"rows[1] must have shape ({data.m + 1},), got {bounds.shape}")
     silo = np.repeat(np.arange(data.m), np.diff(bounds))

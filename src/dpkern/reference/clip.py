@@ -13,7 +13,16 @@ def clip_limit(square, dim, *, clip, grid):
     """C' / norm_up: the largest factor on a vector with this sum of squares."""
     q = 0.0 if grid is None else grid
     inner = (clip - 0.5 * q * math.sqrt(dim)) * (1.0 - (dim + 16) * 2.0**-52)
-    return inner / np.sqrt(square + dim * 2.0**-240)
+    norm = np.sqrt(square + dim * 2.0**-240)
+    if math.isinf(clip):
+        return np.full_like(norm, math.inf)
+    return np.where(np.isfinite(norm), inner / norm, 0.0)
+
+
+def clipped_sum(s, V, lim, grid, weight=1.0):
+    """Sum of weight clamp(s, -lim, lim) v; a NaN counts as 0, and lim = 0 leaves v out."""
+    s = weight * np.where(np.isnan(s), 0.0, np.clip(s, -lim, lim))
+    return np.sum(round_to_grid(s[lim > 0, None] * V[lim > 0], grid), axis=0)
 
 
 def silo_grids(grid, m):
@@ -26,8 +35,8 @@ def clip_and_sum(G, *, clip, offsets=None, grid=None, out=None, n_threads=None):
     out = np.empty((m, dim)) if out is None else out
     for j, q in enumerate(silo_grids(grid, m)):
         V = np.asarray(G[offsets[j] : offsets[j + 1]], dtype=np.float64)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             square = np.sum(V**2, axis=1)
-        s = np.minimum(1.0, clip_limit(square, dim, clip=clip, grid=q))
-        out[j] = np.sum(round_to_grid(s[:, None] * V, q), axis=0)
+        lim = clip_limit(square, dim, clip=clip, grid=q)
+        out[j] = clipped_sum(np.ones(len(V)), V, lim, q)
     return out

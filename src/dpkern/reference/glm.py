@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpkern.reference.clip import clip_limit, round_to_grid, silo_grids
+from dpkern.reference.clip import clip_limit, clipped_sum, silo_grids
 from dpkern.reference.loss import block
 
 
@@ -15,8 +15,8 @@ def _stored_rows(data, rows, j):
         V = data.scale * V + data.shift
     if data.intercept:
         V = np.hstack([V, np.ones((len(V), 1))])
-    square = np.sum(V**2, axis=1)
-    with np.errstate(divide="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):
+        square = np.sum(V**2, axis=1)
         ratio = np.minimum(1.0, data.row_bound / np.sqrt(square))
     return V, square, ratio, data.y[own]
 
@@ -26,7 +26,9 @@ def _silos(data, w, rows=None):
     models = np.broadcast_to(w, (data.m, data.d))
     for j in range(data.m):
         V, square, ratio, y = _stored_rows(data, rows, j)
-        yield V, square, ratio, y, ratio * (V @ models[j])
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = ratio * (V @ models[j])
+        yield V, square, ratio, y, z
 
 
 def glm_margins(data, w, *, out=None, n_threads=None):
@@ -58,6 +60,7 @@ def glm_gradient(
     grids = silo_grids(grid, data.m)
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w, rows)):
         lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
-        s = weight[j] * np.clip(ratio * block(loss, y, z)[1], -lim, lim)
-        out[j] = np.sum(round_to_grid(s[:, None] * V, grids[j]), axis=0)
+        with np.errstate(invalid="ignore"):
+            s = ratio * block(loss, y, z)[1]
+        out[j] = clipped_sum(s, V, lim, grids[j], weight[j])
     return out

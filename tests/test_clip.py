@@ -1,0 +1,355 @@
+"""clip_and_sum: twin, exact clip bound, exact sums, order, threads, bad input."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+
+FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
+
+
+def coarsest_grid(clip, dim):
+    """The coarsest power of two q with q sqrt(dim) <= clip / 32."""
+    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
+
+
+def grids(clip, dim, n=1):
+    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, dim)
+    middle = 2.0 ** round((math.log2(fine) + math.log2(coarse)) / 2)
+    return [fine, middle, coarse]
+
+
+def rounds_down(dim):
+    """A row whose computed square loses almost half a unit in every addition."""
+    row = np.full(dim, math.sqrt(0.9 * 2.0**-53))
+    row[:8] = 1.0
+    return row
+
+
+ROWS = {
+    "one": [1.0],
+    "zero": [0.0, -0.0],
+    "computed norm zero": [3e-170, 4e-170],
+    "squares denormal": [1e-160, 2e-161],
+    "denormal": [5e-324, 2e-310],
+    "smallest normal": [2.0**-1022] * 5,
+    "squares overflow": [1e300, -1e300, 1.0],
+    "largest": [1.7976931348623157e308] * 3,
+    "square just finite": [1e154, 1e153],
+    "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
+    "equal": [1.0] * 1024,
+    "halves of a step": [1.0, 0.5, 0.25, 0.125] * 250,
+    "long": np.random.default_rng(0).standard_normal(5000),
+    "rounds down": rounds_down(40_000),
+}
+CLIPS = [2.0**-300, 1e-9, 0.1, 1.0, math.pi, 1e9, 2.0**300]
+
+
+def norm_is_at_most(longer, row, clip, grid):
+    out = kernels.clip_and_sum(np.asarray(row)[None, :], clip=clip, grid=grid)
+    assert not longer(out, grid, clip)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clip", [0.5, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_clip_and_sum_agrees_with_its_twin(dtype, clip):
+    G = np.random.default_rng(0).standard_normal((300, 7)).astype(dtype)
+    offsets = np.array([0, 10, 10, 300])
+    grid = None if math.isinf(clip) else 2.0**-30
+    ours = kernels.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
+    twin = ref.clip_and_sum(G, clip=clip, offsets=offsets, grid=grid)
+    np.testing.assert_allclose(ours, twin, rtol=1e-12, atol=300 * (grid or 1e-15))
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("flush", [0, FLUSH])
+@pytest.mark.usefixtures("isa")
+def test_a_clipped_row_is_never_longer_than_the_clip(name, clip, flush, longer, control_bits):
+    row = np.array(ROWS[name])
+    for grid in grids(clip, row.size):
+        with control_bits(flush):
+            out = kernels.clip_and_sum(row[None, :], clip=clip, grid=grid)
+        assert not longer(out, grid, clip)
+
+
+@pytest.mark.usefixtures("isa")
+def test_rounding_away_from_zero_stays_inside_the_clip(longer):
+    """All coordinates equal and near half a step of a coarse grid: the worst rounding there is."""
+    for dim in (1, 4, 64, 1024):
+        for clip in np.linspace(1.0, 2.0, 97):
+            norm_is_at_most(longer, np.ones(dim), clip, coarsest_grid(clip, dim))
+
+
+@given(
+    row=hnp.arrays(
+        st.sampled_from([np.float32, np.float64]),
+        st.integers(1, 20),
+        elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
+    ),
+    exponent=st.integers(-1000, 900),
+    clip=st.floats(1.0, 2.0),
+    clip_exponent=st.integers(-300, 300),
+    depth=st.floats(0.0, 1.0),
+)
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@pytest.mark.usefixtures("isa")
+def test_clip_bound_holds_for_random_rows(row, exponent, clip, clip_exponent, depth, longer):
+    if row.dtype == np.float64:
+        with np.errstate(over="ignore", under="ignore"):
+            row = np.ldexp(row, exponent)
+    clip = math.ldexp(clip, clip_exponent)
+    fine, coarse = kernels.finest_grid(1, clip), coarsest_grid(clip, row.size)
+    span = math.log2(coarse) - math.log2(fine)
+    norm_is_at_most(longer, row, clip, fine * 2.0 ** round(depth * span))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.usefixtures("isa")
+def test_a_row_without_a_finite_norm_counts_as_zero(bad, dtype):
+    G = np.random.default_rng(1).standard_normal((9, 5)).astype(dtype)
+    G[4, 2] = bad
+    rest = np.delete(G, 4, axis=0)
+    q = 2.0**-40
+    np.testing.assert_array_equal(
+        kernels.clip_and_sum(G, clip=1.0, grid=q), kernels.clip_and_sum(rest, clip=1.0, grid=q)
+    )
+    np.testing.assert_allclose(
+        ref.clip_and_sum(G, clip=1.0, grid=q), ref.clip_and_sum(rest, clip=1.0, grid=q), atol=9 * q
+    )
+
+
+@pytest.mark.usefixtures("isa")
+def test_infinite_clip_sums_rows_whose_squares_overflow():
+    G = np.array([[1e300, 2.0], [-3e299, 1.0]])
+    np.testing.assert_array_equal(kernels.clip_and_sum(G, clip=math.inf), [[7e299, 3.0]])
+
+
+@pytest.mark.parametrize("depth", [0, 10, 30])
+@pytest.mark.usefixtures("isa")
+def test_sum_is_that_of_rounded_rows_for_any_order_partition_and_threads(depth, steps):
+    rng = np.random.default_rng(2)
+    n, dim, clip = 3000, 9, 0.7
+    G = rng.standard_normal((n, dim)) * 10.0 ** rng.integers(-8, 8, (n, 1))
+    q = kernels.finest_grid(n, clip) * 2.0**depth
+    each = kernels.clip_and_sum(G, clip=clip, grid=q, offsets=np.arange(n + 1))
+    whole = kernels.clip_and_sum(G, clip=clip, grid=q)
+    exact = np.array(steps(each, q), dtype=object).reshape(n, dim).sum(axis=0)
+    assert list(exact) == steps(whole, q)
+    shuffled = G[rng.permutation(n)]
+    for n_threads in (1, 2, 3, 7):
+        np.testing.assert_array_equal(
+            kernels.clip_and_sum(shuffled, clip=clip, grid=q, n_threads=n_threads), whole
+        )
+    silos = kernels.clip_and_sum(G, clip=clip, grid=q, offsets=np.array([0, 1, 1, 600, n]))
+    np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
+
+
+@pytest.mark.usefixtures("isa")
+def test_opposite_rows_cancel_exactly_and_full_rows_add_exactly():
+    for clip in (0.3, 1.0, 7.0):
+        row = np.array([1e5, -2e5, 3e5])
+        assert not np.any(kernels.clip_and_sum(np.array([row, -row] * 500), clip=clip))
+        q = kernels.finest_grid(1000, clip)
+        one = kernels.clip_and_sum(row[None, :], clip=clip, grid=q)
+        many = kernels.clip_and_sum(np.tile(row, (1000, 1)), clip=clip)
+        np.testing.assert_array_equal(many, 1000 * one)
+
+
+@pytest.mark.usefixtures("isa")
+def test_grid_none_is_the_finest_that_holds_the_sum(steps):
+    for n, clip in [(1, 1.0), (2, 1.0), (3, 1.0), (100, 0.3), (4097, 2.0**-200), (8, 1e30)]:
+        q = kernels.finest_grid(n, clip)
+        assert max(n, 2) * Fraction(clip) <= 2**52 * Fraction(q)
+        assert max(n, 2) * Fraction(clip) > 2**51 * Fraction(q)
+        G = np.random.default_rng(n).standard_normal((n, 3))
+        given_grid = kernels.clip_and_sum(G, clip=clip, grid=q)
+        np.testing.assert_array_equal(kernels.clip_and_sum(G, clip=clip), given_grid)
+        steps(given_grid, q)
+        with pytest.raises(ValueError, match="grid is too fine"):
+            kernels.clip_and_sum(G, clip=clip, grid=q / 2)
+
+
+def test_a_silo_s_grid_is_judged_by_that_silo_s_records(steps):
+    """A double holds the silo's sum only where its own records fit, whatever the others hold."""
+    G = np.ones((1001, 1))
+    offsets = np.array([0, 1, 1001])
+    fine, coarse = kernels.finest_grid(1, 1.0), kernels.finest_grid(1000, 1.0)
+    out = kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=[fine, coarse])
+    steps(out[0], fine)
+    steps(out[1], coarse)
+    for wrong in ([fine, coarse / 2], [coarse, fine], fine, coarse / 2):
+        with pytest.raises(ValueError, match="grid is too fine for 1000 records"):
+            kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=wrong)
+
+
+def test_the_coarsest_grid_is_accepted_and_the_next_refused():
+    for dim in (1, 4, 1024, 7):
+        G = np.ones((1, dim))
+        q = 2.0**-10
+        edge = 32 * q * math.sqrt(dim)
+        kernels.clip_and_sum(G, clip=edge, grid=q)
+        with pytest.raises(ValueError, match="grid is too coarse"):
+            kernels.clip_and_sum(G, clip=edge * (1 - 2.0**-50), grid=q)
+
+
+def test_clips_outside_the_range_of_grids_are_refused():
+    with pytest.raises(ValueError, match="clip"):
+        kernels.clip_and_sum(np.ones((1, 1)), clip=1e200)
+    with pytest.raises(ValueError, match="grid"):
+        kernels.clip_and_sum(np.ones((1, 1)), clip=1e-300)
+
+
+@pytest.mark.parametrize("mode", [0x2000, 0x4000, 0x6000])
+def test_directed_rounding_is_refused(mode, control_bits):
+    G = np.ones((1, 2))
+    with control_bits(mode), pytest.raises(RuntimeError, match="rounding mode"):
+        kernels.clip_and_sum(G, clip=1.0, grid=2.0**-20)
+    assert kernels.clip_and_sum(G, clip=1.0, grid=2.0**-20).shape == (1, 2)
+
+
+def misaligned(shape):
+    count = math.prod(shape)
+    return np.zeros(8 * count + 1, dtype=np.uint8)[1:].view(np.float64).reshape(shape)
+
+
+G = np.ones((4, 3))
+READ_ONLY = np.empty((1, 3))
+READ_ONLY.flags.writeable = False
+BAD = {
+    "G a list": (lambda: kernels.clip_and_sum([[1.0]], clip=1.0), TypeError, "G"),
+    "G integers": (lambda: kernels.clip_and_sum(G.astype(int), clip=1.0), TypeError, "G"),
+    "G swapped bytes": (lambda: kernels.clip_and_sum(G.astype(">f8"), clip=1.0), TypeError, "G"),
+    "G one-dimensional": (lambda: kernels.clip_and_sum(G[0], clip=1.0), ValueError, "G"),
+    "G Fortran order": (
+        lambda: kernels.clip_and_sum(np.asfortranarray(G), clip=1.0),
+        ValueError,
+        "G",
+    ),
+    "G without rows": (lambda: kernels.clip_and_sum(G[:0], clip=1.0), ValueError, "G"),
+    "G without columns": (lambda: kernels.clip_and_sum(G[:, :0], clip=1.0), ValueError, "G"),
+    "G misaligned": (lambda: kernels.clip_and_sum(misaligned((4, 3)), clip=1.0), ValueError, "G"),
+    "offsets from 1": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[1, 4]),
+        ValueError,
+        "offsets",
+    ),
+    "offsets short": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[0, 3]),
+        ValueError,
+        "offsets",
+    ),
+    "offsets falling": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[0, 3, 2, 4]),
+        ValueError,
+        "offsets",
+    ),
+    "offsets one entry": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[0]),
+        ValueError,
+        "offsets",
+    ),
+    "offsets floats": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[0.0, 4.0]),
+        ValueError,
+        "offsets",
+    ),
+    **{
+        f"clip {clip!r}": (
+            lambda clip=clip: kernels.clip_and_sum(G, clip=clip),
+            ValueError,
+            "clip must be positive",
+        )
+        for clip in (0.0, -1.0, math.nan, -math.inf)
+    },
+    **{
+        f"clip {clip!r}": (
+            lambda clip=clip: kernels.clip_and_sum(G, clip=clip),
+            TypeError,
+            "clip must be",
+        )
+        for clip in (None, "1", 1j, True, [1.0])
+    },
+    **{
+        f"grid {grid!r}": (
+            lambda grid=grid: kernels.clip_and_sum(G, clip=1.0, grid=grid),
+            ValueError,
+            "grid must be a power of two",
+        )
+        for grid in (0.0, -(2.0**-20), 3 * 2.0**-20, math.nan, math.inf, 2.0**-401, 2.0**401)
+    },
+    "grid of two silos": (
+        lambda: kernels.clip_and_sum(G, clip=1.0, grid=[2.0**-20] * 2),
+        ValueError,
+        "grid must be a number or have shape",
+    ),
+    "grid text": (lambda: kernels.clip_and_sum(G, clip=1.0, grid="fine"), TypeError, "grid"),
+    "grid without clip": (
+        lambda: kernels.clip_and_sum(G, clip=math.inf, grid=2.0**-20),
+        ValueError,
+        "grid needs a finite clip",
+    ),
+    **{
+        f"out {name}": (
+            lambda out=out: kernels.clip_and_sum(G, clip=1.0, out=out),
+            ValueError,
+            "out must be",
+        )
+        for name, out in {
+            "list": [[0.0] * 3],
+            "float32": np.empty((1, 3), dtype=np.float32),
+            "shape": np.empty(3),
+            "Fortran order": np.empty((1, 6))[:, ::2],
+            "read-only": READ_ONLY,
+            "misaligned": misaligned((1, 3)),
+        }.items()
+    },
+    **{
+        f"n_threads {count!r}": (
+            lambda count=count: kernels.clip_and_sum(G, clip=1.0, n_threads=count),
+            ValueError,
+            "n_threads must be",
+        )
+        for count in (0, -1, True, 1.5, "2")
+    },
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_name(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_out_is_written_and_returned():
+    out = np.full((1, 3), np.nan)
+    assert kernels.clip_and_sum(G, clip=1.0, out=out) is out
+    np.testing.assert_array_equal(out, kernels.clip_and_sum(G, clip=1.0))
+
+
+def test_fused_instruction_sets_give_the_same_bits():
+    fused = [name for name in _core.isa_names() if name != "base"]
+    if len(fused) < 2:
+        pytest.skip("one instruction set with fused multiply-add here")
+    G = np.random.default_rng(5).standard_normal((400, 77))
+    before, results = _core.isa(), []
+    try:
+        for name in fused:
+            _core._use_isa(name)
+            results.append(kernels.clip_and_sum(G, clip=0.1))
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
