@@ -48,18 +48,33 @@ typedef uint64_t vu __attribute__((vector_size(8 * LANES)));
 typedef vf loose_vf __attribute__((aligned(8), may_alias));
 typedef vu loose_vu __attribute__((aligned(8), may_alias));
 
-#if defined(__AVX512F__)
-static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
-static inline uint64_t bits_v(vu mask) { return _mm512_movepi64_mask((__m512i)mask); }
-#elif defined(__AVX2__)
-static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
-static inline uint64_t bits_v(vu mask) { return (uint64_t)_mm256_movemask_pd((__m256d)mask); }
-#else
-static inline vf fma_v(vf a, vf b, vf c) { return a * b + c; }
-static inline uint64_t bits_v(vu mask) { return (mask[0] & 1) | (mask[1] & 2); }
-#endif
 static inline vf splat(double a) { return (vf){0} + a; }
 static inline vf abs_v(vf a) { return (vf)((vu)a & INT64_MAX); }
+#if defined(__AVX512F__)
+static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
+#elif defined(__AVX2__)
+static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
+#else
+static inline vf fma_v(vf a, vf b, vf c) { return a * b + c; }
+#endif
+
+/* Lanes with distance < limit and v >= split keep *z, the others get y and are returned as bits. */
+static inline uint64_t keep_decided(vf distance, double limit, vf v, double split, vf y, vf *z) {
+#if defined(__AVX512F__)
+    const __mmask8 inner = _mm512_cmp_pd_mask(v, splat(split), _CMP_GE_OQ);
+    const __mmask8 decided = _mm512_mask_cmp_pd_mask(inner, distance, splat(limit), _CMP_LT_OQ);
+    *z = (vf)_mm512_mask_blend_pd(decided, y, *z);
+    return (uint8_t)~decided;
+#else
+    const vu open = ~((vu)(distance < limit) & (vu)(v >= split));
+    *z = (vf)(((vu)*z & ~open) | ((vu)y & open));
+#if defined(__AVX2__)
+    return (uint64_t)_mm256_movemask_pd((__m256d)open);
+#else
+    return (open[0] & 1) | (open[1] & 2);
+#endif
+#endif
+}
 
 /* TILE draws are in flight at once: their words stay in L1, and their tails fill vectors. */
 enum { TILE = 1024, TASK_TILES = 8 };
@@ -70,16 +85,20 @@ enum { TILE = 1024, TASK_TILES = 8 };
 #define N_SPLIT (((uint64_t)1 << 58) + ((uint64_t)1 << 13))
 #define N_FAR ((uint64_t)1 << 14)
 
-static const double ATANH[] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,  1.0 / 9.0,
-                               1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0, 1.0 / 17.0, 1.0 / 19.0};
+static const double ATANH[] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,
+                               1.0 / 9.0,  1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0,
+                               1.0 / 17.0, 1.0 / 19.0, 1.0 / 21.0, 1.0 / 23.0};
 
-#define LENGTH(a) ((int)(sizeof(a) / sizeof *(a)))
-#define HORNER(table, x, y)                          \
-    do {                                             \
-        y = splat(table[LENGTH(table) - 1]);         \
-        for (int i = LENGTH(table) - 2; i >= 0; i--) \
-            y = fma_v(y, x, splat(table[i]));        \
-    } while (0)
+/* c[0] + c[1] x + ... + c[11] x^11, as a tree: its latency, not its length, is what costs. */
+static inline vf polynomial(const double c[12], vf x) {
+    const vf x2 = x * x, x4 = x2 * x2;
+#define PAIR(i) fma_v(splat(c[i + 1]), x, splat(c[i]))
+    const vf low = fma_v(PAIR(2), x2, PAIR(0));
+    const vf middle = fma_v(PAIR(6), x2, PAIR(4));
+    const vf high = fma_v(PAIR(10), x2, PAIR(8));
+#undef PAIR
+    return fma_v(fma_v(high, x4, middle), x4, low);
+}
 
 /* Where the rest of a coordinate's U is: at an address of the stream, or given (tests). */
 typedef struct {
@@ -152,13 +171,9 @@ static inline vf tail(vf n, double ratio) {
     /* The exponent field as a double: the low bits of 2^52 + field. */
     const vf field = (vf)(shifted >> 52 | 0x4330000000000000) - 0x1p52;
     const vf t = (m - 1.0) / (m + 1.0);
-    vf series, c, d;
-    HORNER(ATANH, t * t, series);
-    const vf log_m = (t + t) * series;
+    const vf log_m = (t + t) * polynomial(ATANH, t * t);
     const vf s = ((64.0 + 1023.0 - field) * 0x1.62e42fefa39efp-1 - log_m) - LOG_SHIFT;
-    HORNER(TAIL_C, s, c);
-    HORNER(TAIL_D, s, d);
-    return c * ratio / d;
+    return polynomial(TAIL_C, s) * ratio / polynomial(TAIL_D, s);
 }
 
 /* out = q K for the words of up to TILE draws, a multiple of 64 of them; of these the first n are
@@ -176,16 +191,12 @@ static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t fir
             const vu w = *(const loose_vu *)(words + block + l);
             const vf u = (vf)(w >> 12 | 0x3ff0000000000000) - 1.5 + 0x1p-53;
             const vf v = fma_v(-u, u, splat(0.25));
-            vf a, b;
-            HORNER(CENTRAL_A, v, a);
-            HORNER(CENTRAL_B, v, b);
-            const vf y = u * ratio * a / b;
+            const vf y = u * ratio * polynomial(CENTRAL_A, v) / polynomial(CENTRAL_B, v);
             const vf k = (y + MAGIC) - MAGIC;
-            const vu decided = (vu)(abs_v(y - k) < limit) & (vu)(v >= V_SPLIT);
             /* What stays open leaves r x in its place. */
-            const vf z = (vf)(((vu)(k * grid) & decided) | ((vu)y & ~decided));
+            vf z = k * grid;
+            open_bits |= keep_decided(abs_v(y - k), limit, v, V_SPLIT, y, &z) << l;
             *(loose_vf *)(out + block + l) = z;
-            open_bits |= bits_v(~decided) << l;
         }
         for (; open_bits; open_bits &= open_bits - 1)
             open[n_open++] = (uint16_t)(block + __builtin_ctzll(open_bits));

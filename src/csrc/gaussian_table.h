@@ -37,33 +37,35 @@ static const double CENTRAL_B[] = {
 #define LOG_SHIFT 0x1.0a2b23f3bab73p+2
 static const double TAIL_C[] = {
     0x1.13b22a7d5685dp+1,
-    0x1.1abbb803ab699p+1,
-    0x1.d8721aa44ca6fp-1,
-    0x1.a0e9aee7cff26p-3,
-    0x1.a5cb3244a8e26p-6,
-    0x1.f249b54f6f9d2p-10,
-    0x1.50c8a82ca03efp-14,
-    0x1.ec802d8b74cedp-20,
-    0x1.5ee2c0fde16b2p-26,
-    0x1.90356a49e0710p-34,
-    0x1.ce4e23dd916f1p-44,
+    0x1.339a23b165e8cp+1,
+    0x1.1d4c0a50d4282p+0,
+    0x1.1eb10418338aap-2,
+    0x1.5558c0e1f2f7cp-5,
+    0x1.efaf01c6a294cp-9,
+    0x1.b4e00a2481ee4p-13,
+    0x1.c4c56946ff7c4p-18,
+    0x1.034708d7bebd9p-23,
+    0x1.26a6bbea63c7ap-30,
+    0x1.10848669ec4bcp-38,
+    0x1.0351e37f2d042p-48,
 };
 static const double TAIL_D[] = {
     0x1.0000000000000p+0,
-    0x1.ae5ed77407585p-1,
-    0x1.24ef46d3be9bdp-2,
-    0x1.a0cb59c02e804p-5,
-    0x1.4e9b93e4d3785p-8,
-    0x1.32957306a4e9cp-12,
-    0x1.36ef0152da23bp-17,
-    0x1.445947983dbc7p-23,
-    0x1.2ed96f5622d0cp-30,
-    0x1.7c8b2f4298574p-39,
-    0x1.0d75e83910772p-50,
+    0x1.dc8e099b5731dp-1,
+    0x1.6efca2866c219p-2,
+    0x1.2fc0b5276645ep-4,
+    0x1.2660ce678c5c1p-7,
+    0x1.562f985389f72p-11,
+    0x1.d7ae37456d8b6p-16,
+    0x1.71b70d7b11017p-21,
+    0x1.307712c1eb608p-27,
+    0x1.c917cd204e5efp-35,
+    0x1.d5721b28aaa16p-44,
+    0x1.13f0462b547a3p-55,
 };
 
-#define CENTRAL_ERROR (74 * 0x1p-53)
+#define CENTRAL_ERROR (69 * 0x1p-53)
 
-#define TAIL_ERROR (231 * 0x1p-53)
+#define TAIL_ERROR (195 * 0x1p-53)
 
 #endif

@@ -13,12 +13,14 @@ mp.mp.dps = 90
 U = mp.mpf(2) ** -53
 HALF, QUARTER = mp.mpf(1) / 2, mp.mpf(1) / 4
 
+DEGREE = 11  # of every polynomial, as DPK_POLYNOMIAL in gaussian.c evaluates it
 P_SPLIT = mp.mpf(2) ** -6  # central where the smaller tail probability is at least this
 P_LAST = mp.mpf(2) ** -50  # beyond it the slow path decides
 LOG_SHIFT = mp.mpf(float(6 * mp.log(2)))  # tail variable: -ln p - LOG_SHIFT
 
 Function = Callable[[mp.mpf], mp.mpf]
 Coefficients = list[mp.mpf]
+Term = tuple[mp.mpf, mp.mpf]  # value, bound of its relative error
 
 
 def quantile(p: mp.mpf) -> mp.mpf:
@@ -87,17 +89,25 @@ def rational_fit(
     return A, B
 
 
-def horner_rounding(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
-    """Bound of the relative rounding error of Horner's rule, product and sum rounded apart.
+def rounding(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
+    """Bound of the relative rounding error of a polynomial evaluated as in gaussian.c.
 
-    With positive coefficients and x >= 0 it grows with x.
+    Pairs, then pairs of pairs, then Horner's rule in x^4; product and sum rounded apart. With
+    positive coefficients and x >= 0 it grows with x.
     """
-    value, error = coefficients[-1], mp.mpf(0)
-    for c in coefficients[-2::-1]:
-        share = x * value / (c + x * value)
-        value = c + x * value
-        error = share * (error + U + U * error) * (1 + U) + U
-    return error
+
+    def step(low: Term, high: Term, power: Term) -> Term:
+        product = high[0] * power[0]
+        value = low[0] + product
+        error = (1 + high[1]) * (1 + power[1]) * (1 + U) - 1
+        return value, ((low[0] * low[1] + product * error) / value) * (1 + U) + U
+
+    x1, x2 = (x, mp.mpf(0)), (x * x, U)
+    x4 = x**4, (1 + U) ** 3 - 1
+    exact = [(c, mp.mpf(0)) for c in coefficients]
+    pairs = [step(exact[i], exact[i + 1], x1) for i in range(0, 12, 2)]
+    fours = [step(pairs[i], pairs[i + 1], x2) for i in range(0, 6, 2)]
+    return step(fours[0], step(fours[1], fours[2], x4), x4)[1]
 
 
 def central_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
@@ -109,9 +119,9 @@ def central_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
         slope = 1 / density(x)
         word = U * slope
         argument = U / 4 * (slope - x / u) / (2 * u)
-        rounding = x * (horner_rounding(A, b) + horner_rounding(B, b) + 3 * U)
+        roundings = x * (rounding(A, b) + rounding(B, b) + 3 * U)
         fit = 2 * abs(u * horner(A, a) / horner(B, a) - x)
-        worst = max(worst, word + argument + rounding + fit)
+        worst = max(worst, word + argument + roundings + fit)
     return worst * (1 + mp.mpf(2) ** -20)
 
 
@@ -123,9 +133,9 @@ def tail_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
         x = tail(b)
         # -ln p: p itself 2 u; ln 2 and its product, then two subtractions; ln m (gaussian.c).
         log = 2 * U + mp.mpf("3.5") * U * (b + LOG_SHIFT) + 4 * U
-        rounding = x * (horner_rounding(A, b) + horner_rounding(B, b) + 2 * U)
+        roundings = x * (rounding(A, b) + rounding(B, b) + 2 * U)
         fit = 2 * abs(horner(A, b) / horner(B, b) - x)
-        worst = max(worst, log / tail(a) + rounding + fit)
+        worst = max(worst, log / tail(a) + roundings + fit)
     return worst * (1 + mp.mpf(2) ** -20)
 
 
@@ -135,8 +145,8 @@ def c_array(name: str, values: Coefficients) -> str:
 
 
 def main() -> None:
-    A, B = rational_fit(central, P_SPLIT * (1 - P_SPLIT), QUARTER, 11)
-    C, D = rational_fit(tail, mp.mpf(0), -mp.log(P_LAST) - LOG_SHIFT, 10)
+    A, B = rational_fit(central, P_SPLIT * (1 - P_SPLIT), QUARTER, DEGREE)
+    C, D = rational_fit(tail, mp.mpf(0), -mp.log(P_LAST) - LOG_SHIFT, DEGREE)
     print("/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of")
     print(" * what the fast path computes from them. */")
     print("#ifndef DPK_GAUSSIAN_TABLE_H\n#define DPK_GAUSSIAN_TABLE_H\n")
