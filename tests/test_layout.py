@@ -12,7 +12,7 @@ ARROWS = {
     "losses": set(),
     "regularizers": set(),
     "kernels": {"_core", "_threads", "losses", "regularizers", "privacy.stream"},
-    "privacy": {"privacy", "kernels"},
+    "privacy": {"privacy", "kernels", "_core"},
     "data": {"kernels"},
     "datasets": {"data"},
     "solvers": {"solvers", "privacy", "kernels", "data", "losses", "regularizers"},

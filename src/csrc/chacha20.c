@@ -24,10 +24,10 @@ static const uint32_t SIGMA[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574
 /* Rotations by whole bytes as one shuffle: AVX2 has no rotation. */
 typedef uint8_t bytes __attribute__((vector_size(4 * LANES)));
 #define FOUR(i, a, b, c, d) (i) + (a), (i) + (b), (i) + (c), (i) + (d)
-#define BYTES(a, b, c, d)                                                                  \
-    (bytes) {                                                                              \
-        FOUR(0, a, b, c, d), FOUR(4, a, b, c, d), FOUR(8, a, b, c, d), FOUR(12, a, b, c, d), \
-        FOUR(16, a, b, c, d), FOUR(20, a, b, c, d), FOUR(24, a, b, c, d), FOUR(28, a, b, c, d) \
+#define BYTES(a, b, c, d)                                                                          \
+    (bytes) {                                                                                      \
+        FOUR(0, a, b, c, d), FOUR(4, a, b, c, d), FOUR(8, a, b, c, d), FOUR(12, a, b, c, d),       \
+            FOUR(16, a, b, c, d), FOUR(20, a, b, c, d), FOUR(24, a, b, c, d), FOUR(28, a, b, c, d) \
     }
 #define ROTATE_16(x) ((lane)__builtin_shuffle((bytes)(x), BYTES(2, 3, 0, 1)))
 #define ROTATE_8(x) ((lane)__builtin_shuffle((bytes)(x), BYTES(3, 0, 1, 2)))
@@ -36,24 +36,24 @@ typedef uint8_t bytes __attribute__((vector_size(4 * LANES)));
 #define ROTATE_8(x) ROTATE(x, 8)
 #endif
 
-#define QUARTER_ROUND(a, b, c, d, rotate_16, rotate_8) \
-    do {                                               \
-        a += b, d ^= a, d = rotate_16(d);              \
-        c += d, b ^= c, b = ROTATE(b, 12);             \
-        a += b, d ^= a, d = rotate_8(d);               \
-        c += d, b ^= c, b = ROTATE(b, 7);              \
+#define QUARTER_ROUND(a, b, c, d, rotate_16, rotate_8)                                             \
+    do {                                                                                           \
+        a += b, d ^= a, d = rotate_16(d);                                                          \
+        c += d, b ^= c, b = ROTATE(b, 12);                                                         \
+        a += b, d ^= a, d = rotate_8(d);                                                           \
+        c += d, b ^= c, b = ROTATE(b, 7);                                                          \
     } while (0)
 
-#define DOUBLE_ROUND(x, r16, r8)                            \
-    do {                                                    \
-        QUARTER_ROUND(x[0], x[4], x[8], x[12], r16, r8);    \
-        QUARTER_ROUND(x[1], x[5], x[9], x[13], r16, r8);    \
-        QUARTER_ROUND(x[2], x[6], x[10], x[14], r16, r8);   \
-        QUARTER_ROUND(x[3], x[7], x[11], x[15], r16, r8);   \
-        QUARTER_ROUND(x[0], x[5], x[10], x[15], r16, r8);   \
-        QUARTER_ROUND(x[1], x[6], x[11], x[12], r16, r8);   \
-        QUARTER_ROUND(x[2], x[7], x[8], x[13], r16, r8);    \
-        QUARTER_ROUND(x[3], x[4], x[9], x[14], r16, r8);    \
+#define DOUBLE_ROUND(x, r16, r8)                                                                   \
+    do {                                                                                           \
+        QUARTER_ROUND(x[0], x[4], x[8], x[12], r16, r8);                                           \
+        QUARTER_ROUND(x[1], x[5], x[9], x[13], r16, r8);                                           \
+        QUARTER_ROUND(x[2], x[6], x[10], x[14], r16, r8);                                          \
+        QUARTER_ROUND(x[3], x[7], x[11], x[15], r16, r8);                                          \
+        QUARTER_ROUND(x[0], x[5], x[10], x[15], r16, r8);                                          \
+        QUARTER_ROUND(x[1], x[6], x[11], x[12], r16, r8);                                          \
+        QUARTER_ROUND(x[2], x[7], x[8], x[13], r16, r8);                                           \
+        QUARTER_ROUND(x[3], x[4], x[9], x[14], r16, r8);                                           \
     } while (0)
 
 #define SCALAR_16(x) ROTATE(x, 16)
@@ -104,8 +104,7 @@ void DPK_FN(dpk_chacha20_chunks)(const uint32_t *key, uint64_t nonce, uint64_t c
             for (int round = 0; round < 10; round++)
                 DOUBLE_ROUND(x, ROTATE_16, ROTATE_8);
             for (int i = 0; i < 16; i++)
-                *(loose_lane *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) =
-                    x[i] + start[i];
+                *(loose_lane *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];
         }
     }
     dpk_wipe(x, sizeof x);

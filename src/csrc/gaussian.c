@@ -180,8 +180,7 @@ static inline vf tail(vf n, double ratio) {
  * wanted. first: coordinate of the first draw; words, out: (TILE,); decided_by: (n,) or NULL, comes
  * filled with DPK_BY_CENTRAL. */
 static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t first, int n,
-                      double ratio, double grid, dpk_path path, double *out,
-                      uint8_t *decided_by) {
+                      double ratio, double grid, dpk_path path, double *out, uint8_t *decided_by) {
     uint16_t open[TILE + LANES];
     int n_open = 0;
     const double limit = path == DPK_PATH_FAST ? 0.5 - (ratio * CENTRAL_ERROR + 0x1p-53) : -1.0;
@@ -214,8 +213,8 @@ static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t fir
             if (i >= n)
                 break;
             const uint64_t w = words[i];
-            open_draw draw = {rest, first + (uint64_t)i, w, w >> 63 ? ~w : w, ratio,
-                              path == DPK_PATH_EXACT, DPK_BY_TAIL};
+            open_draw draw = {rest,  first + (uint64_t)i,    w,          w >> 63 ? ~w : w,
+                              ratio, path == DPK_PATH_EXACT, DPK_BY_TAIL};
             const int is_tail = draw.n < N_SPLIT;
             const double y = is_tail ? y_tail[l] : fabs(out[i]);
             double k = (y + MAGIC) - MAGIC;
@@ -268,11 +267,11 @@ dpk_status DPK_FN(dpk_gaussian)(const uint32_t *key, uint32_t purpose, intptr_t 
         const double ratio = sigma[j] / grid[j];
         double *const to = out + j * n + begin;
         /* No draw reaches the first boundary; also keeps the ratio away from denormals. */
-        if (0.5 > DPK_PHI_LAST * ratio)
+        if (DPK_PHI_LAST * ratio < 0.5)
             memset(to, 0, (size_t)(end - begin) * sizeof *out);
         else
-            draw_range(key, (uint64_t)purpose << 48 | (uint64_t)j, begin, end, ratio, grid[j],
-                       path, to);
+            draw_range(key, (uint64_t)purpose << 48 | (uint64_t)j, begin, end, ratio, grid[j], path,
+                       to);
     }
     return DPK_OK;
 }

@@ -1,5 +1,4 @@
-/* Gaussian draws rounded exactly to a grid: Z = q round(sigma / q Phi^-1(U)), and symmetric
- * matrices of them.
+/* Gaussian draws rounded exactly to a grid: Z = q round(sigma / q Phi^-1(U)).
  *
  * U is a uniform real; its first 64 bits are the coordinate's word of the stream (chacha20.h), the
  * next 128 have their own address. A result never depends on threads, chunks or instruction set. */
@@ -42,10 +41,5 @@ typedef dpk_status dpk_gaussian_fn(const uint32_t *key, uint32_t purpose, intptr
 typedef dpk_status dpk_gaussian_words_fn(const uint64_t *words, const uint64_t *extra, intptr_t n,
                                          double ratio, dpk_path path, double *out,
                                          uint8_t *decided_by);
-
-/* Symmetric matrices from their diagonals (m, d) and the entries above them, row by row,
- * (m, d (d - 1) / 2). out: (m, d, d). */
-typedef dpk_status dpk_symmetric_fn(intptr_t m, intptr_t d, const double *diagonal,
-                                    const double *above, int n_threads, double *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of
  * what the fast path computes from them. */
+/* clang-format off */
 #ifndef DPK_GAUSSIAN_TABLE_H
 #define DPK_GAUSSIAN_TABLE_H
 

@@ -6,6 +6,7 @@ is largest.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import mpmath as mp
 
@@ -113,7 +114,7 @@ def rounding(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
 def central_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
     cells = chebyshev(P_SPLIT * (1 - P_SPLIT) - mp.mpf(2) ** -50, QUARTER, 1500)
     worst = mp.mpf(0)
-    for a, b in zip(cells, cells[1:], strict=False):
+    for a, b in pairwise(cells):
         u = mp.sqrt(QUARTER - a)
         x = u * central(a)
         slope = 1 / density(x)
@@ -127,9 +128,9 @@ def central_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
 
 def tail_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
     last = -mp.log(P_LAST) - LOG_SHIFT
-    cells = [mp.mpf(0)] + chebyshev(mp.mpf(0), last, 1500)[1:]
+    cells = chebyshev(mp.mpf(0), last, 1500)
     worst = mp.mpf(0)
-    for a, b in zip(cells, cells[1:], strict=False):
+    for a, b in pairwise(cells):
         x = tail(b)
         # -ln p: p itself 2 u; ln 2 and its product, then two subtractions; ln m (gaussian.c).
         log = 2 * U + mp.mpf("3.5") * U * (b + LOG_SHIFT) + 4 * U
@@ -147,8 +148,11 @@ def c_array(name: str, values: Coefficients) -> str:
 def main() -> None:
     A, B = rational_fit(central, P_SPLIT * (1 - P_SPLIT), QUARTER, DEGREE)
     C, D = rational_fit(tail, mp.mpf(0), -mp.log(P_LAST) - LOG_SHIFT, DEGREE)
-    print("/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of")
+    print(
+        "/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of"
+    )
     print(" * what the fast path computes from them. */")
+    print("/* clang-format off */")
     print("#ifndef DPK_GAUSSIAN_TABLE_H\n#define DPK_GAUSSIAN_TABLE_H\n")
     print("/* |x| = |u| A(v) / B(v) with v = 1/4 - u^2. */")
     print(c_array("CENTRAL_A", A))
