@@ -12,7 +12,7 @@ ARROWS = {
     "losses": set(),
     "regularizers": set(),
     "kernels": {"_core", "_threads", "losses", "regularizers", "privacy.stream"},
-    "privacy": {"privacy", "kernels"},
+    "privacy": {"privacy", "kernels", "_core"},
     "_checks": set(),
     "_partition": {"_checks"},
     "data": {"kernels", "_checks", "_partition"},
