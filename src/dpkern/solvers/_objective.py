@@ -84,7 +84,7 @@ class Objective:
         """(p_j / n_j) / max_k (p_k / n_k), shape (m,); None when all are 1."""
         if self.weights == "size":
             return None
-        return self.data.sizes.min() / self.data.sizes
+        return np.asarray(self.data.sizes.min() / self.data.sizes, dtype=np.float64)
 
     def data_value(self, w: FloatArray) -> float:
         """The weighted mean loss. Not private."""
@@ -128,7 +128,9 @@ class Objective:
 
         options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
         if l1 == 0.0:
-            found = optimize.minimize(smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B")
+            found = optimize.minimize(
+                smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B"
+            )
             return found.x, float(found.fun)
         found = optimize.minimize(
             split,
