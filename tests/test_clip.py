@@ -209,6 +209,8 @@ def test_the_coarsest_grid_is_accepted_and_the_next_refused():
 def test_clips_outside_the_range_of_grids_are_refused():
     with pytest.raises(ValueError, match="clip"):
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e200)
+    with pytest.raises(ValueError, match="grid is too fine"):
+        kernels.clip_and_sum(np.ones((1, 1)), clip=1e308, grid=2.0**400)
     with pytest.raises(ValueError, match="grid"):
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e-300)
 
