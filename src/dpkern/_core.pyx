@@ -40,8 +40,7 @@ cdef extern from "dpk.h":
 
 
 cdef extern from "dispatch.h":
-    intptr_t dpk_clip_scratch(intptr_t d) nogil
-    intptr_t dpk_glm_scratch(intptr_t p) nogil
+    intptr_t dpk_glm_scratch(const dpk_data *data) nogil
     ctypedef struct dpk_kernels:
         const char *name
         const char *const *loss_names
@@ -223,7 +222,7 @@ cdef class Records:
 
     cdef Work work(self, intptr_t width, int n_threads, double clip, const double[::1] grid,
                    const double[::1] silo_weight):
-        return Work(self.offsets, width, dpk_glm_scratch(self.c.p), n_threads, clip, grid,
+        return Work(self.offsets, width, dpk_glm_scratch(&self.c), n_threads, clip, grid,
                     silo_weight)
 
 
@@ -245,7 +244,7 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
         g64 = G
         g = &g64[0, 0]
     cdef intptr_t m = offsets.shape[0] - 1, d = out.shape[1]
-    cdef Work work = Work(offsets, d, dpk_clip_scratch(d), n_threads, clip, grid)
+    cdef Work work = Work(offsets, d, 0, n_threads, clip, grid)
     cdef dpk_status status
     with nogil:
         status = kernels.clip_and_sum(m, d, g, is_float32, &offsets[0], &work.c, &out[0, 0])
