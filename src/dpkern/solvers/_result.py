@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._files import replacing
 from dpkern.data import Transform
 from dpkern.privacy import Certificate
 
@@ -111,7 +110,6 @@ class SolverResult:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as .npz with JSON, no pickle; the file appears whole or not at all."""
-        path = Path(path)
         header = {
             "format": FORMAT,
             "solver": self.solver,
@@ -130,16 +128,8 @@ class SolverResult:
         if self.classes_ is not None:
             arrays["classes"] = self.classes_
         text = json.dumps(_plain(header), allow_nan=False)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, header=np.array(text), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, header=np.array(text), **arrays)
 
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())
