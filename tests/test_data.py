@@ -102,11 +102,17 @@ def test_by_label_gives_silos_of_one_label(case):
 def test_small_concentration_separates_labels_more_than_a_large_one():
     X, y = np.ones((4000, 1)), np.tile([0, 1], 2000)
 
-    def spread(concentration):
-        data = SiloData.split(X, y, 10, how="dirichlet", concentration=concentration, rng=1)
-        return np.std(np.add.reduceat(data.y, data.offsets[:-1]) / data.sizes)
+    def separation(concentration):
+        """Share of the label's variance that lies between silos, over 20 splits."""
+        total = 0.0
+        for seed in range(20):
+            data = SiloData.split(X, y, 10, how="dirichlet", concentration=concentration, rng=seed)
+            means = np.add.reduceat(data.y, data.offsets[:-1]) / data.sizes
+            total += data.weights() @ means**2 / 20
+        return total
 
-    assert spread(0.05) > 0.5 > 0.1 > spread(1000.0)
+    assert separation(0.2) > 0.55  # with labels and sizes in disagreement it is 0.44
+    assert separation(1000.0) < 0.02
 
 
 def test_random_sizes_are_random_and_reach_the_minimum():
@@ -490,6 +496,11 @@ BAD = {
     "y has None": ({"y": [None] * 12}, TypeError, "y has dtype object"),
     "y is masked": ({"y": np.ma.masked_less(GOOD_Y, 0)}, TypeError, "y is a masked array"),
     "y has one label": ({"y": [987654] * 12}, ValueError, "y holds 1 distinct value of"),
+    "y is all unsigned ones": (
+        {"y": np.ones(12, dtype=np.uint8)},
+        ValueError,
+        "y holds 1 distinct value of",
+    ),
     "y has three strings": ({"y": ["a987654", "b", "c"] * 4}, ValueError, "more than two distinct"),
     "y has three integers": ({"y": [987654, 1, 2] * 4}, ValueError, "task='regression'"),
     "y has three floats as classes": (

@@ -12,7 +12,7 @@ ARROWS = {
     "losses": set(),
     "regularizers": set(),
     "kernels": {"_core", "_threads", "losses", "regularizers", "privacy.stream"},
-    "privacy": {"privacy", "kernels"},
+    "privacy": {"privacy", "kernels", "_core"},
     "_checks": set(),
     "_files": set(),
     "_partition": {"_checks"},

@@ -2,9 +2,12 @@
 #ifndef DPK_DISPATCH_H
 #define DPK_DISPATCH_H
 
+#include "chacha20.h"
 #include "clip.h"
 #include "dpk.h"
+#include "gaussian.h"
 #include "glm.h"
+#include "goe.h"
 
 typedef struct {
     const char *name;
@@ -16,6 +19,11 @@ typedef struct {
     dpk_glm_margins_fn *glm_margins;
     dpk_glm_losses_fn *glm_losses;
     dpk_glm_gradient_fn *glm_gradient;
+    dpk_chacha20_block_fn *chacha20_block;
+    dpk_chacha20_chunks_fn *chacha20_chunks;
+    dpk_gaussian_fn *gaussian;
+    dpk_gaussian_words_fn *gaussian_words;
+    dpk_goe_fn *goe;
 } dpk_kernels;
 
 /* Kernels for instruction set number i, best first; NULL past the end. */

@@ -9,6 +9,11 @@ extern dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
 extern dpk_glm_margins_fn DPK_FN(dpk_glm_margins);
 extern dpk_glm_losses_fn DPK_FN(dpk_glm_losses);
 extern dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
+extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
+extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
+extern dpk_gaussian_fn DPK_FN(dpk_gaussian);
+extern dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
+extern dpk_goe_fn DPK_FN(dpk_goe);
 
 #define NAME_STRING(name) #name,
 #define BLOCK_FUNCTION(name) name##_block,
@@ -29,4 +34,9 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .glm_margins = DPK_FN(dpk_glm_margins),
     .glm_losses = DPK_FN(dpk_glm_losses),
     .glm_gradient = DPK_FN(dpk_glm_gradient),
+    .chacha20_block = DPK_FN(dpk_chacha20_block),
+    .chacha20_chunks = DPK_FN(dpk_chacha20_chunks),
+    .gaussian = DPK_FN(dpk_gaussian),
+    .gaussian_words = DPK_FN(dpk_gaussian_words),
+    .goe = DPK_FN(dpk_goe),
 };

@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from libc.stdint cimport int64_t, intptr_t
+from libc.stdint cimport int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 
 cdef extern from "dpk.h":
@@ -59,6 +60,24 @@ cdef extern from "dispatch.h":
         dpk_status (*glm_gradient)(
             const dpk_data *data, const double *w, intptr_t w_stride, dpk_loss_fn loss,
             void *params, const dpk_sum *sum, double *out) noexcept nogil
+        void (*chacha20_block)(
+            const uint32_t *key, uint64_t counter, uint64_t nonce, uint32_t *out) noexcept nogil
+        void (*chacha20_chunks)(
+            const uint32_t *key, uint64_t nonce, uint64_t chunk, size_t n_chunks, uint64_t *out
+        ) noexcept nogil
+        dpk_status (*gaussian)(
+            const uint32_t *key, uint32_t purpose, intptr_t m, intptr_t n, const double *sigma,
+            const double *grid, dpk_path path, int n_threads, double *out) noexcept nogil
+        dpk_status (*gaussian_words)(
+            const uint64_t *words, const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
+            double *out, uint8_t *decided_by) noexcept nogil
+        dpk_status (*goe)(
+            intptr_t m, intptr_t d, const double *diagonal, const double *above, int n_threads,
+            double *out) noexcept nogil
+    ctypedef enum dpk_path:
+        DPK_PATH_FAST
+    const int DPK_CHUNK_WORDS
+    void dpk_wipe(void *memory, size_t size) nogil
     const dpk_kernels *dpk_isa(int i)
     int dpk_isa_runs(int i)
     dpk_status dpk_check_rounding()
@@ -276,6 +295,74 @@ def prox_block(int prox, double[::1] params, const double[::1] v, double gamma,
     cdef intptr_t n = v.shape[0]
     with nogil:
         kernels.proxes[prox](n, &v[0], gamma, &params[0], &out[0])
+
+
+cdef class Key:
+    """A 256-bit key as C reads it; overwritten when it goes."""
+    cdef uint32_t[8] words
+
+    def __init__(self, const uint8_t[::1] key):
+        if key.shape[0] != 32:
+            raise ValueError(f"a key has 32 bytes, got {key.shape[0]}")
+        memcpy(self.words, &key[0], 32)
+
+    def __dealloc__(self):
+        dpk_wipe(self.words, 32)
+
+
+def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
+                   uint8_t[::1] out):
+    """Writes the 64 bytes of one block to `out`."""
+    cdef Key k = Key(key)
+    cdef uint32_t[16] block
+    if out.shape[0] != 64:
+        raise ValueError(f"out must hold 64 bytes, got {out.shape[0]}")
+    kernels.chacha20_block(k.words, counter, nonce, block)
+    memcpy(&out[0], block, 64)
+    dpk_wipe(block, 64)
+
+
+def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint64_t[::1] out):
+    """Fills `out`, whole chunks, with the stream from chunk number `chunk` on."""
+    cdef Key k = Key(key)
+    cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
+    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, &out[0])
+
+
+def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
+             const double[::1] grid, double[:, ::1] out, int n_threads, int path=DPK_PATH_FAST):
+    cdef Key k = Key(key)
+    cdef intptr_t m = out.shape[0], n = out.shape[1]
+    cdef dpk_status status
+    check(dpk_check_rounding())
+    if m == 0 or n == 0:
+        return
+    with nogil:
+        status = kernels.gaussian(k.words, purpose, m, n, &sigma[0], &grid[0], <dpk_path> path,
+                                  n_threads, &out[0, 0])
+    check(status)
+
+
+def gaussian_words(const uint64_t[::1] words, const uint64_t[:, ::1] extra, double ratio,
+                   int path, double[::1] out, uint8_t[::1] decided_by):
+    """For tests: round(ratio Phi^-1(U)) for given bits of U, and which step decided each."""
+    check(dpk_check_rounding())
+    check(kernels.gaussian_words(&words[0], &extra[0, 0], words.shape[0], ratio,
+                                 <dpk_path> path, &out[0], &decided_by[0]))
+
+
+def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,
+        int n_threads):
+    cdef intptr_t m = out.shape[0], d = out.shape[1]
+    cdef const double *upper = NULL
+    cdef dpk_status status
+    if m == 0 or d == 0:
+        return
+    if d > 1:
+        upper = &above[0, 0]
+    with nogil:
+        status = kernels.goe(m, d, &diagonal[0, 0], upper, n_threads, &out[0, 0, 0])
+    check(status)
 
 
 _use_isa(None)

@@ -16,12 +16,14 @@ from dpkern.privacy.ledger import (
     compose_sequential,
 )
 from dpkern.privacy.mechanisms import GaussianSum, choose_grid
+from dpkern.privacy.stream import NoiseStream
 
 __all__ = [
     "Budget",
     "Certificate",
     "GaussianSum",
     "Ledger",
+    "NoiseStream",
     "Release",
     "choose_grid",
     "compose_parallel",

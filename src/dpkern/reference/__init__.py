@@ -2,6 +2,7 @@
 
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins
+from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 
-__all__ = ["clip_and_sum", "glm_gradient", "glm_losses", "glm_margins", "prox"]
+__all__ = ["clip_and_sum", "gaussian", "glm_gradient", "glm_losses", "glm_margins", "goe", "prox"]

@@ -1,0 +1,114 @@
+/* ChaCha20: ten double rounds of quarter rounds (a += b; d ^= a; d <<<= 16; ...) on sixteen words.
+ * One block for keys and single addresses; sixteen blocks side by side for the stream. */
+#include "chacha20.h"
+
+dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
+dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
+
+/* Words of `lane` are the same state word of that many blocks. */
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX2__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+typedef uint32_t lane __attribute__((vector_size(4 * LANES)));
+typedef uint32_t loose_lane __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+
+/* "expand 32-byte k" */
+static const uint32_t SIGMA[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
+
+#define ROTATE(x, n) ((x) << (n) | (x) >> (32 - (n)))
+#if !defined(__AVX512F__) && defined(__AVX2__)
+/* Rotations by whole bytes as one shuffle: AVX2 has no rotation. */
+typedef uint8_t bytes __attribute__((vector_size(4 * LANES)));
+#define FOUR(i, a, b, c, d) (i) + (a), (i) + (b), (i) + (c), (i) + (d)
+#define BYTES(a, b, c, d)                                                                          \
+    (bytes) {                                                                                      \
+        FOUR(0, a, b, c, d), FOUR(4, a, b, c, d), FOUR(8, a, b, c, d), FOUR(12, a, b, c, d),       \
+            FOUR(16, a, b, c, d), FOUR(20, a, b, c, d), FOUR(24, a, b, c, d), FOUR(28, a, b, c, d) \
+    }
+#define ROTATE_16(x) ((lane)__builtin_shuffle((bytes)(x), BYTES(2, 3, 0, 1)))
+#define ROTATE_8(x) ((lane)__builtin_shuffle((bytes)(x), BYTES(3, 0, 1, 2)))
+#else
+#define ROTATE_16(x) ROTATE(x, 16)
+#define ROTATE_8(x) ROTATE(x, 8)
+#endif
+
+#define QUARTER_ROUND(a, b, c, d, rotate_16, rotate_8)                                             \
+    do {                                                                                           \
+        a += b, d ^= a, d = rotate_16(d);                                                          \
+        c += d, b ^= c, b = ROTATE(b, 12);                                                         \
+        a += b, d ^= a, d = rotate_8(d);                                                           \
+        c += d, b ^= c, b = ROTATE(b, 7);                                                          \
+    } while (0)
+
+#define DOUBLE_ROUND(x, r16, r8)                                                                   \
+    do {                                                                                           \
+        QUARTER_ROUND(x[0], x[4], x[8], x[12], r16, r8);                                           \
+        QUARTER_ROUND(x[1], x[5], x[9], x[13], r16, r8);                                           \
+        QUARTER_ROUND(x[2], x[6], x[10], x[14], r16, r8);                                          \
+        QUARTER_ROUND(x[3], x[7], x[11], x[15], r16, r8);                                          \
+        QUARTER_ROUND(x[0], x[5], x[10], x[15], r16, r8);                                          \
+        QUARTER_ROUND(x[1], x[6], x[11], x[12], r16, r8);                                          \
+        QUARTER_ROUND(x[2], x[7], x[8], x[13], r16, r8);                                           \
+        QUARTER_ROUND(x[3], x[4], x[9], x[14], r16, r8);                                           \
+    } while (0)
+
+#define SCALAR_16(x) ROTATE(x, 16)
+#define SCALAR_8(x) ROTATE(x, 8)
+
+void DPK_FN(dpk_chacha20_block)(const uint32_t *key, uint64_t counter, uint64_t nonce,
+                                uint32_t *out) {
+    uint32_t x[16], start[16];
+    for (int i = 0; i < 4; i++)
+        start[i] = SIGMA[i];
+    for (int i = 0; i < 8; i++)
+        start[4 + i] = key[i];
+    start[12] = (uint32_t)counter;
+    start[13] = (uint32_t)(counter >> 32);
+    start[14] = (uint32_t)nonce;
+    start[15] = (uint32_t)(nonce >> 32);
+    for (int i = 0; i < 16; i++)
+        x[i] = start[i];
+    for (int round = 0; round < 10; round++)
+        DOUBLE_ROUND(x, SCALAR_16, SCALAR_8);
+    for (int i = 0; i < 16; i++)
+        out[i] = x[i] + start[i];
+    dpk_wipe(x, sizeof x);
+    dpk_wipe(start, sizeof start);
+}
+
+static inline lane splat(uint32_t value) { return (lane){0} + value; }
+
+void DPK_FN(dpk_chacha20_chunks)(const uint32_t *key, uint64_t nonce, uint64_t chunk,
+                                 size_t n_chunks, uint64_t *out) {
+    lane x[16], start[16], index;
+    for (int l = 0; l < LANES; l++)
+        index[l] = (uint32_t)l;
+    for (int i = 0; i < 4; i++)
+        start[i] = splat(SIGMA[i]);
+    for (int i = 0; i < 8; i++)
+        start[4 + i] = splat(key[i]);
+    start[14] = splat((uint32_t)nonce);
+    start[15] = splat((uint32_t)(nonce >> 32));
+    for (size_t c = 0; c < n_chunks; c++) {
+        for (unsigned first = 0; first < 16; first += LANES) {
+            /* The low four bits of 16 (chunk + c) are free for the block: no carry. */
+            const uint64_t counter = 16 * (chunk + c) + first;
+            start[12] = splat((uint32_t)counter) + index;
+            start[13] = splat((uint32_t)(counter >> 32));
+            for (int i = 0; i < 16; i++)
+                x[i] = start[i];
+            for (int round = 0; round < 10; round++)
+                DOUBLE_ROUND(x, ROTATE_16, ROTATE_8);
+            for (int i = 0; i < 16; i++)
+                *(loose_lane *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];
+        }
+    }
+    dpk_wipe(x, sizeof x);
+    dpk_wipe(start, sizeof start);
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "word order of a chunk");

@@ -1,0 +1,45 @@
+/* Gaussian draws rounded exactly to a grid: Z = q round(sigma / q Phi^-1(U)).
+ *
+ * U is a uniform real; its first 64 bits are the coordinate's word of the stream (chacha20.h), the
+ * next 128 have their own address. A result never depends on threads, chunks or instruction set. */
+#ifndef DPK_GAUSSIAN_H
+#define DPK_GAUSSIAN_H
+
+#include <stddef.h>
+#include "dpk.h"
+
+/* The nonce is purpose (16 bits) | silo (48 bits); this bit of the purpose marks the blocks that
+ * continue a coordinate's U, block number = coordinate. */
+#define DPK_PURPOSE_EXTRA 0x8000u
+
+#define DPK_RATIO_MAX 0x1p32
+
+/* How a draw is decided. Tests force the slower ones; the results are the same. */
+typedef enum {
+    DPK_PATH_FAST = 0,      /* floating point where its error bound decides */
+    DPK_PATH_AMBIGUOUS = 1, /* floating point leaves two neighbours, fixed point chooses */
+    DPK_PATH_EXACT = 2,     /* fixed point finds the draw */
+} dpk_path;
+
+/* Which step decided a draw. */
+typedef enum {
+    DPK_BY_CENTRAL = 0,
+    DPK_BY_TAIL = 1,
+    DPK_BY_MIDDLE = 2,
+    DPK_BY_EXACT = 3,
+} dpk_decided_by;
+
+/* Draws of m silos, each from coordinate 0 of its own nonce. key: (8,) the release's subkey;
+ * sigma, grid: (m,), sigma >= 0 finite, grid a power of two in 2^-400 .. 2^400,
+ * sigma / grid <= DPK_RATIO_MAX; out: (m, n). */
+typedef dpk_status dpk_gaussian_fn(const uint32_t *key, uint32_t purpose, intptr_t m, intptr_t n,
+                                   const double *sigma, const double *grid, dpk_path path,
+                                   int n_threads, double *out);
+
+/* round(ratio Phi^-1(U)) for given bits of U. words: (n,); extra: (n, 2); out: (n,);
+ * decided_by: (n,) a dpk_decided_by each. */
+typedef dpk_status dpk_gaussian_words_fn(const uint64_t *words, const uint64_t *extra, intptr_t n,
+                                         double ratio, dpk_path path, double *out,
+                                         uint8_t *decided_by);
+
+#endif

@@ -1,0 +1,173 @@
+"""The keyed stream that all private randomness of a run comes from.
+
+A run has one 256-bit key. Release number r of the run uses the subkey
+
+    first 32 bytes of ChaCha20(run key, counter = r, nonce = KEY_NONCE)
+
+and the run key serves for nothing else. Within a release the nonce is purpose (16 bits) and silo
+(48 bits) and the counter is the coordinate's block, so no two draws of a run share a block. See
+Bernstein, "ChaCha, a variant of Salsa20" (2008), and RFC 8439 section 2.3 for the block function.
+"""
+
+import enum
+import hashlib
+import os
+import secrets
+import threading
+from typing import NoReturn, Self
+
+from dpkern import _core
+
+__all__ = ["NoiseStream", "Purpose", "ReleaseKey"]
+
+KEY_NONCE = 0x7FFF << 48
+MAX_SILOS = 1 << 48
+_MAX_RELEASES = 1 << 64
+
+
+class Purpose(enum.IntEnum):
+    """What a draw within a release is for: the upper 16 bits of the nonce.
+
+    Bit 15 is the kernels' own: it marks the blocks that continue a Gaussian draw's bits.
+    """
+
+    GAUSSIAN = 1
+    GOE_DIAGONAL = 2
+    GOE_OFF_DIAGONAL = 3
+    SAMPLING = 4
+    WALK = 5
+    BINOMIAL = 6
+
+
+class _Secret:
+    """32 bytes that are never shown, copied or pickled, and can be overwritten."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytearray) -> None:
+        self._key = key
+
+    def wipe(self) -> None:
+        """Overwrite the key; using it afterwards raises RuntimeError."""
+        key, self._key = self._key, bytearray()
+        key[:] = bytes(len(key))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wipe()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} holds a key: it cannot be pickled or copied")
+
+    def _block(self, counter: int, nonce: int) -> bytearray:
+        if not self._key:
+            raise RuntimeError(f"{type(self).__name__} was wiped and cannot be used again")
+        block = bytearray(64)
+        _core.chacha20_block(self._key, counter, nonce, block)
+        return block
+
+
+class ReleaseKey(_Secret):
+    """The subkey of one release, handed out by `NoiseStream.release`. Use once.
+
+    Attributes
+    ----------
+    number : int
+        The release's number in its stream.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int, key: bytearray) -> None:
+        super().__init__(key)
+        self.number = number
+
+    @property
+    def key(self) -> bytearray:
+        """The 32 bytes themselves, for the kernels: not a copy, so that wiping reaches them."""
+        if not self._key:
+            raise RuntimeError("ReleaseKey was wiped and cannot be used again")
+        return self._key
+
+    def __repr__(self) -> str:
+        return f"ReleaseKey(number={self.number})"
+
+
+class NoiseStream(_Secret):
+    """Private randomness of one run, in numbered releases.
+
+    Parameters
+    ----------
+    seed : int, optional
+        None draws the key from the operating system. An int >= 0 derives it from the number: runs
+        can be repeated, by anybody who guesses the number.
+
+    Attributes
+    ----------
+    kind : str
+        "os", or "seeded: not private".
+
+    Raises
+    ------
+    TypeError, ValueError
+        `seed` is neither None nor an int >= 0.
+
+    Notes
+    -----
+    - Release numbers only increase, also across threads; none is handed out twice.
+    - The stream belongs to the process that made it: a forked child would repeat its parent's
+      noise, so use there raises RuntimeError.
+    - The key is never shown or pickled; `wipe`, or leaving a `with` block, overwrites it.
+    """
+
+    __slots__ = ("_lock", "_next", "_pid", "kind")
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise TypeError(f"seed must be None or an int >= 0, got {type(seed).__name__}")
+        if seed is not None and seed < 0:
+            raise ValueError(f"seed must be None or an int >= 0, got {seed}")
+        super().__init__(bytearray(secrets.token_bytes(32) if seed is None else _seed_key(seed)))
+        self.kind = "os" if seed is None else "seeded: not private"
+        self._pid = os.getpid()
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def release(self) -> ReleaseKey:
+        """The key of the next release.
+
+        Raises
+        ------
+        RuntimeError
+            In a forked child, or after `wipe`.
+        OverflowError
+            After 2^64 releases.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "this NoiseStream was made in another process: a forked child would repeat its "
+                "parent's noise; make a new stream in the child"
+            )
+        with self._lock:
+            if self._next >= _MAX_RELEASES:
+                raise OverflowError("a NoiseStream has at most 2^64 releases")
+            block = self._block(self._next, KEY_NONCE)
+            release = ReleaseKey(self._next, block[:32])
+            self._next += 1
+        block[:] = bytes(64)
+        return release
+
+    def wipe(self) -> None:
+        """Overwrite the key; using the stream afterwards raises RuntimeError."""
+        with self._lock:
+            super().wipe()
+
+    def __repr__(self) -> str:
+        return f"NoiseStream(kind={self.kind!r}, releases={self._next})"
+
+
+def _seed_key(seed: int) -> bytes:
+    number = seed.to_bytes((seed.bit_length() + 7) // 8, "little")
+    return hashlib.sha256(b"dpkern noise stream seed:" + number).digest()
