@@ -128,7 +128,9 @@ class Objective:
 
         options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
         if l1 == 0.0:
-            found = optimize.minimize(smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B")
+            found = optimize.minimize(
+                smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B"
+            )
             return found.x, float(found.fun)
         found = optimize.minimize(
             split,
