@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu, split_budget
+from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.budget import gdp_delta_upper
 
 MUS = [1e-9, 1e-6, 1e-3, 0.03, 0.3, 1.0, 1.4142135623730951, 3.0, 10.0, 44.0, 300.0, 1e3]
@@ -72,8 +73,9 @@ def test_delta_at_the_ends_of_its_range():
     assert gdp_delta(math.inf, 1.0) == 1.0
     assert gdp_log_delta(1e-300, 1e300) == -math.inf
     assert gdp_log_delta(1e300, 1e-300) == 0.0
-    assert gdp_log_delta(1e-300, 0.0) == pytest.approx(math.log(1e-300 / math.sqrt(2 * math.pi)))
-    assert gdp_log_delta(1e-310, 0.0) == pytest.approx(math.log(1e-310 / math.sqrt(2 * math.pi)))
+    for mu in (1e-300, 1e-310, 3e-323):
+        expected = math.log(mu) - math.log(2.0 * math.pi) / 2
+        assert gdp_log_delta(mu, 0.0) == pytest.approx(expected, rel=1e-14)
     assert gdp_delta_upper(1e-3, 1e3) > 0.0  # the true delta is 1e-217 000 000 000
     assert gdp_epsilon(math.inf, 1e-6) == math.inf
     assert gdp_epsilon(0.0, 1e-6) == 0.0
@@ -147,9 +149,10 @@ def test_mu_is_rounded_down_and_tight(epsilon, delta):
 def test_converting_to_mu_and_back_returns_the_same_figures(epsilon, delta):
     budget = Budget(epsilon=epsilon, delta=delta)
     assert budget.delta_at(epsilon) <= delta
-    assert budget.delta_at(epsilon) == pytest.approx(delta, rel=1e-11)
+    # 2^-30 of delta is kept for the rounding of the noise
+    assert budget.delta_at(epsilon) == pytest.approx(delta * (1.0 - 2.0**-30), rel=1e-11)
     back = budget.epsilon_at(delta)
-    assert gdp_mu(back, delta) == pytest.approx(budget.mu, rel=1e-9)
+    assert gdp_mu(back, delta) == pytest.approx(budget.mu, rel=1e-8)
 
 
 @settings(max_examples=100, deadline=None)
@@ -168,6 +171,19 @@ def test_mu_rises_with_epsilon_and_with_delta(epsilon, delta, factor):
     mu = gdp_mu(epsilon, delta)
     assert gdp_mu(epsilon * factor, delta) >= mu
     assert gdp_mu(epsilon, min(delta * factor, 0.9999)) >= mu * (1 - 1e-12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    root=st.floats(1e-320, 1e307, allow_subnormal=True),
+    shift=st.fractions(-1, 1).map(lambda f: f / 2**52) | st.fractions(-1, 1).map(lambda f: f**9),
+)
+def test_roots_are_the_nearest_doubles_on_the_stated_side(root, shift):
+    value = Fraction(root) ** 2 * (1 + shift / 2)
+    up, down = sqrt_up(value), sqrt_down(value)
+    assert Fraction(down) ** 2 <= value <= Fraction(up) ** 2
+    assert Fraction(math.nextafter(up, 0.0)) ** 2 < value
+    assert Fraction(math.nextafter(down, math.inf)) ** 2 > value
 
 
 @settings(max_examples=200, deadline=None)

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpkern import kernels
-from dpkern.privacy import Certificate, GaussianSum, Ledger, choose_grid, split_budget
+from dpkern.privacy import (
+    Certificate,
+    GaussianSum,
+    Ledger,
+    NoiseStream,
+    choose_grid,
+    split_budget,
+)
 from dpkern.privacy import mechanisms as module
 
 magnitudes = st.floats(-110, 110).map(lambda e: 10.0**e)
@@ -109,7 +116,7 @@ def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
 
 
 class Source:
-    """Stands in for the noise kernel: known multiples of the grid, and a list of its calls."""
+    """Stands in for the noise kernel: known multiples of the grids, and a list of its calls."""
 
     def __init__(self):
         self.calls = []
@@ -118,15 +125,15 @@ class Source:
     def gaussian(self, shape, sigma, *, grid, rng):
         if self.fails:
             raise RuntimeError("no entropy")
-        self.calls.append((shape, sigma, grid, rng))
+        self.calls.append((shape, np.array(sigma), np.array(grid), rng))
         steps = np.random.default_rng(len(self.calls)).integers(-1000, 1000, shape)
-        return grid * steps.astype(float)
+        return np.array(grid)[:, np.newaxis] * steps
 
 
 @pytest.fixture
 def source(monkeypatch):
     source = Source()
-    monkeypatch.setattr(module.kernels, "gaussian", source.gaussian, raising=False)
+    monkeypatch.setattr(module.kernels, "gaussian", source.gaussian)
     return source
 
 
@@ -134,7 +141,7 @@ def a_sum(**changes):
     arguments = {
         "what": "gradient",
         "ledger": Ledger(),
-        "rng": "stream",
+        "rng": NoiseStream(),
         "clip": 1.0,
         "dim": 3,
         "sizes": (100,),
@@ -150,12 +157,15 @@ def mu_of(ledger):
 
 
 def test_release_adds_noise_of_its_own_grid_to_the_sum(source):
-    mechanism, _ = a_sum()
+    stream = NoiseStream()
+    mechanism, _ = a_sum(rng=stream)
     total = mechanism.grid[0] * np.array([5.0, -7.0, 0.0])
     before = total.copy()
     released = mechanism.release(total)
-    assert source.calls == [((1, 3), mechanism.sigma[0], mechanism.grid[0], "stream")]
-    noise = Source().gaussian((1, 3), 0.0, grid=mechanism.grid[0], rng=None)
+    ((shape, sigma, grid, rng),) = source.calls
+    assert (shape, sigma, grid) == ((1, 3), mechanism.sigma, mechanism.grid)
+    assert rng is stream
+    noise = Source().gaussian((1, 3), mechanism.sigma, grid=mechanism.grid, rng=None)
     np.testing.assert_array_equal(released, total + noise[0])
     np.testing.assert_array_equal(total, before)
     assert released.shape == (3,)
@@ -207,12 +217,14 @@ def test_each_silo_has_its_own_grid_and_the_silos_cost_the_largest(source):
     expected = [choose_grid(n=n, clip=1.0, dim=3, sigma=4.0) for n in counts]
     assert mechanism.grid.tolist() == expected
     assert mechanism.grid[0] != mechanism.grid[1]
-    steps = np.arange(12.0).reshape(4, 3)
-    noise = mechanism.release(steps * mechanism.grid[:, None]) - steps * mechanism.grid[:, None]
-    assert np.all(noise / mechanism.grid[:, None] == np.rint(noise / mechanism.grid[:, None]))
-    assert np.all(np.any(noise != 0.0, axis=1))
-    assert sorted(shape for shape, *_ in source.calls) == [(1, 3), (1, 3), (2, 3)]
-    assert all(sigma == 4.0 for _, sigma, *_ in source.calls)
+    total = np.arange(12.0).reshape(4, 3) * mechanism.grid[:, None]
+    released = mechanism.release(total)
+    ((shape, sigma, grid, _),) = source.calls
+    assert shape == (4, 3)
+    assert sigma.tolist() == [4.0] * 4
+    assert grid.tolist() == expected
+    noise = Source().gaussian((4, 3), sigma, grid=grid, rng=None)
+    np.testing.assert_array_equal(released, total + noise)
     (release,) = ledger
     assert release.sensitivity == (2.0,) * 4
     assert release.grid == tuple(expected)
@@ -236,9 +248,8 @@ def test_shares_have_one_grid_add_up_and_are_recorded_as_one_release(source):
     total = q * np.arange(9.0).reshape(3, 3)
     released = mechanism.release(total)
     assert released.shape == (3,)
-    again = Source()
-    noise = [again.gaussian((1, 3), 0.0, grid=q, rng=None)[0] for _ in range(3)]
-    np.testing.assert_array_equal(released, total.sum(axis=0) + sum(noise))
+    noise = Source().gaussian((3, 3), mechanism.sigma, grid=mechanism.grid, rng=None)
+    np.testing.assert_array_equal(released, (total + noise).sum(axis=0))
     (release,) = ledger
     assert (release.sensitivity, release.std, release.n_messages) == (2.0, 13.0, None)
     assert ledger.n_draws == 9
@@ -406,8 +417,34 @@ def test_totals_of_the_wrong_form_are_refused(source, total, error, message):
         ({"sizes": (1.5,)}, TypeError, "sizes is 1.5"),
         ({"ledger": []}, TypeError, "ledger is a list"),
         ({"what": ""}, ValueError, "what is empty"),
+        ({"rng": 0}, TypeError, "rng is a int; it must be the run's NoiseStream"),
+        ({"rng": None}, TypeError, "rng is a NoneType"),
     ],
 )
 def test_mechanisms_refuse_what_they_cannot_calibrate(changes, error, message):
     with pytest.raises(error, match=message):
         a_sum(**changes)
+
+
+def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():
+    mechanism, ledger = a_sum(
+        mu=None, sigma=[4.0, 40.0], sizes=(100, 100), dim=4000, rng=NoiseStream(7)
+    )
+    first, second = (mechanism.release(np.zeros((2, 4000))) for _ in range(2))
+    assert not np.any(first == second)
+    # the mean square of 4000 draws has a relative std of 2.2 %
+    np.testing.assert_allclose(first.std(axis=1), [4.0, 40.0], rtol=0.07)
+    np.testing.assert_allclose(
+        (first - second).std(axis=1), [4.0 * 2**0.5, 40.0 * 2**0.5], rtol=0.07
+    )
+    mechanism._check_grid(first)
+    assert ledger.n_draws == 16000
+
+
+def test_a_wiped_stream_releases_and_records_nothing():
+    stream = NoiseStream()
+    mechanism, ledger = a_sum(rng=stream)
+    stream.wipe()
+    with pytest.raises(RuntimeError, match="wiped"):
+        mechanism.release(np.zeros(3))
+    assert len(ledger) == 0

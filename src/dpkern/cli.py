@@ -536,7 +536,8 @@ def _score_lines(scores: list[float], task: str) -> list[_Line]:
 
 def _epsilon_text(certificate: Certificate, delta: float) -> str:
     most = "at most " if certificate.bound == "upper" else ""
-    return f"{most}mu {certificate.mu:.4g}, epsilon {certificate.epsilon(delta):.4g} at delta {delta:g}"
+    epsilon = certificate.epsilon(delta)
+    return f"{most}mu {certificate.mu:.4g}, epsilon {epsilon:.4g} at delta {delta:g}"
 
 
 # predict

@@ -358,7 +358,9 @@ def _read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
 
     try:
         with _opened(path) as stream:
-            rows, y = load_svmlight_file(stream, dtype=np.float64)
+            # The format counts from 1; guessing would shift a file whose first column is empty.
+            rows, y = load_svmlight_file(stream, dtype=np.float64, zero_based=False)
+            rows.check_format()
     except ValueError:
         # scikit-learn's message quotes the data and names no line, so look for the line here.
         line = _first_bad_libsvm_line(path)
@@ -366,7 +368,7 @@ def _read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
             raise
         raise ValueError(
             f"{path}, line {line}: expected 'label index:value ...' with numbers and increasing "
-            "indices"
+            "indices from 1"
         ) from None
     if n_features is None:
         n_features = rows.shape[1]
@@ -379,7 +381,7 @@ def _first_bad_libsvm_line(path: Path) -> int | None:
     with _opened(path) as stream:
         for number, line in enumerate(stream, start=1):
             tokens = line.partition(b"#")[0].split()
-            last = -1
+            last = 0
             for position, token in enumerate(tokens):
                 index, colon, value = token.rpartition(b":")
                 if position and index == b"qid":

@@ -535,15 +535,17 @@ def _grids(
         grids = _per_silo("grid", grid, len(counts))
         if not np.all((np.frexp(grids)[0] == 0.5) & (grids >= 2.0**-400) & (grids <= 2.0**400)):
             raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-        for q in np.unique(grids):
-            n = int(counts[grids == q].max())
-            if q < finest_grid(n, clip):
-                raise ValueError(
-                    f"grid is too fine for {n} records with clip = {clip!r}: "
-                    f"max({n}, 2) clip must be <= 2^52 grid, got grid = {q}"
-                )
-    # Only the root rounds, and monotonically: no grid is refused that the reals allow, and none
-    # accepted that is too coarse by more than one rounding.
+        with np.errstate(over="ignore"):
+            too_fine = np.maximum(counts, 2) * clip > 2.0**52 * grids
+        if np.any(too_fine):
+            j = int(np.argmax(too_fine))
+            raise ValueError(
+                f"grid is too fine for {counts[j]} records with clip = {clip!r}: "
+                f"max({counts[j]}, 2) clip must be <= 2^52 grid, got grid = {grids[j]}"
+            )
+    # In both tests one operation rounds, and monotonically: no grid is refused that the reals
+    # allow, and none accepted that misses the bound by more than one rounding. Exactness needs
+    # 2^53 and the inner clip bound a positive C', so both bounds have that room.
     if np.any(grids * math.sqrt(dim) > clip / 32.0):
         raise ValueError(
             f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}, "

@@ -76,7 +76,10 @@ def round_down(value: Fraction) -> float:
 
 
 def _sqrt(value: Fraction) -> float:
-    """Return sqrt(value) to within one unit in the last place, for value > 0."""
+    """Return sqrt(value) to less than one unit in the last place, for value > 0.
+
+    So its neighbours lie on the two sides of the root, and one step settles either direction.
+    """
     # An even power of two brings the value into [1, 4): its root is then free of under- and
     # overflow, which the value itself is not (a mu of 1e-200 has the square 1e-400).
     half = floor_log2(value) // 2
@@ -92,9 +95,7 @@ def sqrt_up(value: Fraction) -> float:
     if value == 0:
         return 0.0
     result = _sqrt(value)
-    while result > 0.0 and (result == math.inf or Fraction(result) ** 2 >= value):
-        result = math.nextafter(result, 0.0)
-    while result < math.inf and Fraction(result) ** 2 < value:
+    if result < math.inf and Fraction(result) ** 2 < value:
         result = math.nextafter(result, math.inf)
     return result
 
@@ -104,9 +105,7 @@ def sqrt_down(value: Fraction) -> float:
     if value == 0:
         return 0.0
     result = _sqrt(value)
-    while result < math.inf and Fraction(result) ** 2 <= value:
-        result = math.nextafter(result, math.inf)
-    while result == math.inf or Fraction(result) ** 2 > value:
+    if result == math.inf or Fraction(result) ** 2 > value:
         result = math.nextafter(result, 0.0)
     return result
 

@@ -247,6 +247,11 @@ def split_budget(
     return tuple(sqrt_down(Fraction(mu) ** 2 * d / total) for d in exact)
 
 
+# What a Budget keeps of delta for the noise itself: the rest pays for the draws' distance from
+# real Gaussians, (1 + exp(epsilon)) 2^-100 each, so that a certificate does not exceed its budget.
+_ROOM = 1.0 - 2.0**-30
+
+
 @dataclass(frozen=True, init=False)
 class Budget:
     """A total privacy budget, stated in exactly one of three ways.
@@ -263,7 +268,8 @@ class Budget:
     Attributes
     ----------
     mu : float
-        Total GDP budget, always rounded down.
+        Total GDP budget, always rounded down. From (epsilon, delta) it leaves a 2^-30-th of delta
+        for the rounding of the noise.
     epsilon, delta : float or None
         As given.
     rho : float
@@ -311,7 +317,7 @@ class Budget:
         if epsilon is not None and delta is not None:
             epsilon = positive("epsilon", epsilon)
             delta = _delta(delta)
-            mu = gdp_mu(epsilon, delta)
+            mu = gdp_mu(epsilon, delta * _ROOM)
         elif rho is not None:
             rho = positive("rho", rho)
             mu = sqrt_down(2 * Fraction(rho))

@@ -25,6 +25,7 @@ from dpkern.privacy._exact import (
     sqrt_up,
 )
 from dpkern.privacy.ledger import Ledger, Release
+from dpkern.privacy.stream import NoiseStream
 
 _LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
 
@@ -112,8 +113,9 @@ class GaussianSum:
         What is released, for the ledger ("gradient").
     ledger : Ledger
         The run's ledger.
-    rng : NoiseStream or what `dpkern.kernels.gaussian` takes as its `rng`
-        The run's noise stream.
+    rng : NoiseStream
+        The run's noise stream. A seed is refused: every call and every mechanism would start it
+        afresh and repeat the same noise.
     clip : float
         Bound C on the l2 norm of one record's contribution, above 0; infinity only without noise.
     dim : int
@@ -156,7 +158,7 @@ class GaussianSum:
         *,
         what: str,
         ledger: Ledger,
-        rng: Any,
+        rng: NoiseStream,
         clip: float,
         dim: int,
         sizes: Sequence[int],
@@ -168,6 +170,8 @@ class GaussianSum:
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
+        if not isinstance(rng, NoiseStream):
+            raise TypeError(f"rng is a {type(rng).__name__}; it must be the run's NoiseStream")
         if mu is not None and sigma is not None:
             raise ValueError("mu and sigma were both given; give at most one of them")
         if not len(sizes):
@@ -181,7 +185,7 @@ class GaussianSum:
         if noisy and 2.0 * clip == math.inf:
             raise ValueError(f"clip is {clip!r}; with noise 2 clip must be finite")
 
-        self._ledger, self._rng = ledger, rng
+        self._ledger, self._rng, self._noisy = ledger, rng, noisy
         self._dim, self._shares = dim, shares
         self.sensitivity = 2.0 * clip
         stds = _stds(self.sensitivity, k, mu, sigma, shares)
@@ -206,7 +210,6 @@ class GaussianSum:
         self.sigma = _read_only(stds)
         self.grid = None if grids is None else _read_only(grids)
         self._steps_per_unit = None if self.grid is None else 1.0 / self.grid[:, np.newaxis]
-        self._noise_calls = _equal_rows(stds, grids) if noisy and grids is not None else []
         one = shares or k == 1
         self._release = Release(
             what=what,
@@ -270,11 +273,9 @@ class GaussianSum:
             )
 
     def _with_noise(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        noisy = sums.copy()
-        for rows, sigma, grid in self._noise_calls:
-            shape = (len(rows), self._dim)
-            noisy[rows] += kernels.gaussian(shape, sigma, grid=grid, rng=self._rng)
-        return noisy
+        if not self._noisy:
+            return sums.copy()
+        return sums + kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=self._rng)
 
 
 def _stds(
@@ -308,16 +309,6 @@ def _stds(
 def _total_std(stds: Sequence[float]) -> float:
     """Return sqrt(sum of squares), rounded down."""
     return sqrt_down(sum((Fraction(std) ** 2 for std in stds), Fraction(0)))
-
-
-def _equal_rows(
-    stds: Sequence[float], grids: Sequence[float]
-) -> list[tuple[NDArray[np.intp], float, float]]:
-    """Group the messages with equal noise and grid: one kernel call serves each group."""
-    groups: dict[tuple[float, float], list[int]] = {}
-    for row, pair in enumerate(zip(stds, grids, strict=True)):
-        groups.setdefault(pair, []).append(row)
-    return [(np.array(rows), std, grid) for (std, grid), rows in groups.items()]
 
 
 def _read_only(values: Sequence[float]) -> NDArray[np.float64]:

@@ -186,7 +186,8 @@ def step_sizes(
         if objective.l2 == 0.0 or not objective.penalized.all():
             raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
         gamma = max(8.0 * smoothness / objective.l2 - 1.0, 1.0)
-        return 2.0 / (objective.l2 * (np.arange(1, rounds + 1) + gamma))
+        t = np.arange(1.0, rounds + 1.0)
+        return 2.0 / (objective.l2 * (t + gamma))
     eta = np.asarray(step_size, dtype=np.float64)
     if eta.shape not in ((), (rounds,)):
         raise ValueError(f"step_size must be one number or {rounds}, one a round; got {eta.shape}")

@@ -109,7 +109,15 @@ class SolverResult:
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as .npz with JSON, no pickle; the file appears whole or not at all."""
+        """Write the model as .npz with JSON, no pickle; the file appears whole or not at all.
+
+        Raises
+        ------
+        ValueError
+            When the labels are neither numbers nor strings.
+        OSError
+            When the file cannot be written.
+        """
         header = {
             "format": FORMAT,
             "solver": self.solver,
@@ -126,7 +134,10 @@ class SolverResult:
         }
         arrays: dict[str, Any] = {"coef": self.coef}
         if self.classes_ is not None:
-            arrays["classes"] = self.classes_
+            arrays["classes"] = np.array(self.classes_.tolist())
+        for name, array in arrays.items():
+            if array.dtype.hasobject:
+                raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
         text = json.dumps(_plain(header), allow_nan=False)
         with replacing(path) as file:
             np.savez(file, header=np.array(text), **arrays)
@@ -160,7 +171,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
             coef = arrays["coef"]
-            classes = arrays["classes"] if "classes" in arrays else None
+            classes = arrays.get("classes")
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
         return SolverResult(

@@ -46,11 +46,9 @@ class Run(AbstractContextManager["Run"]):
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         self.solver, self.parameters = solver, parameters
+        shared = ("l2", "l1", "weights", "penalize_intercept", "n_threads")
         self.objective = Objective(
-            data,
-            get_loss(parameters["loss"]),
-            *(parameters[name] for name in ("l2", "l1", "weights", "penalize_intercept")),
-            n_threads=parameters["n_threads"],
+            data=data, loss=get_loss(parameters["loss"]), **{k: parameters[k] for k in shared}
         )
         self.budget = _budget(parameters["budget"])
         self.clip = _clip(parameters["clip"], self.budget)

@@ -11,7 +11,7 @@ and more general", NeurIPS 2017. Silo trust: GDP-GD, Algorithm A1 of Cao, Guo, Z
         w = prox_{eta_t l1}( w - eta_t (g + l2 w) )
     return w
 
-L_j is the mean over silo j of the clipped losses; noise is drawn once per release, on the exact sum.
+L_j is the mean over silo j of the clipped losses; noise is drawn on the exact sum.
 """
 
 import math

@@ -1,0 +1,1 @@
+"""Benchmarks: each kernel beside its rivals in the same run."""

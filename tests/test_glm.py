@@ -1,0 +1,595 @@
+"""Generalised linear kernels: twins, derivatives, exact clip bound, exact sums, threads, forks."""
+
+import itertools
+import math
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.losses import LOSSES, Huber, SmoothedHinge
+
+FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
+EVERY_LOSS = [LOSSES["logistic"](), LOSSES["squared"](), LOSSES["squared_hinge"]()]
+EVERY_LOSS += [Huber(0.7), SmoothedHinge(0.3)]
+anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
+def loss(request):
+    return request.param
+
+
+def models(data, seed=1, scale=0.5):
+    return scale * np.random.default_rng(seed).standard_normal((data.m, data.d))
+
+
+def coarsest_grid(clip, dim):
+    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
+
+
+def test_every_compiled_loss_is_tested():
+    assert {loss.name for loss in EVERY_LOSS} == set(_core.loss_names())
+
+
+@pytest.mark.usefixtures("isa")
+def test_margins_agree_with_their_twin(make, layout):
+    data = make(n=3000, **layout)
+    for w in (models(data), models(data)[0]):
+        twin = ref.glm_margins(data, w)
+        for n_threads in (1, 2, 3, 7):
+            z = kernels.glm_margins(data, w, n_threads=n_threads)
+            np.testing.assert_allclose(z, twin, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.usefixtures("isa")
+def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
+    data = make(n=3000, **layout)
+    for w in (models(data), models(data)[0]):
+        sums = kernels.glm_losses(data, w, loss=loss, n_threads=1)
+        np.testing.assert_allclose(sums, ref.glm_losses(data, w, loss=loss), rtol=1e-12)
+        for n_threads in (2, 3, 7):
+            again = kernels.glm_losses(data, w, loss=loss, n_threads=n_threads)
+            np.testing.assert_array_equal(again, sums)
+
+
+@pytest.mark.parametrize("clip", [0.3, 3.0, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
+    data = make(n=3000, **layout)
+    grid = None if math.isinf(clip) else 2.0**-35
+    weight = np.linspace(0.1, 1.0, data.m)
+    rng = np.random.default_rng(4)
+    offsets = np.array([0, 5, 5, 300, 301])
+    rows = np.concatenate(
+        [
+            rng.integers(data.offsets[j], data.offsets[j + 1], k)
+            for j, k in enumerate(np.diff(offsets))
+        ]
+    )
+    for w in (models(data), models(data)[0]):
+        for batch in (None, (rows, offsets)):
+            options = dict(loss=loss, clip=clip, grid=grid, silo_weight=weight, rows=batch)
+            np.testing.assert_allclose(
+                kernels.glm_gradient(data, w, **options),
+                ref.glm_gradient(data, w, **options),
+                rtol=1e-12,
+                atol=data.n * (grid or 1e-15),
+            )
+
+
+@pytest.mark.usefixtures("isa")
+def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
+    data = make(n=40, m=2, seed=7, **layout)
+    w = models(data, scale=0.2)
+    gradient = kernels.glm_gradient(data, w, loss=loss, clip=math.inf)
+    step = 1e-6
+    for k in range(data.d):
+        e = np.eye(data.d)[k] * step
+        plus, minus = (kernels.glm_losses(data, v, loss=loss) for v in (w + e, w - e))
+        np.testing.assert_allclose(
+            (plus - minus) / (2 * step), gradient[:, k], rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.usefixtures("isa")
+def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
+    data = make(n=60, m=1, **layout)
+    w = models(data)
+    free = kernels.glm_gradient(data, w, loss=loss, clip=math.inf)
+    loose = kernels.glm_gradient(data, w, loss=loss, clip=1e6)
+    np.testing.assert_allclose(loose, free, rtol=1e-7, atol=1e-5)
+
+
+@pytest.mark.usefixtures("isa")
+def test_effective_rows_respect_the_row_bound(make, bare_records):
+    """The margin of the model along a row is the row's effective norm."""
+    for options in (
+        {"row_bound": 1.5},
+        {"row_bound": 1.5, "intercept": True},
+        {"row_bound": 0.3, "affine": True, "dtype": np.float32},
+        {"row_bound": 1e-170},
+        {"row_bound": 1e150},
+    ):
+        data = make(n=50, p=300, m=1, **options)
+        features = data.X.astype(float)
+        if data.scale is not None:
+            features = data.scale * features + data.shift
+        for i in range(0, 50, 7):
+            x = np.append(features[i], 1.0) if data.intercept else features[i]
+            norm = math.sqrt(math.fsum(x**2))
+            z = kernels.glm_margins(data, x / norm)[i]
+            bound = min(norm, data.row_bound)
+            assert z == pytest.approx(bound, rel=1e-13)
+    huge = bare_records(np.full((1, 3), 1e200), np.ones(1), [0, 1], row_bound=1.0)
+    gradient = kernels.glm_gradient(huge, np.zeros(3), loss="logistic", clip=2.0)
+    assert not np.any(gradient)
+
+
+def adversarial_rows():
+    return {
+        "one": [1.0],
+        "zero": [0.0, -0.0],
+        "computed norm zero": [3e-170, 4e-170],
+        "squares denormal": [1e-160, 2e-161],
+        "denormal": [5e-324, 2e-310, -1e-315],
+        "squares overflow": [1e300, -1e300, 1.0],
+        "largest": [1.7976931348623157e308] * 3,
+        "square just finite": [1e154, 1e153],
+        "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
+        "equal": [1.0] * 1024,
+        "long": np.random.default_rng(0).standard_normal(5000),
+    }
+
+
+ROWS = adversarial_rows()
+LABELS = [-1.0, 1.0, 1e300, -1e-300]
+CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
+
+
+def one_record(bare_records, x, y, **options):
+    x = np.asarray(x)
+    if options.pop("affine", False):
+        options |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
+    return bare_records(x.reshape(1, -1), np.array([y]), [0, 1], **options)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("flush", [0, FLUSH])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"intercept": True},
+        {"affine": True, "intercept": True, "row_bound": 0.7},
+        {"row_bound": 1e-3},
+    ],
+    ids=["plain", "intercept", "affine", "bounded"],
+)
+@pytest.mark.usefixtures("isa")
+def test_one_record_never_adds_more_than_the_clip(
+    name, flush, options, bare_records, longer, control_bits
+):
+    for y, clip in itertools.product(LABELS, CLIPS):
+        data = one_record(bare_records, ROWS[name], y, **options)
+        w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
+        for grid in (kernels.finest_grid(1, clip), coarsest_grid(clip, data.d)):
+            for loss, weight in (("squared", None), ("logistic", None), ("squared", 0.7)):
+                with control_bits(flush):
+                    v = kernels.glm_gradient(
+                        data, w, loss=loss, clip=clip, grid=grid, silo_weight=weight
+                    )
+                assert not longer(v, grid, clip)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.usefixtures("isa")
+def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(
+    intercept, bare_records, longer
+):
+    """Every addition to the computed square loses almost half a unit: only the factor
+    1 - (d + 16) 2^-52 of the inner clip bound covers it."""
+    x = np.full(40_000, math.sqrt(0.9 * 2.0**-53))
+    x[:8] = 1.0
+    data = one_record(bare_records, x, 1e9, intercept=intercept)
+    for clip in (1.0, 1.3, 1.7):
+        v = kernels.glm_gradient(data, np.zeros(data.d), loss="squared", clip=clip)
+        assert not longer(v, kernels.finest_grid(1, clip), clip)
+
+
+@pytest.mark.usefixtures("isa")
+def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, longer):
+    for dim in (1, 4, 64, 1024):
+        data = one_record(bare_records, np.ones(dim), 1e9)
+        for clip in np.linspace(1.0, 2.0, 97):
+            grid = coarsest_grid(clip, dim)
+            v = kernels.glm_gradient(data, np.zeros(dim), loss="squared", clip=clip, grid=grid)
+            assert not longer(v, grid, clip)
+
+
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def random_cases(draw, n=1):
+    p = draw(st.integers(1, 12))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    X = draw(hnp.arrays(dtype, (n, p), elements=finite))
+    if dtype == np.float64:
+        with np.errstate(over="ignore", under="ignore"):
+            X = np.clip(np.ldexp(X, draw(st.integers(-1000, 900))), -1e308, 1e308)
+    big = st.floats(-1e300, 1e300)
+    y = draw(hnp.arrays(np.float64, n, elements=big))
+    options = {
+        "intercept": draw(st.booleans()),
+        "row_bound": draw(st.sampled_from([math.inf, 1e-3, 1.0, 1e200])),
+    }
+    if draw(st.booleans()):
+        options["scale"] = draw(hnp.arrays(np.float64, p, elements=big))
+        options["shift"] = draw(hnp.arrays(np.float64, p, elements=big))
+    d = p + options["intercept"]
+    w = draw(hnp.arrays(np.float64, d, elements=big))
+    clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
+    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, d)
+    grid = fine * 2.0 ** round(draw(st.floats(0, 1)) * math.log2(coarse / fine))
+    loss = draw(st.sampled_from(EVERY_LOSS))
+    return X, y, options, w, {"clip": clip, "grid": grid, "loss": loss}
+
+
+@given(case=random_cases())
+@settings(anywhere, max_examples=300)
+@pytest.mark.usefixtures("isa")
+def test_clip_bound_holds_for_random_records(case, bare_records, longer):
+    X, y, options, w, how = case
+    v = kernels.glm_gradient(bare_records(X, y, [0, 1], **options), w, **how)
+    assert not longer(v, how["grid"], how["clip"])
+
+
+@given(case=random_cases(n=6), others=random_cases())
+@settings(anywhere, max_examples=150)
+@pytest.mark.usefixtures("isa")
+def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
+    case, others, bare_records, longer
+):
+    X, y, options, w, how = case
+    before = kernels.glm_gradient(bare_records(X, y, [0, 6], **options), w, **how)
+    X, y = X.copy(), y.copy()
+    largest = np.finfo(X.dtype).max
+    X[2] = np.clip(np.resize(others[0].astype(float), X.shape[1]), -largest, largest)
+    y[2] = -y[2] if others[1][0] > 0 else others[1][0]
+    after = kernels.glm_gradient(bare_records(X, y, [0, 6], **options), w, **how)
+    assert not longer(after - before, how["grid"], 2 * how["clip"])
+
+
+@pytest.mark.usefixtures("isa")
+def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer):
+    x = np.random.default_rng(3).standard_normal((1, 33))
+    w = np.zeros(33)
+    for clip in (0.01, 1 / 3, 1.0):
+        grid = kernels.finest_grid(2, clip)
+        plus, minus = (
+            kernels.glm_gradient(
+                bare_records(x, np.array([y]), [0, 1]), w, loss="squared", clip=clip, grid=grid
+            )
+            for y in (1e9, -1e9)
+        )
+        np.testing.assert_array_equal(plus, -minus)
+        assert not longer(plus - minus, grid, 2 * clip)
+        assert longer(plus - minus, grid, 2 * clip * (1 - 1e-12))
+
+
+@pytest.mark.usefixtures("isa")
+def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, loss):
+    """A NaN margin (inf - inf), an infinite one, a row that the feature map makes infinite."""
+    rest = np.array([[1.0, 2.0], [0.5, -1.0]])
+    w = np.array([1e300, 1e300])
+    how = {"loss": loss, "clip": 1.0, "grid": 2.0**-40}
+    alone = kernels.glm_gradient(bare_records(rest, np.array([1.0, -1.0]), [0, 2]), w, **how)
+    for bad in ([1e150, -1e150], [-1e150, 1e150]):
+        X = np.vstack([rest, [bad]])
+        data = bare_records(X, np.array([1.0, -1.0, 1.0]), [0, 3])
+        assert np.isnan(kernels.glm_margins(data, w)[2])
+        np.testing.assert_array_equal(kernels.glm_gradient(data, w, **how), alone)
+    X = np.vstack([rest, [[1e200, 1.0]]])
+    unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
+    X[:2, 0] = 0.0
+    labels = np.array([1.0, -1.0, 1.0])
+    with_overflow = kernels.glm_gradient(bare_records(X, labels, [0, 3], **unit), w, **how)
+    without = kernels.glm_gradient(bare_records(X[:2], labels[:2], [0, 2], **unit), w, **how)
+    np.testing.assert_array_equal(with_overflow, without)
+
+
+@pytest.mark.usefixtures("isa")
+def test_an_infinite_derivative_counts_as_the_clip(bare_records):
+    data = bare_records(np.array([[1e100, 0.0]]), np.array([1.0]), [0, 1])
+    for sign in (-1.0, 1.0):
+        v = kernels.glm_gradient(data, np.array([sign * 1e300, 0.0]), loss="squared", clip=2.0)
+        np.testing.assert_allclose(v, [[sign * 2.0, 0.0]])
+
+
+@pytest.mark.parametrize("depth", [0, 12, 30])
+@pytest.mark.usefixtures("isa")
+def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
+    make, layout, bare_records, loss, depth, steps
+):
+    data = make(n=3000, m=1, **layout)
+    w = models(data)[0]
+    clip = 0.6
+    q = kernels.finest_grid(data.n, clip) * 2.0**depth
+    how = {"loss": loss, "clip": clip, "grid": q}
+    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
+    whole = kernels.glm_gradient(data, w, n_threads=1, **how)
+    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options)
+    parts = steps(kernels.glm_gradient(each, w, **how), q)
+    assert list(np.array(parts, dtype=object).reshape(data.n, -1).sum(axis=0)) == steps(whole, q)
+    order = np.random.default_rng(8).permutation(data.n)
+    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options)
+    for n_threads in (1, 2, 3, 7):
+        again = kernels.glm_gradient(shuffled, w, n_threads=n_threads, **how)
+        np.testing.assert_array_equal(again, whole)
+    split = bare_records(data.X, data.y, [0, 1, 1, 513, 2000, data.n], **options)
+    silos = kernels.glm_gradient(split, w, **how)
+    assert not np.any(silos[1])
+    np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
+
+
+@pytest.mark.usefixtures("isa")
+def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
+    data = make(n=3000, **layout)
+    rng = np.random.default_rng(6)
+    rows = [np.arange(data.offsets[0], data.offsets[1])[::-1], [], [data.offsets[2]]]
+    rows.append(rng.integers(data.offsets[3], data.offsets[4], 1500))
+    offsets = np.cumsum([0, *(len(r) for r in rows)])
+    rows = np.concatenate(rows).astype(np.int64)
+    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
+    gathered = bare_records(data.X[rows], data.y[rows], offsets, **options)
+    w = models(data)
+    how = {"loss": loss, "clip": 0.4, "silo_weight": np.array([1.0, 0.5, 0.0, 0.25])}
+    np.testing.assert_array_equal(
+        kernels.glm_gradient(data, w, rows=(rows, offsets), **how),
+        kernels.glm_gradient(gathered, w, **how),
+    )
+
+
+def test_an_empty_minibatch_is_zero(make):
+    data = make()
+    nothing = (np.empty(0, dtype=np.int64), np.zeros(data.m + 1, dtype=np.int64))
+    out = np.full((data.m, data.d), np.nan)
+    for clip in (1.0, math.inf):
+        kernels.glm_gradient(data, models(data), clip=clip, rows=nothing, out=out)
+        assert not np.any(out)
+
+
+def test_more_silos_than_records_in_the_minibatch(make):
+    data = make(n=40, m=39)
+    j = 17
+    rows = (data.offsets[[j]], (np.arange(data.m + 1) > j).astype(np.int64))
+    out = kernels.glm_gradient(data, models(data), clip=1.0, rows=rows, n_threads=7)
+    assert np.any(out[j])
+    assert not np.any(np.delete(out, j, axis=0))
+
+
+def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
+    fused = [name for name in _core.isa_names() if name != "base"]
+    if len(fused) < 2:
+        pytest.skip("one instruction set with fused multiply-add here")
+    data = make(n=700, p=77, **layout)
+    w = models(data)
+    before, results = _core.isa(), []
+    try:
+        for name in fused:
+            _core._use_isa(name)
+            gradient = kernels.glm_gradient(data, w, loss=loss, clip=0.5)
+            results.append((kernels.glm_margins(data, w), gradient))
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        for ours, first in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(ours, first)
+
+
+def test_the_baseline_differs_by_roundings_only(make, layout, loss):
+    if _core.isa_names()[0] == "base":
+        pytest.skip("the baseline is all there is here")
+    data = make(n=700, p=77, **layout)
+    w, grid, results = models(data), 2.0**-35, []
+    before = _core.isa()
+    try:
+        for name in (before, "base"):
+            _core._use_isa(name)
+            results.append(kernels.glm_gradient(data, w, loss=loss, clip=0.5, grid=grid))
+    finally:
+        _core._use_isa(before)
+    assert np.max(np.abs(results[0] - results[1])) <= data.n * grid
+
+
+def test_concurrent_calls_do_not_disturb_each_other(make):
+    sets = [make(n=4000, seed=s) for s in range(4)]
+    alone = [kernels.glm_gradient(data, models(data), clip=0.5, n_threads=1) for data in sets]
+
+    def work(k):
+        for n_threads in (2, 3, 2, 3, 2):
+            again = kernels.glm_gradient(sets[k], models(sets[k]), clip=0.5, n_threads=n_threads)
+            np.testing.assert_array_equal(again, alone[k])
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+
+
+def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
+    program = """
+        import os, sys
+        import numpy as np
+        from dpkern import kernels
+        G = np.random.default_rng(0).standard_normal((20_000, 10))
+        parent = kernels.clip_and_sum(G, clip=1.0, n_threads=2)
+        child = os.fork()
+        if child == 0:
+            same = np.array_equal(kernels.clip_and_sum(G, clip=1.0, n_threads=2), parent)
+            os._exit(0 if same else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_one_record_of_one_feature(bare_records):
+    data = bare_records(np.array([[2.0]]), np.array([1.0]), [0, 1])
+    w = np.array([0.25])
+    np.testing.assert_array_equal(kernels.glm_margins(data, w), [0.5])
+    np.testing.assert_array_equal(kernels.glm_losses(data, w, loss="squared"), [0.125])
+    np.testing.assert_array_equal(kernels.glm_gradient(data, w, loss="squared", clip=8.0), [[-1.0]])
+
+
+def test_out_is_written_and_returned(make):
+    data = make()
+    w = models(data)
+    for kernel, shape, how in (
+        (kernels.glm_margins, (data.n,), {}),
+        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
+        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
+    ):
+        out = np.full(shape, np.nan)
+        assert kernel(data, w, out=out, **how) is out
+        np.testing.assert_array_equal(out, kernel(data, w, **how))
+
+
+def misaligned(shape):
+    count = math.prod(shape)
+    return np.zeros(8 * count + 1, dtype=np.uint8)[1:].view(np.float64).reshape(shape)
+
+
+def read_only(shape):
+    a = np.empty(shape)
+    a.flags.writeable = False
+    return a
+
+
+BAD_MODELS = {  # for 4 silos of d = 11
+    "a coefficient short": (np.zeros(10), ValueError, "w must have shape"),
+    "a silo short": (np.zeros((3, 11)), ValueError, "w must have shape"),
+    "transposed": (np.zeros((11, 4)), ValueError, "w must have shape"),
+    "NaN": (np.full(11, np.nan), ValueError, "w must be finite"),
+    "infinite": (np.full(11, np.inf), ValueError, "w must be finite"),
+    "complex": (np.zeros(11, dtype=complex), TypeError, "w must be real"),
+    "text": ("zeros", TypeError, "w must be real"),
+    "ragged": ([[0.0], [0.0, 1.0]], ValueError, "w must be a rectangular"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_bad_models_are_refused_by_name(make, case):
+    w, error, message = BAD_MODELS[case]
+    data = make()
+    for kernel, how in (
+        (kernels.glm_margins, {}),
+        (kernels.glm_losses, {"loss": "logistic"}),
+        (kernels.glm_gradient, {"clip": 1.0}),
+    ):
+        with pytest.raises(error, match=message):
+            kernel(data, w, **how)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.5, "2"])
+def test_bad_thread_counts_are_refused_by_name(make, count):
+    data = make()
+    for kernel, how in (
+        (kernels.glm_margins, {}),
+        (kernels.glm_losses, {"loss": "logistic"}),
+        (kernels.glm_gradient, {"clip": 1.0}),
+    ):
+        with pytest.raises(ValueError, match="n_threads must be"):
+            kernel(data, np.zeros(11), n_threads=count, **how)
+
+
+def test_bad_outputs_are_refused_by_name(make):
+    data = make()
+    for kernel, shape, how in (
+        (kernels.glm_margins, (data.n,), {}),
+        (kernels.glm_losses, (data.m,), {"loss": "logistic"}),
+        (kernels.glm_gradient, (data.m, data.d), {"clip": 1.0}),
+    ):
+        for out in (
+            np.empty(shape).tolist(),
+            np.empty(shape, dtype=np.float32),
+            np.empty(shape, dtype=">f8"),
+            np.empty((*shape, 1)),
+            np.empty((*shape[:-1], 2 * shape[-1]))[..., ::2],
+            read_only(shape),
+            misaligned(shape),
+        ):
+            with pytest.raises(ValueError, match="out must be"):
+                kernel(data, np.zeros(data.d), out=out, **how)
+
+
+def pair(rows, offsets):
+    return np.asarray(rows), np.asarray(offsets)
+
+
+BAD_GRADIENTS = {
+    **{f"clip {c!r}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
+    "clip None": ({"clip": None}, TypeError, "clip must be"),
+    "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss None": ({"loss": None}, TypeError, "loss is None"),
+    "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),
+    "weight above 1": ({"silo_weight": 1 + 1e-15}, ValueError, "silo_weight must lie"),
+    "weight NaN": ({"silo_weight": math.nan}, ValueError, "silo_weight must lie"),
+    "weight shape": ({"silo_weight": [1.0] * 3}, ValueError, "silo_weight must be a number or"),
+    "weight text": ({"silo_weight": "one"}, TypeError, "silo_weight must be real"),
+    "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
+    "grid shape": ({"grid": [2.0**-20] * 3}, ValueError, "grid must be a number or"),
+    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid is too fine"),
+    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid is too coarse"),
+    "grid without clip": ({"clip": math.inf, "grid": 2.0**-20}, ValueError, "grid needs a finite"),
+    "rows one array": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
+    "rows int32": (
+        {"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])},
+        ValueError,
+        r"rows\[0\] must be int64",
+    ),
+    "rows floats": ({"rows": pair([0.0], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
+    "rows booleans": (
+        {"rows": pair([True] * 300, [0, 300, 300, 300, 300])},
+        ValueError,
+        r"rows\[0\] must be int64",
+    ),
+    "rows matrix": ({"rows": pair([[0]], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must be int64"),
+    "rows elsewhere": ({"rows": pair([0], [0, 0, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
+    "rows negative": ({"rows": pair([-1], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
+    "rows too large": ({"rows": pair([300], [0, 0, 0, 0, 1])}, ValueError, r"rows\[0\] must hold"),
+    "rows of 3 silos": ({"rows": pair([0], [0, 1, 1, 1])}, ValueError, r"rows\[1\] must have"),
+    "rows end early": ({"rows": pair([0], [0, 0, 0, 0, 0])}, ValueError, r"rows\[1\] must rise"),
+    "rows fall": ({"rows": pair([0], [0, 1, 0, 1, 1])}, ValueError, r"rows\[1\] must rise"),
+    "rows float offsets": (
+        {"rows": pair([0], [0.0, 1, 1, 1, 1])},
+        ValueError,
+        r"rows\[1\] must be integers",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_GRADIENTS)
+def test_bad_gradient_input_is_refused_by_name(make, case):
+    how, error, message = BAD_GRADIENTS[case]
+    with pytest.raises(error, match=message):
+        kernels.glm_gradient(make(), np.zeros(11), **({"clip": 1.0} | how))
+
+
+def test_non_contiguous_minibatches_and_models_are_taken(make):
+    data = make()
+    k = int(data.offsets[1] + 1) // 2
+    rows, offsets = np.arange(data.offsets[1])[::2], np.array([0, k, k, k, k])
+    w = np.asfortranarray(models(data))
+    np.testing.assert_array_equal(
+        kernels.glm_gradient(data, w, clip=1.0, rows=(rows, offsets)),
+        kernels.glm_gradient(data, w.copy("C"), clip=1.0, rows=(rows.copy(), offsets)),
+    )
