@@ -291,7 +291,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], who: str) -> Non
         if name in _NOT_SETTABLE:
             raise ValueError(f"{name} cannot be set this way; it has its own options")
         if name not in known:
-            raise ValueError(f"{who} has no parameter {name!r}; it has {', '.join(known)}")
+            raise ValueError(f"{name!r} is no parameter of {who}, which has {', '.join(known)}")
 
 
 # Data
@@ -456,6 +456,9 @@ def _fit(arguments: argparse.Namespace) -> None:
     together = first.privacy
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
+        # Every draw made the same releases: one line for each, not one for each and draw.
+        releases = (replace(one, times=draws * one.times) for one in first.privacy.releases)
+        together = replace(together, releases=tuple(releases))
         spent = _epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
@@ -536,8 +539,13 @@ def _score_lines(scores: list[float], task: str) -> list[_Line]:
 
 def _epsilon_text(certificate: Certificate, delta: float) -> str:
     most = "at most " if certificate.bound == "upper" else ""
-    epsilon = certificate.epsilon(delta)
-    return f"{most}mu {certificate.mu:.4g}, epsilon {epsilon:.4g} at delta {delta:g}"
+    mu, epsilon = _up(certificate.mu), _up(certificate.epsilon(delta))
+    return f"{most}mu {mu}, epsilon {epsilon} at delta {delta!r}"
+
+
+def _up(value: float) -> str:
+    """Three decimals, rounded up: what is printed must be true as well."""
+    return f"{math.ceil(value * 1000) / 1000:g}" if math.isfinite(value) else "infinite"
 
 
 # predict
@@ -597,7 +605,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
     variants = _variants(arguments.solvers or list(SOLVERS))
     known = {name: None for solver, _ in variants for name in _settable(solver)}
-    _refuse_unknown(given, known, "none of the solvers")
+    _refuse_unknown(given, known, "these solvers")
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
         refuse_unwritable(arguments.plot)

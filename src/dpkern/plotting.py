@@ -128,7 +128,7 @@ def plot_compare(
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.legend(frameon=False, loc="best", fontsize=9)
     axes.set_xlabel("privacy budget ε of one run (log scale)")
-    axes.set_ylabel(metric)
+    axes.set_ylabel(f"{metric}, mean and deviation of the draws")
     axes.set_title(title, loc="left", fontsize=11)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
