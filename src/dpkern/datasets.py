@@ -205,19 +205,43 @@ def read_table(
         When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    path = Path(path)
-    if n_features is not None:
-        n_features = count("n_features", n_features)
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype is {dtype!r}; it must be float32 or float64")
-    csv_only = {"target": target, "silo_column": silo_column, "header": header}
-    if path.suffix.lower() == ".npz":
-        _refuse_options(path, "an .npz archive", csv_only)
-        return _read_npz(path, n_features, dtype)
-    if _looks_like_libsvm(path):
-        _refuse_options(path, "LIBSVM text", csv_only)
-        return _read_libsvm(path, n_features, dtype)
-    return _read_csv(path, target, silo_column, header, n_features, dtype)
+    return _read(Path(path), target, silo_column, header, n_features, dtype, labelled=True)
+
+
+def read_records(
+    path: str | os.PathLike[str],
+    *,
+    n_features: int,
+    target: str | int | None = None,
+    silo_column: str | int | None = None,
+    header: bool | None = None,
+    dtype: DTypeLike = np.float64,
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Read records to predict, whose labels may be missing.
+
+    Without `target`, a CSV file with as many columns as there are features holds no labels, and one
+    with a column more holds them in its last column. An archive may lack y. LIBSVM text always
+    has labels, if only placeholders.
+
+    Parameters
+    ----------
+    path, target, silo_column, header, dtype
+        As for `read_table`; the silo column is left out.
+    n_features : int
+        Columns that X must have; LIBSVM rows are padded or cut to them.
+
+    Returns
+    -------
+    X : ndarray of shape (N, n_features)
+    y : ndarray of shape (N,), or None
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError, ValueError
+        As `read_table`.
+    """
+    table = _read(Path(path), target, silo_column, header, n_features, dtype, labelled=False)
+    return table.X, table.y if len(table.y) else None
 
 
 def read_feature_range(
@@ -268,6 +292,30 @@ def read_feature_range(
             )
         bounds = bounds[[names.index(name) for name in feature_names]]
     return bounds[:, 0].copy(), bounds[:, 1].copy()
+
+
+def _read(
+    path: Path,
+    target: str | int | None,
+    silo_column: str | int | None,
+    header: bool | None,
+    n_features: int | None,
+    dtype: DTypeLike,
+    labelled: bool,
+) -> Table:
+    """`read_table`; where labels are not needed, y has no entries when there are none."""
+    if n_features is not None:
+        n_features = count("n_features", n_features)
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype is {dtype!r}; it must be float32 or float64")
+    csv_only = {"target": target, "silo_column": silo_column, "header": header}
+    if path.suffix.lower() == ".npz":
+        _refuse_options(path, "an .npz archive", csv_only)
+        return _read_npz(path, n_features, dtype, labelled)
+    if _looks_like_libsvm(path):
+        _refuse_options(path, "LIBSVM text", csv_only)
+        return _read_libsvm(path, n_features, dtype)
+    return _read_csv(path, target, silo_column, header, n_features, dtype, labelled)
 
 
 def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
@@ -347,7 +395,7 @@ def _first_bad_libsvm_line(path: Path) -> int | None:
     return None
 
 
-def _read_npz(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
+def _read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bool) -> Table:
     path.stat()
     if not path.is_dir() and not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is damaged or not an .npz archive")
@@ -356,9 +404,12 @@ def _read_npz(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
             arrays = {name: archive[name] for name in ("X", "y", "groups") if name in archive}
     except (ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged, or not an .npz archive of plain arrays") from error
-    missing = [name for name in ("X", "y") if name not in arrays]
+    needed = ("X", "y") if labelled else ("X",)
+    missing = [name for name in needed if name not in arrays]
     if missing:
-        raise ValueError(f"{path} has no array {' and '.join(missing)}; it must hold X and y")
+        raise ValueError(
+            f"{path} has no array {' and '.join(missing)}; it must hold {' and '.join(needed)}"
+        )
     X = arrays["X"]
     if X.dtype.kind not in "fiub" or X.ndim != 2:
         raise ValueError(
@@ -372,7 +423,8 @@ def _read_npz(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
                 "row of X"
             )
     _refuse_width(path, X.shape[1], n_features)
-    return Table(np.ascontiguousarray(X, dtype), arrays["y"], arrays.get("groups"))
+    y = arrays.get("y", np.empty(0))
+    return Table(np.ascontiguousarray(X, dtype), y, arrays.get("groups"))
 
 
 def _refuse_width(path: Path, found: int, n_features: int | None) -> None:
@@ -404,6 +456,7 @@ def _read_csv(
     header: bool | None,
     n_features: int | None,
     dtype: DTypeLike,
+    labelled: bool,
 ) -> Table:
     rows = _csv_rows(path)
     first = next(rows, None)
@@ -414,11 +467,16 @@ def _read_csv(
         header = _is_header(first[1], None if second is None else second[1])
     names = first[1] if header else None
     width = len(first[1])
-    if width < 2:
+    if width < 2 and labelled:
         raise ValueError(
             f"{path}, line {first[0]}: one column; expected comma-separated features and a target"
         )
-    y_column = width - 1 if target is None else _column(path, "target", target, names, width)
+    n_others = width - (silo_column is not None)
+    y_column = None
+    if target is not None:
+        y_column = _column(path, "target", target, names, width)
+    elif labelled or n_others != n_features:
+        y_column = width - 1
     g_column = None
     if silo_column is not None:
         g_column = _column(path, "silo_column", silo_column, names, width)
@@ -447,12 +505,13 @@ def _read_csv(
         except ValueError:
             row = [_value(path, line, k, fields[k], names) for k in columns]
         values.extend(row)
-        y.append(fields[y_column])
+        if y_column is not None:
+            y.append(fields[y_column])
         if g_column is not None:
             groups.append(fields[g_column])
-    if not y:
+    if not values:
         raise ValueError(f"{path} holds a header and no records")
-    X = np.array(values, dtype=dtype).reshape(len(y), len(columns))
+    X = np.array(values, dtype=dtype).reshape(-1, len(columns))
     missing = [
         np.isnan(X),
         *(np.isin(column, ("", "?"))[:, np.newaxis] for column in (y, groups) if column),
@@ -462,7 +521,7 @@ def _read_csv(
         n_rows = np.count_nonzero(np.hstack(missing).any(axis=1))
         raise ValueError(
             f"{path}: {n_missing} values are missing (empty, ?, NA, NaN, null) in {n_rows} of "
-            f"{len(y)} rows; fill them or drop the rows first"
+            f"{len(X)} rows; fill them or drop the rows first"
         )
     return Table(
         X,

@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._files import replacing
 from dpkern.data import Transform
 from dpkern.privacy import Certificate
 
@@ -119,7 +118,6 @@ class SolverResult:
         OSError
             When the file cannot be written.
         """
-        path = Path(path)
         header = {
             "format": FORMAT,
             "solver": self.solver,
@@ -141,16 +139,8 @@ class SolverResult:
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
         text = json.dumps(_plain(header), allow_nan=False)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, header=np.array(text), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, header=np.array(text), **arrays)
 
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())

@@ -1,0 +1,826 @@
+"""The command line: ``dpkern fit``, ``predict``, ``compare`` and ``info``.
+
+Whatever a user can get wrong ends as one line on standard error and exit status 2.
+"""
+
+import argparse
+import inspect
+import math
+import os
+import statistics
+import sys
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import datasets, kernels
+from dpkern._files import refuse_unwritable, replacing
+from dpkern.data import SiloData
+from dpkern.losses import LOSSES, get_loss
+from dpkern.plotting import CompareRow, plot_compare
+from dpkern.privacy import Budget, Certificate, compose_sequential
+from dpkern.solvers import SOLVERS, Objective, SolverResult, load, solve
+
+# Public defaults: fixed numbers, never computed from the records at hand. With rows of norm at
+# most 1 no gradient of the logistic loss is longer than 1.
+_ROW_BOUND = 1.0
+_DEFAULTS: dict[str, Any] = {"clip": 1.0, "l2": 1e-4, "rounds": 300, "step_size": "auto"}
+# 30 features in [-1, 1] and the constant make rows of norm at most sqrt(31) < 5.6: none is
+# shortened, and a step of 0.06 is below 2/(L + l2), L = 5.6^2. The hinge spends its gradients on
+# records near the boundary, which a set of a few hundred needs.
+_WISCONSIN_ROW_BOUND = 5.6
+_WISCONSIN_DEFAULTS: dict[str, Any] = {
+    "loss": "smoothed_hinge",
+    "clip": 1.5,
+    "l2": 1e-3,
+    "rounds": 200,
+    "step_size": 0.06,
+}
+_LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
+
+_FLAGS = ("loss", "clip", "l2", "rounds", "trust")
+_NOT_SETTABLE = ("data", "budget", "rng", "progress", "callback")
+_SPLITS = {"two_groups": "ratio", "dirichlet": "concentration"}
+
+_COLUMNS_APART = 100.0
+_TEST_LABELS = "the score reads the test records without noise: it is not private about them"
+
+Array = NDArray[Any]
+_Line = tuple[str, str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 2 after a user's error, 130 after Ctrl-C, 141 when the reader of standard
+        output is gone.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except KeyboardInterrupt:
+        print("dpkern: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (ValueError, TypeError, OSError) as error:
+        print(f"dpkern: error: {_one_line(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+# Arguments
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="dpkern",
+        description="Differentially private empirical risk minimisation across silos.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"dpkern {version('dpkern')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    fit = _command(commands, "fit", _fit, "fit a model with one solver and print its certificate")
+    fit.add_argument("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
+    fit.add_argument("--solver", default="gradient_descent", choices=SOLVERS)
+    fit.add_argument("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
+    fit.add_argument("--delta", type=float, help="budget, with --epsilon")
+    fit.add_argument("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    fit.add_argument("--trust", help="who is believed: central, silo, ... (default: the solver's)")
+    fit.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
+    fit.add_argument("--out", metavar="MODEL.npz", help="where to save the model")
+    fit.add_argument(
+        "--draws", type=_count, default=1, metavar="R", help="runs with fresh noise (default: 1)"
+    )
+    _add_data_arguments(fit, silos=1)
+    _add_model_arguments(fit)
+
+    predict = _command(commands, "predict", _predict, "predict labels with a saved model")
+    predict.add_argument("model", metavar="MODEL", help="what fit --out has saved")
+    predict.add_argument("data", metavar="DATA", help="records, with labels or without")
+    predict.add_argument("--out", metavar="FILE", help="where to write (default: standard output)")
+    predict.add_argument(
+        "--decision-values",
+        action="store_true",
+        help="write CSV with columns label and decision_value instead of a label per line",
+    )
+    _add_column_arguments(predict)
+
+    compare = _command(commands, "compare", _compare, "compare solvers over budgets on one split")
+    compare.add_argument(
+        "data", metavar="DATA", nargs="?", help="records (default: the Wisconsin diagnostic set)"
+    )
+    compare.add_argument(
+        "--solvers",
+        type=_list_of(str),
+        metavar="A,B",
+        help="NAME or NAME:TRUST, separated by commas (default: all that fit the task)",
+    )
+    compare.add_argument(
+        "--epsilons", type=_list_of(float), default=[0.5, 1.0, 2.0, 4.0], metavar="E,F"
+    )
+    compare.add_argument("--delta", type=float, default=1e-5)
+    compare.add_argument("--draws", type=_count, default=8, metavar="R", help="runs per row")
+    held_out = compare.add_mutually_exclusive_group()
+    held_out.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
+    held_out.add_argument("--test", metavar="FILE", help="test records, in place of a share")
+    plot = compare.add_mutually_exclusive_group()
+    plot.add_argument("--plot", default="dpkern-compare.png", metavar="FILE.png")
+    plot.add_argument("--no-plot", action="store_true")
+    _add_data_arguments(compare, silos=4)
+    _add_model_arguments(compare)
+
+    _command(commands, "info", _info, "what this installation runs on")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], None], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("columns of CSV files")
+    group.add_argument("--target", metavar="COLUMN", help="name or index (default: the last)")
+    group.add_argument("--silo-column", metavar="COLUMN", help="whose record it is")
+    group.add_argument("--header", action=argparse.BooleanOptionalAction, default=None)
+
+
+def _add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
+    group = parser.add_argument_group("data, all of it taken as public but the records")
+    group.add_argument(
+        "--silos",
+        type=_count,
+        metavar="M",
+        help=f"split the records over M silos (default: as the data say, else {silos})",
+    )
+    group.add_argument(
+        "--split",
+        default="even",
+        metavar="HOW",
+        help="even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    group.add_argument("--task", choices=tuple(_LOSS_OF_TASK), help="default: as the labels say")
+    group.add_argument("--feature-range", metavar="FILE", help="CSV rows lo,hi or name,lo,hi")
+    group.add_argument(
+        "--row-bound", type=float, help=f"longer rows are shortened to it (default: {_ROW_BOUND:g})"
+    )
+    group.add_argument("--no-intercept", action="store_true")
+    group.set_defaults(default_silos=silos)
+    _add_column_arguments(parser)
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("solver")
+    group.add_argument("--loss", choices=LOSSES, help="default: logistic, or squared")
+    group.add_argument(
+        "--clip", type=float, help=f"bound of a record's gradient (default: {_DEFAULTS['clip']:g})"
+    )
+    group.add_argument("--l2", type=float, help=f"penalty (default: {_DEFAULTS['l2']:g})")
+    group.add_argument("--rounds", type=int, help=f"releases (default: {_DEFAULTS['rounds']})")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other parameter of the solver; may be repeated",
+    )
+    group.add_argument(
+        "--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests"
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"it is {number}; it must be at least 1")
+    return number
+
+
+def _list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
+        try:
+            entries = [kind(part.strip()) for part in text.split(",") if part.strip()]
+        except ValueError:
+            entries = []
+        if not entries:
+            raise argparse.ArgumentTypeError(f"it is {text!r}; it must be a comma-separated list")
+        return entries
+
+    return parse
+
+
+def _value(text: str) -> Any:
+    """What ``--set key=value`` means: an int, a float, a bool, None, a list of these, or a string.
+
+    >>> _value("3"), _value("1e-3"), _value("none"), _value("0.1,0.2"), _value("auto")
+    (3, 0.001, None, [0.1, 0.2], 'auto')
+    """
+    if "," in text:
+        return [_value(part.strip()) for part in text.split(",") if part.strip()]
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _given_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Solver parameters that the user has stated, by a flag of their own or by --set."""
+    flags = ((name, getattr(arguments, name, None)) for name in _FLAGS)
+    given = {name: value for name, value in flags if value is not None}
+    for item in arguments.set:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set is {item!r}; it must be key=value")
+        if name in given:
+            raise ValueError(f"{name} was given twice")
+        given[name] = _value(text)
+    return given
+
+
+def _settable(solver: str) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(SOLVERS[solver]).parameters
+    return {name: p for name, p in parameters.items() if name not in _NOT_SETTABLE}
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], who: str) -> None:
+    known = list(known)
+    for name in given:
+        if name in _NOT_SETTABLE:
+            raise ValueError(f"{name} cannot be set this way; it has its own options")
+        if name not in known:
+            raise ValueError(f"{name!r} is no parameter of {who}, which has {', '.join(known)}")
+
+
+# Data
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Records as read, and what is public about their columns."""
+
+    name: str
+    table: datasets.Table
+    feature_range: tuple[Array, Array] | None
+    row_bound: float = _ROW_BOUND
+    defaults: dict[str, Any] = field(default_factory=_DEFAULTS.copy)
+
+
+def _read_source(arguments: argparse.Namespace) -> _Source:
+    if arguments.data is None:
+        if arguments.feature_range or arguments.target or arguments.silo_column:
+            raise ValueError("--feature-range, --target and --silo-column need DATA")
+        return _Source(
+            "Wisconsin diagnostic set",
+            datasets.wisconsin_table(),
+            datasets.wisconsin_feature_range(),
+            _WISCONSIN_ROW_BOUND,
+            _WISCONSIN_DEFAULTS,
+        )
+    table = datasets.read_table(
+        arguments.data,
+        target=arguments.target,
+        silo_column=arguments.silo_column,
+        header=arguments.header,
+    )
+    bounds = None
+    if arguments.feature_range is not None:
+        bounds = datasets.read_feature_range(
+            arguments.feature_range, feature_names=table.feature_names
+        )
+    else:
+        _hint_at_ranges(table.X)
+    return _Source(Path(arguments.data).name, table, bounds)
+
+
+def _hint_at_ranges(X: Array) -> None:
+    largest = np.maximum(X.max(axis=0), -X.min(axis=0))
+    largest = largest[np.isfinite(largest) & (largest > 0.0)]
+    if len(largest) and largest.max() > _COLUMNS_APART * largest.min():
+        _remark(
+            "hint: the columns' largest values differ by more than 100 x and no range was given; "
+            "state public bounds with --feature-range FILE, or small columns will hardly count "
+            "(this hint read the records without noise: a non-private diagnostic)"
+        )
+
+
+def _silo_data(
+    source: _Source, rows: Array | None, groups: Array | None, arguments: argparse.Namespace
+) -> SiloData:
+    """The given rows of the source, all of them by default, held by silos."""
+    X, y = source.table.X, source.table.y
+    if rows is not None:
+        X, y = X[rows], y[rows]
+        groups = None if groups is None else groups[rows]
+    row_bound = source.row_bound if arguments.row_bound is None else arguments.row_bound
+    options: dict[str, Any] = {
+        "intercept": not arguments.no_intercept,
+        "row_bound": None if math.isinf(row_bound) else row_bound,
+        "feature_range": source.feature_range,
+        "task": arguments.task,
+    }
+    if groups is not None:
+        if arguments.silos is not None:
+            raise ValueError("--silos was given, and the data say which silo a record belongs to")
+        return SiloData.from_groups(X, y, groups, **options)
+    how, equals, number = arguments.split.partition("=")
+    if equals:
+        if how not in _SPLITS:
+            raise ValueError(f"--split is {arguments.split!r}; {how!r} takes no number")
+        options[_SPLITS[how]] = float(number)
+    m = arguments.silos or arguments.default_silos
+    return SiloData.split(X, y, m, how=how, rng=arguments.seed, **options)
+
+
+def _read_test(
+    arguments: argparse.Namespace, table: datasets.Table, data: SiloData
+) -> tuple[Array, Array]:
+    test = datasets.read_table(
+        arguments.test,
+        target=arguments.target,
+        silo_column=arguments.silo_column,
+        header=arguments.header,
+        n_features=table.X.shape[1],
+    )
+    names, expected = test.feature_names, table.feature_names
+    if names is not None and expected is not None and names != expected:
+        raise ValueError(f"{arguments.test}: its columns are not those of the training data")
+    if not _labels_fit(test.y, data.classes_):
+        kind = "numbers" if data.classes_ is None else "labels of the training data"
+        raise ValueError(f"{arguments.test}: its target holds other values than {kind}")
+    return test.X, test.y
+
+
+def _labels_fit(y: Array, classes: Array | None) -> bool:
+    """Whether y holds real numbers (regression), or nothing but the two labels."""
+    if classes is None:
+        return y.dtype.kind in "fiu"
+    same_kind = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
+    return same_kind and bool(np.isin(y, classes).all())
+
+
+def _data_lines(source: _Source, data: SiloData, arguments: argparse.Namespace) -> list[_Line]:
+    least, most = int(data.sizes.min()), int(data.sizes.max())
+    sizes = f"{least}" if least == most else f"{least} to {most}"
+    origin = "as the data say"
+    if data.silo_names is None:
+        origin = f"{arguments.split} split, seed {arguments.seed}"
+    features = f"{data.n_features} features" + (" and an intercept" if data.intercept else "")
+    labels = ""
+    if data.classes_ is not None:
+        labels = f", labels {data.classes_[0]} and {data.classes_[1]}"
+    ranged = "stated" if data.feature_range is not None else "none stated"
+    return [
+        ("data", f"{source.name}, {data.n} training records, {features}"),
+        ("silos", f"{data.m} of {sizes} records ({origin})"),
+        ("task", f"{data.task}{labels}"),
+        ("bounds", f"row bound {data.row_bound:g}, feature range {ranged}"),
+    ]
+
+
+# fit
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    budget = _budget(arguments)
+    solver = arguments.solver
+    given = _given_parameters(arguments)
+    settable = _settable(solver)
+    _refuse_unknown(given, settable, solver)
+    if arguments.out is not None:
+        refuse_unwritable(arguments.out)
+
+    source = _read_source(arguments)
+    data = _silo_data(source, None, source.table.groups, arguments)
+    lines = _data_lines(source, data, arguments)
+    test = None
+    if arguments.test is not None:
+        test = _read_test(arguments, source.table, data)
+        lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
+    parameters = {name: value for name, value in source.defaults.items() if name in settable}
+    parameters |= {"loss": _LOSS_OF_TASK[data.task], **given}
+    draws = arguments.draws
+    if budget is None and draws > 1:
+        draws = 1
+        _remark("one run in place of several draws: without noise they are all the same")
+    if "progress" in inspect.signature(SOLVERS[solver]).parameters:
+        parameters["progress"] = sys.stderr.isatty()
+    results = [
+        solve(solver, data, budget=budget, rng=_seed(arguments, r), **parameters)
+        for r in range(draws)
+    ]
+
+    first = results[0]
+    together = first.privacy
+    if budget is not None and draws > 1:
+        together = compose_sequential(*(result.privacy for result in results))
+        # Every draw made the same releases: one line for each, not one for each and draw.
+        releases = (replace(one, times=draws * one.times) for one in first.privacy.releases)
+        together = replace(together, releases=tuple(releases))
+        spent = _epsilon_text(together, typing.cast(float, budget.delta))
+        note = f"the first of {draws} draws on the same data, which compose to {spent}"
+        first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
+    if arguments.out is not None:
+        first.save(arguments.out)
+
+    lines += _result_lines(first)
+    if test is not None:
+        lines += _score_lines([_score(result, *test) for result in results], data.task)
+    if arguments.out is not None:
+        which = f" (the first of the {draws} draws)" if draws > 1 else ""
+        lines.append(("saved", f"{arguments.out}{which}"))
+    if draws > 1:
+        lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
+        lines.append(("", "the certificate below is that of all of them together"))
+    if budget is None:
+        lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
+    _print_lines(lines)
+    print(together)
+
+
+def _budget(arguments: argparse.Namespace) -> Budget | None:
+    epsilon, delta = arguments.epsilon, arguments.delta
+    if arguments.no_privacy:
+        if epsilon is not None and epsilon != math.inf:
+            raise ValueError("--no-privacy and a finite --epsilon exclude each other")
+        return None
+    if epsilon is None:
+        raise ValueError("give a budget with --epsilon and --delta, or say --no-privacy")
+    return None if epsilon == math.inf else Budget(epsilon=epsilon, delta=delta)
+
+
+def _seed(arguments: argparse.Namespace, run: int) -> int | None:
+    """Every run has noise of its own, also where the noise is to be the same next time."""
+    return None if arguments.noise_seed is None else arguments.noise_seed + run
+
+
+def _result_lines(result: SolverResult) -> list[_Line]:
+    parameters = result.parameters
+    names = ("clip", "l2", "l1", "rounds", "step_size", "weights", "calibration")
+    stated = [f"{name} {_shown(parameters[name])}" for name in names if name in parameters]
+    return [
+        ("solver", f"{result.solver}, {result.loss} loss"),
+        ("", ", ".join(stated)),
+        ("result", f"{result.message} in {result.timing['total']:.3g} s"),
+        ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
+    ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} values"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _score(result: SolverResult, X: Array, y: Array) -> float:
+    """Accuracy, or mean squared error."""
+    if result.classes_ is not None:
+        return result.score(X, y)
+    return float(np.mean((result.predict(X) - y) ** 2))
+
+
+def _metric(task: str) -> str:
+    return "accuracy" if task == "classification" else "MSE"
+
+
+def _spread(scores: Sequence[float]) -> float:
+    """Standard deviation, NaN for a single number."""
+    return statistics.stdev(scores) if len(scores) > 1 else math.nan
+
+
+def _score_lines(scores: list[float], task: str) -> list[_Line]:
+    text = f"{statistics.fmean(scores):.4f}"
+    if len(scores) > 1:
+        text += f" +- {_spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
+    return [(f"test {_metric(task)}", text), ("", _TEST_LABELS)]
+
+
+def _epsilon_text(certificate: Certificate, delta: float) -> str:
+    most = "at most " if certificate.bound == "upper" else ""
+    mu, epsilon = _up(certificate.mu), _up(certificate.epsilon(delta))
+    return f"{most}mu {mu}, epsilon {epsilon} at delta {delta!r}"
+
+
+def _up(value: float) -> str:
+    """Three decimals, rounded up: what is printed must be true as well."""
+    return f"{math.ceil(value * 1000) / 1000:g}" if math.isfinite(value) else "infinite"
+
+
+# predict
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    if arguments.out is not None:
+        refuse_unwritable(arguments.out)
+    model = load(arguments.model)
+    if arguments.decision_values and model.classes_ is None:
+        raise ValueError("--decision-values is for classification; this model predicts numbers")
+    X, y = datasets.read_records(
+        arguments.data,
+        n_features=model.transform.n_features,
+        target=arguments.target,
+        silo_column=arguments.silo_column,
+        header=arguments.header,
+    )
+    labels = [str(label) for label in model.predict(X).tolist()]
+    if arguments.decision_values:
+        values = model.decision_function(X).tolist()
+        rows = [f"{_quoted(label)},{value!r}" for label, value in zip(labels, values, strict=True)]
+        rows.insert(0, "label,decision_value")
+    else:
+        rows = labels
+    text = "\n".join(rows) + "\n"
+    if arguments.out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        with replacing(arguments.out) as file:
+            file.write(text.encode())
+        print(f"{len(labels)} predictions in {arguments.out}")
+    if y is None:
+        return
+    # Predictions may be on their way into another program, so that remarks stay beside them.
+    stream = sys.stderr if arguments.out is None else sys.stdout
+    if not _labels_fit(y, model.classes_):
+        print("no score: the labels there are not those of the model", file=stream)
+        return
+    task = "regression" if model.classes_ is None else "classification"
+    print(f"{_metric(task)} {_score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+
+
+def _quoted(label: str) -> str:
+    if any(mark in label for mark in ',"\n\r'):
+        return '"' + label.replace('"', '""') + '"'
+    return label
+
+
+# compare
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    given = _given_parameters(arguments)
+    if "trust" in given:
+        raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
+    variants = _variants(arguments.solvers or list(SOLVERS))
+    known = {name: None for solver, _ in variants for name in _settable(solver)}
+    _refuse_unknown(given, known, "these solvers")
+    budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
+    if not arguments.no_plot:
+        refuse_unwritable(arguments.plot)
+
+    source = _read_source(arguments)
+    data, X_test, y_test, split = _held_out(source, arguments)
+    parameters = {"loss": _LOSS_OF_TASK[data.task], **source.defaults, **given}
+    comparison = _Comparison(data, X_test, y_test, parameters, arguments)
+    rows = comparison.run(variants, budgets, must_run=arguments.solvers is not None)
+
+    metric = f"test {_metric(data.task)}"
+    lines = _data_lines(source, data, arguments)
+    lines.append(("test", split))
+    names = ("loss", "clip", "l2", "rounds", "step_size")
+    stated = [f"{name} {_shown(parameters[name])}" for name in names]
+    lines.append(("parameters", ", ".join(stated)))
+    _print_lines(lines)
+    print()
+    _print_table(rows, metric)
+    print()
+    _print_lines(comparison.privacy_lines(arguments.delta))
+    if not arguments.no_plot:
+        _plot(rows, arguments.plot, metric, f"{source.name}, {split}")
+
+
+def _variants(names: Sequence[str]) -> list[tuple[str, str]]:
+    """(solver, trust), every trust that a solver offers where none is named."""
+    variants: list[tuple[str, str]] = []
+    for entry in names:
+        name, colon, trust = entry.partition(":")
+        if name not in SOLVERS:
+            raise ValueError(f"solver is {name!r}; it must be one of {', '.join(SOLVERS)}")
+        parameter = _settable(name)["trust"]
+        offered = typing.get_args(parameter.annotation) or (parameter.default,)
+        if colon and trust not in offered:
+            raise ValueError(f"trust of {name} is {trust!r}; it must be {' or '.join(offered)}")
+        variants += [(name, trust)] if colon else [(name, one) for one in offered]
+    return list(dict.fromkeys(variants))
+
+
+def _held_out(source: _Source, arguments: argparse.Namespace) -> tuple[SiloData, Array, Array, str]:
+    """Training data, test records, and a line that states the split."""
+    table = source.table
+    if arguments.test is not None:
+        data = _silo_data(source, None, table.groups, arguments)
+        X, y = _read_test(arguments, table, data)
+        return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
+    numbers = np.arange(len(table.y))
+    train, _, test, _ = datasets.train_test_split(
+        numbers, numbers, test_fraction=arguments.test_share, rng=arguments.seed
+    )
+    data = _silo_data(source, train, table.groups, arguments)
+    if not _labels_fit(table.y[test], data.classes_):
+        raise ValueError("the training part lacks a label that the test part has")
+    text = f"{len(test)} of {len(numbers)} records held out at random (seed {arguments.seed})"
+    return data, table.X[test], table.y[test], text
+
+
+class _Comparison:
+    """Runs of several solvers on the same training data, scored on the same test records."""
+
+    def __init__(
+        self,
+        data: SiloData,
+        X_test: Array,
+        y_test: Array,
+        parameters: dict[str, Any],
+        arguments: argparse.Namespace,
+    ) -> None:
+        self._data, self._X, self._y = data, X_test, y_test
+        self._parameters, self._arguments = parameters, arguments
+        self._minima: dict[Objective, float] = {}
+        self._certificates: list[Certificate] = []
+
+    def run(
+        self, variants: list[tuple[str, str]], budgets: list[Budget], *, must_run: bool
+    ) -> list[CompareRow]:
+        """One row without noise, then one for every variant and budget.
+
+        A solver that refuses the task or a parameter ends the comparison where it `must_run`, and
+        is left out with a remark otherwise.
+        """
+        from tqdm import tqdm
+
+        rows: list[CompareRow] = []
+        remarks: list[str] = []
+        draws = self._arguments.draws
+        interval = 0.1 if sys.stderr.isatty() else 5.0
+        total = 1 + len(variants) * len(budgets) * draws
+        with tqdm(total=total, unit="run", leave=False, mininterval=interval) as bar:
+            for solver, trust in variants:
+                bar.set_description(f"{solver}, {trust}", refresh=False)
+                plans: list[tuple[Budget | None, int]] = [(budget, draws) for budget in budgets]
+                if not rows:
+                    plans.insert(0, (None, 1))
+                try:
+                    rows += [self._row(solver, trust, *plan, bar) for plan in plans]
+                except (ValueError, TypeError) as error:
+                    if must_run:
+                        raise
+                    remarks.append(f"left out: {solver} under {trust} trust: {_one_line(error)}")
+        for remark in remarks:
+            _remark(remark)
+        if not rows:
+            raise ValueError("no solver takes these data and parameters")
+        return rows
+
+    def _row(
+        self, solver: str, trust: str, budget: Budget | None, draws: int, bar: Any
+    ) -> CompareRow:
+        settable = _settable(solver)
+        parameters = {k: v for k, v in self._parameters.items() if k in settable} | {"trust": trust}
+        results = []
+        for _ in range(draws):
+            rng = _seed(self._arguments, bar.n)
+            results.append(solve(solver, self._data, budget=budget, rng=rng, **parameters))
+            bar.update()
+        if budget is not None:
+            self._certificates += [result.privacy for result in results]
+        scores = [_score(result, self._X, self._y) for result in results]
+        return CompareRow(
+            solver=solver,
+            trust="-" if budget is None else trust,
+            epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
+            score=statistics.fmean(scores),
+            score_sd=_spread(scores),
+            gap=statistics.fmean(self._gap(result) for result in results),
+            seconds=statistics.fmean(result.timing["total"] for result in results),
+        )
+
+    def _gap(self, result: SolverResult) -> float:
+        """J(w) - min J on the training data. Not private."""
+        parameters = result.parameters
+        objective = Objective(
+            self._data,
+            get_loss(self._parameters["loss"]),
+            parameters["l2"],
+            parameters["l1"],
+            parameters["weights"],
+            parameters["penalize_intercept"],
+            n_threads=None,
+        )
+        if objective not in self._minima:
+            self._minima[objective] = objective.minimum()[1]
+        return objective.value(result.w) - self._minima[objective]
+
+    def privacy_lines(self, delta: float) -> list[_Line]:
+        together = compose_sequential(*self._certificates)
+        runs = len(self._certificates)
+        lines = [
+            ("privacy", f"the {runs} noisy runs read the same training records and compose:"),
+            ("", f"together {_epsilon_text(together, delta)}"),
+            (
+                "",
+                "the row without noise, the training objective and its gap are non-private "
+                "diagnostics,",
+            ),
+            ("", "and so is the test score about the test records: compare on data that allow it"),
+        ]
+        if together.noise != "os":
+            lines.append(("noise", together.noise))
+        return lines
+
+
+def _print_table(rows: Sequence[CompareRow], metric: str) -> None:
+    table = [("solver", "trust", "epsilon", metric, "gap", "seconds")]
+    for row in rows:
+        score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
+        epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
+        cells = (row.solver, row.trust, epsilon, score, f"{row.gap:.4f}", f"{row.seconds:.3f}")
+        table.append(cells)
+    widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
+    for cells in table:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        )
+
+
+def _plot(rows: Sequence[CompareRow], path: str, metric: str, title: str) -> None:
+    try:
+        plot_compare(rows, path, metric=metric, title=title)
+    except ImportError:
+        _print_lines([("plot", "none: matplotlib is missing; pip install 'dpkern[plot]'")])
+    else:
+        _print_lines([("plot", path)])
+
+
+# info
+
+
+def _info(arguments: argparse.Namespace) -> None:
+    facts = kernels.info()
+    threads = str(facts["n_threads"])
+    if not facts["openmp"]:
+        threads = "1: built without OpenMP, kernels run serially"
+    _print_lines(
+        [
+            ("dpkern", facts["version"]),
+            ("instructions", f"{facts['isa']} (usable here: {', '.join(facts['isas'])})"),
+            ("threads", threads),
+            ("BLAS", ", ".join(facts["blas"]) or "none loaded"),
+            ("solvers", ", ".join(SOLVERS)),
+            ("losses", ", ".join(LOSSES)),
+        ]
+    )
+
+
+# Output
+
+
+def _print_lines(lines: Sequence[_Line]) -> None:
+    for name, text in lines:
+        print(f"{name:<13}  {text}")
+
+
+def _remark(text: str) -> None:
+    """What is not the answer goes to standard error."""
+    print(f"dpkern: {text}", file=sys.stderr)

@@ -1,0 +1,490 @@
+"""Laws of the command line, run in process on small files."""
+
+import csv
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern import cli, datasets
+from dpkern.cli import main
+
+BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
+QUICK = ["--rounds", "20", "--noise-seed", "1"]
+
+
+def records(n, seed, p=3):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, p))
+    return X, np.where(X @ np.arange(1.0, p + 1) > 0.2, "ill", "well")
+
+
+def write_csv(path, X, y=None, *, extra=(), header=True):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        names = [f"f{k}" for k in range(X.shape[1])]
+        columns = [X, *extra] if y is None else [X, *extra, y]
+        if header:
+            writer.writerow(names + ["silo"] * len(extra) + ["state"] * (y is not None))
+        for i in range(len(X)):
+            tail = [column[i] for column in columns[1:]]
+            writer.writerow([*(repr(float(v)) for v in X[i]), *tail])
+    return str(path)
+
+
+@pytest.fixture
+def train(tmp_path):
+    return write_csv(tmp_path / "train.csv", *records(300, 0))
+
+
+@pytest.fixture
+def test(tmp_path):
+    return write_csv(tmp_path / "test.csv", *records(80, 1))
+
+
+def shown(capsys, arguments, code=0):
+    """Standard output and error of one run, which must end with the given status."""
+    assert main([str(a) for a in arguments]) == code, capsys.readouterr().err
+    out, err = capsys.readouterr()
+    return (out, err) if code == 0 else err
+
+
+def refused(capsys, *arguments):
+    """The message of a run that must fail as a user's error: one line, nothing else."""
+    err = shown(capsys, arguments, code=2)
+    assert err.count("\n") == 1
+    assert err.startswith("dpkern: error: ")
+    return err
+
+
+# fit
+
+
+def test_fit_reports_data_result_score_and_certificate(capsys, train, test):
+    out, _ = shown(capsys, ["fit", train, "--silos", "4", "--test", test, *BUDGET, *QUICK])
+    assert "300 training records, 3 features and an intercept" in out
+    assert "4 of 75 records (even split, seed 0)" in out
+    assert "labels ill and well" in out
+    assert re.search(r"test accuracy\s+0\.\d{4}\n", out)
+    assert re.search(r"epsilon\s+(2|1\.9999\d*) at delta 1e-05", out)
+    assert "seeded: not private" in out
+
+
+def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, train):
+    model = tmp_path / "m.npz"
+    flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]
+    sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
+    shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
+    table = datasets.read_table(train)
+    data = dpk.SiloData.split(
+        table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
+    )
+    expected = dpk.solve(
+        "gradient_descent",
+        data,
+        budget=dpk.Budget(epsilon=2.0, delta=1e-5),
+        clip=0.5,
+        l2=0.01,
+        rounds=20,
+        step_size=0.7,
+        weights="uniform",
+        trust="silo",
+        rng=1,
+    )
+    saved = dpk.load(model)
+    np.testing.assert_array_equal(saved.w, expected.w)
+    assert saved.privacy == expected.privacy
+
+
+def test_noise_is_fresh_unless_seeded(capsys, tmp_path, train):
+    def fitted(*more):
+        shown(capsys, ["fit", train, *BUDGET, "--rounds", 5, *more, "--out", tmp_path / "m.npz"])
+        return dpk.load(tmp_path / "m.npz")
+
+    assert not np.array_equal(fitted("--seed", 7).w, fitted("--seed", 7).w)
+    assert fitted().privacy.noise == "os"
+    np.testing.assert_array_equal(fitted("--noise-seed", 7).w, fitted("--noise-seed", 7).w)
+
+
+def test_draws_differ_and_compose_and_the_first_is_saved(capsys, tmp_path, train, test):
+    run = ["fit", train, "--test", test, *BUDGET, *QUICK, "--out"]
+    out, _ = shown(capsys, [*run, tmp_path / "three.npz", "--draws", "3"])
+    one, _ = shown(capsys, [*run, tmp_path / "one.npz"])
+    three, single = dpk.load(tmp_path / "three.npz"), dpk.load(tmp_path / "one.npz")
+    np.testing.assert_array_equal(three.w, single.w)
+    spread = float(re.search(r"test accuracy\s+[\d.]+ \+- ([\d.]+)", out)[1])
+    assert spread > 0.0
+    assert "+-" not in one
+    together = dpk.privacy.compose_sequential(*[single.privacy] * 3)
+    assert "3 draws read the same data and compose" in out
+    assert f"epsilon     {together.epsilon(1e-5):.3f}"[:-1] in out
+    assert "60 x 4 coordinates" in out
+    assert "(the first of the 3 draws)" in out
+    assert three.privacy.mu == single.privacy.mu
+    assert "the first of 3 draws on the same data, which compose to" in three.privacy.notes[-1]
+
+
+@pytest.mark.parametrize("how", [["--epsilon", "inf"], ["--no-privacy"]])
+def test_a_run_without_noise_says_that_it_guarantees_nothing(capsys, train, test, how):
+    out, err = shown(capsys, ["fit", train, "--test", test, *how, "--draws", "4"])
+    assert "NONE: this run added no noise" in out
+    assert re.search(r"guarantee\s+none", out)
+    assert "without noise they are all the same" in err
+    accuracy = float(re.search(r"test accuracy\s+([\d.]+)\n", out)[1])
+    assert accuracy > 0.9
+
+
+def test_regression_reports_the_mean_squared_error(capsys, tmp_path):
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
+    y = X @ [0.5, -0.25]
+    train = write_csv(tmp_path / "r.csv", X, y)
+    model = tmp_path / "r.npz"
+    out, _ = shown(
+        capsys,
+        [
+            "fit",
+            train,
+            "--test",
+            train,
+            "--no-privacy",
+            "--l2",
+            0,
+            "--row-bound",
+            2,
+            "--out",
+            model,
+        ],
+    )
+    assert "squared loss" in out
+    assert float(re.search(r"test MSE\s+([\d.]+)", out)[1]) < 1e-3
+    out, err = shown(capsys, ["predict", model, train])
+    np.testing.assert_allclose([float(line) for line in out.split()], y, atol=0.1)
+    assert "MSE 0.000" in err
+
+
+def test_silos_of_the_data_are_kept(capsys, tmp_path):
+    X, y = records(60, 0)
+    path = write_csv(tmp_path / "s.csv", X, y, extra=[np.repeat(["a", "b", "c"], 20)])
+    out, _ = shown(capsys, ["fit", path, "--silo-column", "silo", *BUDGET, *QUICK])
+    assert "3 of 20 records (as the data say)" in out
+    assert "--silos was given" in refused(
+        capsys, "fit", path, "--silo-column", "silo", "--silos", "3", *BUDGET
+    )
+
+
+def test_split_with_a_number(capsys, train):
+    out, _ = shown(capsys, ["fit", train, "--silos", 4, "--split", "two_groups=2", *BUDGET, *QUICK])
+    assert "4 of 50 to 100 records (two_groups=2 split, seed 0)" in out
+    assert "takes no number" in refused(capsys, "fit", train, "--split", "even=2", *BUDGET)
+
+
+def test_columns_far_apart_are_hinted_at_unless_a_range_is_given(capsys, tmp_path):
+    X, y = records(60, 0)
+    path = write_csv(tmp_path / "wide.csv", X * [1.0, 1.0, 1000.0], y)
+    _, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
+    assert "hint: " in err
+    assert "non-private diagnostic" in err
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("f2,-1000,1000\nf0,-1,1\nf1,-1,1\n")
+    out, err = shown(capsys, ["fit", path, "--feature-range", ranges, *BUDGET, *QUICK])
+    assert "hint" not in err
+    assert "feature range stated" in out
+    path = write_csv(tmp_path / "near.csv", X * [1.0, 0.0, 90.0], y)
+    assert "hint" not in shown(capsys, ["fit", path, *BUDGET, *QUICK])[1]
+
+
+def test_test_files_of_libsvm_text_are_padded(capsys, tmp_path):
+    (tmp_path / "a").write_text("".join(f"{2 * (i % 2) - 1:+d} {i % 3 + 1}:1\n" for i in range(30)))
+    (tmp_path / "b").write_text("+1 1:1\n-1 2:1\n")
+    out, _ = shown(capsys, ["fit", tmp_path / "a", "--test", tmp_path / "b", *BUDGET, *QUICK])
+    assert "3 features" in out
+    assert "b, 2 records" in out
+
+
+# predict
+
+
+@pytest.fixture
+def model(capsys, tmp_path, train):
+    path = tmp_path / "model.npz"
+    shown(capsys, ["fit", train, "--no-privacy", "--rounds", "50", "--out", path])
+    return path
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, labelled):
+    X, y = records(50, 2)
+    path = write_csv(tmp_path / "new.csv", X, y if labelled else None)
+    saved = dpk.load(model)
+    out, err = shown(capsys, ["predict", model, path])
+    assert out.split() == saved.predict(X).tolist()
+    score = f"accuracy {saved.score(X, y):.4f} on 50 labelled records\n"
+    assert err == (score if labelled else "")
+
+    target = tmp_path / "p.txt"
+    written, _ = shown(capsys, ["predict", model, path, "--out", target])
+    assert target.read_text() == out
+    assert written == f"50 predictions in {target}\n" + (score if labelled else "")
+
+
+def test_decision_values_are_exact_in_csv(capsys, tmp_path, model):
+    X, _ = records(20, 3)
+    path = write_csv(tmp_path / "new.csv", X, header=False)
+    out, _ = shown(capsys, ["predict", model, path, "--decision-values"])
+    rows = list(csv.DictReader(out.splitlines()))
+    saved = dpk.load(model)
+    assert [row["label"] for row in rows] == saved.predict(X).tolist()
+    values = [float(row["decision_value"]) for row in rows]
+    assert values == saved.decision_function(X).tolist()
+
+
+def test_unknown_labels_give_predictions_without_a_score(capsys, tmp_path, model):
+    X, _ = records(20, 3)
+    path = write_csv(tmp_path / "new.csv", X, np.zeros(20, int))
+    out, err = shown(capsys, ["predict", model, path])
+    assert len(out.split()) == 20
+    assert err.startswith("no score")
+
+
+# compare
+
+SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", "5"]
+
+
+def table_of(out):
+    lines = out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("solver "))
+    return [re.split(r"\s{2,}", line) for line in lines[start + 1 : lines.index("", start)]]
+
+
+def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
+    capsys, tmp_path, train
+):
+    out, err = shown(capsys, ["compare", train, *SMALL, "--plot", tmp_path / "c.png"])
+    rows = table_of(out)
+    assert [row[:3] for row in rows] == [
+        ["gradient_descent", "-", "no noise"],
+        ["gradient_descent", "central", "1"],
+        ["gradient_descent", "central", "4"],
+        ["gradient_descent", "silo", "1"],
+        ["gradient_descent", "silo", "4"],
+        ["federated_gd", "central", "1"],
+        ["federated_gd", "central", "4"],
+    ]
+    assert all(float(row[4]) >= 0.0 for row in rows)
+    assert "75 of 300 records held out at random (seed 0)" in out
+    assert "the 12 noisy runs read the same training records and compose" in out
+    assert "non-private diagnostics" in out
+    assert "13/13" in err or "run/s" in err
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_composes_what_it_spent(capsys, train):
+    out, _ = shown(
+        capsys, ["compare", train, *SMALL, "--solvers", "gradient_descent:central", "--no-plot"]
+    )
+    mu = (2 * sum(dpk.Budget(epsilon=e, delta=1e-5).mu ** 2 for e in (1.0, 4.0))) ** 0.5
+    stated = re.search(r"together mu ([\d.]+), epsilon ([\d.]+) at delta 1e-05", out)
+    assert mu <= float(stated[1]) <= mu + 1e-3
+    assert 0.0 <= float(stated[2]) - dpk.Budget(mu=mu).epsilon_at(1e-5) < 2e-3
+    assert len(table_of(out)) == 3
+
+
+def test_gap_of_a_long_run_without_noise_is_small_and_not_negative(capsys, train):
+    run = ["compare", train, "--rounds", "2000", "--l2", "0.1", "--epsilons", "1", "--draws", "1"]
+    out, _ = shown(capsys, [*run, "--solvers", "gradient_descent:central", "--no-plot"])
+    assert float(table_of(out)[0][4]) == 0.0
+
+
+def test_compare_without_data_learns_the_wisconsin_set(capsys):
+    flags = ["--epsilons", "1", "--draws", "5", "--solvers", "gradient_descent:central"]
+    out, _ = shown(capsys, ["compare", *flags, "--noise-seed", "0", "--no-plot"])
+    noiseless, noisy = (float(row[3].split()[0]) for row in table_of(out))
+    assert noiseless > 0.9
+    assert noisy > 0.85
+
+
+def test_compare_takes_a_test_file(capsys, train, test):
+    flags = ["--solvers", "federated_gd", "--no-plot", "--test", test]
+    out, _ = shown(capsys, ["compare", train, *SMALL, *flags])
+    assert "300 training records" in out
+    assert "80 records of test.csv" in out
+
+
+def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, train, monkeypatch):
+    def refusing(data, *, budget, rng, trust="central"):
+        raise ValueError("needs other data")
+
+    monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
+    out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
+    assert len(table_of(out)) == 7
+    assert "left out: refusing under central trust: needs other data" in err
+    run = ["compare", train, "--no-plot", "--solvers", "refusing"]
+    assert main(run) == 2
+    assert "dpkern: error: needs other data" in capsys.readouterr().err
+
+
+def test_compare_without_matplotlib_says_how_to_get_it(capsys, tmp_path, train, monkeypatch):
+    for name in ("matplotlib", "matplotlib.backends.backend_agg", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = tmp_path / "c.png"
+    out, _ = shown(capsys, ["compare", train, *SMALL, "--plot", path])
+    assert out.splitlines()[-1].endswith("pip install 'dpkern[plot]'")
+    assert not path.exists()
+
+
+# info, version, help
+
+
+def test_info_says_when_kernels_run_serially(capsys, monkeypatch):
+    facts = dpk.kernels.info()
+    out, _ = shown(capsys, ["info"])
+    assert facts["version"] in out
+    assert ("serially" in out) == (not facts["openmp"])
+    monkeypatch.setattr(cli.kernels, "info", lambda: facts | {"openmp": False, "n_threads": 1})
+    assert "serially" in shown(capsys, ["info"])[0]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["compare", "--help"]])
+def test_help_is_printed_with_status_0(capsys, arguments):
+    assert "usage: dpkern" in shown(capsys, arguments)[0]
+
+
+def test_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "dpkern", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"dpkern {version('dpkern')}\n"
+
+
+def test_import_is_cheap():
+    code = "import dpkern.cli, sys; print([m for m in ('sklearn', 'tqdm', 'matplotlib') "
+    code += "if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["fit", "TRAIN"], "give a budget"),
+        (["fit", "TRAIN", "--epsilon", "1"], "without delta"),
+        (["fit", "TRAIN", "--epsilon", "x", "--delta", "1e-5"], "invalid float value: 'x'"),
+        (["fit", "TRAIN", "--epsilon", "-1", "--delta", "1e-5"], "epsilon is -1.0"),
+        (["fit", "TRAIN", "--epsilon", "1", "--no-privacy"], "exclude each other"),
+        (["fit", "TRAIN", *BUDGET, "--draws", "0"], "at least 1"),
+        (["fit", "TRAIN", *BUDGET, "--solver", "magic"], "invalid choice: 'magic'"),
+        (["fit", "TRAIN", *BUDGET, "--trust", "nobody"], "trust must be 'central' or 'silo'"),
+        (
+            ["fit", "TRAIN", *BUDGET, "--set", "colour=red"],
+            "'colour' is no parameter of gradient_descent, which has clip, loss",
+        ),
+        (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "has its own options"),
+        (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
+        (["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"], "l2 was given twice"),
+        (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer"),
+        (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
+        (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
+        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
+        (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
+        (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
+        (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
+        (["fit", "FOLDER/none.csv", *BUDGET], "none.csv: No such file"),
+        (["fit", "FOLDER", *BUDGET], "Is a directory"),
+        (["predict", "TRAIN", "TRAIN"], "not a dpkern model"),
+        (["predict", "FOLDER/none.npz", "TRAIN"], "No such file"),
+        (["compare", "TRAIN", "--solvers", "magic"], "solver is 'magic'"),
+        (["compare", "TRAIN", "--solvers", "federated_gd:silo"], "it must be central"),
+        (["compare", "TRAIN", "--set", "trust=silo"], "--solvers"),
+        (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no parameter of these solvers"),
+        (["compare", "TRAIN", "--epsilons", ","], "comma-separated list"),
+        (["compare", "TRAIN", "--epsilons", "1,inf"], "epsilon is inf"),
+        (["compare", "TRAIN", "--test-share", "2"], "between 0 and 1"),
+        (["compare", "TRAIN", "--plot", "FOLDER/none/c.png"], "there is no folder"),
+        (["compare", "--target", "x"], "need DATA"),
+    ],
+)
+def test_a_users_error_is_one_line_and_status_2(capsys, tmp_path, train, arguments, message):
+    X, y = records(10, 5)
+    other = write_csv(tmp_path / "other.csv", X, np.where(y == "ill", "sick", "fine"))
+    names = {"TRAIN": train, "OTHER": other}
+    before = sorted(tmp_path.iterdir())
+    arguments = [names.get(a, a.replace("FOLDER", str(tmp_path))) for a in arguments]
+    assert message in refused(capsys, *arguments)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_test_columns_in_another_order_are_refused(capsys, tmp_path, train):
+    X, y = records(10, 5)
+    path = write_csv(tmp_path / "t.csv", X, y)
+    text = (tmp_path / "t.csv").read_text()
+    (tmp_path / "t.csv").write_text(text.replace("f0,f1", "f1,f0"))
+    assert "its columns are not those" in refused(capsys, "fit", train, "--test", path, *BUDGET)
+
+
+def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):
+    model = tmp_path / "m.npz"
+    model.write_bytes(b"old")
+
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device", str(model))
+
+    monkeypatch.setattr(np, "savez", full)
+    before = sorted(tmp_path.iterdir())
+    err = refused(capsys, "fit", train, *BUDGET, *QUICK, "--out", model)
+    assert "No space left" in err
+    assert model.read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_interrupt_ends_with_130_and_writes_nothing(capsys, tmp_path, train, monkeypatch):
+    def interrupted(*arguments, **parameters):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "solve", interrupted)
+    before = sorted(tmp_path.iterdir())
+    assert main(["fit", train, *BUDGET, "--out", str(tmp_path / "m.npz")]) == 130
+    assert capsys.readouterr().err == "dpkern: interrupted\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
+    path = tmp_path / "many.npz"
+    np.savez(path, X=np.zeros((400_000, 3)))  # far more labels than a pipe holds
+    command = [sys.executable, "-m", "dpkern", "predict", str(model), str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait() == 141
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-2", -2),
+        ("1e-3", 1e-3),
+        ("True", True),
+        ("false", False),
+        ("None", None),
+        ("0.1,2,auto", [0.1, 2, "auto"]),
+        ("auto", "auto"),
+    ],
+)
+def test_values_of_set(text, value):
+    found = cli._value(text)
+    assert found == value
+    assert type(found) is type(value)
