@@ -82,8 +82,9 @@ enum { TILE = 1024, TASK_TILES = 8 };
 /* Below it u A(v) / B(v) does not hold. */
 #define V_SPLIT (0x1p-6 - 0x1p-12)
 /* Of n: from here on the central v is certainly above V_SPLIT, 52 bits and rounding included. */
-#define N_SPLIT (((uint64_t)1 << 58) + ((uint64_t)1 << 13))
-#define N_FAR ((uint64_t)1 << 14)
+#define N_SPLIT (0x1p58 + 0x1p13)
+/* Of n: below, what was not read of U matters too much. */
+#define N_FAR 0x1p14
 
 static const double ATANH[] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,
                                1.0 / 9.0,  1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0,
@@ -103,8 +104,8 @@ static inline vf polynomial(const double c[12], vf x) {
 /* Where the rest of a coordinate's U is: at an address of the stream, or given (tests). */
 typedef struct {
     const uint32_t *key;
-    uint64_t nonce;
-    const uint64_t *given; /* (n, 2) */
+    uint64_t nonce;        /* of the coordinates' words */
+    const uint64_t *given; /* (n, 2), or NULL */
 } rest_of_u;
 
 static void read_rest(const rest_of_u *rest, uint64_t coordinate, uint64_t f[2]) {
@@ -113,7 +114,8 @@ static void read_rest(const rest_of_u *rest, uint64_t coordinate, uint64_t f[2])
         return;
     }
     uint32_t block[16];
-    DPK_FN(dpk_chacha20_block)(rest->key, coordinate, rest->nonce, block);
+    const uint64_t nonce = rest->nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48;
+    DPK_FN(dpk_chacha20_block)(rest->key, coordinate, nonce, block);
     memcpy(f, block, 2 * sizeof *f);
     dpk_wipe(block, sizeof block);
 }
@@ -124,7 +126,7 @@ typedef struct {
     uint64_t coordinate, word, n;
     double ratio;
     int skip_middle;
-    int by;
+    int by; /* dpk_decided_by */
 } open_draw;
 
 /* Whether |K| >= k. */
@@ -161,6 +163,14 @@ static int64_t search(open_draw *draw, double guess) {
             high = middle;
     }
     return low;
+}
+
+/* |K| of a draw with r |x| = y. trusted: |K| is y rounded down or up. */
+static __attribute__((noinline)) double settle(open_draw *draw, double y, int trusted) {
+    const double k = floor(y);
+    if (trusted && !draw->skip_middle)
+        return k + reaches(draw, (int64_t)k + 1);
+    return (double)search(draw, k);
 }
 
 /* r |x| in the tail from n + 1/2. */
@@ -201,36 +211,35 @@ static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t fir
             open[n_open++] = (uint16_t)(block + __builtin_ctzll(open_bits));
     }
     for (int j = 0; j < n_open; j += LANES) {
-        vf middle = splat(0x1p58);
         const int count = n_open - j < LANES ? n_open - j : LANES;
+        vf p = splat(0x1p58);
         for (int l = 0; l < count; l++) {
             const uint64_t w = words[open[j + l]];
-            middle[l] = (double)(int64_t)(w >> 63 ? ~w : w) + 0.5;
+            p[l] = (double)(int64_t)(w >> 63 ? ~w : w) + 0.5;
         }
-        const vf y_tail = tail(middle, ratio);
-        for (int l = 0; l < count; l++) {
+        const vf y = tail(p, ratio), k = (y + MAGIC) - MAGIC, z = k * grid;
+        const vf slack = ratio * (TAIL_ERROR + 0.25 / p) + 0x1p-53;
+        const vu decided = (vu)(abs_v(y - k) < 0.5 - slack) & (vu)(p < N_SPLIT) & (vu)(p > N_FAR);
+        for (int l = 0; l < count && open[j + l] < n; l++) {
             const int i = open[j + l];
-            if (i >= n)
-                break;
             const uint64_t w = words[i];
-            open_draw draw = {rest,  first + (uint64_t)i,    w,          w >> 63 ? ~w : w,
-                              ratio, path == DPK_PATH_EXACT, DPK_BY_TAIL};
-            const int is_tail = draw.n < N_SPLIT;
-            const double y = is_tail ? y_tail[l] : fabs(out[i]);
-            double k = (y + MAGIC) - MAGIC;
-            double slack = ratio * CENTRAL_ERROR + 0x1p-53;
-            if (is_tail)
-                slack = draw.n < N_FAR ? 1.0 : ratio * (TAIL_ERROR + 0.25 / middle[l]) + 0x1p-53;
-            if (!is_tail || path != DPK_PATH_FAST || !(fabs(y - k) < 0.5 - slack)) {
-                draw.by = DPK_BY_MIDDLE;
-                if (slack < 0.5 && path != DPK_PATH_EXACT) {
-                    k = floor(y);
-                    k += reaches(&draw, (int64_t)k + 1);
-                } else {
-                    k = (double)search(&draw, k);
-                }
+            if (decided[l] && path == DPK_PATH_FAST) {
+                out[i] = w >> 63 ? z[l] : 0.0 - z[l];
+                if (decided_by)
+                    decided_by[i] = DPK_BY_TAIL;
+                continue;
             }
-            out[i] = k == 0.0 ? 0.0 : (w >> 63 ? k : -k) * grid;
+            open_draw draw = {rest,
+                              first + (uint64_t)i,
+                              w,
+                              w >> 63 ? ~w : w,
+                              ratio,
+                              path == DPK_PATH_EXACT,
+                              DPK_BY_MIDDLE};
+            const int is_tail = p[l] < N_SPLIT,
+                      trusted = !is_tail || (p[l] > N_FAR && slack[l] < 0.5);
+            const double size = settle(&draw, is_tail ? y[l] : fabs(out[i]), trusted) * grid;
+            out[i] = w >> 63 ? size : 0.0 - size;
             if (decided_by)
                 decided_by[i] = (uint8_t)draw.by;
         }
@@ -242,7 +251,7 @@ static void draw_range(const uint32_t *key, uint64_t nonce, int64_t begin, int64
                        double ratio, double grid, dpk_path path, double *out) {
     _Alignas(64) uint64_t words[TILE];
     _Alignas(64) double part[TILE];
-    const rest_of_u rest = {key, nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48, NULL};
+    const rest_of_u rest = {key, nonce, NULL};
     for (int64_t i = begin; i < end; i += TILE) {
         const int n = end - i < TILE ? (int)(end - i) : TILE;
         double *const to = n == TILE ? out + (i - begin) : part;
@@ -276,15 +285,15 @@ dpk_status DPK_FN(dpk_gaussian)(const uint32_t *key, uint32_t purpose, intptr_t 
     return DPK_OK;
 }
 
-dpk_status DPK_FN(dpk_gaussian_words)(const uint64_t *words, const uint64_t *extra, intptr_t n,
-                                      double ratio, dpk_path path, double *out,
-                                      uint8_t *decided_by) {
+dpk_status DPK_FN(dpk_gaussian_words)(const uint32_t *key, uint64_t nonce, const uint64_t *words,
+                                      const uint64_t *extra, intptr_t n, double ratio,
+                                      dpk_path path, double *out, uint8_t *decided_by) {
     _Alignas(64) uint64_t tile[TILE] = {0};
     _Alignas(64) double part[TILE];
     memset(decided_by, DPK_BY_CENTRAL, (size_t)n);
     for (intptr_t i = 0; i < n; i += TILE) {
         const int count = n - i < TILE ? (int)(n - i) : TILE;
-        const rest_of_u rest = {NULL, 0, extra};
+        const rest_of_u rest = {key, nonce, extra};
         memcpy(tile, words + i, (size_t)count * sizeof *tile);
         draw_tile(tile, &rest, (uint64_t)i, count, ratio, 1.0, path, part, decided_by + i);
         memcpy(out + i, part, (size_t)count * sizeof *out);
