@@ -68,8 +68,9 @@ cdef extern from "dispatch.h":
             const uint32_t *key, uint32_t purpose, intptr_t m, intptr_t n, const double *sigma,
             const double *grid, dpk_path path, int n_threads, double *out) noexcept nogil
         dpk_status (*gaussian_words)(
-            const uint64_t *words, const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
-            double *out, uint8_t *decided_by) noexcept nogil
+            const uint32_t *key, uint64_t nonce, const uint64_t *words, const uint64_t *extra,
+            intptr_t n, double ratio, dpk_path path, double *out, uint8_t *decided_by
+        ) noexcept nogil
         dpk_status (*goe)(
             intptr_t m, intptr_t d, const double *diagonal, const double *above, int n_threads,
             double *out) noexcept nogil
@@ -342,11 +343,14 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
     check(status)
 
 
-def gaussian_words(const uint64_t[::1] words, const uint64_t[:, ::1] extra, double ratio,
-                   int path, double[::1] out, uint8_t[::1] decided_by):
-    """For tests: round(ratio Phi^-1(U)) for given bits of U, and which step decided each."""
+def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] words,
+                   const uint64_t[:, ::1] extra, double ratio, int path, double[::1] out,
+                   uint8_t[::1] decided_by):
+    """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
+    cdef Key k = Key(key)
+    cdef const uint64_t *rest = NULL if extra is None else &extra[0, 0]
     check(dpk_check_rounding())
-    check(kernels.gaussian_words(&words[0], &extra[0, 0], words.shape[0], ratio,
+    check(kernels.gaussian_words(k.words, nonce, &words[0], rest, words.shape[0], ratio,
                                  <dpk_path> path, &out[0], &decided_by[0]))
 
 
