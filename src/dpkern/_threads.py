@@ -5,7 +5,7 @@ import math
 import os
 from pathlib import Path
 
-SERIAL_WORK = 20_000
+SERIAL_WORK = 1 << 16
 _forked = False
 
 
