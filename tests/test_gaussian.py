@@ -16,7 +16,7 @@ from dpkern.reference import noise
 
 FAST, AMBIGUOUS, EXACT = range(3)
 CENTRAL, TAIL, MIDDLE, FIXED_POINT = range(4)
-RATIOS = [0.3, 1.0, 12.5, 2.0**20 * 0.77, 2.0**26, 2.0**32 * 0.9, 2.0**32]
+RATIOS = [0.1, 0.3, 1.0, 12.5, 2.0**20 * 0.77, 2.0**26, 2.0**32 * 0.9, 2.0**32]
 CENTRAL_ERROR = 69 * 2.0**-53  # gaussian_table.h
 
 # A seeded test statistic fails a right sampler once in a million seeds.
