@@ -571,13 +571,13 @@ def _predict(arguments: argparse.Namespace) -> None:
         rows.insert(0, "label,decision_value")
     else:
         rows = labels
-    text = "\n".join(rows) + "\n"
+    lines = [f"{row}\n" for row in rows]
     if arguments.out is None:
-        sys.stdout.write(text)
+        sys.stdout.writelines(lines)
         sys.stdout.flush()
     else:
         with replacing(arguments.out) as file:
-            file.write(text.encode())
+            file.writelines(line.encode() for line in lines)
         print(f"{len(labels)} predictions in {arguments.out}")
     if y is None:
         return
