@@ -449,9 +449,9 @@ def test_records_come_with_labels_exactly_where_there_is_a_column_more(write):
 
 
 def test_records_of_another_width_are_refused(write):
-    for text in ("1\n3\n", "1,2,3,4\n"):
-        with pytest.raises(ValueError, match="features; expected 2"):
-            read_records(write("other.csv", text), n_features=2)
+    for text in ("1,2\n3,4\n", "1,2,3,4,5\n"):
+        with pytest.raises(ValueError, match="features; expected 3"):
+            read_records(write("other.csv", text), n_features=3)
 
 
 def test_records_of_an_archive_may_lack_labels(tmp_path):

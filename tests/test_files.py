@@ -20,9 +20,13 @@ def test_a_file_appears_when_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_leaves_nothing_behind(tmp_path, error):
-    with pytest.raises(error), replacing(tmp_path / "x") as file:
-        file.write(b"half")
-        raise error
+    def fail():
+        with replacing(tmp_path / "x") as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert not list(tmp_path.iterdir())
 
 
