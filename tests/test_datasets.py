@@ -128,7 +128,7 @@ def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix):
 
 
 def test_libsvm_index_zero_is_refused_and_an_empty_first_column_stays(write):
-    with pytest.raises(ValueError, match="line 2: .* indices from 1"):
+    with pytest.raises(ValueError, match=r"line 2: .* indices from 1"):
         read_table(write("zero", "1 1:1 2:3\n-1 0:1\n"))
     table = read_table(write("one", "1 2:1\n-1 3:4\n"))
     assert table.X.tolist() == [[0, 1, 0], [0, 0, 4]]

@@ -28,7 +28,7 @@ def draws_of(u, ratio, path=FAST):
     words = np.array([v >> 128 for v in u], dtype=np.uint64)
     extra = np.array([[v >> 64 & (1 << 64) - 1, v & (1 << 64) - 1] for v in u], dtype=np.uint64)
     k, by = np.empty(len(words)), np.empty(len(words), dtype=np.uint8)
-    _core.gaussian_words(words, extra, ratio, path, k, by)
+    _core.gaussian_words(bytes(32), 0, words, extra, ratio, path, k, by)
     return k, by
 
 
@@ -215,19 +215,18 @@ def test_slow_paths_of_the_stream_read_the_right_bits(path, isa):
 
 
 def test_extra_bits_come_from_the_coordinates_own_block(isa):
-    """A draw that the word leaves open follows the stream's extra bits, as in the twin."""
-    key, ratio = bytes(range(7, 39)), 2.0**32
-    nonce = 1 << 48 | 3
-    words = noise.stream_words(key, nonce, 300).tolist()
-    u = []
-    for i, word in enumerate(words):
-        first, second = noise.chacha20_blocks(key, [i], nonce | noise.EXTRA << 48)[0, :4].view(
-            "<u8"
-        )
-        u.append(word << 128 | int(first) << 64 | int(second))
-    out = np.empty((4, 300))
-    _core.gaussian(key, 1, np.full(4, ratio), np.ones(4), out, 1, EXACT)
-    assert np.array_equal(out[3], draws_of(u, ratio, EXACT)[0])
+    key, nonce, n, k, ratio = bytes(range(7, 39)), 1 << 48 | 3, 200, 5_000_000_000, 2.0**32
+    p = int(mp.floor(upper_tail(boundary(k, ratio)) * mp.mpf(2) ** 192))
+    rest = [
+        noise.chacha20_blocks(key, [i], nonce | noise.EXTRA << 48)[0, :4].view("<u8").tolist()
+        for i in range(n)
+    ]
+    expected = [-k if p >> 128 << 128 | f[0] << 64 | f[1] < p else 1 - k for f in rest]
+    assert 20 < expected.count(-k) < 180
+    words = np.full(n, p >> 128, dtype=np.uint64)  # all on the same boundary
+    out, by = np.empty(n), np.empty(n, dtype=np.uint8)
+    _core.gaussian_words(key, nonce, words, None, ratio, FAST, out, by)
+    assert out.tolist() == expected
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(isa):

@@ -19,25 +19,24 @@ dpk_status DPK_FN(dpk_clip_and_sum)(intptr_t m, intptr_t d, const void *G, int g
         const double clip = inner_clip(sum, j, d);
         const double M = sum->grid ? magic(sum->grid[j]) : 0.0;
         int64_t added = 0;
-        double *row = sum->scratch + thread_number() * dpk_clip_scratch(d);
         double *part = sum->partial + t * d;
         memset(part, 0, (size_t)d * sizeof(double));
         for (int64_t i = begin; i < end; i++) {
-            const double *g = (const double *)G + i * d;
-            if (g_is_float32) {
-                const float *g32 = (const float *)G + i * d;
-                for (intptr_t k = 0; k < d; k++)
-                    row[k] = g32[k];
-                g = row;
-            }
-            const double s = clamp_scalar(1.0, factor_limit(clip, norm_up(f8_square(d, g), d)));
+            const void *const g = g_is_float32 ? (const void *)((const float *)G + i * d)
+                                               : (const void *)((const double *)G + i * d);
+            const double square = g_is_float32 ? f8_square_f32(d, g) : f8_square_f64(d, g);
+            const double s = clamp_scalar(1.0, factor_limit(clip, norm_up(square, d)));
             if (s == 0.0)
                 continue;
             added++;
-            if (sum->grid)
-                add_on_grid(d, s, g, M, (int64_t *)(void *)part);
+            if (sum->grid && g_is_float32)
+                add_rows_on_grid_f32(d, 1, &s, &g, M, (int64_t *)(void *)part);
+            else if (sum->grid)
+                add_rows_on_grid_f64(d, 1, &s, &g, M, (int64_t *)(void *)part);
+            else if (g_is_float32)
+                add_rows_f32(d, 1, &s, &g, part);
             else
-                add_float(d, s, g, part);
+                add_rows_f64(d, 1, &s, &g, part);
         }
         if (sum->grid)
             remove_magic(d, added, M, (int64_t *)(void *)part);

@@ -5,9 +5,6 @@
 
 #include "dpk.h"
 
-/* Doubles of scratch per thread for vectors of length d. */
-static inline intptr_t dpk_clip_scratch(intptr_t d) { return d; }
-
 /* G: (n, d) rows sorted by silo, float or double; offsets: (m + 1,); out: (m, d). */
 typedef dpk_status dpk_clip_and_sum_fn(intptr_t m, intptr_t d, const void *G, int g_is_float32,
                                        const int64_t *offsets, const dpk_sum *sum, double *out);

@@ -25,14 +25,13 @@
 #include "chacha20.h"
 #include "gaussian_table.h"
 #include "phi_exact.h"
+#include "settle.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
 extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
-extern dpk_phi_middle_fn DPK_FN(dpk_phi_middle);
-extern dpk_phi_exact_fn DPK_FN(dpk_phi_exact);
+extern dpk_settle_fn DPK_FN(dpk_settle);
 dpk_gaussian_fn DPK_FN(dpk_gaussian);
 dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 
@@ -44,12 +43,14 @@ enum { LANES = 4 };
 enum { LANES = 2 };
 #endif
 typedef double vf __attribute__((vector_size(8 * LANES)));
+typedef int64_t vi __attribute__((vector_size(8 * LANES)));
 typedef uint64_t vu __attribute__((vector_size(8 * LANES)));
 typedef vf loose_vf __attribute__((aligned(8), may_alias));
 typedef vu loose_vu __attribute__((aligned(8), may_alias));
 
 static inline vf splat(double a) { return (vf){0} + a; }
-static inline vf abs_v(vf a) { return (vf)((vu)a & INT64_MAX); }
+#define SIGN_BIT ((uint64_t)1 << 63)
+static inline vf abs_v(vf a) { return (vf)((vu)a & ~SIGN_BIT); }
 #if defined(__AVX512F__)
 static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
 #elif defined(__AVX2__)
@@ -58,21 +59,14 @@ static inline vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); 
 static inline vf fma_v(vf a, vf b, vf c) { return a * b + c; }
 #endif
 
-/* Lanes with distance < limit and v >= split keep *z, the others get y and are returned as bits. */
-static inline uint64_t keep_decided(vf distance, double limit, vf v, double split, vf y, vf *z) {
+/* Lanes where mask is not 0, as bits. */
+static inline uint64_t bits_v(vi mask) {
 #if defined(__AVX512F__)
-    const __mmask8 inner = _mm512_cmp_pd_mask(v, splat(split), _CMP_GE_OQ);
-    const __mmask8 decided = _mm512_mask_cmp_pd_mask(inner, distance, splat(limit), _CMP_LT_OQ);
-    *z = (vf)_mm512_mask_blend_pd(decided, y, *z);
-    return (uint8_t)~decided;
+    return _mm512_movepi64_mask((__m512i)mask);
+#elif defined(__AVX2__)
+    return (uint64_t)_mm256_movemask_pd((__m256d)mask);
 #else
-    const vu open = ~((vu)(distance < limit) & (vu)(v >= split));
-    *z = (vf)(((vu)*z & ~open) | ((vu)y & open));
-#if defined(__AVX2__)
-    return (uint64_t)_mm256_movemask_pd((__m256d)open);
-#else
-    return (open[0] & 1) | (open[1] & 2);
-#endif
+    return (mask[0] & 1) | (mask[1] & 2);
 #endif
 }
 
@@ -82,8 +76,9 @@ enum { TILE = 1024, TASK_TILES = 8 };
 /* Below it u A(v) / B(v) does not hold. */
 #define V_SPLIT (0x1p-6 - 0x1p-12)
 /* Of n: from here on the central v is certainly above V_SPLIT, 52 bits and rounding included. */
-#define N_SPLIT (((uint64_t)1 << 58) + ((uint64_t)1 << 13))
-#define N_FAR ((uint64_t)1 << 14)
+#define N_SPLIT (0x1p58 + 0x1p13)
+/* Of n: below, what was not read of U matters too much. */
+#define N_FAR 0x1p14
 
 static const double ATANH[] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,
                                1.0 / 9.0,  1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0,
@@ -98,69 +93,6 @@ static inline vf polynomial(const double c[12], vf x) {
     const vf high = fma_v(PAIR(10), x2, PAIR(8));
 #undef PAIR
     return fma_v(fma_v(high, x4, middle), x4, low);
-}
-
-/* Where the rest of a coordinate's U is: at an address of the stream, or given (tests). */
-typedef struct {
-    const uint32_t *key;
-    uint64_t nonce;
-    const uint64_t *given; /* (n, 2) */
-} rest_of_u;
-
-static void read_rest(const rest_of_u *rest, uint64_t coordinate, uint64_t f[2]) {
-    if (rest->given) {
-        memcpy(f, rest->given + 2 * coordinate, 2 * sizeof *f);
-        return;
-    }
-    uint32_t block[16];
-    DPK_FN(dpk_chacha20_block)(rest->key, coordinate, rest->nonce, block);
-    memcpy(f, block, 2 * sizeof *f);
-    dpk_wipe(block, sizeof block);
-}
-
-/* One draw that doubles left open. */
-typedef struct {
-    const rest_of_u *rest;
-    uint64_t coordinate, word, n;
-    double ratio;
-    int skip_middle;
-    int by;
-} open_draw;
-
-/* Whether |K| >= k. */
-static int reaches(open_draw *draw, int64_t k) {
-    if (!draw->skip_middle && ((double)k - 0.5) / draw->ratio <= 5.0) {
-        const int decided = DPK_FN(dpk_phi_middle)(k, draw->ratio, draw->n);
-        if (decided >= 0)
-            return decided;
-    }
-    uint64_t f[2];
-    read_rest(draw->rest, draw->coordinate, f);
-    if (draw->word >> 63) /* p = 1 - U */
-        f[0] = ~f[0], f[1] = ~f[1];
-    draw->by = DPK_BY_EXACT;
-    return DPK_FN(dpk_phi_exact)(k, draw->ratio, draw->n, f);
-}
-
-/* |K|, found from any guess. */
-static int64_t search(open_draw *draw, double guess) {
-    int64_t low = guess > 0.0 ? (int64_t)guess : 0, high, step = 1;
-    if (low == 0 || reaches(draw, low)) {
-        while (high = low + step, reaches(draw, high))
-            low = high, step *= 2;
-    } else {
-        high = low;
-        while (low = high > step ? high - step : 0, low > 0 && !reaches(draw, low))
-            high = low, step *= 2;
-    }
-    while (high - low > 1) { /* |K| >= low, |K| < high */
-        const int64_t middle = low + (high - low) / 2;
-        if (reaches(draw, middle))
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* r |x| in the tail from n + 1/2. */
@@ -179,7 +111,7 @@ static inline vf tail(vf n, double ratio) {
 /* out = q K for the words of up to TILE draws, a multiple of 64 of them; of these the first n are
  * wanted. first: coordinate of the first draw; words, out: (TILE,); decided_by: (n,) or NULL, comes
  * filled with DPK_BY_CENTRAL. */
-static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t first, int n,
+static void draw_tile(const uint64_t *words, const dpk_rest_of_u *rest, uint64_t first, int n,
                       double ratio, double grid, dpk_path path, double *out, uint8_t *decided_by) {
     uint16_t open[TILE + LANES];
     int n_open = 0;
@@ -193,46 +125,39 @@ static void draw_tile(const uint64_t *words, const rest_of_u *rest, uint64_t fir
             const vf y = u * ratio * polynomial(CENTRAL_A, v) / polynomial(CENTRAL_B, v);
             const vf k = (y + MAGIC) - MAGIC;
             /* What stays open leaves r x in its place. */
-            vf z = k * grid;
-            open_bits |= keep_decided(abs_v(y - k), limit, v, V_SPLIT, y, &z) << l;
-            *(loose_vf *)(out + block + l) = z;
+            const vi decided = (abs_v(y - k) < limit) & (v >= V_SPLIT);
+            *(loose_vf *)(out + block + l) =
+                (vf)(((vu)(k * grid) & (vu)decided) | ((vu)y & ~(vu)decided));
+            open_bits |= bits_v(~decided) << l;
         }
         for (; open_bits; open_bits &= open_bits - 1)
             open[n_open++] = (uint16_t)(block + __builtin_ctzll(open_bits));
     }
     for (int j = 0; j < n_open; j += LANES) {
-        vf middle = splat(0x1p58);
         const int count = n_open - j < LANES ? n_open - j : LANES;
-        for (int l = 0; l < count; l++) {
-            const uint64_t w = words[open[j + l]];
-            middle[l] = (double)(int64_t)(w >> 63 ? ~w : w) + 0.5;
-        }
-        const vf y_tail = tail(middle, ratio);
-        for (int l = 0; l < count; l++) {
+        vi w = {0};
+        for (int l = 0; l < count; l++)
+            w[l] = (int64_t)words[open[j + l]];
+        const vf p = __builtin_convertvector(w ^ w >> 63, vf) + 0.5;
+        const vf y = tail(p, ratio), k = (y + MAGIC) - MAGIC;
+        const vf slack = ratio * (TAIL_ERROR + 0.25 / p) + 0x1p-53;
+        const vi decided = (abs_v(y - k) < 0.5 - slack) & (p < N_SPLIT) & (p > N_FAR);
+        const uint64_t settled = path == DPK_PATH_FAST ? bits_v(decided) : 0;
+        /* Minus below U = 1/2; adding 0 makes 0 of -0. */
+        const vf z = (vf)((vu)(k * grid) | (~(vu)w & SIGN_BIT)) + 0.0;
+        for (int l = 0; l < count && open[j + l] < n; l++) {
             const int i = open[j + l];
-            if (i >= n)
-                break;
-            const uint64_t w = words[i];
-            open_draw draw = {rest,  first + (uint64_t)i,    w,          w >> 63 ? ~w : w,
-                              ratio, path == DPK_PATH_EXACT, DPK_BY_TAIL};
-            const int is_tail = draw.n < N_SPLIT;
-            const double y = is_tail ? y_tail[l] : fabs(out[i]);
-            double k = (y + MAGIC) - MAGIC;
-            double slack = ratio * CENTRAL_ERROR + 0x1p-53;
-            if (is_tail)
-                slack = draw.n < N_FAR ? 1.0 : ratio * (TAIL_ERROR + 0.25 / middle[l]) + 0x1p-53;
-            if (!is_tail || path != DPK_PATH_FAST || !(fabs(y - k) < 0.5 - slack)) {
-                draw.by = DPK_BY_MIDDLE;
-                if (slack < 0.5 && path != DPK_PATH_EXACT) {
-                    k = floor(y);
-                    k += reaches(&draw, (int64_t)k + 1);
-                } else {
-                    k = (double)search(&draw, k);
-                }
+            dpk_decided_by by = DPK_BY_TAIL;
+            if (settled >> l & 1) {
+                out[i] = z[l];
+            } else {
+                const dpk_open_draw draw = {rest, first + (uint64_t)i, words[i], ratio, path};
+                const int in_tail = p[l] < N_SPLIT;
+                const int near = !in_tail || (p[l] > N_FAR && slack[l] < 0.5);
+                out[i] = DPK_FN(dpk_settle)(&draw, in_tail ? y[l] : fabs(out[i]), near, &by) * grid;
             }
-            out[i] = k == 0.0 ? 0.0 : (w >> 63 ? k : -k) * grid;
             if (decided_by)
-                decided_by[i] = (uint8_t)draw.by;
+                decided_by[i] = (uint8_t)by;
         }
     }
 }
@@ -242,7 +167,7 @@ static void draw_range(const uint32_t *key, uint64_t nonce, int64_t begin, int64
                        double ratio, double grid, dpk_path path, double *out) {
     _Alignas(64) uint64_t words[TILE];
     _Alignas(64) double part[TILE];
-    const rest_of_u rest = {key, nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48, NULL};
+    const dpk_rest_of_u rest = {key, nonce, NULL};
     for (int64_t i = begin; i < end; i += TILE) {
         const int n = end - i < TILE ? (int)(end - i) : TILE;
         double *const to = n == TILE ? out + (i - begin) : part;
@@ -276,15 +201,15 @@ dpk_status DPK_FN(dpk_gaussian)(const uint32_t *key, uint32_t purpose, intptr_t 
     return DPK_OK;
 }
 
-dpk_status DPK_FN(dpk_gaussian_words)(const uint64_t *words, const uint64_t *extra, intptr_t n,
-                                      double ratio, dpk_path path, double *out,
-                                      uint8_t *decided_by) {
+dpk_status DPK_FN(dpk_gaussian_words)(const uint32_t *key, uint64_t nonce, const uint64_t *words,
+                                      const uint64_t *extra, intptr_t n, double ratio,
+                                      dpk_path path, double *out, uint8_t *decided_by) {
     _Alignas(64) uint64_t tile[TILE] = {0};
     _Alignas(64) double part[TILE];
     memset(decided_by, DPK_BY_CENTRAL, (size_t)n);
     for (intptr_t i = 0; i < n; i += TILE) {
         const int count = n - i < TILE ? (int)(n - i) : TILE;
-        const rest_of_u rest = {NULL, 0, extra};
+        const dpk_rest_of_u rest = {key, nonce, extra};
         memcpy(tile, words + i, (size_t)count * sizeof *tile);
         draw_tile(tile, &rest, (uint64_t)i, count, ratio, 1.0, path, part, decided_by + i);
         memcpy(out + i, part, (size_t)count * sizeof *out);

@@ -36,10 +36,11 @@ typedef dpk_status dpk_gaussian_fn(const uint32_t *key, uint32_t purpose, intptr
                                    const double *sigma, const double *grid, dpk_path path,
                                    int n_threads, double *out);
 
-/* round(ratio Phi^-1(U)) for given bits of U. words: (n,); extra: (n, 2); out: (n,);
- * decided_by: (n,) a dpk_decided_by each. */
-typedef dpk_status dpk_gaussian_words_fn(const uint64_t *words, const uint64_t *extra, intptr_t n,
-                                         double ratio, dpk_path path, double *out,
-                                         uint8_t *decided_by);
+/* For tests: round(ratio Phi^-1(U)) where the first 64 bits of U are given, words: (n,), and the
+ * rest too, extra: (n, 2), or, where extra is NULL, read as for coordinate i under key and nonce.
+ * out: (n,); decided_by: (n,) a dpk_decided_by each. */
+typedef dpk_status dpk_gaussian_words_fn(const uint32_t *key, uint64_t nonce, const uint64_t *words,
+                                         const uint64_t *extra, intptr_t n, double ratio,
+                                         dpk_path path, double *out, uint8_t *decided_by);
 
 #endif

@@ -8,61 +8,91 @@ dpk_glm_margins_fn DPK_FN(dpk_glm_margins);
 dpk_glm_losses_fn DPK_FN(dpk_glm_losses);
 dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
 
-/* A block of records: what margins and accumulation share. Arrays hold dpk_glm_block_rows(p). */
+/* A block of records: what margins and accumulation share. */
 typedef struct {
-    double *rows;  /* (block, p) rows in double, where X does not hold them so */
-    double *y;     /* labels */
-    double *z;     /* margins of the effective rows */
-    double *ratio; /* r = min(1, row_bound / norm) */
-    double *norm;  /* upper bound of |[scale x + shift, 1]| */
-    double *d1;    /* derivative or value of the loss */
+    const void *x[DPK_GLM_BLOCK]; /* rows: of X, in its type, or [scale x + shift] in double */
+    double y[DPK_GLM_BLOCK];      /* labels */
+    double z[DPK_GLM_BLOCK];      /* margins of the effective rows */
+    double norm[DPK_GLM_BLOCK];   /* upper bound of |[scale x + shift, 1]| */
+    double ratio[DPK_GLM_BLOCK];  /* r = min(1, row_bound / norm) */
+    double loss[DPK_GLM_BLOCK];   /* derivative or value of the loss */
 } block;
 
-static block block_in(double *scratch, intptr_t p) {
-    const intptr_t b = dpk_glm_block_rows(p);
-    return (block){scratch + 5 * b, scratch,         scratch + b,
-                   scratch + 2 * b, scratch + 3 * b, scratch + 4 * b};
-}
-
-static inline int64_t stored_row(const dpk_data *data, int64_t i) {
-    return data->rows ? data->rows[i] : i;
-}
-
-/* Features of record i in double: X itself where it can be read in place, else `copy` (p,). */
-static inline const double *features(const dpk_data *data, int64_t i, double *restrict copy) {
-    const intptr_t p = data->p;
-    const int64_t row = stored_row(data, i);
-    const double *x = (const double *)data->X + row * p;
-    if (data->x_is_float32) {
-        const float *x32 = (const float *)data->X + row * p;
-        for (intptr_t k = 0; k < p; k++)
-            copy[k] = x32[k];
-        x = copy;
-    } else if (!data->scale) {
-        return x;
+/* Row of record i: X itself, or in `mapped` (p,) the row under the feature map. */
+static inline const void *row_of(const dpk_data *data, int64_t i, double *restrict mapped) {
+    const intptr_t p = data->p, first = i * p;
+    if (!data->scale)
+        return data->x_is_float32 ? (const void *)((const float *)data->X + first)
+                                  : (const void *)((const double *)data->X + first);
+    for (intptr_t k = 0; k < p; k++) {
+        const double x = data->x_is_float32 ? ((const float *)data->X)[first + k]
+                                            : ((const double *)data->X)[first + k];
+        mapped[k] = DPK_FMA(data->scale[k], x, data->shift[k]);
     }
-    if (data->scale)
-        for (intptr_t k = 0; k < p; k++)
-            copy[k] = DPK_FMA(data->scale[k], x[k], data->shift[k]);
-    return copy;
+    return mapped;
 }
 
-/* Labels, margins, norms and scalings of the records first .. first + n of one silo. */
-static void load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block b) {
+static inline int rows_are_float32(const dpk_data *data) {
+    return data->x_is_float32 && !data->scale;
+}
+
+/* Rows, labels, margins, norms and scalings of the records first .. first + n of one silo. */
+static void load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n,
+                       double *scratch, block *b) {
     const intptr_t p = data->p, d = data->d;
+    const double bias = data->intercept ? w[p] : 0.0, one = data->intercept ? 1.0 : 0.0;
     for (intptr_t i = 0; i < n; i++) {
-        double square;
-        const double *x = features(data, first + i, b.rows + i * p);
-        double dot = f8_dot_and_square(p, x, w, &square);
-        if (data->intercept) {
-            dot += w[p];
-            square += 1.0;
-        }
-        b.y[i] = data->y[stored_row(data, first + i)];
-        b.norm[i] = norm_up(square, d);
-        b.ratio[i] = b.norm[i] > data->row_bound ? data->row_bound / b.norm[i] : 1.0;
-        b.z[i] = b.ratio[i] * dot;
+        const int64_t row = data->rows ? data->rows[first + i] : first + i;
+        const void *x = b->x[i] = row_of(data, row, scratch + i * p);
+        b->y[i] = data->y[row];
+        b->z[i] = rows_are_float32(data) ? f8_dot_and_square_f32(p, x, w, &b->norm[i])
+                                         : f8_dot_and_square_f64(p, x, w, &b->norm[i]);
     }
+    for (intptr_t i = 0; i < n; i++) {
+        const double norm = norm_up(b->norm[i] + one, d);
+        b->norm[i] = norm;
+        b->ratio[i] = norm > data->row_bound ? data->row_bound / norm : 1.0;
+        b->z[i] = b->ratio[i] * (b->z[i] + bias);
+    }
+}
+
+/* Add the clipped gradients of n records to `part` (d,); returns how many were added. */
+static int64_t add_block(const dpk_data *data, const dpk_sum *sum, intptr_t j, intptr_t n,
+                         double clip, const block *b, double *part) {
+    const intptr_t p = data->p;
+    const double weight = sum->silo_weight ? sum->silo_weight[j] : 1.0;
+    const void *x[DPK_GLM_BLOCK];
+    double s[DPK_GLM_BLOCK];
+    intptr_t count = 0;
+    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
+    for (intptr_t i = 0; i < n; i++)
+        s[i] = weight * clamp_scalar(b->loss[i] * b->ratio[i], factor_limit(clip, b->norm[i]));
+    /* Rows without a gradient are left out; among them are all that are not finite. */
+    for (intptr_t i = 0; i < n; i++)
+        if (s[i] != 0.0) {
+            s[count] = s[i];
+            x[count++] = b->x[i];
+        }
+    if (sum->grid) {
+        const double M = magic(sum->grid[j]);
+        int64_t *const acc = (int64_t *)(void *)part;
+        if (rows_are_float32(data))
+            add_rows_on_grid_f32(p, count, s, x, M, acc);
+        else
+            add_rows_on_grid_f64(p, count, s, x, M, acc);
+        if (data->intercept)
+            for (intptr_t r = 0; r < count; r++)
+                acc[p] = (int64_t)((uint64_t)acc[p] + (uint64_t)bits_of(s[r] + M));
+    } else {
+        if (rows_are_float32(data))
+            add_rows_f32(p, count, s, x, part);
+        else
+            add_rows_f64(p, count, s, x, part);
+        if (data->intercept)
+            for (intptr_t r = 0; r < count; r++)
+                part[p] += s[r];
+    }
+    return count;
 }
 
 /* Records begin .. end of task t, which all lie in silo j. */
@@ -83,17 +113,21 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t p) {
     return end - i < b ? (intptr_t)(end - i) : b;
 }
 
+static inline double *thread_scratch(const dpk_data *data, const dpk_sum *sum) {
+    return sum->scratch + thread_number() * dpk_glm_scratch(data);
+}
+
 dpk_status DPK_FN(dpk_glm_margins)(const dpk_data *data, const double *w, intptr_t w_stride,
                                    const dpk_sum *sum, double *z) {
     const int64_t n_tasks = sum->first_task[data->m];
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (int64_t t = 0; t < n_tasks; t++) {
         const task u = task_number(data, sum, t);
-        const block b =
-            block_in(sum->scratch + thread_number() * dpk_glm_scratch(data->p), data->p);
+        double *const scratch = thread_scratch(data, sum);
+        block b;
         for (int64_t i = u.begin; i < u.end; i += dpk_glm_block_rows(data->p)) {
             const intptr_t n = rows_left(i, u.end, data->p);
-            load_block(data, w + u.j * w_stride, i, n, b);
+            load_block(data, w + u.j * w_stride, i, n, scratch, &b);
             memcpy(z + i, b.z, (size_t)n * sizeof(double));
         }
     }
@@ -107,15 +141,15 @@ dpk_status DPK_FN(dpk_glm_losses)(const dpk_data *data, const double *w, intptr_
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (int64_t t = 0; t < n_tasks; t++) {
         const task u = task_number(data, sum, t);
-        const block b =
-            block_in(sum->scratch + thread_number() * dpk_glm_scratch(data->p), data->p);
+        double *const scratch = thread_scratch(data, sum);
         double total = 0.0;
+        block b;
         for (int64_t i = u.begin; i < u.end; i += dpk_glm_block_rows(data->p)) {
             const intptr_t n = rows_left(i, u.end, data->p);
-            load_block(data, w + u.j * w_stride, i, n, b);
-            loss(n, b.y, b.z, b.d1, NULL, NULL, params);
+            load_block(data, w + u.j * w_stride, i, n, scratch, &b);
+            loss(n, b.y, b.z, b.loss, NULL, NULL, params);
             for (intptr_t r = 0; r < n; r++)
-                total += b.d1[r];
+                total += b.loss[r];
         }
         sum->partial[t] = total;
     }
@@ -131,41 +165,19 @@ dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intpt
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (int64_t t = 0; t < n_tasks; t++) {
         const task u = task_number(data, sum, t);
-        const block b = block_in(sum->scratch + thread_number() * dpk_glm_scratch(p), p);
         const double clip = inner_clip(sum, u.j, d);
-        const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
-        const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0;
+        double *const scratch = thread_scratch(data, sum), *const part = sum->partial + t * d;
         int64_t added = 0;
-        double *part = sum->partial + t * d;
+        block b;
         memset(part, 0, (size_t)d * sizeof(double));
         for (int64_t i = u.begin; i < u.end; i += dpk_glm_block_rows(p)) {
             const intptr_t n = rows_left(i, u.end, p);
-            load_block(data, w + u.j * w_stride, i, n, b);
-            loss(n, b.y, b.z, NULL, b.d1, NULL, params);
-            for (intptr_t r = 0; r < n; r++) {
-                /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
-                const double lim = factor_limit(clip, b.norm[r]);
-                const double s = weight * clamp_scalar(b.d1[r] * b.ratio[r], lim);
-                if (s == 0.0)
-                    continue;
-                added++;
-                const double *x = data->x_is_float32 || data->scale
-                                      ? b.rows + r * p
-                                      : (const double *)data->X + stored_row(data, i + r) * p;
-                const double one = 1.0;
-                if (sum->grid) {
-                    add_on_grid(p, s, x, M, (int64_t *)(void *)part);
-                    if (data->intercept)
-                        add_on_grid(1, s, &one, M, (int64_t *)(void *)part + p);
-                } else {
-                    add_float(p, s, x, part);
-                    if (data->intercept)
-                        add_float(1, s, &one, part + p);
-                }
-            }
+            load_block(data, w + u.j * w_stride, i, n, scratch, &b);
+            loss(n, b.y, b.z, NULL, b.loss, NULL, params);
+            added += add_block(data, sum, u.j, n, clip, &b, part);
         }
         if (sum->grid)
-            remove_magic(d, added, M, (int64_t *)(void *)part);
+            remove_magic(d, added, magic(sum->grid[u.j]), (int64_t *)(void *)part);
     }
     sum_partials(sum, data->m, d, out);
     return DPK_OK;

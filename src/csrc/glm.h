@@ -7,14 +7,17 @@
 
 #include "dpk.h"
 
-/* Records whose effective rows are held together in cache between margin and accumulation. */
+/* Records whose rows are held together in cache between margin and accumulation. */
+#define DPK_GLM_BLOCK 256
 static inline intptr_t dpk_glm_block_rows(intptr_t p) {
     const intptr_t rows = 4096 / p;
-    return rows < 4 ? 4 : rows > 256 ? 256 : rows;
+    return rows < 4 ? 4 : rows > DPK_GLM_BLOCK ? DPK_GLM_BLOCK : rows;
 }
 
-/* Doubles of scratch per thread. */
-static inline intptr_t dpk_glm_scratch(intptr_t p) { return dpk_glm_block_rows(p) * (p + 6); }
+/* Doubles of scratch per thread: rows of a block under a feature map. */
+static inline intptr_t dpk_glm_scratch(const dpk_data *data) {
+    return data->scale ? dpk_glm_block_rows(data->p) * data->p : 0;
+}
 
 /* z: (n,) margins in record order. w: model of silo j at w + j * w_stride, (d,) each;
  * w_stride 0 shares one model. */

@@ -60,20 +60,44 @@ static inline double clamp_scalar(double s, double lim) {
     return s == s ? s : 0.0;
 }
 
-/* acc += s x on the grid of magic number M, as integers and with the bits of M still in. x: (n,);
- * acc: (n,). */
-static inline void add_on_grid(intptr_t n, double s, const double *restrict x, double M,
-                               int64_t *restrict acc) {
-    for (intptr_t k = 0; k < n; k++)
-        acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)bits_of(DPK_FMA(s, x[k], M)));
-}
+/* add_rows_on_grid: acc += sum_r s[r] x[r] on the grid of magic number M, as integers and with the
+ * bits of M still in, one for each of the `count` rows. add_rows: the same in floating point, in
+ * the order of r. x: (count,) rows of length n; acc: (n,). Four rows share a pass over acc. */
+#define DPK_DEFINE_ADD(suffix, type)                                                               \
+    static inline void add_rows_on_grid##suffix(intptr_t n, intptr_t count, const double *s,       \
+                                                const void *const *x, double M,                    \
+                                                int64_t *restrict acc) {                           \
+        intptr_t r = 0;                                                                            \
+        for (; r + 4 <= count; r += 4) {                                                           \
+            const type *x0 = x[r], *x1 = x[r + 1], *x2 = x[r + 2], *x3 = x[r + 3];                 \
+            const double s0 = s[r], s1 = s[r + 1], s2 = s[r + 2], s3 = s[r + 3];                   \
+            for (intptr_t k = 0; k < n; k++)                                                       \
+                acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)bits_of(DPK_FMA(s0, x0[k], M)) +   \
+                                   (uint64_t)bits_of(DPK_FMA(s1, x1[k], M)) +                      \
+                                   (uint64_t)bits_of(DPK_FMA(s2, x2[k], M)) +                      \
+                                   (uint64_t)bits_of(DPK_FMA(s3, x3[k], M)));                      \
+        }                                                                                          \
+        for (; r < count; r++) {                                                                   \
+            const type *x0 = x[r];                                                                 \
+            const double s0 = s[r];                                                                \
+            for (intptr_t k = 0; k < n; k++)                                                       \
+                acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)bits_of(DPK_FMA(s0, x0[k], M)));   \
+        }                                                                                          \
+    }                                                                                              \
+    static inline void add_rows##suffix(intptr_t n, intptr_t count, const double *s,               \
+                                        const void *const *x, double *restrict acc) {              \
+        for (intptr_t r = 0; r < count; r++) {                                                     \
+            const type *x0 = x[r];                                                                 \
+            const double s0 = s[r];                                                                \
+            for (intptr_t k = 0; k < n; k++)                                                       \
+                acc[k] = DPK_FMA(s0, x0[k], acc[k]);                                               \
+        }                                                                                          \
+    }
 
-static inline void add_float(intptr_t n, double s, const double *restrict x, double *restrict acc) {
-    for (intptr_t k = 0; k < n; k++)
-        acc[k] = DPK_FMA(s, x[k], acc[k]);
-}
+DPK_DEFINE_ADD(_f64, double)
+DPK_DEFINE_ADD(_f32, float)
 
-/* Takes the bits of M out again after `count` calls of add_on_grid. acc: (n,). */
+/* Takes the bits of M out again after `count` rows were added. acc: (n,). */
 static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
     const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
     for (intptr_t k = 0; k < n; k++)

@@ -43,6 +43,13 @@ def gaussian(
     key: Bytes, purpose: int, sigma: F, grid: F, out: F, n_threads: int, path: int = 0
 ) -> None: ...
 def gaussian_words(
-    words: U, extra: U, ratio: float, path: int, out: F, decided_by: NDArray[np.uint8]
+    key: Bytes,
+    nonce: int,
+    words: U,
+    extra: U | None,
+    ratio: float,
+    path: int,
+    out: F,
+    decided_by: NDArray[np.uint8],
 ) -> None: ...
 def goe(diagonal: F, above: F, out: F, n_threads: int) -> None: ...

@@ -40,8 +40,7 @@ cdef extern from "dpk.h":
 
 
 cdef extern from "dispatch.h":
-    intptr_t dpk_clip_scratch(intptr_t d) nogil
-    intptr_t dpk_glm_scratch(intptr_t p) nogil
+    intptr_t dpk_glm_scratch(const dpk_data *data) nogil
     ctypedef struct dpk_kernels:
         const char *name
         const char *const *loss_names
@@ -69,8 +68,9 @@ cdef extern from "dispatch.h":
             const uint32_t *key, uint32_t purpose, intptr_t m, intptr_t n, const double *sigma,
             const double *grid, dpk_path path, int n_threads, double *out) noexcept nogil
         dpk_status (*gaussian_words)(
-            const uint64_t *words, const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
-            double *out, uint8_t *decided_by) noexcept nogil
+            const uint32_t *key, uint64_t nonce, const uint64_t *words, const uint64_t *extra,
+            intptr_t n, double ratio, dpk_path path, double *out, uint8_t *decided_by
+        ) noexcept nogil
         dpk_status (*goe)(
             intptr_t m, intptr_t d, const double *diagonal, const double *above, int n_threads,
             double *out) noexcept nogil
@@ -223,7 +223,7 @@ cdef class Records:
 
     cdef Work work(self, intptr_t width, int n_threads, double clip, const double[::1] grid,
                    const double[::1] silo_weight):
-        return Work(self.offsets, width, dpk_glm_scratch(self.c.p), n_threads, clip, grid,
+        return Work(self.offsets, width, dpk_glm_scratch(&self.c), n_threads, clip, grid,
                     silo_weight)
 
 
@@ -245,7 +245,7 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
         g64 = G
         g = &g64[0, 0]
     cdef intptr_t m = offsets.shape[0] - 1, d = out.shape[1]
-    cdef Work work = Work(offsets, d, dpk_clip_scratch(d), n_threads, clip, grid)
+    cdef Work work = Work(offsets, d, 0, n_threads, clip, grid)
     cdef dpk_status status
     with nogil:
         status = kernels.clip_and_sum(m, d, g, is_float32, &offsets[0], &work.c, &out[0, 0])
@@ -343,11 +343,14 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
     check(status)
 
 
-def gaussian_words(const uint64_t[::1] words, const uint64_t[:, ::1] extra, double ratio,
-                   int path, double[::1] out, uint8_t[::1] decided_by):
-    """For tests: round(ratio Phi^-1(U)) for given bits of U, and which step decided each."""
+def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] words,
+                   const uint64_t[:, ::1] extra, double ratio, int path, double[::1] out,
+                   uint8_t[::1] decided_by):
+    """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
+    cdef Key k = Key(key)
+    cdef const uint64_t *rest = NULL if extra is None else &extra[0, 0]
     check(dpk_check_rounding())
-    check(kernels.gaussian_words(&words[0], &extra[0, 0], words.shape[0], ratio,
+    check(kernels.gaussian_words(k.words, nonce, &words[0], rest, words.shape[0], ratio,
                                  <dpk_path> path, &out[0], &decided_by[0]))
 
 
