@@ -13,7 +13,7 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from dpkern import datasets
 from dpkern.data import SiloData
-from dpkern.datasets import read_feature_range, read_table, train_test_split
+from dpkern.datasets import read_feature_range, read_records, read_table, train_test_split
 
 COMPRESSIONS = {
     "": lambda data: data,
@@ -427,3 +427,38 @@ def test_missing_values_of_the_original_wisconsin_set_are_counted(real_data):
 def test_the_mixed_columns_of_adult_are_refused_by_place(real_data):
     with pytest.raises(ValueError, match="line 1: column 1 is not a number"):
         read_table(real_data / "adult" / "adult.data.xz")
+
+
+# ---- records to predict
+
+
+def test_records_come_with_labels_exactly_where_there_is_a_column_more(write):
+    bare, labelled = write("bare.csv", "1,2\n3,4\n"), write("labelled.csv", "1,2,5\n3,4,6\n")
+    X, y = read_records(bare, n_features=2)
+    np.testing.assert_array_equal(X, [[1, 2], [3, 4]])
+    assert y is None
+    X, y = read_records(labelled, n_features=2)
+    np.testing.assert_array_equal(X, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(y, [5, 6])
+    X, y = read_records(labelled, n_features=2, target=0)
+    np.testing.assert_array_equal(X, [[2, 5], [4, 6]])
+    np.testing.assert_array_equal(y, [1, 3])
+    X, y = read_records(labelled, n_features=2, silo_column=1)
+    np.testing.assert_array_equal(X, [[1, 5], [3, 6]])
+    assert y is None
+
+
+def test_records_of_another_width_are_refused(write):
+    for text in ("1,2\n3,4\n", "1,2,3,4,5\n"):
+        with pytest.raises(ValueError, match="features; expected 3"):
+            read_records(write("other.csv", text), n_features=3)
+
+
+def test_records_of_an_archive_may_lack_labels(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=numbers())
+    X, y = read_records(path, n_features=4)
+    np.testing.assert_array_equal(X, numbers())
+    assert y is None
+    with pytest.raises(ValueError, match="no array y"):
+        read_table(path)

@@ -30,11 +30,13 @@ from dpkern.solvers import SOLVERS, Objective, SolverResult, load, solve
 # Public defaults: fixed numbers, never computed from the records at hand. With rows of norm at
 # most 1 no gradient of the logistic loss is longer than 1.
 _ROW_BOUND = 1.0
+_DRAWS = 3
 _DEFAULTS: dict[str, Any] = {"clip": 1.0, "l2": 1e-4, "rounds": 300, "step_size": "auto"}
 # 30 features in [-1, 1] and the constant make rows of norm at most sqrt(31) < 5.6: none is
 # shortened, and a step of 0.06 is below 2/(L + l2), L = 5.6^2. The hinge spends its gradients on
 # records near the boundary, which a set of a few hundred needs.
 _WISCONSIN_ROW_BOUND = 5.6
+_WISCONSIN_DRAWS = 8  # few test records: a mean of three draws says little
 _WISCONSIN_DEFAULTS: dict[str, Any] = {
     "loss": "smoothed_hinge",
     "clip": 1.5,
@@ -151,7 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         "--epsilons", type=_list_of(float), default=[0.5, 1.0, 2.0, 4.0], metavar="E,F"
     )
     compare.add_argument("--delta", type=float, default=1e-5)
-    compare.add_argument("--draws", type=_count, default=8, metavar="R", help="runs per row")
+    compare.add_argument(
+        "--draws",
+        type=_count,
+        metavar="R",
+        help=f"runs per row (default: {_DRAWS}; {_WISCONSIN_DRAWS} without DATA)",
+    )
     held_out = compare.add_mutually_exclusive_group()
     held_out.add_argument("--test-share", type=float, default=0.25, metavar="SHARE")
     held_out.add_argument("--test", metavar="FILE", help="test records, in place of a share")
@@ -448,7 +455,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     if "progress" in inspect.signature(SOLVERS[solver]).parameters:
         parameters["progress"] = sys.stderr.isatty()
     results = [
-        solve(solver, data, budget=budget, rng=_seed(arguments, r), **parameters)
+        solve(solver, data, budget=budget, rng=_seed(arguments.noise_seed, r), **parameters)
         for r in range(draws)
     ]
 
@@ -491,9 +498,9 @@ def _budget(arguments: argparse.Namespace) -> Budget | None:
     return None if epsilon == math.inf else Budget(epsilon=epsilon, delta=delta)
 
 
-def _seed(arguments: argparse.Namespace, run: int) -> int | None:
+def _seed(noise_seed: int | None, run: int) -> int | None:
     """Every run has noise of its own, also where the noise is to be the same next time."""
-    return None if arguments.noise_seed is None else arguments.noise_seed + run
+    return None if noise_seed is None else noise_seed + run
 
 
 def _result_lines(result: SolverResult) -> list[_Line]:
@@ -571,13 +578,13 @@ def _predict(arguments: argparse.Namespace) -> None:
         rows.insert(0, "label,decision_value")
     else:
         rows = labels
-    text = "\n".join(rows) + "\n"
+    lines = [f"{row}\n" for row in rows]
     if arguments.out is None:
-        sys.stdout.write(text)
+        sys.stdout.writelines(lines)
         sys.stdout.flush()
     else:
         with replacing(arguments.out) as file:
-            file.write(text.encode())
+            file.writelines(line.encode() for line in lines)
         print(f"{len(labels)} predictions in {arguments.out}")
     if y is None:
         return
@@ -613,7 +620,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     source = _read_source(arguments)
     data, X_test, y_test, split = _held_out(source, arguments)
     parameters = {"loss": _LOSS_OF_TASK[data.task], **source.defaults, **given}
-    comparison = _Comparison(data, X_test, y_test, parameters, arguments)
+    draws = arguments.draws or (_WISCONSIN_DRAWS if arguments.data is None else _DRAWS)
+    comparison = _Comparison(data, X_test, y_test, parameters, draws, arguments.noise_seed)
     rows = comparison.run(variants, budgets, must_run=arguments.solvers is not None)
 
     metric = f"test {_metric(data.task)}"
@@ -622,6 +630,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     names = ("loss", "clip", "l2", "rounds", "step_size")
     stated = [f"{name} {_shown(parameters[name])}" for name in names]
     lines.append(("parameters", ", ".join(stated)))
+    lines.append(("draws", f"{draws} runs per row, each with fresh noise"))
     _print_lines(lines)
     print()
     _print_table(rows, metric)
@@ -673,10 +682,11 @@ class _Comparison:
         X_test: Array,
         y_test: Array,
         parameters: dict[str, Any],
-        arguments: argparse.Namespace,
+        draws: int,
+        noise_seed: int | None,
     ) -> None:
         self._data, self._X, self._y = data, X_test, y_test
-        self._parameters, self._arguments = parameters, arguments
+        self._parameters, self._draws, self._noise_seed = parameters, draws, noise_seed
         self._minima: dict[Objective, float] = {}
         self._certificates: list[Certificate] = []
 
@@ -692,7 +702,7 @@ class _Comparison:
 
         rows: list[CompareRow] = []
         remarks: list[str] = []
-        draws = self._arguments.draws
+        draws = self._draws
         interval = 0.1 if sys.stderr.isatty() else 5.0
         total = 1 + len(variants) * len(budgets) * draws
         with tqdm(total=total, unit="run", leave=False, mininterval=interval) as bar:
@@ -720,7 +730,7 @@ class _Comparison:
         parameters = {k: v for k, v in self._parameters.items() if k in settable} | {"trust": trust}
         results = []
         for _ in range(draws):
-            rng = _seed(self._arguments, bar.n)
+            rng = _seed(self._noise_seed, bar.n)
             results.append(solve(solver, self._data, budget=budget, rng=rng, **parameters))
             bar.update()
         if budget is not None:
