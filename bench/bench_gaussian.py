@@ -28,7 +28,10 @@ def setup_matrix(d: int) -> tuple[Contenders, None]:
         upper = np.triu(rng.standard_normal((d, d)))
         return (upper + upper.T) * np.sqrt(0.5)
 
-    return {"dpkern": partial(kernels.goe, 1, d, 1.0, rng=stream, out=out), "numpy": symmetric}, None
+    return {
+        "dpkern": partial(kernels.goe, 1, d, 1.0, rng=stream, out=out),
+        "numpy": symmetric,
+    }, None
 
 
 def cases(quick: bool) -> list[Case]:
