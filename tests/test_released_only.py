@@ -1,6 +1,7 @@
 """Laws of the solvers as channels: what leaves a run is a function of its releases alone."""
 
 import ctypes
+import math
 import platform
 import subprocess
 import sys
@@ -74,11 +75,14 @@ def test_equal_releases_of_different_records_give_equal_results(monkeypatch, nam
         return np.linspace(-1.0, 1.0, released.size).reshape(released.shape)
 
     monkeypatch.setattr(GaussianSum, "release", deaf)
-    if public:
-        options = options | {"monitor": silos(9)}
-    results = [run(name, silos(seed), **options) for seed in (0, 1)]
-    first, second = map(transcript, results)
-    assert first == second
+    options = options | {"step_size": 1000.0, "monitor": silos(9) if public else None}
+    first = run(name, silos(0), **options)
+    X = silos(1).X
+    best = np.where(first.decision_function(X) > 0.0, "b", "a")
+    worst = np.where(best == "a", "b", "a")
+    for y in (best, worst):
+        other = dpk.SiloData(X, y, silos(1).offsets, row_bound=2.0, intercept=True)
+        assert transcript(run(name, other, **options)) == transcript(first)
 
 
 def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch):
@@ -158,6 +162,30 @@ def test_no_two_rounds_silos_or_coordinates_share_their_noise(spied, name, optio
     noise = np.concatenate(noise).ravel()
     assert len(set(noise.tolist())) == noise.size
     assert np.all(np.abs(noise) < 20.0)
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("seed", range(5))
+def test_paper_mode_certifies_what_the_papers_noise_gives_on_uneven_silos(weights, seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 300, size=rng.integers(2, 9))
+    n, m, T = sizes.sum(), len(sizes), int(rng.integers(1, 6))
+    epsilon, delta, clip = 10.0 ** rng.uniform((-1, -8, -2), (1, -2, 2))
+    data = dpk.SiloData(rng.standard_normal((n, 2)), rng.standard_normal(n), [0, *sizes.cumsum()])
+    p = sizes / n if weights == "size" else np.full(m, 1.0 / m)
+    moved = np.max(2.0 * clip * p / sizes)
+    top = math.sqrt(8.0 * T * math.log(1.0 / delta)) * clip / epsilon
+    noise = {
+        "federated_gd": top / (m * sizes.min()) * np.sqrt(np.sum(p**2)),
+        "gradient_descent": top / n,
+    }
+    for name, std in noise.items():
+        certificate = run(
+            name, data, budget=dpk.Budget(epsilon=epsilon, delta=delta), clip=clip, rounds=T,
+            loss="squared", step_size=1e-3, weights=weights, calibration="paper",
+        ).privacy  # fmt: skip
+        assert certificate.mu == pytest.approx(moved / std * math.sqrt(T), rel=1e-12)
+        assert certificate.claimed == {"epsilon": epsilon, "delta": delta}
 
 
 # ------------------------------------------------------------------------- what is declared

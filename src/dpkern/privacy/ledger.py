@@ -345,8 +345,8 @@ class Certificate:
             Everything that the run released.
         trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
             The fields of the certificate. A run with a release without noise, or in float
-            arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic. Sampling is charged as full composition,
-            which makes the bound "upper".
+            arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
+            Sampling is charged as full composition, which makes the bound "upper".
 
         Raises
         ------
