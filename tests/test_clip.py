@@ -17,7 +17,8 @@ FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 
 def coarsest_grid(clip, dim):
     """The coarsest power of two q with q sqrt(dim) <= clip / 32."""
-    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
+    q = 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
+    return q if q * math.sqrt(dim) <= clip / 32 else q / 2  # the logarithm rounds up to a power
 
 
 def grids(clip, dim, n=1):

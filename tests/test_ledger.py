@@ -162,6 +162,12 @@ def test_a_silo_that_sent_nothing_pays_nothing():
     assert silent.n_draws == 10
 
 
+def test_noise_without_a_grid_states_no_guarantee_whatever_the_caller_says():
+    for releases in ([a_release(grid=None)], [a_release(), a_release(grid=None)]):
+        certificate = Certificate.from_ledger(a_ledger(*releases), trust="central", noise="os")
+        assert (certificate.arithmetic, certificate.mu) == ("float", math.inf)
+
+
 def test_float_arithmetic_states_no_guarantee():
     certificate = a_certificate(arithmetic="float")
     assert certificate.mu == math.inf

@@ -74,7 +74,10 @@ def test_numbers_end_with_an_error():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_forked_child_is_refused_and_may_make_its_own():
+@pytest.mark.parametrize("same_number", [False, True])
+def test_forked_child_is_refused_and_may_make_its_own(monkeypatch, same_number):
+    if same_number:  # as the first process of a container and its child in a new namespace
+        monkeypatch.setattr(os, "getpid", lambda: 1)
     stream = NoiseStream()
     reading, writing = os.pipe()
     with warnings.catch_warnings():

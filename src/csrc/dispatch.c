@@ -39,8 +39,15 @@ const dpk_kernels *dpk_isa(int i) { return 0 <= i && i < N_ISA ? isa_table[i].ke
 int dpk_isa_runs(int i) { return 0 <= i && i < N_ISA && isa_table[i].runs(); }
 
 /* By doing it: fegetround() reads the x87 control word, while the kernels obey the SSE one. */
-dpk_status dpk_check_rounding(void) {
+static int rounds_to_nearest(void) {
     const volatile double one = 1.0, above_half = 0x1.8p-53, below_half = 0x1p-54;
-    const int nearest = one + above_half == 0x1.0000000000001p0 && one + below_half == 1.0;
+    return one + above_half == 0x1.0000000000001p0 && one + below_half == 1.0;
+}
+
+dpk_status dpk_check_rounding(int n_threads) {
+    int nearest = 1;
+    (void)n_threads;
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1) reduction(&& : nearest)
+    nearest = rounds_to_nearest();
     return nearest ? DPK_OK : DPK_ERR_ROUNDING_MODE;
 }

@@ -32,7 +32,8 @@ const dpk_kernels *dpk_isa(int i);
 /* Whether this processor runs instruction set number i. */
 int dpk_isa_runs(int i);
 
-/* DPK_OK when the calling thread rounds to nearest, which exact sums rely on. */
-dpk_status dpk_check_rounding(void);
+/* DPK_OK when the calling thread and all others of its team of n_threads round to nearest, which
+ * exact sums rely on. A thread keeps the mode that its creator had, whoever created it and when. */
+dpk_status dpk_check_rounding(int n_threads);
 
 #endif

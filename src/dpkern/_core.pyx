@@ -80,7 +80,7 @@ cdef extern from "dispatch.h":
     void dpk_wipe(void *memory, size_t size) nogil
     const dpk_kernels *dpk_isa(int i)
     int dpk_isa_runs(int i)
-    dpk_status dpk_check_rounding()
+    dpk_status dpk_check_rounding(int n_threads) nogil
 
 
 cdef extern from *:
@@ -162,11 +162,11 @@ cdef class Work:
     def __init__(self, const int64_t[::1] offsets, intptr_t width, intptr_t scratch,
                  int n_threads, double clip=float("inf"), const double[::1] grid=None,
                  const double[::1] silo_weight=None):
-        check(dpk_check_rounding())
         tasks = np.zeros(offsets.shape[0], dtype=np.int64)
         np.cumsum(-(-np.diff(np.asarray(offsets)) // task_rows), out=tasks[1:])
         n_tasks = int(tasks[offsets.shape[0] - 1])
         n_threads = max(1, min(n_threads, n_tasks))
+        check(dpk_check_rounding(n_threads))
         cdef const int64_t[::1] first_task = tasks
         cdef double[::1] partial = np.empty(max(1, n_tasks * width))
         cdef double[::1] space = np.empty(max(1, n_threads * scratch))
@@ -334,7 +334,7 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
     cdef Key k = Key(key)
     cdef intptr_t m = out.shape[0], n = out.shape[1]
     cdef dpk_status status
-    check(dpk_check_rounding())
+    check(dpk_check_rounding(n_threads))
     if m == 0 or n == 0:
         return
     with nogil:
@@ -349,7 +349,7 @@ def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] w
     """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
     cdef Key k = Key(key)
     cdef const uint64_t *rest = NULL if extra is None else &extra[0, 0]
-    check(dpk_check_rounding())
+    check(dpk_check_rounding(1))
     check(kernels.gaussian_words(k.words, nonce, &words[0], rest, words.shape[0], ratio,
                                  <dpk_path> path, &out[0], &decided_by[0]))
 

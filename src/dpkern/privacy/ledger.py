@@ -345,8 +345,8 @@ class Certificate:
             Everything that the run released.
         trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
             The fields of the certificate. A run with a release without noise, or in float
-            arithmetic, gets mu = infinity and a note. Sampling is charged as full composition,
-            which makes the bound "upper".
+            arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
+            Sampling is charged as full composition, which makes the bound "upper".
 
         Raises
         ------
@@ -359,6 +359,8 @@ class Certificate:
         mu = math.inf if squared is None else sqrt_up(squared)
         if squared is None:
             notes.append("no guarantee: something about the data was released without noise")
+        if any(release.std is not None and release.grid is None for release in releases):
+            arithmetic = "float"
         if arithmetic == "float":
             mu = math.inf
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")

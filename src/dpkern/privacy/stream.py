@@ -25,6 +25,24 @@ MAX_SILOS = 1 << 48
 _MAX_RELEASES = 1 << 64
 
 
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+def _this_process() -> tuple[int, int]:
+    # A process number alone can recur in a child, as 1 does in a new process namespace; a fork
+    # from C is not counted.
+    return os.getpid(), _forks
+
+
 class Purpose(enum.IntEnum):
     """What a draw within a release is for: the upper 16 bits of the nonce.
 
@@ -122,7 +140,7 @@ class NoiseStream(_Secret):
     - The key is never shown or pickled; `wipe`, or leaving a `with` block, overwrites it.
     """
 
-    __slots__ = ("_lock", "_next", "_pid", "kind")
+    __slots__ = ("_lock", "_next", "_process", "kind")
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
@@ -131,7 +149,7 @@ class NoiseStream(_Secret):
             raise ValueError(f"seed must be None or an int >= 0, got {seed}")
         super().__init__(bytearray(secrets.token_bytes(32) if seed is None else _seed_key(seed)))
         self.kind = "os" if seed is None else "seeded: not private"
-        self._pid = os.getpid()
+        self._process = _this_process()
         self._next = 0
         self._lock = threading.Lock()
 
@@ -145,7 +163,7 @@ class NoiseStream(_Secret):
         OverflowError
             After 2^64 releases.
         """
-        if os.getpid() != self._pid:
+        if _this_process() != self._process:
             raise RuntimeError(
                 "this NoiseStream was made in another process: a forked child would repeat its "
                 "parent's noise; make a new stream in the child"

@@ -53,7 +53,7 @@ class Run(AbstractContextManager["Run"]):
         self.budget = _budget(parameters["budget"])
         self.clip = _clip(parameters["clip"], self.budget)
         self.rounds = _rounds(parameters["rounds"])
-        self._monitor = _monitor(parameters["monitor"], data)
+        self._monitor = _monitor(parameters["monitor"], self.objective)
         self._progress, self._callback = parameters["progress"], parameters["callback"]
         self.ledger = Ledger()
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
@@ -98,6 +98,9 @@ class Run(AbstractContextManager["Run"]):
     ) -> None:
         if self._owns_stream:
             self.stream.wipe()
+        if error is not None and len(self.ledger):
+            # Whoever sees the failure has learnt something from these, and no certificate says so.
+            error.add_note("released before the failure: " + "; ".join(map(str, self.ledger)))
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:
@@ -119,10 +122,7 @@ class Run(AbstractContextManager["Run"]):
         self.history["step_size"].append(float(step))
         self.history["gradient_norm"].append(float(np.linalg.norm(gradient)))
         if self._monitor is not None:
-            objective = self.objective
-            if isinstance(self._monitor, SiloData):
-                objective = dataclasses.replace(objective, data=self._monitor)
-            self.history.setdefault("objective", []).append(objective.value(w))
+            self.history.setdefault("objective", []).append(self._monitor.value(w))
         if self._callback is not None:
             self._callback(t, self.ledger.releases[-1])
 
@@ -137,7 +137,7 @@ class Run(AbstractContextManager["Run"]):
         data = self.objective.data
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
-        if self._monitor == "train":
+        if self._monitor is self.objective:
             notes = (*notes, "history['objective'] is a non-private diagnostic on training data")
         certificate = Certificate.from_ledger(
             self.ledger,
@@ -170,14 +170,22 @@ class Run(AbstractContextManager["Run"]):
     def _declared(self) -> dict[str, Any]:
         """What the guarantee takes as public: it was not computed from the records."""
         data = self.objective.data
+        monitor = None
+        if self._monitor is not None:
+            public = self._monitor is not self.objective
+            monitor = f"{self._monitor.data.n} public records" if public else "train"
         names = ("loss", "l2", "l1", "rounds", "step_size", "weights", "penalize_intercept")
         declared = {name: plain(self.parameters[name]) for name in names}
         return declared | {
             "clip": self.clip,
             "sizes": data.sizes.tolist(),
+            "partition": data.partition,
+            "task": data.task,
+            "intercept": data.intercept,
             "row_bound": data.row_bound,
             "feature_range": data.feature_range is not None,
             "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
+            "monitor": monitor,
         }
 
 
@@ -219,11 +227,23 @@ def _rounds(rounds: Any) -> int:
     return rounds
 
 
-def _monitor(monitor: Any, data: SiloData) -> Monitor:
-    if monitor is None or monitor == "train":
-        return monitor
+def _monitor(monitor: Any, objective: Objective) -> Objective | None:
+    """The objective to keep in the history; the run's own where the training data are asked for."""
+    data = objective.data
+    if monitor is None:
+        return None
+    if isinstance(monitor, str) and monitor == "train":
+        return objective
     if not isinstance(monitor, SiloData):
         raise TypeError("monitor must be None, 'train' or a SiloData of public records")
     if monitor.d != data.d:
         raise ValueError(f"monitor has {monitor.d} coordinates, the data {data.d}")
-    return monitor
+    if np.may_share_memory(monitor.X, data.X):
+        raise ValueError(
+            "monitor shares memory with the training data; it must hold public records, or be "
+            "'train', which the certificate names"
+        )
+    try:
+        return dataclasses.replace(objective, data=monitor)
+    except ValueError as error:
+        raise ValueError(f"monitor does not fit: {error}") from None

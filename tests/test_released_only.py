@@ -1,0 +1,306 @@
+"""Laws of the solvers as channels: what leaves a run is a function of its releases alone."""
+
+import ctypes
+import math
+import platform
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern.privacy import GaussianSum
+
+CASES = [
+    ("gradient_descent", {}),
+    ("gradient_descent", {"weights": "uniform"}),
+    ("gradient_descent", {"trust": "silo"}),
+    ("gradient_descent", {"trust": "silo", "weights": "uniform"}),
+    ("gradient_descent", {"calibration": "paper"}),
+    ("federated_gd", {}),
+    ("federated_gd", {"weights": "uniform"}),
+    ("federated_gd", {"calibration": "paper"}),
+    ("federated_gd", {"calibration": "paper", "weights": "uniform"}),
+]
+SIZES = (7, 40, 41)
+
+
+def silos(seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((sum(SIZES), 3)) * 10.0 ** rng.uniform(-3, 3, (sum(SIZES), 1))
+    y = np.where(rng.random(len(X)) < 0.5, "a", "b")
+    options = {"row_bound": 2.0, "intercept": True} | options
+    return dpk.SiloData(X, y, np.cumsum([0, *SIZES]), **options)
+
+
+def run(name, data, **options):
+    options = {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 3} | options
+    return dpk.solve(name, data, **options)
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """(mechanism, exact sums, what was released) of every release."""
+    seen, release = [], GaussianSum.release
+
+    def spy(mechanism, total):
+        released = release(mechanism, total)
+        seen.append((mechanism, total.copy(), released.copy()))
+        return released
+
+    monkeypatch.setattr(GaussianSum, "release", spy)
+    return seen
+
+
+# ------------------------------------------------------------------ nothing beside the releases
+
+
+def transcript(result):
+    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
+    del parts["timing"]
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("public", [False, True])
+def test_equal_releases_of_different_records_give_equal_results(monkeypatch, name, options, public):
+    """The mechanism is made to release the same bits whatever the records are."""
+    release = GaussianSum.release
+
+    def deaf(mechanism, total):
+        released = release(mechanism, total)
+        return np.linspace(-1.0, 1.0, released.size).reshape(released.shape)
+
+    monkeypatch.setattr(GaussianSum, "release", deaf)
+    options = options | {"step_size": 1000.0, "monitor": silos(9) if public else None}
+    first = run(name, silos(0), **options)
+    X = silos(1).X
+    best = np.where(first.decision_function(X) > 0.0, "b", "a")
+    worst = np.where(best == "a", "b", "a")
+    for y in (best, worst):
+        other = dpk.SiloData(X, y, silos(1).offsets, row_bound=2.0, intercept=True)
+        assert transcript(run(name, other, **options)) == transcript(first)
+
+
+def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch):
+    monkeypatch.setattr(
+        GaussianSum, "release", lambda mechanism, total: np.full(total.shape, 1e300)
+    )
+    messages = set()
+    for seed in (0, 1):
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match="finite") as caught:
+            run("gradient_descent", silos(seed), step_size=1e300)
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+
+
+# ---------------------------------------------------------------------- sums and their noise
+
+
+def square(a, b):
+    return sum(
+        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
+    spied, name, options
+):
+    """In rational arithmetic, and nearly reached by the silo of the largest weight."""
+    data = silos(intercept=False)
+    sums, largest = [], Fraction(0)
+    for j, i in enumerate((0, 10, 80)):
+        bits = []
+        for sign in (1.0, -1.0):
+            X, y = data.X.copy(), data.y.copy()
+            X[i], y[i] = (50.0, 0.0, 0.0), sign
+            spied.clear()
+            neighbour = dpk.SiloData(X, y, data.offsets, row_bound=2.0)
+            result = run(name, neighbour, rounds=1, rng=j, **options)
+            ((_, _, released),) = spied
+            bits.append(np.atleast_2d(released))
+        (release,) = result.privacy.releases
+        bound = release.sensitivity
+        bounds = bound if isinstance(bound, tuple) else (bound,)
+        for row, most in enumerate(bounds):
+            moved = square(bits[0][row], bits[1][row])
+            assert moved <= Fraction(most) ** 2
+            assert moved == 0 or len(bounds) == 1 or row == j
+            largest = max(largest, moved / Fraction(most) ** 2)
+        sums.append(bits)
+    assert largest > Fraction(99, 100)
+
+
+@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+def test_the_sum_before_noise_has_silo_weights_on_records_and_one_common_grid(spied, name, weights):
+    """om_j after rounding would be another sum, of larger sensitivity, off the grid or rounded."""
+    data = silos()
+    run(name, data, rounds=1, weights=weights)
+    ((mechanism, total, _),) = spied
+    ratio = np.min(SIZES) / np.array(SIZES) if weights == "uniform" else None
+    (q,) = mechanism.grid
+    expected = kernels.glm_gradient(
+        data, np.zeros(data.d), clip=0.7, grid=q, silo_weight=ratio
+    ).sum(axis=0)
+    np.testing.assert_array_equal(total.ravel(), expected)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_no_two_rounds_silos_or_coordinates_share_their_noise(spied, name, options):
+    run(name, silos(), rounds=4, rng=0, **options)
+    mechanisms = [mechanism for mechanism, _, _ in spied]
+    assert len(mechanisms) == 4
+    noise = []
+    for mechanism, total, released in spied:
+        whole = total.sum(axis=0) if mechanism._shares else total
+        noise.append(np.atleast_2d(released - whole) / mechanism.sigma.max())
+    noise = np.concatenate(noise).ravel()
+    assert len(set(noise.tolist())) == noise.size
+    assert np.all(np.abs(noise) < 20.0)
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("seed", range(5))
+def test_paper_mode_certifies_what_the_papers_noise_gives_on_uneven_silos(weights, seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 300, size=rng.integers(2, 9))
+    n, m, T = sizes.sum(), len(sizes), int(rng.integers(1, 6))
+    epsilon, delta, clip = 10.0 ** rng.uniform((-1, -8, -2), (1, -2, 2))
+    data = dpk.SiloData(rng.standard_normal((n, 2)), rng.standard_normal(n), [0, *sizes.cumsum()])
+    p = sizes / n if weights == "size" else np.full(m, 1.0 / m)
+    moved = np.max(2.0 * clip * p / sizes)
+    top = math.sqrt(8.0 * T * math.log(1.0 / delta)) * clip / epsilon
+    noise = {
+        "federated_gd": top / (m * sizes.min()) * np.sqrt(np.sum(p**2)),
+        "gradient_descent": top / n,
+    }
+    for name, std in noise.items():
+        certificate = run(
+            name, data, budget=dpk.Budget(epsilon=epsilon, delta=delta), clip=clip, rounds=T,
+            loss="squared", step_size=1e-3, weights=weights, calibration="paper",
+        ).privacy  # fmt: skip
+        assert certificate.mu == pytest.approx(moved / std * math.sqrt(T), rel=1e-12)
+        assert certificate.claimed == {"epsilon": epsilon, "delta": delta}
+
+
+# ------------------------------------------------------------------------- what is declared
+
+
+@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
+def test_the_certificate_declares_every_public_number_of_the_run(name):
+    data = silos()
+    parameters = {
+        "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
+        "penalize_intercept": False, "loss": "squared_hinge",
+    }  # fmt: skip
+    declared = run(name, data, monitor=silos(5), **parameters).privacy.declared
+    assert declared == parameters | {
+        "clip": 0.7, "sizes": SIZES, "partition": "given", "task": "classification",
+        "intercept": True, "row_bound": 2.0, "feature_range": False, "labels": ("a", "b"),
+        "monitor": f"{sum(SIZES)} public records",
+    }  # fmt: skip
+
+
+def test_a_monitor_on_the_training_records_does_not_pass_as_public():
+    data = silos()
+    part = dpk.SiloData(data.X[:40], data.y[:40], [0, 40], row_bound=2.0, intercept=True)
+    for monitor in (data, part):
+        with pytest.raises(ValueError, match="monitor shares memory"):
+            run("gradient_descent", data, monitor=monitor)
+    result = run("gradient_descent", data, monitor="train")
+    assert result.privacy.declared["monitor"] == "train"
+    assert "non-private diagnostic" in " ".join(result.privacy.notes)
+
+
+def test_a_monitor_that_does_not_fit_is_refused_before_anything_is_released(spied):
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    monitor = dpk.SiloData(X, X[:, 0], [0, 30], intercept=True)
+    with pytest.raises(ValueError, match=r"monitor does not fit: .*regression"):
+        run("gradient_descent", silos(), monitor=monitor)
+    assert not spied
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_a_run_that_fails_says_what_it_had_released(kind):
+    def callback(t, release):
+        if t == 1:
+            raise kind
+
+    with pytest.raises(kind) as caught:
+        run("gradient_descent", silos(), callback=callback)
+    (note,) = caught.value.__notes__
+    assert "released before the failure: sum of clipped gradients: 2 x 4 coordinates" in note
+    assert "noise std" in note
+
+
+def test_a_run_that_fails_before_its_first_release_says_nothing(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("no entropy")
+
+    monkeypatch.setattr(kernels, "gaussian", fails)
+    with pytest.raises(RuntimeError, match="no entropy") as caught:
+        run("gradient_descent", silos())
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_the_runs_own_key_is_wiped_also_when_it_fails(monkeypatch, seed):
+    streams = []
+    make = dpk.NoiseStream.__init__
+
+    def remember(stream, *arguments):
+        streams.append(stream)
+        make(stream, *arguments)
+
+    monkeypatch.setattr(dpk.NoiseStream, "__init__", remember)
+    run("gradient_descent", silos(), rng=seed)
+    with pytest.raises(ZeroDivisionError):
+        run("gradient_descent", silos(), rng=seed, callback=lambda t, release: 1 // 0)
+    assert len(streams) == 2
+    for stream in streams:
+        with pytest.raises(RuntimeError, match="wiped"):
+            stream.release()
+
+
+# ----------------------------------------------------------------------- rounding of threads
+
+_WORKER_CHECK = """
+import ctypes, sys
+import numpy as np
+import dpkern
+from dpkern import _core
+gomp, libm = ctypes.CDLL("libgomp.so.1"), ctypes.CDLL("libm.so.6")
+# The team of threads comes to life while another library has directed rounding switched on.
+libm.fesetround(0x800)
+gomp.GOMP_parallel(ctypes.cast(libm.fegetround, ctypes.c_void_p), None, 2, 0)
+libm.fesetround(0)
+G = np.ones((4096, 64))
+dpkern.kernels.clip_and_sum(G, clip=1.0, grid=2.0**-14, n_threads=1)
+for call in (
+    lambda: dpkern.kernels.clip_and_sum(G, clip=1.0, grid=2.0**-14, n_threads=2),
+    lambda: dpkern.kernels.gaussian((1, 200_000), 1.0, grid=2.0**-8, n_threads=2),
+):
+    try:
+        call()
+    except RuntimeError as error:
+        assert "rounding mode" in str(error)
+    else:
+        sys.exit("a worker that rounds up was not noticed")
+"""
+
+
+def test_directed_rounding_of_a_worker_thread_is_refused():
+    """A thread keeps the mode of its creator: the caller's mode says nothing about its team."""
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        pytest.skip("no libgomp here")
+    if platform.machine() != "x86_64" or not dpk.kernels.info()["openmp"]:
+        pytest.skip("the rounding modes of x86-64 and OpenMP are needed")
+    done = subprocess.run([sys.executable, "-c", _WORKER_CHECK], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
