@@ -352,6 +352,8 @@ BAD = [
     ({"clip": 0.0}, ValueError, "clip"),
     ({"clip": math.nan}, ValueError, "clip"),
     ({"clip": math.inf}, ValueError, "clip"),
+    ({"clip": "1.0"}, TypeError, "clip"),
+    ({"clip": True}, TypeError, "clip"),
     ({"rounds": 0}, ValueError, "rounds"),
     ({"rounds": 2.0}, ValueError, "rounds"),
     ({"rounds": True}, ValueError, "rounds"),

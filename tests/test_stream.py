@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpkern import NoiseStream, kernels
-from dpkern.privacy.stream import Purpose
 from dpkern.reference import noise
+from dpkern.stream import Purpose
 
 
 def test_kind_tells_where_the_key_comes_from():

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import _core
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.losses import Loss, get_loss
-from dpkern.privacy.stream import MAX_SILOS, NoiseStream, Purpose
 from dpkern.regularizers import REGULARIZERS
+from dpkern.stream import MAX_SILOS, NoiseStream, Purpose
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData

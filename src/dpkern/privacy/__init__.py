@@ -16,7 +16,7 @@ from dpkern.privacy.ledger import (
     compose_sequential,
 )
 from dpkern.privacy.mechanisms import GaussianSum, choose_grid
-from dpkern.privacy.stream import NoiseStream
+from dpkern.stream import NoiseStream
 
 __all__ = [
     "Budget",

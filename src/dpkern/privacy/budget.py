@@ -248,7 +248,8 @@ def split_budget(
 
 
 # What a Budget keeps of delta for the noise itself: the rest pays for the draws' distance from
-# real Gaussians, (1 + exp(epsilon)) 2^-100 each, so that a certificate does not exceed its budget.
+# real Gaussians, (1 + exp(epsilon)) 2^-100 each. Where that is more than 2^-30 of delta (a delta
+# near 1e-20 or an epsilon above 20), the certificate is true all the same, and above the budget.
 _ROOM = 1.0 - 2.0**-30
 
 

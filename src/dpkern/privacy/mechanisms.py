@@ -25,7 +25,7 @@ from dpkern.privacy._exact import (
     sqrt_up,
 )
 from dpkern.privacy.ledger import Ledger, Release
-from dpkern.privacy.stream import NoiseStream
+from dpkern.stream import NoiseStream
 
 _LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -179,6 +180,7 @@ class Run(AbstractContextManager["Run"]):
         return declared | {
             "clip": self.clip,
             "sizes": data.sizes.tolist(),
+            "n_features": data.n_features,
             "partition": data.partition,
             "task": data.task,
             "intercept": data.intercept,
@@ -215,6 +217,8 @@ def _clip(clip: Any, budget: Budget | None) -> float:
         if budget is not None:
             raise ValueError("clip is needed with a budget: the l2 bound of one record's gradient")
         return math.inf
+    if isinstance(clip, bool) or not isinstance(clip, numbers.Real):
+        raise TypeError(f"clip must be a number, got {clip!r}")
     value = float(clip)
     if not (value > 0.0 and (budget is None or math.isfinite(value))):
         raise ValueError(f"clip must be positive, and finite with a budget, got {clip!r}")
