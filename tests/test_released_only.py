@@ -200,7 +200,8 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     }  # fmt: skip
     declared = run(name, data, monitor=silos(5), **parameters).privacy.declared
     assert declared == parameters | {
-        "clip": 0.7, "sizes": SIZES, "n_features": 3, "partition": "given", "task": "classification",
+        "clip": 0.7, "sizes": SIZES, "n_features": 3, "partition": "given",
+        "task": "classification",
         "intercept": True, "row_bound": 2.0, "feature_range": False, "labels": ("a", "b"),
         "monitor": f"{sum(SIZES)} public records",
     }  # fmt: skip

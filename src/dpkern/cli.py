@@ -732,9 +732,9 @@ class _Comparison:
         for _ in range(draws):
             rng = _seed(self._noise_seed, bar.n)
             results.append(solve(solver, self._data, budget=budget, rng=rng, **parameters))
+            if budget is not None:
+                self._certificates.append(results[-1].privacy)
             bar.update()
-        if budget is not None:
-            self._certificates += [result.privacy for result in results]
         scores = [_score(result, self._X, self._y) for result in results]
         return CompareRow(
             solver=solver,
@@ -766,7 +766,8 @@ class _Comparison:
         together = compose_sequential(*self._certificates)
         runs = len(self._certificates)
         lines = [
-            ("privacy", f"the {runs} noisy runs read the same training records and compose:"),
+            ("privacy", "each run alone keeps the epsilon of its row;"),
+            ("", f"the {runs} noisy runs read the same training records and compose:"),
             ("", f"together {_epsilon_text(together, delta)}"),
             (
                 "",
