@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.losses import LOSSES
 from dpkern.privacy import Release
 from dpkern.solvers import SOLVERS, Objective
-
-LOSS_TASKS = {
-    "logistic": "classification",
-    "smoothed_hinge": "classification",
-    "squared_hinge": "classification",
-    "squared": "regression",
-    "huber": "regression",
-}
 
 
 def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):
@@ -47,17 +40,20 @@ def budget():
 # ------------------------------------------------------------------------- noiseless limits
 
 
-@pytest.mark.parametrize("loss", LOSS_TASKS)
+@pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 @pytest.mark.parametrize("l1", [0.0, 0.02])
 def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weights, l1):
-    data = make_data(LOSS_TASKS[loss])
-    result = dpk.solve(
-        solver, data, budget=None, loss=loss, l2=0.1, l1=l1, weights=weights, rounds=4000
-    )
-    objective = Objective(data, dpk.losses.get_loss(loss), 0.1, l1, weights, True, None)
-    w, value = objective.minimum()
+    data = make_data(loss.task)
+    options = {"l2": 0.1, "l1": l1, "weights": weights, "rounds": 4000}
+    if math.isinf(loss.smoothness):
+        options["step_size"] = 0.1
+    result = dpk.solve(solver, data, budget=None, loss=loss, **options)
     assert result.converged
+    if not loss.convex:
+        return  # a stationary point is all that is promised
+    objective = Objective(data, loss, 0.1, l1, weights, True, None)
+    w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
     np.testing.assert_allclose(result.w, w, atol=1e-4)
 

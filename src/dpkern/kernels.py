@@ -171,7 +171,8 @@ def glm_gradient(
     -----
     Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
     silo's, exactly, for the doubles returned. Adding or removing a record moves it by at most C.
-    A clipped generalised linear gradient is the gradient of a convex, C-Lipschitz loss [1]_.
+    A clipped generalised linear gradient is the gradient of a C-Lipschitz loss, convex where phi is
+    convex [1]_.
 
     References
     ----------

@@ -25,7 +25,8 @@ class Loss(ABC):
         What the label means. Classification losses need labels -1 and +1; regression losses take
         any real label, -1 and +1 included.
     convex : bool
-        Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex.
+        Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex, and
+        bounds the gradient of any loss: convexity decides what a run finds, not what it reveals.
     """
 
     name: ClassVar[str]
@@ -45,7 +46,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Supremum of the second derivative."""
+        """Supremum of the absolute second derivative; ``inf`` when there is none."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def step_sizes(
     step_size : float, sequence of `rounds` floats, "auto" or "theorem"
         "auto" is 1 / (L + l2); "theorem" is 2 / (l2 (t + gamma)), t = 1, 2, ...,
         gamma = max(8 (L + l2) / l2 - 1, 1) (Huang, utility theorem, with aggregation every step).
-        Both need a row bound, "theorem" needs l2 > 0.
+        Both need a row bound and a smooth loss, "theorem" l2 > 0 and a convex one.
     rounds : int
         Number of steps.
     objective : Objective
@@ -176,6 +176,11 @@ def step_sizes(
             raise ValueError(
                 f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
             )
+        if math.isinf(objective.loss.smoothness):
+            raise ValueError(
+                f"step_size={step_size!r} needs a loss with a bounded second derivative, which "
+                f"{objective.loss.name!r} is not: give step_size a number"
+            )
         if not math.isfinite(smoothness):
             raise ValueError(
                 f"step_size={step_size!r} needs the smoothness of the loss: give the data a "
@@ -185,6 +190,10 @@ def step_sizes(
             return np.full(rounds, 1.0 / smoothness)
         if objective.l2 == 0.0 or not objective.penalized.all():
             raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
+        if not objective.loss.convex:
+            raise ValueError(
+                f"step_size='theorem' needs a convex loss, which {objective.loss.name!r} is not"
+            )
         gamma = max(8.0 * smoothness / objective.l2 - 1.0, 1.0)
         t = np.arange(1.0, rounds + 1.0)
         return 2.0 / (objective.l2 * (t + gamma))
