@@ -276,7 +276,7 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
         ["federated_gd", "central", "4"],
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
-    assert "75 of 300 records held out at random (seed 0)" in out
+    assert "60 of 300 records held out at random (seed 0)" in out
     assert "the 12 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
     assert "13/13" in err or "run/s" in err

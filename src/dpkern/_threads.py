@@ -50,9 +50,10 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
     Parameters
     ----------
     n_threads : int or None
-        At least 1; None means the cores that the process may use.
+        At least 1; None means the cores that the process may use, or one where the work is small:
+        a barrier would cost more than it.
     work : int
-        Numbers that the call touches. Small calls run serially: a barrier costs more than they do.
+        Numbers that the call touches.
 
     Raises
     ------
@@ -67,6 +68,8 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
     is_count = isinstance(n_threads, int) and not isinstance(n_threads, bool)
     if n_threads is not None and not (is_count and n_threads >= 1):
         raise ValueError(f"n_threads must be None or an integer >= 1, got {n_threads!r}")
-    if _forked or work < SERIAL_WORK:
+    if _forked:
         return 1
-    return usable_cores() if n_threads is None else n_threads
+    if n_threads is not None:
+        return n_threads
+    return usable_cores() if work >= SERIAL_WORK else 1

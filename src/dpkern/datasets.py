@@ -130,7 +130,7 @@ def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: An
 
 
 def train_test_split(
-    X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.25, rng: Rng = 0
+    X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, rng: Rng = 0
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Divide records at random into a training and a test part.
 
@@ -138,7 +138,7 @@ def train_test_split(
     ----------
     X : array_like of shape (N, n_features)
     y : array_like of shape (N,)
-    test_fraction : float, default=0.25
+    test_fraction : float, default=0.2
         Between 0 and 1; round(test_fraction * N) records are for testing, at least 1 and at most
         N - 1.
     rng : numpy.random.Generator, int or None, default=0
