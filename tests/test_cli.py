@@ -391,7 +391,7 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "has its own options"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
         (["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"], "l2 was given twice"),
-        (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer"),
+        (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds is 0.5; it must be an integer"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
         (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),

@@ -532,8 +532,8 @@ def pair(rows, offsets):
 
 
 BAD_GRADIENTS = {
-    **{f"clip {c!r}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
-    "clip None": ({"clip": None}, TypeError, "clip must be"),
+    **{f"clip {c}": ({"clip": c}, ValueError, "clip is .* must be") for c in (0.0, -1.0, math.nan)},
+    "clip None": ({"clip": None}, TypeError, "clip is .* must be"),
     "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
     "loss None": ({"loss": None}, TypeError, "loss is None"),
     "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),

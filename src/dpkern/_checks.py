@@ -3,9 +3,7 @@
 Kernels and solvers trust what comes from here. Messages about records name counts, never values.
 """
 
-import math
 import numbers
-import operator
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -207,22 +205,3 @@ def frozen(a: NDArray[Any]) -> NDArray[Any]:
     view = a.view()
     view.flags.writeable = False
     return view
-
-
-def positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number")
-    number = float(value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} is {number!r}; it must be positive and finite")
-    return number
-
-
-def count(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
-    if number < 1:
-        raise ValueError(f"{name} is {number}; it must be at least 1")
-    return number

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._checks import Float64Array, Task, positive, targets
+from dpkern._checks import Float64Array, Task, targets
+from dpkern._numbers import positive
 
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
 

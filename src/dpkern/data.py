@@ -31,16 +31,15 @@ from dpkern._checks import (
     blocks,
     checked_matrix,
     checked_offsets,
-    count,
     frozen,
     labels,
     numeric_matrix,
     pair,
-    positive,
     records,
     refuse_non_finite,
     targets,
 )
+from dpkern._numbers import count, positive
 from dpkern._partition import NOTES, How, partition
 
 Rng = np.random.Generator | int | None

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dpkern._checks import Float64Array, count
+from dpkern._checks import Float64Array
+from dpkern._numbers import count
 from dpkern.data import How, Rng, SiloData
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -5,7 +5,6 @@ Callers divide after the release, so that what is noised is an exact sum on a gr
 """
 
 import math
-import numbers
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import _core
+from dpkern._numbers import not_negative, positive
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.losses import Loss, get_loss
 from dpkern.regularizers import REGULARIZERS
@@ -181,7 +181,7 @@ def glm_gradient(
     """
     w = _models(data, w)
     number, params = _loss(loss)
-    clip = _positive("clip", clip, or_infinite=True)
+    clip = positive("clip", clip, or_infinite=True)
     rows = None if rows is None else _minibatch(data, rows)
     counts = np.diff(data.offsets if rows is None else rows[1])
     grids = _grids(grid, counts=counts, dim=data.d, clip=clip)
@@ -246,7 +246,7 @@ def clip_and_sum(
         )
     n, dim = G.shape
     bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
-    clip = _positive("clip", clip, or_infinite=True)
+    clip = positive("clip", clip, or_infinite=True)
     grids = _grids(grid, counts=np.diff(bounds), dim=dim, clip=clip)
     out = _output(out, (len(bounds) - 1, dim))
     _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
@@ -395,8 +395,7 @@ def prox(name: str, v: ArrayLike, gamma: float, **parameters: float) -> FloatArr
     if name not in REGULARIZERS:
         raise ValueError(f"name is {name!r}; it must be one of {', '.join(REGULARIZERS)}")
     regularizer = REGULARIZERS[name](**parameters)
-    if not (math.isfinite(gamma) and gamma >= 0.0):
-        raise ValueError(f"gamma must be finite and >= 0, got {gamma!r}")
+    gamma = not_negative("gamma", gamma)
     points = np.ascontiguousarray(v, dtype=np.float64)
     out = np.empty_like(points)
     if points.size:
@@ -481,17 +480,6 @@ def _real(name: str, value: ArrayLike) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got {_kind(array)}")
     return np.asarray(array, dtype=np.float64, order="C")
-
-
-def _positive(name: str, value: float, *, or_infinite: bool = False) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a real number, got {value!r}")
-    number = float(value)
-    if not number > 0.0 or (math.isinf(number) and not or_infinite):
-        raise ValueError(
-            f"{name} must be positive{'' if or_infinite else ' and finite'}, got {value!r}"
-        )
-    return number
 
 
 def _output(out: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:

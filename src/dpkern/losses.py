@@ -7,10 +7,11 @@ allows, and derivatives are with respect to z.
 """
 
 import math
-import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import ClassVar
+
+from dpkern._numbers import positive
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Huber(Loss):
     smoothness = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _positive("delta", self.delta))
+        object.__setattr__(self, "delta", positive("delta", self.delta))
 
     @property
     def lipschitz(self) -> float:
@@ -116,7 +117,7 @@ class SmoothedHinge(Loss):
     lipschitz = 1.0
 
     def __post_init__(self) -> None:
-        h = _positive("h", self.h)
+        h = positive("h", self.h)
         if math.isinf(1.0 / h):
             raise ValueError(f"h is {h!r}; it must be large enough for 1/h to be finite")
         object.__setattr__(self, "h", h)
@@ -165,12 +166,3 @@ def get_loss(loss: str | Loss) -> Loss:
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
     return LOSSES[loss]()
-
-
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number")
-    number = float(value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} is {number!r}; it must be positive and finite")
-    return number

@@ -5,10 +5,11 @@ and ``kernels.prox(name, v, gamma, **parameters)`` is argmin_x gamma g(x) + |x -
 """
 
 import math
-import numbers
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
+
+from dpkern._numbers import real
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,10 @@ class ElasticNet(Regularizer):
     name = "elastic_net"
 
     def __post_init__(self) -> None:
-        value = self.l1_ratio
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"l1_ratio is {value!r}; it must be a real number")
+        value = real("l1_ratio", self.l1_ratio)
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"l1_ratio is {value!r}; it must be between 0 and 1")
-        object.__setattr__(self, "l1_ratio", float(value))
+        object.__setattr__(self, "l1_ratio", value)
 
     @property
     def strong_convexity(self) -> float:

@@ -5,40 +5,9 @@ error; only the last step to a double rounds, and the caller says which way.
 """
 
 import math
-import numbers
 import struct
 from collections.abc import Callable
 from fractions import Fraction
-
-
-def real(name: str, value: object) -> float:
-    """Return `value` as a float; raise TypeError when it is no real number.
-
-    A bool is refused: ``True`` as a budget is a mistake. NaN is refused by every caller's range.
-    """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for a double") from None
-
-
-def positive(name: str, value: object) -> float:
-    """Return `value` as a float; raise ValueError unless it is finite and above zero."""
-    number = real(name, value)
-    if not (0.0 < number < math.inf):
-        raise ValueError(f"{name} is {number!r}; it must be finite and above 0")
-    return number
-
-
-def count(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int; raise unless it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; it must be an integer")
-    if value < least:
-        raise ValueError(f"{name} is {int(value)}; it must be at least {least}")
-    return int(value)
 
 
 def floor_log2(value: Fraction) -> int:

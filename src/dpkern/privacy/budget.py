@@ -17,7 +17,8 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
-from dpkern.privacy._exact import bisect, count, positive, real, round_down, sqrt_down
+from dpkern._numbers import count, positive, real
+from dpkern.privacy._exact import bisect, round_down, sqrt_down
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 

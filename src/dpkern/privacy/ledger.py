@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from scipy import special
 
-from dpkern.privacy._exact import bisect, count, real, round_up, sqrt_up
+from dpkern._numbers import count, real
+from dpkern.privacy._exact import bisect, round_up, sqrt_up
 from dpkern.privacy.budget import gdp_delta_upper, gdp_epsilon
 
 PerMessage: TypeAlias = float | tuple[float, ...]

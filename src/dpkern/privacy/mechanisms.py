@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern._numbers import count, positive, real
 from dpkern.privacy._exact import (
-    count,
     floor_log2,
-    positive,
     power_of_two,
-    real,
     round_up,
     sqrt_down,
     sqrt_up,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from dpkern import kernels
+from dpkern._numbers import not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 
@@ -56,9 +57,7 @@ class Objective:
                 f"{self.data.task!r}"
             )
         for name in ("l2", "l1"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0.0):
-                raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
+            not_negative(name, getattr(self, name))
         if self.weights not in ("size", "uniform"):
             raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import numbers
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss, get_loss
 from dpkern.privacy import Budget, Certificate, Ledger, NoiseStream, Release, split_budget
@@ -53,7 +53,7 @@ class Run(AbstractContextManager["Run"]):
         )
         self.budget = _budget(parameters["budget"])
         self.clip = _clip(parameters["clip"], self.budget)
-        self.rounds = _rounds(parameters["rounds"])
+        self.rounds = count("rounds", parameters["rounds"])
         self._monitor = _monitor(parameters["monitor"], self.objective)
         self._progress, self._callback = parameters["progress"], parameters["callback"]
         self.ledger = Ledger()
@@ -217,18 +217,7 @@ def _clip(clip: Any, budget: Budget | None) -> float:
         if budget is not None:
             raise ValueError("clip is needed with a budget: the l2 bound of one record's gradient")
         return math.inf
-    if isinstance(clip, bool) or not isinstance(clip, numbers.Real):
-        raise TypeError(f"clip must be a number, got {clip!r}")
-    value = float(clip)
-    if not (value > 0.0 and (budget is None or math.isfinite(value))):
-        raise ValueError(f"clip must be positive, and finite with a budget, got {clip!r}")
-    return value
-
-
-def _rounds(rounds: Any) -> int:
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ValueError(f"rounds must be an integer >= 1, got {rounds!r}")
-    return rounds
+    return positive("clip", clip, or_infinite=budget is None)
 
 
 def _monitor(monitor: Any, objective: Objective) -> Objective | None:

@@ -1,0 +1,43 @@
+"""Arguments that are one number: converted, or refused by name. The one place for such checks."""
+
+import math
+import numbers
+
+
+def real(name: str, value: object) -> float:
+    """Return `value` as a float; raise TypeError when it is no real number.
+
+    A bool is refused: ``True`` as a budget is a mistake. NaN is refused by every caller's range.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}; it must be a real number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a double") from None
+
+
+def positive(name: str, value: object, *, or_infinite: bool = False) -> float:
+    """Return `value` as a float; raise ValueError unless it is above zero and finite."""
+    number = real(name, value)
+    if not 0.0 < number <= math.inf or (number == math.inf and not or_infinite):
+        finite = "" if or_infinite else " and finite"
+        raise ValueError(f"{name} is {number!r}; it must be positive{finite}")
+    return number
+
+
+def not_negative(name: str, value: object) -> float:
+    """Return `value` as a float; raise ValueError unless it is at least zero and finite."""
+    number = real(name, value)
+    if not 0.0 <= number < math.inf:
+        raise ValueError(f"{name} is {number!r}; it must be finite and at least 0")
+    return number
+
+
+def count(name: str, value: object, least: int = 1) -> int:
+    """Return `value` as an int; raise unless it is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}; it must be an integer")
+    if value < least:
+        raise ValueError(f"{name} is {int(value)}; it must be at least {least}")
+    return int(value)
