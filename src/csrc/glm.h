@@ -24,7 +24,8 @@ static inline intptr_t dpk_glm_scratch(const dpk_data *data) {
 typedef dpk_status dpk_glm_margins_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                       const dpk_sum *sum, double *z);
 
-/* out: (m,) floating-point sums of the loss over each silo's records. sum->partial: (n_tasks,). */
+/* out: (m,) floating-point sums of the loss over each silo's records. sum->grid is NULL and
+ * sum->partial (n_tasks,). */
 typedef dpk_status dpk_glm_losses_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                      dpk_loss_fn *loss, void *params, const dpk_sum *sum,
                                      double *out);

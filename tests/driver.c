@@ -1,0 +1,127 @@
+/* Every kernel of every instruction set on buffers of exactly the stated size, from two threads at
+ * once: what the sanitizers watch. Build it with them as CONTRIBUTING says; it prints one line. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "dispatch.h"
+
+/* Inputs are shared by the threads and never written. */
+enum { M = 3, N = 1200, P_MAX = 37 };
+static double X64[N * P_MAX], Y[N], SCALE[P_MAX], SHIFT[P_MAX], W[M * (P_MAX + 1)];
+static float X32[N * P_MAX];
+static const int64_t OFFSETS[M + 1] = {0, 1, 700, N};
+static const int64_t TASKS[M + 1] = {0, 1, 3, 4};
+static const int64_t ROWS[5] = {0, 5, 5, 699, 1199}, ROW_OFFSETS[M + 1] = {0, 1, 4, 5};
+static const int64_t ROW_TASKS[M + 1] = {0, 1, 2, 3};
+static const double GRID[M] = {0x1p-30, 0x1p-20, 0x1p-20}, WEIGHT[M] = {1.0, 0.5, 0.25};
+
+static void *buffer(size_t size) {
+    void *p = malloc(size ? size : 1);
+    if (!p)
+        abort();
+    return p;
+}
+
+static void fill(void) {
+    unsigned state = 1;
+    for (int i = 0; i < N * P_MAX; i++) {
+        state = state * 1664525u + 1013904223u;
+        X64[i] = ((double)(state >> 8) / 0x1p23 - 1.0) * (i % 1001 == 0 ? 1e300 : 1.0);
+        X32[i] = (float)(i % 1001 == 0 ? 1e30 : X64[i]);
+    }
+    for (int i = 0; i < N; i++)
+        Y[i] = i % 2 ? 1.0 : -1.0;
+    for (int k = 0; k < P_MAX; k++)
+        SCALE[k] = 0.5, SHIFT[k] = 0.1;
+    for (int k = 0; k < M * (P_MAX + 1); k++)
+        W[k] = 0.01 * (k % 17 - 8);
+}
+
+static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
+               const double *grid) {
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const size_t wide = (size_t)(tasks[M] * data.d) * sizeof(double);
+    double *partial = buffer(wide), *scratch = buffer((size_t)dpk_glm_scratch(&data) * 8);
+    double *z = buffer((size_t)n * 8), *sums = buffer(M * 8),
+           *out = buffer((size_t)(M * data.d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, tasks, partial, scratch, 1};
+    const dpk_sum in_float = {INFINITY, NULL, NULL, tasks, partial, scratch, 1};
+    int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
+    for (int l = 0; kernels->loss_names[l]; l++) {
+        bad |= kernels->glm_losses(&data, W, 0, kernels->losses[l], params, &in_float, sums);
+        bad |= kernels->glm_gradient(&data, W, data.d, kernels->losses[l], params, &sum, out);
+    }
+    free(partial), free(scratch), free(z), free(sums), free(out);
+    return bad;
+}
+
+static int all_kernels(const dpk_kernels *kernels) {
+    int bad = 0;
+    for (intptr_t p = 1; p <= P_MAX; p += 6)
+        for (int form = 0; form < 16; form++) {
+            const int narrow = form & 1, mapped = form & 2, one = form & 4, batch = form & 8;
+            const dpk_data data = {M,
+                                   p,
+                                   p + (one != 0),
+                                   narrow ? (const void *)X32 : X64,
+                                   narrow,
+                                   Y,
+                                   batch ? ROWS : NULL,
+                                   batch ? ROW_OFFSETS : OFFSETS,
+                                   mapped ? SCALE : NULL,
+                                   mapped ? SHIFT : NULL,
+                                   one ? 2.0 : INFINITY,
+                                   one != 0};
+            bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, GRID);
+            bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, NULL);
+            double *partial = buffer((size_t)(TASKS[M] * p) * 8),
+                   *out = buffer((size_t)(M * p) * 8);
+            const dpk_sum sum = {1.0, GRID, NULL, TASKS, partial, NULL, 1};
+            bad |= kernels->clip_and_sum(M, p, data.X, narrow, OFFSETS, &sum, out);
+            free(partial), free(out);
+        }
+    for (intptr_t n = 1; n < 5000; n = 3 * n + 1) {
+        const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+        const double sigma[2] = {0x1p32, 1.5}, grid[2] = {1.0, 0.25}, gamma[4] = {0.5, 0, 0, 0};
+        double *out = buffer((size_t)n * 16);
+        for (int path = DPK_PATH_FAST; path <= (n < 100 ? DPK_PATH_EXACT : DPK_PATH_FAST); path++)
+            bad |= kernels->gaussian(key, 1, 2, n, sigma, grid, (dpk_path)path, 1, out);
+        for (int r = 0; kernels->prox_names[r]; r++)
+            kernels->proxes[r](n, out, 0.7, gamma, out);
+        free(out);
+    }
+    for (intptr_t d = 1; d < 12; d++) {
+        double *diagonal = buffer((size_t)(2 * d) * 8), *out = buffer((size_t)(2 * d * d) * 8);
+        double *above = buffer((size_t)(d * (d - 1)) * 8);
+        for (intptr_t k = 0; k < 2 * d; k++)
+            diagonal[k] = 1.0;
+        for (intptr_t k = 0; k < d * (d - 1); k++)
+            above[k] = 2.0;
+        bad |= kernels->goe(2, d, diagonal, above, 1, out);
+        free(diagonal), free(above), free(out);
+    }
+    return bad;
+}
+
+static void *run(void *unused) {
+    static int good, failed;
+    for (int i = 0; dpk_isa(i); i++)
+        if (dpk_isa_runs(i) && all_kernels(dpk_isa(i)))
+            return &failed;
+    (void)unused;
+    return &good;
+}
+
+int main(void) {
+    pthread_t other;
+    void *verdict;
+    fill();
+    if (pthread_create(&other, NULL, run, NULL))
+        return 2;
+    void *const mine = run(NULL);
+    if (pthread_join(other, &verdict) || verdict != mine || dpk_check_rounding(1) != DPK_OK)
+        return 1;
+    puts("every kernel ran");
+    return 0;
+}
