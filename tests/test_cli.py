@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -395,10 +396,16 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
         (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
+        (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs ratio, as in two_groups=2"),
+        (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
         (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
+        (["fit", "TRAIN", *BUDGET, "--out", "TRAIN"], "is read by this command"),
+        (["predict", "TRAIN", "OTHER", "--out", "OTHER"], "is read by this command"),
+        (["compare", "TRAIN", "--plot", "TRAIN"], "is read by this command"),
         (["fit", "FOLDER/none.csv", *BUDGET], "none.csv: No such file"),
         (["fit", "FOLDER", *BUDGET], "Is a directory"),
         (["predict", "TRAIN", "TRAIN"], "not a dpkern model"),
@@ -430,6 +437,15 @@ def test_test_columns_in_another_order_are_refused(capsys, tmp_path, train):
     text = (tmp_path / "t.csv").read_text()
     (tmp_path / "t.csv").write_text(text.replace("f0,f1", "f1,f0"))
     assert "its columns are not those" in refused(capsys, "fit", train, "--test", path, *BUDGET)
+
+
+def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train, model):
+    header, *rows = Path(train).read_text().splitlines()
+    names = header.split(",")
+    names[0], names[1] = names[1], names[0]
+    swapped = tmp_path / "swapped.csv"
+    swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
+    assert "not those of the model, in their order" in refused(capsys, "predict", model, swapped)
 
 
 def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):

@@ -235,11 +235,15 @@ def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
 
 BAD_CSV = {
     "ragged": (f"1,2,0\n3,{SECRET}\n", {}, "data.csv, line 2: 2 fields; the first row has 3"),
-    "text feature": (f"1,2,0\n3,x{SECRET},1\n", {}, "data.csv, line 2: column 1 is not a number"),
+    "text feature": (
+        f"1,2,0\n3,x{SECRET},1\n",
+        {},
+        r"data.csv, line 2: column 1 \(from 0\) is not a number",
+    ),
     "named text feature": (
         f"a,b,y\n1,2,0\n3,x{SECRET},1\n",
         {},
-        r"line 3: column 1 \('b'\) is not",
+        "line 3: column 'b' is not",
     ),
     "missing": (
         f"1,?,0\n,NaN,1\n{SECRET},2,\n3,4,1\n",
@@ -250,6 +254,11 @@ BAD_CSV = {
         "?,1,0\na,2,1\n",
         {"silo_column": 0},
         "1 values are missing .* in 1 of 2 rows",
+    ),
+    "missing number": (
+        "1,2,0.5\n3,4,NA\n5,6,2.5\n",
+        {},
+        "1 values are missing .* in 1 of 3 rows",
     ),
     "row of nothing": (f"1,2,{SECRET}\n,,\n", {}, "3 values are missing .* in 1 of 2 rows"),
     "empty": ("", {}, "data.csv is empty"),
@@ -388,7 +397,7 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ("0,1\n0,x\n", None, "line 2: expected lo,hi"),
         ("0,1,2,3\n", None, "line 1: expected lo,hi"),
         ("a,0,1\n0,1\n", None, "line 2: expected"),
-        ("a,0,1\n", ("b",), "1 names are no feature of the data, and 1 features have no row"),
+        ("a,0,1\n", ("b",), "1 have none, and 1 names are no feature"),
         ("a,0,1\na,0,1\n", ("a", "b"), "each feature needs exactly one row"),
     ],
 )
@@ -425,7 +434,7 @@ def test_missing_values_of_the_original_wisconsin_set_are_counted(real_data):
 
 
 def test_the_mixed_columns_of_adult_are_refused_by_place(real_data):
-    with pytest.raises(ValueError, match="line 1: column 1 is not a number"):
+    with pytest.raises(ValueError, match=r"line 1: column 1 \(from 0\) is not a number"):
         read_table(real_data / "adult" / "adult.data.xz")
 
 

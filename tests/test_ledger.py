@@ -316,8 +316,19 @@ def test_composition_keeps_what_each_run_declared():
     assert compose_sequential(a, a).declared == {"clip": 1.0}
     both = compose_sequential(a, b)
     assert both.declared == {"run 1": {"clip": 1.0}, "run 2": {"clip": 2.0}}
+    text = str(both)
+    assert "run 1: clip 1.0\n" in text
+    assert "run 2: clip 2.0\n" in text
+    assert text.count("coordinates") == 1
+    assert "(2 runs)" in text
     assert both.releases == a.releases + b.releases
     assert both.notes[1:] == ("first", "second")
+
+
+def test_a_result_in_place_of_its_certificate_is_refused():
+    for compose in (compose_sequential, compose_parallel):
+        with pytest.raises(TypeError, match="must be a Certificate, such as the privacy"):
+            compose(a_certificate(), object())
 
 
 def test_sums_of_different_silos_maxima_are_an_upper_bound():

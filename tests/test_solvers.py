@@ -328,6 +328,24 @@ def test_result_predicts_what_the_model_says(data):
     np.testing.assert_allclose(probabilities[:, 1], 1 / (1 + np.exp(-z)), rtol=1e-12)
     assert result.score(data.X, labels) == 1.0
     assert result.score(data.X, np.where(data.y > 0, "yes", "no")) > 0.85
+    with pytest.raises(ValueError, match=r"labels that are none of the model's.* 'no' and 'yes'"):
+        result.score(data.X, data.y)
+    assert result.score(data.X, labels.astype(object)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("callback", 3),
+        ("penalize_intercept", "no"),
+        ("step_size", None),
+        ("step_size", ["a"] * 300),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused_by_name_before_any_release(data, name, value):
+    with pytest.raises(TypeError, match=name) as caught:
+        dpk.solve("federated_gd", data, budget=budget(), clip=1.0, **{name: value})
+    assert not getattr(caught.value, "__notes__", [])
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -339,6 +357,7 @@ def test_saved_model_comes_back_whole(tmp_path, task):
     )
     path = tmp_path / "model.npz"
     result.save(path)
+    assert len(result.history.pop("objective")) == 3  # of training data: no file holds it
     loaded = dpk.load(path)
     for field in dataclasses.fields(result):
         ours, theirs = getattr(result, field.name), getattr(loaded, field.name)

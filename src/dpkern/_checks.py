@@ -170,8 +170,8 @@ def affine(
     if not good.all():
         k = np.argmin(good)
         raise ValueError(
-            f"feature_range of feature {k} is ({lo[k]!r}, {hi[k]!r}); lo and hi must be finite, "
-            f"lo < hi, and their distance neither 0 nor infinite in floating point"
+            f"feature_range of feature {k} is ({float(lo[k])!r}, {float(hi[k])!r}); lo and hi must "
+            f"be finite, lo < hi, and their distance neither 0 nor infinite in floating point"
         )
     return (frozen(lo), frozen(hi)), frozen(scale), frozen(shift)
 

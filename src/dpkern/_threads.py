@@ -2,10 +2,11 @@
 
 import functools
 import math
+import numbers
 import os
 from pathlib import Path
 
-SERIAL_WORK = 1 << 16
+SERIAL_WORK = 1 << 18
 _forked = False
 
 
@@ -35,13 +36,19 @@ def _cgroup_quota() -> float:
         return math.inf
 
 
+def _openmp_limit() -> float:
+    """First entry of OMP_NUM_THREADS; infinity where it is not set or not a positive integer."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else math.inf
+
+
 def usable_cores() -> int:
-    """Cores that this process may use: affinity mask and control group quota."""
+    """Cores that this process may use: affinity mask, control group quota, OMP_NUM_THREADS."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _cgroup_quota())))
+    return max(1, math.ceil(min(cores, _cgroup_quota(), _openmp_limit())))
 
 
 def resolve_threads(n_threads: int | None, work: int) -> int:
@@ -65,11 +72,11 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
     A forked child always gets 1: libgomp's threads do not survive a fork, and a parallel region
     in the child would wait for them for ever.
     """
-    is_count = isinstance(n_threads, int) and not isinstance(n_threads, bool)
+    is_count = isinstance(n_threads, numbers.Integral) and not isinstance(n_threads, bool)
     if n_threads is not None and not (is_count and n_threads >= 1):
         raise ValueError(f"n_threads must be None or an integer >= 1, got {n_threads!r}")
     if _forked:
         return 1
     if n_threads is not None:
-        return n_threads
+        return int(n_threads)
     return usable_cores() if work >= SERIAL_WORK else 1

@@ -50,6 +50,7 @@ _FLAGS = ("loss", "clip", "l2", "rounds", "trust")
 _NOT_SETTABLE = ("data", "budget", "rng", "progress", "callback")
 _SPLITS = {"two_groups": "ratio", "dirichlet": "concentration"}
 
+_SPLIT = "even"
 _COLUMNS_APART = 100.0
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
@@ -150,9 +151,13 @@ def _parser() -> argparse.ArgumentParser:
         help="NAME or NAME:TRUST, separated by commas (default: all that fit the task)",
     )
     compare.add_argument(
-        "--epsilons", type=_list_of(float), default=[0.5, 1.0, 2.0, 4.0], metavar="E,F"
+        "--epsilons",
+        type=_list_of(float),
+        default=[0.5, 1.0, 2.0, 4.0],
+        metavar="E,F",
+        help="budgets of one run (default: 0.5,1,2,4)",
     )
-    compare.add_argument("--delta", type=float, default=1e-5)
+    compare.add_argument("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
     compare.add_argument(
         "--draws",
         type=_count,
@@ -160,10 +165,17 @@ def _parser() -> argparse.ArgumentParser:
         help=f"runs per row (default: {_DRAWS}; {_WISCONSIN_DRAWS} without DATA)",
     )
     held_out = compare.add_mutually_exclusive_group()
-    held_out.add_argument("--test-share", type=float, default=0.2, metavar="SHARE")
+    held_out.add_argument(
+        "--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2"
+    )
     held_out.add_argument("--test", metavar="FILE", help="test records, in place of a share")
     plot = compare.add_mutually_exclusive_group()
-    plot.add_argument("--plot", default="dpkern-compare.png", metavar="FILE.png")
+    plot.add_argument(
+        "--plot",
+        default="dpkern-compare.png",
+        metavar="FILE.png",
+        help="default: dpkern-compare.png",
+    )
     plot.add_argument("--no-plot", action="store_true")
     _add_data_arguments(compare, silos=4)
     _add_model_arguments(compare)
@@ -184,9 +196,18 @@ def _command(
 
 def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("columns of CSV files")
-    group.add_argument("--target", metavar="COLUMN", help="name or index (default: the last)")
-    group.add_argument("--silo-column", metavar="COLUMN", help="whose record it is")
-    group.add_argument("--header", action=argparse.BooleanOptionalAction, default=None)
+    group.add_argument(
+        "--target", metavar="COLUMN", help="name, or index from 0 (default: the last)"
+    )
+    group.add_argument(
+        "--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0"
+    )
+    group.add_argument(
+        "--header",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whether the first row holds names (default: as it looks)",
+    )
 
 
 def _add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
@@ -199,9 +220,9 @@ def _add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     )
     group.add_argument(
         "--split",
-        default="even",
         metavar="HOW",
-        help="even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION",
+        help=f"even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION "
+        f"(default: {_SPLIT})",
     )
     group.add_argument("--seed", type=int, default=0, help="of the splits only; never of the noise")
     group.add_argument("--task", choices=tuple(_LOSS_OF_TASK), help="default: as the labels say")
@@ -209,7 +230,9 @@ def _add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     group.add_argument(
         "--row-bound", type=float, help=f"longer rows are shortened to it (default: {_ROW_BOUND:g})"
     )
-    group.add_argument("--no-intercept", action="store_true")
+    group.add_argument(
+        "--no-intercept", action="store_true", help="fit no constant beside the features"
+    )
     group.set_defaults(default_silos=silos)
     _add_column_arguments(parser)
 
@@ -227,7 +250,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="any other parameter of the solver; may be repeated",
+        help="any other parameter of the solver, such as n_threads=1; may be repeated",
     )
     group.add_argument(
         "--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests"
@@ -369,15 +392,23 @@ def _silo_data(
         "task": arguments.task,
     }
     if groups is not None:
-        if arguments.silos is not None:
-            raise ValueError("--silos was given, and the data say which silo a record belongs to")
+        for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
+            if given is not None:
+                raise ValueError(f"{option} was given, and the data say whose record it is")
         return SiloData.from_groups(X, y, groups, **options)
-    how, equals, number = arguments.split.partition("=")
+    how: Any
+    how, equals, number = (arguments.split or _SPLIT).partition("=")
+    if bool(equals) != (how in _SPLITS):
+        takes = f"needs {_SPLITS[how]}, as in {how}=2" if how in _SPLITS else "takes no number"
+        raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
-        if how not in _SPLITS:
-            raise ValueError(f"--split is {arguments.split!r}; {how!r} takes no number")
-        options[_SPLITS[how]] = float(number)
+        try:
+            options[_SPLITS[how]] = float(number)
+        except ValueError:
+            raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos
+    if m > len(y):
+        raise ValueError(f"--silos is {m}; there are {len(y)} training records")
     return SiloData.split(X, y, m, how=how, rng=arguments.seed, **options)
 
 
@@ -413,7 +444,7 @@ def _data_lines(source: _Source, data: SiloData, arguments: argparse.Namespace) 
     sizes = f"{least}" if least == most else f"{least} to {most}"
     origin = "as the data say"
     if data.silo_names is None:
-        origin = f"{arguments.split} split, seed {arguments.seed}"
+        origin = f"{arguments.split or _SPLIT} split, seed {arguments.seed}"
     features = f"{data.n_features} features" + (" and an intercept" if data.intercept else "")
     labels = ""
     if data.classes_ is not None:
@@ -437,7 +468,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     settable = _settable(solver)
     _refuse_unknown(given, settable, solver)
     if arguments.out is not None:
-        refuse_unwritable(arguments.out)
+        _refuse_output(arguments.out, arguments.data, arguments.test, arguments.feature_range)
 
     source = _read_source(arguments)
     data = _silo_data(source, None, source.table.groups, arguments)
@@ -459,7 +490,7 @@ def _fit(arguments: argparse.Namespace) -> None:
         for r in range(draws)
     ]
 
-    first = results[0]
+    first = replace(results[0], feature_names=source.table.feature_names)
     together = first.privacy
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
@@ -562,7 +593,7 @@ def _up(value: float) -> str:
 
 def _predict(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
-        refuse_unwritable(arguments.out)
+        _refuse_output(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
     if arguments.decision_values and model.classes_ is None:
         raise ValueError("--decision-values is for classification; this model predicts numbers")
@@ -572,6 +603,7 @@ def _predict(arguments: argparse.Namespace) -> None:
         target=arguments.target,
         silo_column=arguments.silo_column,
         header=arguments.header,
+        feature_names=model.feature_names,
     )
     labels = [str(label) for label in model.predict(X).tolist()]
     if arguments.decision_values:
@@ -617,7 +649,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     _refuse_unknown(given, known, "these solvers")
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
-        refuse_unwritable(arguments.plot)
+        _refuse_output(arguments.plot, arguments.data, arguments.test, arguments.feature_range)
 
     source = _read_source(arguments)
     data, X_test, y_test, split = _held_out(source, arguments)
@@ -788,7 +820,8 @@ def _print_table(rows: Sequence[CompareRow], metric: str) -> None:
     for row in rows:
         score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
-        cells = (row.solver, row.trust, epsilon, score, f"{row.gap:.4f}", f"{row.seconds:.3f}")
+        gap = f"{round(row.gap, 4) + 0.0:.4f}"  # the minimum is that of L-BFGS: no -0.0000
+        cells = (row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}")
         table.append(cells)
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
     for cells in table:
@@ -827,6 +860,14 @@ def _info(arguments: argparse.Namespace) -> None:
 
 
 # Output
+
+
+def _refuse_output(path: str, *inputs: str | None) -> None:
+    """Find out that `path` cannot be written, or is a file that is read, before any work."""
+    refuse_unwritable(path)
+    there = [read for read in (path, *inputs) if read is not None and os.path.exists(read)]
+    if path in there and any(os.path.samefile(path, read) for read in there[1:]):
+        raise ValueError(f"{path} is read by this command; write to another file")
 
 
 def _print_lines(lines: Sequence[_Line]) -> None:

@@ -216,6 +216,7 @@ def read_records(
     target: str | int | None = None,
     silo_column: str | int | None = None,
     header: bool | None = None,
+    feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Read records to predict, whose labels may be missing.
@@ -230,6 +231,8 @@ def read_records(
         As for `read_table`; the silo column is left out.
     n_features : int
         Columns that X must have; LIBSVM rows are padded or cut to them.
+    feature_names : tuple of str, optional
+        Names that a CSV header, where there is one, must give to the features, in this order.
 
     Returns
     -------
@@ -242,6 +245,11 @@ def read_records(
         As `read_table`.
     """
     table = _read(Path(path), target, silo_column, header, n_features, dtype, labelled=False)
+    if None not in (table.feature_names, feature_names) and table.feature_names != feature_names:
+        raise ValueError(
+            f"{path}: its columns are not those of the model, in their order: "
+            f"{', '.join(feature_names or ())}"
+        )
     return table.X, table.y if len(table.y) else None
 
 
@@ -287,9 +295,9 @@ def read_feature_range(
         names = [fields[0] for _, fields in rows]
         if sorted(names) != sorted(feature_names):
             raise ValueError(
-                f"{path}: {len(set(names) - set(feature_names))} names are no feature of the data, "
-                f"and {len(set(feature_names) - set(names))} features have no row, of "
-                f"{len(feature_names)}; each feature needs exactly one row"
+                f"{path}: each feature needs exactly one row; of {len(feature_names)} features "
+                f"{len(set(feature_names) - set(names))} have none, and "
+                f"{len(set(names) - set(feature_names))} names are no feature of the data"
             )
         bounds = bounds[[names.index(name) for name in feature_names]]
     return bounds[:, 0].copy(), bounds[:, 1].copy()
@@ -515,7 +523,7 @@ def _read_csv(
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
     missing = [
         np.isnan(X),
-        *(np.isin(column, ("", "?"))[:, np.newaxis] for column in (y, groups) if column),
+        *(_missing(column)[:, np.newaxis] for column in (y, groups) if column),
     ]
     n_missing = sum(int(np.count_nonzero(part)) for part in missing)
     if n_missing:
@@ -537,11 +545,18 @@ def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -
         return float(field)
     if field.lower() in _MISSING:
         return math.nan
-    label = f"column {k}" if names is None else f"column {k} ({names[k]!r})"
+    label = f"column {k} (from 0)" if names is None else f"column {names[k]!r}"
     raise ValueError(
-        f"{path}, line {line}: {label} is not a number; features must be numbers, so encode it, or "
-        "name it as target or silo_column"
+        f"{path}, line {line}: {label} is not a number; features must be numbers: encode or drop "
+        "the column, or name it as target or silo_column"
     ) from None
+
+
+def _missing(texts: list[str]) -> NDArray[np.bool_]:
+    """Which entries of a target or silo column are missing; beside words "NA" may be one too."""
+    others = [text for text in texts if text.lower() not in _MISSING]
+    words = _MISSING if others and all(map(_is_number, others)) else {"", "?"}
+    return np.array([text.lower() in words for text in texts])
 
 
 def _is_header(first: list[str], second: list[str] | None) -> bool:

@@ -11,6 +11,7 @@ Bernstein, "ChaCha, a variant of Salsa20" (2008), and RFC 8439 section 2.3 for t
 
 import enum
 import hashlib
+import numbers
 import os
 import secrets
 import threading
@@ -143,11 +144,16 @@ class NoiseStream(_Secret):
     __slots__ = ("_lock", "_next", "_process", "kind")
 
     def __init__(self, seed: int | None = None) -> None:
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise TypeError(f"seed must be None or an int >= 0, got {type(seed).__name__}")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
+            raise TypeError(
+                f"seed must be None or an int >= 0, got {type(seed).__name__} (an argument rng is "
+                "such a seed, or a NoiseStream)"
+            )
         if seed is not None and seed < 0:
             raise ValueError(f"seed must be None or an int >= 0, got {seed}")
-        super().__init__(bytearray(secrets.token_bytes(32) if seed is None else _seed_key(seed)))
+        super().__init__(
+            bytearray(secrets.token_bytes(32) if seed is None else _seed_key(int(seed)))
+        )
         self.kind = "os" if seed is None else "seeded: not private"
         self._process = _this_process()
         self._next = 0

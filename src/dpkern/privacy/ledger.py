@@ -6,6 +6,7 @@ disjoint records, so a release that is one message per silo costs the largest of
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Context, Decimal
@@ -527,17 +528,16 @@ class Certificate:
             ("mu", f"{most}{_shown(self.mu)}"),
             ("rho", f"{most}{_shown(self.rho)}"),
             ("epsilon", f"{most}{self._shown_epsilon(delta)}"),
-            ("noise", f"{self.noise}, {self.n_draws} draws"),
+            ("noise", f"{self.noise}, {self.n_draws} draws" if self.n_draws else "none"),
             ("arithmetic", self.arithmetic),
         ]
-        rows += [("releases" if i == 0 else "", str(r)) for i, r in enumerate(self.releases)]
-        if self.declared:
-            rows.append(("declared", _listed(self.declared)))
+        rows += _rows("releases", _counted(map(str, self.releases)))
+        rows += _rows("declared", _lines(self.declared))
         if self.claimed is not None:
             rows.append(
                 ("claimed", f"{_listed(self.claimed)}; true: {self._true_beside_claimed()}")
             )
-        rows += [("notes" if i == 0 else "", note) for i, note in enumerate(self.notes)]
+        rows += _rows("notes", self.notes)
         lines = [f"  {name:<10}  {text}" for name, text in rows]
         if self.noise != "os":
             lines.insert(0, f"  {self.noise} (the figures are those that fresh noise would give)")
@@ -571,6 +571,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     TypeError, ValueError
         There is no certificate, or they differ in unit or neighbours.
     """
+    _refuse_others(certificates)
     if any(c.mu == math.inf for c in certificates):
         mu = math.inf
     else:
@@ -596,6 +597,7 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     TypeError, ValueError
         There is no certificate, or they differ in unit or neighbours.
     """
+    _refuse_others(certificates)
     return _merged(
         certificates,
         mu=max((c.mu for c in certificates), default=0.0),
@@ -606,6 +608,17 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     )
 
 
+def _refuse_others(certificates: tuple[object, ...]) -> None:
+    if not certificates:
+        raise ValueError("certificates is empty; there must be at least one")
+    for c in certificates:
+        if not isinstance(c, Certificate):
+            raise TypeError(
+                f"certificates holds a {type(c).__name__}; each argument must be a Certificate, "
+                "such as the privacy of a result"
+            )
+
+
 def _merged(
     certificates: tuple[Certificate, ...],
     *,
@@ -614,11 +627,6 @@ def _merged(
     may_be_smaller: bool,
     note: str,
 ) -> Certificate:
-    if not certificates:
-        raise ValueError("certificates is empty; there must be at least one")
-    for c in certificates:
-        if not isinstance(c, Certificate):
-            raise TypeError(f"certificates holds a {type(c).__name__}; it must be a Certificate")
     first = certificates[0]
     for name in ("unit", "neighbours"):
         values = sorted({str(getattr(c, name)) for c in certificates})
@@ -765,6 +773,22 @@ def _span(value: PerMessage) -> str:
     entries = _entries(value)
     low, high = min(entries), max(entries)
     return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
+    return [("" if i else name, line) for i, line in enumerate(lines)]
+
+
+def _counted(lines: Iterable[str]) -> list[str]:
+    """Equal lines once, with their number: the same release in several runs."""
+    return [line if n == 1 else f"{line} ({n} runs)" for line, n in Counter(lines).items()]
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    """One line, or one for each run where several declared different parameters."""
+    if values and all(isinstance(value, Mapping) for value in values.values()):
+        return [f"{name}: {_listed(value)}" for name, value in values.items()]
+    return [_listed(values)] if values else []
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -58,6 +58,10 @@ class Objective:
             )
         for name in ("l2", "l1"):
             not_negative(name, getattr(self, name))
+        if not isinstance(self.penalize_intercept, bool | np.bool_):
+            raise TypeError(
+                f"penalize_intercept must be True or False, got {self.penalize_intercept!r}"
+            )
         if self.weights not in ("size", "uniform"):
             raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
 
@@ -166,8 +170,8 @@ def step_sizes(
 
     Raises
     ------
-    ValueError
-        When a condition does not hold or a step is not positive and finite.
+    TypeError, ValueError
+        When a condition does not hold or a step is not a positive and finite number.
     """
     if isinstance(step_size, str):
         smoothness = objective.data_smoothness + objective.l2
@@ -196,7 +200,14 @@ def step_sizes(
         gamma = max(8.0 * smoothness / objective.l2 - 1.0, 1.0)
         t = np.arange(1.0, rounds + 1.0)
         return 2.0 / (objective.l2 * (t + gamma))
-    eta = np.asarray(step_size, dtype=np.float64)
+    if step_size is None or isinstance(step_size, bool):
+        raise TypeError(
+            f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
+        )
+    try:
+        eta = np.asarray(step_size, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError("step_size holds an entry that is no number") from None
     if eta.shape not in ((), (rounds,)):
         raise ValueError(f"step_size must be one number or {rounds}, one a round; got {eta.shape}")
     if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._files import replacing
+from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
 from dpkern.privacy import Certificate
 
@@ -47,6 +47,10 @@ class SolverResult:
         How the run ended.
     transform : Transform
         Maps rows to the effective rows that the model was fitted on.
+    loss : str
+        Name of the loss.
+    feature_names : tuple of str, or None
+        Columns of the file that `dpkern fit` has read; `dpkern predict` wants the same.
     """
 
     solver: str
@@ -62,6 +66,7 @@ class SolverResult:
     message: str
     transform: Transform
     loss: str = field(default="logistic")
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def w(self) -> NDArray[np.float64]:
@@ -99,17 +104,34 @@ class SolverResult:
         return np.column_stack([1.0 - positive, positive])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Accuracy (classification) or R^2 (regression) on labelled rows."""
+        """Accuracy (classification) or R^2 (regression) on labelled rows.
+
+        Raises
+        ------
+        ValueError
+            When y has another shape than the rows, or holds other labels than `classes_`.
+        """
         y = np.asarray(y)
         predicted = self.predict(X)
         if y.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, got {y.shape}")
         if self.classes_ is not None:
+            if y.dtype.hasobject:
+                y = np.asarray(y.tolist())
+            known = np.isin(y, self.classes_)
+            known &= (y.dtype.kind in "US") == (self.classes_.dtype.kind in "US")
+            if not known.all():
+                raise ValueError(
+                    f"y holds {np.count_nonzero(~known)} labels that are none of the model's, "
+                    f"which are {' and '.join(repr(c) for c in self.classes_.tolist())}"
+                )
             return float(np.mean(predicted == y))
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as .npz with JSON, no pickle; the file appears whole or not at all.
+
+        A history of `monitor="train"` stays out: files are shared, and it is not private.
 
         Raises
         ------
@@ -126,11 +148,12 @@ class SolverResult:
             "converged": self.converged,
             "n_rounds": self.n_rounds,
             "parameters": self.parameters,
-            "history": self.history,
+            "history": self._public_history(),
             "privacy": self.privacy.to_dict(),
             "timing": self.timing,
             "message": self.message,
             "transform": self.transform.to_dict(),
+            "feature_names": self.feature_names,
         }
         arrays: dict[str, Any] = {"coef": self.coef}
         if self.classes_ is not None:
@@ -138,9 +161,15 @@ class SolverResult:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
+        refuse_unwritable(path)
         text = json.dumps(_plain(header), allow_nan=False)
         with replacing(path) as file:
             np.savez(file, header=np.array(text), **arrays)
+
+    def _public_history(self) -> dict[str, list[float]]:
+        if self.parameters.get("monitor") != "train":
+            return self.history
+        return {name: values for name, values in self.history.items() if name != "objective"}
 
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())
@@ -167,6 +196,9 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
     OSError
         When it cannot be read.
     """
+    with open(path, "rb") as file:
+        if file.read(2) != b"PK":  # np.load would take it for a pickle and advise to trust it
+            raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
@@ -174,6 +206,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             classes = arrays.get("classes")
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
+        names = header.get("feature_names")
         return SolverResult(
             solver=header["solver"],
             coef=coef,
@@ -188,6 +221,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             message=header["message"],
             transform=Transform.from_dict(header["transform"]),
             loss=header["loss"],
+            feature_names=None if names is None else tuple(names),
         )
     except OSError:
         raise

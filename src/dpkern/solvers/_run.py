@@ -56,6 +56,10 @@ class Run(AbstractContextManager["Run"]):
         self.rounds = count("rounds", parameters["rounds"])
         self._monitor = _monitor(parameters["monitor"], self.objective)
         self._progress, self._callback = parameters["progress"], parameters["callback"]
+        if self._callback is not None and not callable(self._callback):
+            raise TypeError(
+                f"callback must be None or callable, got {type(self._callback).__name__}"
+            )
         self.ledger = Ledger()
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         rng = parameters["rng"]
