@@ -101,33 +101,3 @@ class ElasticNet(Regularizer):
 REGULARIZERS: dict[str, type[Regularizer]] = {
     regularizer.name: regularizer for regularizer in (L1, L2Squared, ElasticNet)
 }
-
-
-def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
-    """The regulariser object behind what a user passes as ``regularizer=``.
-
-    Parameters
-    ----------
-    regularizer : str or Regularizer
-        A name in `REGULARIZERS`, which stands for the regulariser with its default parameters, or a
-        regulariser object, which is returned as it is.
-
-    Raises
-    ------
-    ValueError
-        When the name is unknown; the message lists the known ones.
-    TypeError
-        When `regularizer` is neither a name nor a regulariser object.
-    """
-    if isinstance(regularizer, Regularizer):
-        return regularizer
-    if not isinstance(regularizer, str):
-        raise TypeError(
-            f"regularizer is {regularizer!r}; it must be a name or an instance of "
-            "dpkern.regularizers.Regularizer"
-        )
-    if regularizer not in REGULARIZERS:
-        raise ValueError(
-            f"regularizer is {regularizer!r}; it must be one of {', '.join(REGULARIZERS)}"
-        )
-    return REGULARIZERS[regularizer]()
