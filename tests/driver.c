@@ -10,8 +10,17 @@
 enum { M = 3, N = 1200, P_MAX = 37 };
 static double X64[N * P_MAX], Y[N], SCALE[P_MAX], SHIFT[P_MAX], W[M * (P_MAX + 1)];
 static float X32[N * P_MAX];
+/* For every width: each third entry of a row, none in each fourth row. */
+static struct {
+    double *values;
+    float *values32;
+    int64_t *indptr;
+    int32_t *indices;
+} SPARSE[P_MAX / 6 + 1];
 static const int64_t OFFSETS[M + 1] = {0, 1, 700, N};
-static const int64_t TASKS[M + 1] = {0, 1, 3, 4};
+enum { TASK_ROWS = 512 };
+static const int64_t TASKS[M + 1] = {0, 1, 3, 4}, SILO_TASKS[M + 1] = {0, 1, 2, 3};
+static const int64_t ORDER[M] = {1, 2, 0};
 static const int64_t ROWS[5] = {0, 5, 5, 699, 1199}, ROW_OFFSETS[M + 1] = {0, 1, 4, 5};
 static const int64_t ROW_TASKS[M + 1] = {0, 1, 2, 3};
 static const double GRID[M] = {0x1p-30, 0x1p-20, 0x1p-20}, WEIGHT[M] = {1.0, 0.5, 0.25};
@@ -34,51 +43,113 @@ static void fill(void) {
         Y[i] = i % 2 ? 1.0 : -1.0;
     for (int k = 0; k < P_MAX; k++)
         SCALE[k] = 0.5, SHIFT[k] = 0.1;
+    for (intptr_t p = 1; p <= P_MAX; p += 6) {
+        int64_t *const indptr = buffer((N + 1) * sizeof *indptr), n = 0;
+        for (int i = 0; i <= N; n += i % 4 ? (p - i % 3 + 2) / 3 : 0, i++)
+            indptr[i] = n;
+        n = indptr[N];
+        double *const values = buffer((size_t)n * sizeof *values);
+        float *const values32 = buffer((size_t)n * sizeof *values32);
+        int32_t *const indices = buffer((size_t)n * sizeof *indices);
+        for (int i = 0; i < N; i++)
+            for (int64_t t = indptr[i]; t < indptr[i + 1]; t++) {
+                indices[t] = (int32_t)(i % 3 + 3 * (t - indptr[i]));
+                values[t] = X64[i * p + indices[t]];
+                values32[t] = X32[i * p + indices[t]];
+            }
+        SPARSE[p / 6].values = values, SPARSE[p / 6].values32 = values32;
+        SPARSE[p / 6].indptr = indptr, SPARSE[p / 6].indices = indices;
+    }
     for (int k = 0; k < M * (P_MAX + 1); k++)
         W[k] = 0.01 * (k % 17 - 8);
+}
+
+static int local(const dpk_kernels *kernels, const dpk_data *data, const double *grid, int number) {
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = {kernels->losses[number], params, 0};
+    const dpk_descent run = {3,
+                             eta,
+                             data->p,
+                             0.1,
+                             kernels->smooths[0],
+                             0.5,
+                             kernels->proxes[0],
+                             0.1,
+                             prox_params,
+                             grid ? key : NULL,
+                             1,
+                             sigma,
+                             grid ? 0x1p-25 : 0.0};
+    double *acc = buffer((size_t)data->d * 8), *out = buffer((size_t)(M * data->d) * 8);
+    double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
+    const int bad = (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, noise, out);
+    free(acc), free(out), free(noise);
+    return bad;
 }
 
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
     const size_t wide = (size_t)(tasks[M] * data.d) * sizeof(double);
-    double *partial = buffer(wide), *scratch = buffer((size_t)dpk_glm_scratch(&data) * 8);
-    double *z = buffer((size_t)n * 8), *sums = buffer(M * 8),
-           *out = buffer((size_t)(M * data.d) * 8);
-    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, tasks, partial, scratch, 1};
-    const dpk_sum in_float = {INFINITY, NULL, NULL, tasks, partial, scratch, 1};
+    double *partial = buffer(wide), *norm = buffer(N * 8), *z = buffer((size_t)n * 8),
+           *sums = buffer(M * 8), *out = buffer((size_t)(M * data.d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
     for (int l = 0; kernels->loss_names[l]; l++) {
-        bad |= kernels->glm_losses(&data, W, 0, kernels->losses[l], params, &in_float, sums);
-        bad |= kernels->glm_gradient(&data, W, data.d, kernels->losses[l], params, &sum, out);
+        const dpk_loss loss = {kernels->losses[l], params, l % 2};
+        bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        if (!data.rows)
+            bad |= local(kernels, &data, grid, l);
     }
-    free(partial), free(scratch), free(z), free(sums), free(out);
+    if (!data.rows) {
+        bad |= kernels->glm_norms(&data, &in_float, norm);
+        data.norm = norm;
+        const dpk_loss loss = {kernels->losses[0], params, 0};
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+    }
+    free(partial), free(norm), free(z), free(sums), free(out);
     return bad;
 }
 
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
     for (intptr_t p = 1; p <= P_MAX; p += 6)
-        for (int form = 0; form < 16; form++) {
+        for (int form = 0; form < 32; form++) {
             const int narrow = form & 1, mapped = form & 2, one = form & 4, batch = form & 8;
-            const dpk_data data = {M,
-                                   p,
-                                   p + (one != 0),
-                                   narrow ? (const void *)X32 : X64,
-                                   narrow,
-                                   Y,
-                                   batch ? ROWS : NULL,
-                                   batch ? ROW_OFFSETS : OFFSETS,
-                                   mapped ? SCALE : NULL,
-                                   mapped ? SHIFT : NULL,
-                                   one ? 2.0 : INFINITY,
-                                   one != 0};
+            const int sparse = form & 16;
+            dpk_data data = {.m = M,
+                             .p = p,
+                             .d = p + (one != 0),
+                             .X = narrow ? (const void *)X32 : X64,
+                             .x_is_float32 = narrow,
+                             .y = Y,
+                             .rows = batch ? ROWS : NULL,
+                             .offsets = batch ? ROW_OFFSETS : OFFSETS,
+                             .scale = mapped ? SCALE : NULL,
+                             .shift = mapped ? SHIFT : NULL,
+                             .row_bound = one ? 2.0 : INFINITY,
+                             .intercept = one != 0};
+            if (sparse) {
+                data.X = narrow ? (const void *)SPARSE[p / 6].values32 : SPARSE[p / 6].values;
+                data.indptr = SPARSE[p / 6].indptr;
+                data.indices = SPARSE[p / 6].indices;
+                data.shift = NULL;
+            }
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, GRID);
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, NULL);
+            if (sparse)
+                continue;
             double *partial = buffer((size_t)(TASKS[M] * p) * 8),
                    *out = buffer((size_t)(M * p) * 8);
-            const dpk_sum sum = {1.0, GRID, NULL, TASKS, partial, NULL, 1};
-            bad |= kernels->clip_and_sum(M, p, data.X, narrow, OFFSETS, &sum, out);
+            const dpk_sum sum = {1.0, GRID, NULL, TASK_ROWS, TASKS, partial, 1};
+            const dpk_data vectors = {
+                .m = M, .p = p, .d = p, .X = data.X, .x_is_float32 = narrow, .offsets = OFFSETS};
+            bad |= kernels->clip_and_sum(&vectors, &sum, out);
             free(partial), free(out);
         }
     for (intptr_t n = 1; n < 5000; n = 3 * n + 1) {

@@ -19,7 +19,7 @@ def evaluate(loss, y, z):
     out = np.empty((3, y.size))
     number = _core.loss_names().index(loss.name)
     params = np.array([*loss.params, 0.0])
-    _core.loss_block(number, params, y.ravel().copy(), z.ravel().copy(), *out)
+    _core.loss_block(_core.Loss(number, params), y.ravel().copy(), z.ravel().copy(), *out)
     return out
 
 

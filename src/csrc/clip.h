@@ -5,8 +5,9 @@
 
 #include "dpk.h"
 
-/* G: (n, d) rows sorted by silo, float or double; offsets: (m + 1,); out: (m, d). */
-typedef dpk_status dpk_clip_and_sum_fn(intptr_t m, intptr_t d, const void *G, int g_is_float32,
-                                       const int64_t *offsets, const dpk_sum *sum, double *out);
+/* The vectors are the rows of data->X, dense and without feature map, of length data->p; out: (m,
+ * p).
+ */
+typedef dpk_status dpk_clip_and_sum_fn(const dpk_data *data, const dpk_sum *sum, double *out);
 
 #endif

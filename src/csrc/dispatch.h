@@ -8,17 +8,22 @@
 #include "gaussian.h"
 #include "glm.h"
 #include "goe.h"
+#include "local_descent.h"
 
 typedef struct {
     const char *name;
-    const char *const *loss_names; /* ended by NULL */
-    dpk_loss_fn *const *losses;    /* in the order of loss_names */
-    const char *const *prox_names; /* ended by NULL */
-    dpk_prox_fn *const *proxes;    /* in the order of prox_names */
+    const char *const *loss_names;   /* ended by NULL */
+    dpk_loss_fn *const *losses;      /* in the order of loss_names */
+    const char *const *prox_names;   /* ended by NULL */
+    dpk_prox_fn *const *proxes;      /* in the order of prox_names */
+    const char *const *smooth_names; /* ended by NULL */
+    dpk_smooth_fn *const *smooths;   /* in the order of smooth_names */
     dpk_clip_and_sum_fn *clip_and_sum;
+    dpk_glm_norms_fn *glm_norms;
     dpk_glm_margins_fn *glm_margins;
     dpk_glm_losses_fn *glm_losses;
     dpk_glm_gradient_fn *glm_gradient;
+    dpk_local_descent_fn *local_descent;
     dpk_chacha20_block_fn *chacha20_block;
     dpk_chacha20_chunks_fn *chacha20_chunks;
     dpk_gaussian_fn *gaussian;

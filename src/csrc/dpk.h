@@ -24,10 +24,6 @@ typedef enum {
 #define DPK_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Records of one unit of parallel work. It fixes the order of floating-point partial sums, so it
- * must not depend on the number of threads. */
-#define DPK_TASK_ROWS 512
-
 /* A margin loss on a block: value, first and second derivative in the margin z.
  * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's own numbers. */
 typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *value, double *d1,
@@ -38,19 +34,34 @@ typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *v
 typedef void dpk_prox_fn(intptr_t n, const double *v, double gamma, const double *params,
                          double *out);
 
+/* A smooth regulariser r(w) = f(|w|): f'(|w|) / |w| from |w|. */
+typedef double dpk_smooth_fn(double norm);
+
+/* A loss as kernels call it. `checked`: its derivatives may be anything, and count as 0 where they
+ * are not finite (a user's own function). */
+typedef struct {
+    dpk_loss_fn *block;
+    void *params;
+    int checked;
+} dpk_loss;
+
 /* Records of all silos. A record's effective row is r [scale x + shift, 1], with the last entry
  * only under `intercept` and r = min(1, row_bound / |[scale x + shift, 1]|). */
 typedef struct {
     intptr_t m;             /* silos */
     intptr_t p;             /* stored features */
     intptr_t d;             /* model size: p + intercept */
-    const void *X;          /* stored rows of length p */
+    const void *X;          /* stored rows of length p; of sparse data the values of the entries */
     int x_is_float32;       /* element type of X: float or double */
+    const int64_t *indptr;  /* (stored rows + 1,) row i has the entries indptr[i] .. indptr[i + 1],
+                             * or NULL: X is dense */
+    const int32_t *indices; /* column of every entry, increasing within a row */
     const double *y;        /* one label per stored row */
+    const double *norm;     /* upper bound of |[scale x + shift, 1]| per stored row, or NULL */
     const int64_t *rows;    /* stored row of every record, or NULL for record i = row i */
     const int64_t *offsets; /* (m + 1,) silo j holds the records offsets[j] .. offsets[j + 1] */
     const double *scale;    /* (p,) or NULL */
-    const double *shift;    /* (p,), given with scale */
+    const double *shift;    /* (p,) given with scale where X is dense, else NULL */
     double row_bound;       /* infinity when rows are not bounded */
     int intercept;
 } dpk_data;
@@ -60,9 +71,10 @@ typedef struct {
     double clip;               /* l2 bound of one record's vector; infinity: none */
     const double *grid;        /* (m,) a power of two per silo, or NULL: floating-point sums */
     const double *silo_weight; /* (m,) factors in [0, 1] before rounding, or NULL: all 1 */
-    const int64_t *first_task; /* (m + 1,) tasks of silo j, DPK_TASK_ROWS records each */
+    intptr_t task_rows;        /* records of one unit of parallel work: it fixes the order of
+                                * floating-point sums, so no number of threads enters it */
+    const int64_t *first_task; /* (m + 1,) number of silo j's first task */
     double *partial;           /* (first_task[m], d) work space */
-    double *scratch;           /* (n_threads, scratch size) work space */
     int n_threads;
 } dpk_sum;
 

@@ -33,6 +33,7 @@
 extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 extern dpk_settle_fn DPK_FN(dpk_settle);
 dpk_gaussian_fn DPK_FN(dpk_gaussian);
+dpk_gaussian_range_fn DPK_FN(dpk_gaussian_range);
 dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 
 #if defined(__AVX512F__)
@@ -71,7 +72,7 @@ static inline uint64_t bits_v(vi mask) {
 }
 
 /* TILE draws are in flight at once: their words stay in L1, and their tails fill vectors. */
-enum { TILE = 1024, TASK_TILES = 8 };
+enum { TILE = DPK_GAUSSIAN_TILE, TASK_TILES = 8 };
 #define MAGIC 0x1.8p52
 /* Below it u A(v) / B(v) does not hold. */
 #define V_SPLIT (0x1p-6 - 0x1p-12)
@@ -162,12 +163,17 @@ static void draw_tile(const uint64_t *words, const dpk_rest_of_u *rest, uint64_t
     }
 }
 
-/* Coordinates begin .. end - 1 of one silo, begin a multiple of TILE; out is that of begin. */
-static void draw_range(const uint32_t *key, uint64_t nonce, int64_t begin, int64_t end,
-                       double ratio, double grid, dpk_path path, double *out) {
+void DPK_FN(dpk_gaussian_range)(const uint32_t *key, uint64_t nonce, int64_t begin, int64_t end,
+                                double sigma, double grid, dpk_path path, double *out) {
+    const double ratio = sigma / grid;
     _Alignas(64) uint64_t words[TILE];
     _Alignas(64) double part[TILE];
     const dpk_rest_of_u rest = {key, nonce, NULL};
+    /* No draw reaches the first boundary; also keeps the ratio away from denormals. */
+    if (DPK_PHI_LAST * ratio < 0.5) {
+        memset(out, 0, (size_t)(end - begin) * sizeof *out);
+        return;
+    }
     for (int64_t i = begin; i < end; i += TILE) {
         const int n = end - i < TILE ? (int)(end - i) : TILE;
         double *const to = n == TILE ? out + (i - begin) : part;
@@ -189,14 +195,8 @@ dpk_status DPK_FN(dpk_gaussian)(const uint32_t *key, uint32_t purpose, intptr_t 
     for (int64_t t = 0; t < m * tasks; t++) {
         const int64_t j = t / tasks, begin = t % tasks * step;
         const int64_t end = begin + step < n ? begin + step : n;
-        const double ratio = sigma[j] / grid[j];
-        double *const to = out + j * n + begin;
-        /* No draw reaches the first boundary; also keeps the ratio away from denormals. */
-        if (DPK_PHI_LAST * ratio < 0.5)
-            memset(to, 0, (size_t)(end - begin) * sizeof *out);
-        else
-            draw_range(key, (uint64_t)purpose << 48 | (uint64_t)j, begin, end, ratio, grid[j], path,
-                       to);
+        DPK_FN(dpk_gaussian_range)(key, (uint64_t)purpose << 48 | (uint64_t)j, begin, end, sigma[j],
+                                   grid[j], path, out + j * n + begin);
     }
     return DPK_OK;
 }

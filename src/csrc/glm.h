@@ -7,17 +7,8 @@
 
 #include "dpk.h"
 
-/* Records whose rows are held together in cache between margin and accumulation. */
-#define DPK_GLM_BLOCK 256
-static inline intptr_t dpk_glm_block_rows(intptr_t p) {
-    const intptr_t rows = 4096 / p;
-    return rows < 4 ? 4 : rows > DPK_GLM_BLOCK ? DPK_GLM_BLOCK : rows;
-}
-
-/* Doubles of scratch per thread: rows of a block under a feature map. */
-static inline intptr_t dpk_glm_scratch(const dpk_data *data) {
-    return data->scale ? dpk_glm_block_rows(data->p) * data->p : 0;
-}
+/* norm: (n,) upper bounds of |[scale x + shift, 1]| of all stored rows; data->rows is NULL. */
+typedef dpk_status dpk_glm_norms_fn(const dpk_data *data, const dpk_sum *sum, double *norm);
 
 /* z: (n,) margins in record order. w: model of silo j at w + j * w_stride, (d,) each;
  * w_stride 0 shares one model. */
@@ -27,12 +18,10 @@ typedef dpk_status dpk_glm_margins_fn(const dpk_data *data, const double *w, int
 /* out: (m,) floating-point sums of the loss over each silo's records. sum->grid is NULL and
  * sum->partial (n_tasks,). */
 typedef dpk_status dpk_glm_losses_fn(const dpk_data *data, const double *w, intptr_t w_stride,
-                                     dpk_loss_fn *loss, void *params, const dpk_sum *sum,
-                                     double *out);
+                                     const dpk_loss *loss, const dpk_sum *sum, double *out);
 
 /* out: (m, d) sums of clipped per-record gradients, multiples of sum->grid[j] where given. */
 typedef dpk_status dpk_glm_gradient_fn(const dpk_data *data, const double *w, intptr_t w_stride,
-                                       dpk_loss_fn *loss, void *params, const dpk_sum *sum,
-                                       double *out);
+                                       const dpk_loss *loss, const dpk_sum *sum, double *out);
 
 #endif

@@ -8,14 +8,15 @@
  *
  * Why |v|_2 <= C for every rounded record v. Each coordinate is within q / 2 of s x_k, or of its
  * rounding in the baseline, so |v| <= |s| |x| (1 + u) + q sqrt(d) / 2 with u = 2^-53. The computed
- * square loses at most one rounding per term of a lane, one per level of the tree, one for the
- * intercept, one for the d 2^-240 and, in the baseline, one for the product: ceil(p / 8) + 6. Its
- * root halves these and adds one. The quotient clip / norm adds one, clip three (its root, its
- * difference, its product; its second factor is exact), the baseline's s x_k one. That makes
- * d / 16 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 makes room for 2 d + 32.
- * The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen. What
- * denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
- * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
+ * square loses at most one rounding per term of a lane, one for joining two lanes, one per level of
+ * the tree, one for the intercept, one for the d 2^-240 and, in the baseline, one for the product:
+ * ceil(p / 16) + 7. Its root halves these and adds one. The quotient clip / norm adds one, clip
+ * three (its root, its difference, its product; its second factor is exact), the baseline's s x_k
+ * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 makes room
+ * for 2 d + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot
+ * lengthen. What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is
+ * far below d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400.
+ */
 #ifndef DPK_GRIDSUM_H
 #define DPK_GRIDSUM_H
 
@@ -60,43 +61,6 @@ static inline double clamp_scalar(double s, double lim) {
     return s == s ? s : 0.0;
 }
 
-/* add_rows_on_grid: acc += sum_r s[r] x[r] on the grid of magic number M, as integers and with the
- * bits of M still in, one for each of the `count` rows. add_rows: the same in floating point, in
- * the order of r. x: (count,) rows of length n; acc: (n,). Four rows share a pass over acc. */
-#define DPK_DEFINE_ADD(suffix, type)                                                               \
-    static inline void add_rows_on_grid##suffix(intptr_t n, intptr_t count, const double *s,       \
-                                                const void *const *x, double M,                    \
-                                                int64_t *restrict acc) {                           \
-        intptr_t r = 0;                                                                            \
-        for (; r + 4 <= count; r += 4) {                                                           \
-            const type *x0 = x[r], *x1 = x[r + 1], *x2 = x[r + 2], *x3 = x[r + 3];                 \
-            const double s0 = s[r], s1 = s[r + 1], s2 = s[r + 2], s3 = s[r + 3];                   \
-            for (intptr_t k = 0; k < n; k++)                                                       \
-                acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)bits_of(DPK_FMA(s0, x0[k], M)) +   \
-                                   (uint64_t)bits_of(DPK_FMA(s1, x1[k], M)) +                      \
-                                   (uint64_t)bits_of(DPK_FMA(s2, x2[k], M)) +                      \
-                                   (uint64_t)bits_of(DPK_FMA(s3, x3[k], M)));                      \
-        }                                                                                          \
-        for (; r < count; r++) {                                                                   \
-            const type *x0 = x[r];                                                                 \
-            const double s0 = s[r];                                                                \
-            for (intptr_t k = 0; k < n; k++)                                                       \
-                acc[k] = (int64_t)((uint64_t)acc[k] + (uint64_t)bits_of(DPK_FMA(s0, x0[k], M)));   \
-        }                                                                                          \
-    }                                                                                              \
-    static inline void add_rows##suffix(intptr_t n, intptr_t count, const double *s,               \
-                                        const void *const *x, double *restrict acc) {              \
-        for (intptr_t r = 0; r < count; r++) {                                                     \
-            const type *x0 = x[r];                                                                 \
-            const double s0 = s[r];                                                                \
-            for (intptr_t k = 0; k < n; k++)                                                       \
-                acc[k] = DPK_FMA(s0, x0[k], acc[k]);                                               \
-        }                                                                                          \
-    }
-
-DPK_DEFINE_ADD(_f64, double)
-DPK_DEFINE_ADD(_f32, float)
-
 /* Takes the bits of M out again after `count` rows were added. acc: (n,). */
 static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
     const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
@@ -127,17 +91,25 @@ static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, doub
     }
 }
 
-/* The silo that task t belongs to: the j with first_task[j] <= t < first_task[j + 1]. */
-static inline intptr_t silo_of_task(const int64_t *first_task, intptr_t m, int64_t t) {
-    intptr_t lo = 0, hi = m;
-    while (hi - lo > 1) {
-        const intptr_t mid = lo + (hi - lo) / 2;
-        if (first_task[mid] <= t)
-            lo = mid;
+/* Records begin .. end of a unit of work, which all lie in silo j. */
+typedef struct {
+    intptr_t j;
+    int64_t begin, end;
+} task;
+
+/* Task t of data->m silos: the j with first_task[j] <= t < first_task[j + 1]. */
+static inline task task_number(const dpk_data *data, const dpk_sum *sum, int64_t t) {
+    intptr_t j = 0, above = data->m;
+    while (above - j > 1) {
+        const intptr_t mid = j + (above - j) / 2;
+        if (sum->first_task[mid] <= t)
+            j = mid;
         else
-            hi = mid;
+            above = mid;
     }
-    return lo;
+    const int64_t begin = data->offsets[j] + (t - sum->first_task[j]) * sum->task_rows;
+    const int64_t end = begin + sum->task_rows, silo_end = data->offsets[j + 1];
+    return (task){j, begin, end < silo_end ? end : silo_end};
 }
 
 static inline int thread_number(void);

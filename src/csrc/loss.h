@@ -7,15 +7,16 @@
 
 #include <math.h>
 #include "dpk.h"
+#include "vmath.h"
 
 /* log(1 + exp(-y z)) */
 static inline void logistic_point(double y, double z, const double *params, double *value,
                                   double *d1, double *d2) {
     const double t = y * z;
-    const double e = exp(-fabs(t));
+    const double e = exp_negative(-fabs(t));
     const double upper = 1.0 / (1.0 + e), lower = e * upper; /* expit(|t|), expit(-|t|) */
     (void)params;
-    *value = log1p(e) + fmax(-t, 0.0);
+    *value = log1p_unit(e) + (t < 0.0 ? -t : 0.0);
     *d1 = -y * (t >= 0.0 ? lower : upper);
     *d2 = upper * lower;
 }
@@ -73,6 +74,10 @@ static inline void squared_hinge_point(double y, double z, const double *params,
                              double *d1, double *d2, void *params) {                               \
         double v, g, h;                                                                            \
         if (d1 && !value && !d2) {                                                                 \
+            if (n == 1) {                                                                          \
+                name##_point(*y, *z, params, &v, d1, &h);                                          \
+                return;                                                                            \
+            }                                                                                      \
             for (intptr_t i = 0; i < n; i++)                                                       \
                 name##_point(y[i], z[i], params, &v, &d1[i], &h);                                  \
             return;                                                                                \

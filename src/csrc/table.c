@@ -3,12 +3,15 @@
 #include "dispatch.h"
 #include "loss.h"
 #include "prox.h"
+#include "smooth.h"
 
 extern const dpk_kernels DPK_FN(dpk_kernels);
 extern dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
+extern dpk_glm_norms_fn DPK_FN(dpk_glm_norms);
 extern dpk_glm_margins_fn DPK_FN(dpk_glm_margins);
 extern dpk_glm_losses_fn DPK_FN(dpk_glm_losses);
 extern dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
+extern dpk_local_descent_fn DPK_FN(dpk_local_descent);
 extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
 extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 extern dpk_gaussian_fn DPK_FN(dpk_gaussian);
@@ -21,6 +24,9 @@ static const char *const loss_names[] = {DPK_LOSS_LIST(NAME_STRING) NULL};
 static const char *const prox_names[] = {DPK_PROX_LIST(NAME_STRING) NULL};
 static dpk_loss_fn *const losses[] = {DPK_LOSS_LIST(BLOCK_FUNCTION)};
 static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
+#define FACTOR_FUNCTION(name) name##_factor,
+static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
+static dpk_smooth_fn *const smooths[] = {DPK_SMOOTH_LIST(FACTOR_FUNCTION)};
 
 #define STRING_(s) #s
 #define STRING(s) STRING_(s)
@@ -30,10 +36,14 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .losses = losses,
     .prox_names = prox_names,
     .proxes = proxes,
+    .smooth_names = smooth_names,
+    .smooths = smooths,
     .clip_and_sum = DPK_FN(dpk_clip_and_sum),
+    .glm_norms = DPK_FN(dpk_glm_norms),
     .glm_margins = DPK_FN(dpk_glm_margins),
     .glm_losses = DPK_FN(dpk_glm_losses),
     .glm_gradient = DPK_FN(dpk_glm_gradient),
+    .local_descent = DPK_FN(dpk_local_descent),
     .chacha20_block = DPK_FN(dpk_chacha20_block),
     .chacha20_chunks = DPK_FN(dpk_chacha20_chunks),
     .gaussian = DPK_FN(dpk_gaussian),

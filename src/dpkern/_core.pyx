@@ -3,12 +3,11 @@
 
 import numpy as np
 
-from libc.stdint cimport int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
 cdef extern from "dpk.h":
-    int DPK_TASK_ROWS
     ctypedef enum dpk_status:
         DPK_OK
         DPK_ERR_ROUNDING_MODE
@@ -18,11 +17,19 @@ cdef extern from "dpk.h":
     ctypedef void (*dpk_prox_fn)(
         intptr_t n, const double *v, double gamma, const double *params, double *out
     ) noexcept nogil
+    ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
+    ctypedef struct dpk_loss:
+        dpk_loss_fn block
+        void *params
+        int checked
     ctypedef struct dpk_data:
         intptr_t m, p, d
         const void *X
         int x_is_float32
+        const int64_t *indptr
+        const int32_t *indices
         const double *y
+        const double *norm
         const int64_t *rows
         const int64_t *offsets
         const double *scale
@@ -33,32 +40,53 @@ cdef extern from "dpk.h":
         double clip
         const double *grid
         const double *silo_weight
+        intptr_t task_rows
         const int64_t *first_task
         double *partial
-        double *scratch
         int n_threads
 
 
 cdef extern from "dispatch.h":
-    intptr_t dpk_glm_scratch(const dpk_data *data) nogil
+    ctypedef struct dpk_descent:
+        intptr_t steps
+        const double *step_size
+        intptr_t penalized
+        double l2
+        dpk_smooth_fn smooth
+        double smooth_strength
+        dpk_prox_fn prox
+        double prox_strength
+        const double *prox_params
+        const uint32_t *key
+        uint32_t purpose
+        const double *sigma
+        double state_grid
+    intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
         const char *const *loss_names
         dpk_loss_fn *losses
         const char *const *prox_names
         dpk_prox_fn *proxes
+        const char *const *smooth_names
+        dpk_smooth_fn *smooths
         dpk_status (*clip_and_sum)(
-            intptr_t m, intptr_t d, const void *G, int g_is_float32, const int64_t *offsets,
-            const dpk_sum *sum, double *out) noexcept nogil
+            const dpk_data *data, const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*glm_norms)(
+            const dpk_data *data, const dpk_sum *sum, double *norm) noexcept nogil
         dpk_status (*glm_margins)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_sum *sum,
             double *z) noexcept nogil
         dpk_status (*glm_losses)(
-            const dpk_data *data, const double *w, intptr_t w_stride, dpk_loss_fn loss,
-            void *params, const dpk_sum *sum, double *out) noexcept nogil
+            const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
+            const dpk_sum *sum, double *out) noexcept nogil
         dpk_status (*glm_gradient)(
-            const dpk_data *data, const double *w, intptr_t w_stride, dpk_loss_fn loss,
-            void *params, const dpk_sum *sum, double *out) noexcept nogil
+            const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
+            const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*local_descent)(
+            const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
+            const dpk_descent *run, const dpk_sum *sum, const int64_t *order, double *noise,
+            double *out) noexcept nogil
         void (*chacha20_block)(
             const uint32_t *key, uint64_t counter, uint64_t nonce, uint32_t *out) noexcept nogil
         void (*chacha20_chunks)(
@@ -97,7 +125,6 @@ cdef extern from *:
 cdef const dpk_kernels *kernels = NULL
 
 openmp = bool(HAVE_OPENMP)
-task_rows = DPK_TASK_ROWS
 
 
 def isa_names():
@@ -145,6 +172,11 @@ def prox_names():
     return names_of(kernels.prox_names)
 
 
+def smooth_names():
+    """Smooth regularisers compiled in, in the order of their numbers."""
+    return names_of(kernels.smooth_names)
+
+
 cdef int check(dpk_status status) except -1:
     if status == DPK_ERR_ROUNDING_MODE:
         raise RuntimeError(
@@ -154,55 +186,37 @@ cdef int check(dpk_status status) except -1:
     return 0
 
 
-cdef class Work:
-    """Work space of one call: tasks per silo, partial sums, scratch per thread."""
-    cdef dpk_sum c
-    cdef object keep
-
-    def __init__(self, const int64_t[::1] offsets, intptr_t width, intptr_t scratch,
-                 int n_threads, double clip=float("inf"), const double[::1] grid=None,
-                 const double[::1] silo_weight=None):
-        tasks = np.zeros(offsets.shape[0], dtype=np.int64)
-        np.cumsum(-(-np.diff(np.asarray(offsets)) // task_rows), out=tasks[1:])
-        n_tasks = int(tasks[offsets.shape[0] - 1])
-        n_threads = max(1, min(n_threads, n_tasks))
-        check(dpk_check_rounding(n_threads))
-        cdef const int64_t[::1] first_task = tasks
-        cdef double[::1] partial = np.empty(max(1, n_tasks * width))
-        cdef double[::1] space = np.empty(max(1, n_threads * scratch))
-        self.keep = (tasks, partial, space, grid, silo_weight)
-        self.c.clip = clip
-        self.c.grid = NULL if grid is None else &grid[0]
-        self.c.silo_weight = NULL if silo_weight is None else &silo_weight[0]
-        self.c.first_task = &first_task[0]
-        self.c.partial = &partial[0]
-        self.c.scratch = &space[0]
-        self.c.n_threads = n_threads
-
-
 cdef class Records:
     """A SiloData, or a minibatch of it, as C sees it. Holds every array that it points into."""
     cdef dpk_data c
     cdef object keep
     cdef const int64_t[::1] offsets
+    cdef intptr_t n_entries
 
     def __init__(self, data, rows=None):
         # Every attribute is read once: a second reading could be another array.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
-        cdef const double[:, ::1] x64
-        cdef const float[:, ::1] x32
+        norms = getattr(data, "row_norms", None)
         cdef const double[::1] y = labels
-        cdef const double[::1] scale
-        cdef const double[::1] shift
+        cdef const double[::1] vector
         cdef const int64_t[::1] index
-        if X.dtype == np.float32:
-            x32 = X
-            self.c.X = &x32[0, 0]
+        cdef const int32_t[::1] column
+        self.c.indptr = NULL
+        self.c.indices = NULL
+        if hasattr(X, "indptr"):
+            values, columns, bounds = X.data, X.indices, X.indptr
+            index, column = bounds, columns
+            self.c.indptr = &index[0]
+            if column.shape[0] > 0:
+                self.c.indices = &column[0]
+            self.n_entries = column.shape[0]
         else:
-            x64 = X
-            self.c.X = &x64[0, 0]
-        self.c.x_is_float32 = X.dtype == np.float32
+            values, columns, bounds = X.reshape(-1), None, None
+            self.n_entries = values.size
+        self.c.X = address_of(values)
+        self.c.x_is_float32 = values.dtype == np.float32
         self.c.y = &y[0]
+        self.c.norm = self.c.scale = self.c.shift = NULL
         self.c.rows = NULL
         self.offsets = data.offsets
         if rows is not None:
@@ -210,21 +224,82 @@ cdef class Records:
             if index.shape[0] > 0:
                 self.c.rows = &index[0]
         self.c.offsets = &self.offsets[0]
-        self.c.scale = self.c.shift = NULL
+        if norms is not None:
+            vector = norms
+            self.c.norm = &vector[0]
         if factor is not None:
-            scale, shift = factor, offset
-            self.c.scale, self.c.shift = &scale[0], &shift[0]
+            vector = factor
+            self.c.scale = &vector[0]
+        if offset is not None:
+            vector = offset
+            self.c.shift = &vector[0]
         self.c.m = self.offsets.shape[0] - 1
         self.c.p = X.shape[1]
         self.c.d = data.d
         self.c.row_bound = data.row_bound
         self.c.intercept = data.intercept
-        self.keep = (X, labels, rows, factor, offset)
+        self.keep = (values, columns, bounds, labels, rows, norms, factor, offset)
 
-    cdef Work work(self, intptr_t width, int n_threads, double clip, const double[::1] grid,
-                   const double[::1] silo_weight):
-        return Work(self.offsets, width, dpk_glm_scratch(&self.c), n_threads, clip, grid,
-                    silo_weight)
+    cdef intptr_t task_rows(self):
+        """Records of one unit of work: enough that adding up partial sums costs little, and few
+        enough for a wide problem to have several."""
+        cdef intptr_t rows = max(64, (1 << 16) // self.c.d)
+        if self.c.indptr != NULL and self.n_entries > 0:
+            # A partial sum is dense: it must stay small against the entries that go into it.
+            rows = max(512, 8 * self.c.d * len(self.keep[3]) // self.n_entries)
+        return rows
+
+
+cdef const void *address_of(values) except? NULL:
+    cdef const double[::1] x64
+    cdef const float[::1] x32
+    if values.shape[0] == 0:
+        return NULL
+    if values.dtype == np.float32:
+        x32 = values
+        return &x32[0]
+    x64 = values
+    return &x64[0]
+
+
+cdef class Work:
+    """Work space of one call: units of work per silo, partial sums."""
+    cdef dpk_sum c
+    cdef object keep
+
+    def __init__(self, const int64_t[::1] offsets, intptr_t task_rows, intptr_t width,
+                 int n_threads, double clip=float("inf"), const double[::1] grid=None,
+                 const double[::1] silo_weight=None):
+        cdef intptr_t j, m = offsets.shape[0] - 1
+        cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
+        first_task[0] = 0
+        for j in range(m):
+            first_task[j + 1] = first_task[j] + (
+                offsets[j + 1] - offsets[j] + task_rows - 1) // task_rows
+        cdef int64_t n_tasks = first_task[m]
+        n_threads = max(1, min(n_threads, n_tasks))
+        check(dpk_check_rounding(n_threads))
+        cdef double[::1] partial = np.empty(max(1, n_tasks * width))
+        self.keep = (first_task, partial, grid, silo_weight)
+        self.c.clip = clip
+        self.c.grid = NULL if grid is None else &grid[0]
+        self.c.silo_weight = NULL if silo_weight is None else &silo_weight[0]
+        self.c.task_rows = task_rows
+        self.c.first_task = &first_task[0]
+        self.c.partial = &partial[0]
+        self.c.n_threads = n_threads
+
+
+cdef class Loss:
+    """A loss of the table by its number, or a user's function, with its parameters."""
+    cdef dpk_loss c
+    cdef object keep
+
+    def __init__(self, int number, double[::1] params):
+        self.keep = params
+        self.c.block = kernels.losses[number]
+        self.c.params = &params[0]
+        self.c.checked = 0
 
 
 cdef inline intptr_t model_stride(const double[:, ::1] w) noexcept nogil:
@@ -234,60 +309,107 @@ cdef inline intptr_t model_stride(const double[:, ::1] w) noexcept nogil:
 
 def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
                  double[:, ::1] out, int n_threads):
-    cdef const double[:, ::1] g64
-    cdef const float[:, ::1] g32
-    cdef const void *g
-    cdef int is_float32 = G.dtype == np.float32
-    if is_float32:
-        g32 = G
-        g = &g32[0, 0]
-    else:
-        g64 = G
-        g = &g64[0, 0]
-    cdef intptr_t m = offsets.shape[0] - 1, d = out.shape[1]
-    cdef Work work = Work(offsets, d, 0, n_threads, clip, grid)
+    cdef dpk_data data
+    cdef intptr_t d = out.shape[1]
+    cdef Work work = Work(offsets, max(64, (1 << 16) // d), d, n_threads, clip, grid)
+    cdef dpk_status status
+    data.X = address_of(G.reshape(-1))
+    data.x_is_float32 = G.dtype == np.float32
+    data.m, data.p, data.d = offsets.shape[0] - 1, d, d
+    data.offsets = &offsets[0]
+    data.rows = data.indptr = NULL
+    data.scale = data.shift = data.norm = NULL
+    with nogil:
+        status = kernels.clip_and_sum(&data, &work.c, &out[0, 0])
+    check(status)
+
+
+def glm_norms(data, double[::1] out, int n_threads):
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     cdef dpk_status status
     with nogil:
-        status = kernels.clip_and_sum(m, d, g, is_float32, &offsets[0], &work.c, &out[0, 0])
+        status = kernels.glm_norms(&records.c, &work.c, &out[0])
     check(status)
 
 
 def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
     cdef Records records = Records(data)
-    cdef Work work = records.work(0, n_threads, float("inf"), None, None)
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     cdef dpk_status status
     with nogil:
         status = kernels.glm_margins(&records.c, &w[0, 0], model_stride(w), &work.c, &out[0])
     check(status)
 
 
-def glm_losses(data, const double[:, ::1] w, int loss, double[::1] params, double[::1] out,
-               int n_threads):
+def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_threads):
     cdef Records records = Records(data)
-    cdef Work work = records.work(1, n_threads, float("inf"), None, None)
+    cdef Work work = Work(records.offsets, records.task_rows(), 1, n_threads)
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_losses(&records.c, &w[0, 0], model_stride(w), kernels.losses[loss],
-                                    &params[0], &work.c, &out[0])
+        status = kernels.glm_losses(&records.c, &w[0, 0], model_stride(w), &loss.c, &work.c,
+                                    &out[0])
     check(status)
 
 
-def glm_gradient(data, const double[:, ::1] w, int loss, double[::1] params, double clip,
+def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
                  const double[::1] grid, const double[::1] silo_weight, rows,
                  double[:, ::1] out, int n_threads):
     cdef Records records = Records(data, rows)
-    cdef Work work = records.work(out.shape[1], n_threads, clip, grid, silo_weight)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                          grid, silo_weight)
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_gradient(&records.c, &w[0, 0], model_stride(w),
-                                      kernels.losses[loss], &params[0], &work.c, &out[0, 0])
+        status = kernels.glm_gradient(&records.c, &w[0, 0], model_stride(w), &loss.c, &work.c,
+                                      &out[0, 0])
     check(status)
 
 
-def loss_block(int loss, double[::1] params, const double[::1] y, const double[::1] z,
-               double[::1] value, double[::1] d1, double[::1] d2):
+def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
+                  const double[::1] step_size, intptr_t penalized, double l2,
+                  int smooth, double smooth_strength, int prox, double prox_strength,
+                  double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
+                  double state_grid, double[:, ::1] out, int n_threads):
+    """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
+    cdef Records records = Records(data)
+    cdef intptr_t d = out.shape[1], m = out.shape[0]
+    cdef const int64_t[::1] order = np.argsort(-np.diff(np.asarray(records.offsets)), kind="stable")
+    cdef double[::1] norms
+    cdef Key k = None if key is None else Key(key)
+    cdef dpk_descent run
+    cdef dpk_status status
+    if records.c.norm == NULL:
+        # Every step needs them, and X does not change within a call.
+        norms = np.empty(records.offsets[m])
+        glm_norms(data, norms, n_threads)
+        records.c.norm = &norms[0]
+    # A silo is one unit of work.
+    cdef Work work = Work(records.offsets, max(1, records.offsets[m]), d, n_threads, clip, grid)
+    run.steps, run.step_size = step_size.shape[0], &step_size[0]
+    run.penalized, run.l2 = penalized, l2
+    run.smooth = NULL if smooth < 0 else kernels.smooths[smooth]
+    run.smooth_strength = smooth_strength
+    run.prox = NULL if prox < 0 else kernels.proxes[prox]
+    run.prox_strength, run.prox_params = prox_strength, &prox_params[0]
+    run.key = NULL if k is None else k.words
+    run.purpose = purpose
+    run.sigma = NULL if sigma is None else &sigma[0]
+    run.state_grid = state_grid
+    cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
+    with nogil:
+        status = kernels.local_descent(&records.c, &w[0, 0], model_stride(w), &loss.c, &run,
+                                       &work.c, &order[0], &noise[0], &out[0, 0])
+    check(status)
+
+
+def loss_block(Loss loss, const double[::1] y, const double[::1] z, double[::1] value,
+               double[::1] d1, double[::1] d2):
     cdef intptr_t n = y.shape[0]
-    kernels.losses[loss](n, &y[0], &z[0], &value[0], &d1[0], &d2[0], &params[0])
+    loss.c.block(n, &y[0], &z[0], &value[0], &d1[0], &d2[0], loss.c.params)
+
+
+def smooth_factor(int smooth, double norm):
+    return kernels.smooths[smooth](norm)
 
 
 def prox_block(int prox, double[::1] params, const double[::1] v, double gamma,

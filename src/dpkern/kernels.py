@@ -8,17 +8,17 @@ import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import _core
-from dpkern._numbers import not_negative, positive
+from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.losses import Loss, get_loss
-from dpkern.regularizers import REGULARIZERS
+from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from dpkern.stream import MAX_SILOS, NoiseStream, Purpose
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "clip_and_sum",
     "gaussian",
     "glm_gradient",
+    "glm_local_descent",
     "glm_losses",
     "glm_margins",
     "goe",
@@ -38,6 +39,9 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 Random = int | NoiseStream | None
+Penalty = tuple[str | Regularizer, float]
+
+MAX_DRAWS = 1 << 62
 
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
@@ -108,9 +112,9 @@ def glm_losses(
         When an argument does not fit.
     """
     w = _models(data, w)
-    number, params = _loss(loss)
+    compiled = _loss(loss)
     out = _output(out, (data.m,))
-    _core.glm_losses(data, w, number, params, out, resolve_threads(n_threads, data.X.size))
+    _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
     return out
 
 
@@ -180,7 +184,7 @@ def glm_gradient(
        private GLMs", AISTATS 2021.
     """
     w = _models(data, w)
-    number, params = _loss(loss)
+    compiled = _loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     rows = None if rows is None else _minibatch(data, rows)
     counts = np.diff(data.offsets if rows is None else rows[1])
@@ -191,7 +195,133 @@ def glm_gradient(
             raise ValueError("silo_weight must lie in [0, 1]")
     out = _output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(counts.sum()) * data.d)
-    _core.glm_gradient(data, w, number, params, clip, grids, silo_weight, rows, out, threads)
+    _core.glm_gradient(data, w, compiled, clip, grids, silo_weight, rows, out, threads)
+    return out
+
+
+def glm_local_descent(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    clip: float,
+    steps: int,
+    step_size: ArrayLike,
+    l2: float = 0.0,
+    regularizer: Penalty | None = None,
+    prox: Penalty | None = None,
+    penalize_intercept: bool = True,
+    sigma: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    state_grid: float | None = None,
+    rng: Random = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""K local (proximal) gradient steps of every silo on its own records.
+
+    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w,
+    w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
+    all its steps.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w : array_like, shape (d,) or (m, d)
+        One start for all silos, or one per silo.
+    loss : str or Loss
+        See `dpkern.losses`.
+    clip : float
+        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
+    steps : int
+        Number of steps K >= 1.
+    step_size : float or array_like, shape (K,)
+        eta_t, finite and > 0.
+    l2 : float
+        Penalty (l2/2) |w|^2, finite and >= 0.
+    regularizer : (str or Regularizer, float), optional
+        A smooth regulariser r(|w|) and its strength a >= 0, as ("pl", 0.5).
+    prox : (str or Regularizer, float), optional
+        A regulariser h that acts by its prox, and its strength b >= 0, as ("l1", 0.01).
+    penalize_intercept : bool
+        Whether l2, `regularizer` and `prox` act on the intercept too.
+    sigma : float or array_like, shape (m,), optional
+        Std of the Gaussian noise that is added to S at every step; finite and >= 0.
+    grid : float or array_like, shape (m,), optional
+        Grid of S and of the noise, as in `glm_gradient`.
+    state_grid : float, optional
+        A power of two; the model is rounded to multiples of it after every step.
+    rng : None, int >= 0 or NoiseStream
+        Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
+    out : ndarray, shape (m, d), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use; silos run in parallel. The result does not
+        depend on it.
+
+    Returns
+    -------
+    models : ndarray, shape (m, d)
+        Float64. Not private without noise: a model after hidden steps is not on a grid, and how far
+        one record moves it is for the caller to bound.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+    RuntimeError
+        When the stream was wiped or belongs to another process.
+
+    Notes
+    -----
+    With noise the models are post-processing of K noisy sums per silo, each of sensitivity 2 C
+    under replacement of one record. The noise of silo j at step t on coordinate k is draw t d + k
+    of ``gaussian((m, K * d), sigma, grid=grid, rng=rng)[j]``.
+    """
+    w = _models(data, w)
+    compiled = _loss(loss)
+    clip = positive("clip", clip, or_infinite=True)
+    steps = count("steps", steps)
+    eta = _step_sizes(step_size, steps)
+    l2 = not_negative("l2", l2)
+    smooth, smooth_strength, _ = _penalty("regularizer", regularizer, _core.smooth_names())
+    number, strength, params = _penalty("prox", prox, _core.prox_names())
+    if not isinstance(penalize_intercept, bool | np.bool_):
+        raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
+    grids = _grids(grid, counts=np.diff(data.offsets), dim=data.d, clip=clip)
+    if state_grid is not None and not _is_grid(state_grid):
+        raise ValueError("state_grid must be a power of two between 2^-400 and 2^400")
+    if sigma is not None:
+        if grids is None:
+            raise ValueError("sigma needs a finite clip: noise is for sums on a grid")
+        sigma, _ = _noise_scale(sigma, grids, data.m)
+        if steps * data.d > MAX_DRAWS:
+            raise OverflowError("steps times the model's size must be at most 2^62")
+    out = _output(out, (data.m, data.d))
+    threads = resolve_threads(n_threads, steps * data.n * data.d)
+    with _release_key(rng) if sigma is not None else nullcontext() as key:
+        _core.local_descent(
+            data,
+            w,
+            compiled,
+            clip,
+            grids,
+            eta,
+            data.d - (data.intercept and not penalize_intercept),
+            l2,
+            smooth,
+            smooth_strength,
+            number,
+            strength,
+            params,
+            key,
+            Purpose.GAUSSIAN,
+            sigma,
+            0.0 if state_grid is None else float(state_grid),
+            out,
+            threads,
+        )
     return out
 
 
@@ -461,9 +591,33 @@ def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
     return models.reshape(-1, data.d)
 
 
-def _loss(loss: str | Loss) -> tuple[int, FloatArray]:
+def _loss(loss: str | Loss) -> _core.Loss:
     loss = get_loss(loss)
-    return _core.loss_names().index(loss.name), _parameters(loss.params)
+    return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
+
+
+def _penalty(
+    name: str, value: Penalty | None, compiled: list[str]
+) -> tuple[int, float, FloatArray]:
+    """Number in the compiled table (-1: none), strength and parameters of a regulariser."""
+    if value is None:
+        return -1, 0.0, _parameters(())
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{name} must be a pair (name or Regularizer, strength), got {value!r}")
+    regularizer = get_regularizer(value[0])
+    if regularizer.name not in compiled:
+        raise ValueError(f"{name} is {regularizer.name!r}; it must be one of {', '.join(compiled)}")
+    strength = not_negative(f"the strength in {name}", value[1])
+    return compiled.index(regularizer.name), strength, _parameters(regularizer.params)
+
+
+def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
+    eta = _real("step_size", step_size)
+    if eta.shape not in ((), (steps,)):
+        raise ValueError(f"step_size must be a number or have shape ({steps},), got {eta.shape}")
+    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
+        raise ValueError("step_size must be positive and finite")
+    return np.ascontiguousarray(np.broadcast_to(eta, (steps,)))
 
 
 def _parameters(params: Sequence[float]) -> FloatArray:
@@ -524,7 +678,7 @@ def _grids(
         grids = np.full(len(counts), finest_grid(int(counts.sum()), clip))
     else:
         grids = _per_silo("grid", grid, len(counts))
-        if not np.all((np.frexp(grids)[0] == 0.5) & (grids >= 2.0**-400) & (grids <= 2.0**400)):
+        if not all(_is_grid(q) for q in set(grids.tolist())):
             raise ValueError("grid must be a power of two between 2^-400 and 2^400")
         with np.errstate(over="ignore"):
             too_fine = np.maximum(counts, 2) * clip > 2.0**52 * grids
@@ -543,6 +697,10 @@ def _grids(
             f"got grid = {grids.max()}"
         )
     return grids
+
+
+def _is_grid(q: float) -> bool:
+    return 2.0**-400 <= q <= 2.0**400 and math.frexp(q)[0] == 0.5
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -575,7 +733,7 @@ def _noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[Floa
     for s, q in set(zip(sigmas.tolist(), grids.tolist(), strict=True)):
         if not 0.0 <= s < math.inf:
             raise ValueError("sigma must be finite and >= 0")
-        if not (2.0**-400 <= q <= 2.0**400 and math.frexp(q)[0] == 0.5):
+        if not _is_grid(q):
             cause = "grid" if grid is not None else "sigma / 2^26, rounded up to one,"
             raise ValueError(f"{cause} must be a power of two between 2^-400 and 2^400")
         if s > 2.0**32 * q:

@@ -101,3 +101,23 @@ class ElasticNet(Regularizer):
 REGULARIZERS: dict[str, type[Regularizer]] = {
     regularizer.name: regularizer for regularizer in (L1, L2Squared, ElasticNet)
 }
+
+
+def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
+    """The regulariser behind a name, which stands for its default parameters, or behind itself.
+
+    Raises
+    ------
+    ValueError
+        When the name is unknown; the message lists the known ones.
+    TypeError
+        When it is neither a name nor a Regularizer.
+    """
+    if isinstance(regularizer, Regularizer):
+        return regularizer
+    if not isinstance(regularizer, str):
+        raise TypeError(f"a regularizer is a name or a Regularizer, got {regularizer!r}")
+    if regularizer not in REGULARIZERS:
+        known = ", ".join(REGULARIZERS)
+        raise ValueError(f"the regularizer is {regularizer!r}; it must be one of {known}")
+    return REGULARIZERS[regularizer]()

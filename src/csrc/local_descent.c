@@ -1,0 +1,86 @@
+/* Silo after silo, so that its rows stay in cache for all steps; silos in parallel. */
+#include "local_descent.h"
+#include <math.h>
+#include "block.h"
+#include "gaussian.h"
+
+extern dpk_gaussian_range_fn DPK_FN(dpk_gaussian_range);
+dpk_local_descent_fn DPK_FN(dpk_local_descent);
+
+/* A silo's draws in order: those of the next steps, held in `buffer`. */
+typedef struct {
+    const dpk_descent *run;
+    uint64_t silo;
+    double sigma, grid;
+    double *buffer;
+    int64_t capacity, end; /* (capacity,) draws; all in number */
+    int64_t from, to;      /* buffer[0 .. to - from) are the draws from .. to - 1 */
+} noise_reader;
+
+/* The draws first .. first + d - 1; `from` and `to` stay multiples of DPK_GAUSSIAN_TILE, the last
+ * `to` aside. */
+static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
+    if (first + d > r->to) {
+        const int64_t keep = first - first % DPK_GAUSSIAN_TILE;
+        const int64_t to = keep + r->capacity < r->end ? keep + r->capacity : r->end;
+        const uint64_t nonce = (uint64_t)r->run->purpose << 48 | r->silo;
+        memmove(r->buffer, r->buffer + (keep - r->from), (size_t)(r->to - keep) * sizeof(double));
+        DPK_FN(dpk_gaussian_range)
+        (r->run->key, nonce, r->to, to, r->sigma, r->grid, DPK_PATH_FAST,
+         r->buffer + (r->to - keep));
+        r->from = keep;
+        r->to = to;
+    }
+    return r->buffer + (first - r->from);
+}
+
+/* theta <- prox(theta - eta (S / n + pull theta)); S: (d,) steps of the grid as integers, or
+ * doubles where grid is 0; z: (d,) noise, or NULL. */
+static void take_step(const dpk_descent *run, const double *S, double grid, const double *z,
+                      double n, double eta, intptr_t d, double *theta) {
+    const int64_t *const steps = (const int64_t *)(const void *)S;
+    double pull = run->l2;
+    if (run->smooth) {
+        const row v = {theta, NULL, run->penalized};
+        pull += run->smooth_strength * run->smooth(sqrt(square_of(0, NULL, &v)));
+    }
+    for (intptr_t k = 0; k < d; k++) {
+        double g = grid != 0.0 ? (double)steps[k] * grid : S[k];
+        if (z)
+            g += z[k];
+        g = DPK_FMA(k < run->penalized ? pull : 0.0, theta[k], g / n);
+        theta[k] = DPK_FMA(-eta, g, theta[k]);
+    }
+    if (run->prox)
+        run->prox(run->penalized, theta, eta * run->prox_strength, run->prox_params, theta);
+    if (run->state_grid != 0.0)
+        for (intptr_t k = 0; k < d; k++)
+            theta[k] = run->state_grid * rint(theta[k] / run->state_grid);
+}
+
+dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intptr_t w_stride,
+                                     const dpk_loss *loss, const dpk_descent *run,
+                                     const dpk_sum *sum, const int64_t *order, double *noise,
+                                     double *out) {
+    const row_kind kind = kind_of(data);
+    const intptr_t d = data->d, held = dpk_descent_noise(run, d);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
+    for (intptr_t i = 0; i < data->m; i++) {
+        const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
+        const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
+        double *const acc = sum->partial + thread_number() * d, *const theta = out + j * d;
+        noise_reader reader = {run,  (uint64_t)j,    0.0, grid, noise + thread_number() * held,
+                               held, run->steps * d, 0,   0};
+        block b;
+        if (run->key)
+            reader.sigma = run->sigma[j];
+        memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
+        for (intptr_t t = 0; t < run->steps; t++) {
+            FOR_KIND(kind, gradient_of(KIND, data, theta, loss, magic(grid), clip, 1.0, begin, end,
+                                       &b, acc));
+            take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
+                      (double)(end - begin), run->step_size[t], d, theta);
+        }
+    }
+    return DPK_OK;
+}

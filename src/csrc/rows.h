@@ -1,0 +1,256 @@
+/* Rows as kernels read them, dense or sparse, in float or double, under a feature map: the products
+ * x . w and x . x, and acc += s x, on a grid (gridsum.h) or in floating point.
+ *
+ * The kind of row is a constant where these functions are called, so that each kind has its own
+ * loop without a branch. */
+#ifndef DPK_ROWS_H
+#define DPK_ROWS_H
+
+#include "gridsum.h"
+#include "simd.h"
+
+/* Sum of flags. */
+typedef int row_kind;
+enum {
+    ROW_FLOAT32 = 1,
+    ROW_MAPPED = 2, /* scale x + shift; of sparse rows scale x */
+    ROW_SPARSE = 4,
+};
+
+/* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
+typedef struct {
+    const void *x;
+    const int32_t *at;
+    intptr_t n;
+} row;
+
+static inline row_kind kind_of(const dpk_data *data) {
+    return (data->x_is_float32 ? ROW_FLOAT32 : 0) | (data->scale ? ROW_MAPPED : 0) |
+           (data->indptr ? ROW_SPARSE : 0);
+}
+
+DPK_INLINE const void *element(row_kind kind, const void *x, int64_t i) {
+    return kind & ROW_FLOAT32 ? (const void *)((const float *)x + i)
+                              : (const void *)((const double *)x + i);
+}
+
+DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
+    if (kind & ROW_SPARSE) {
+        const int64_t first = data->indptr[i];
+        return (row){element(kind, data->X, first), data->indices + first,
+                     (intptr_t)(data->indptr[i + 1] - first)};
+    }
+    return (row){element(kind, data->X, i * data->p), NULL, data->p};
+}
+
+/* Distance of the row that is asked for while another is accumulated, in bytes; tried: 1 to 16 KiB.
+ */
+#define DPK_AHEAD 4096
+
+/* Where the row of a dense record somewhat later begins; `last` is the last record of all. */
+DPK_INLINE const char *row_ahead(row_kind kind, const dpk_data *data, int64_t i, int64_t last) {
+    const int64_t lead = 1 + (DPK_AHEAD - 1) / (data->p * (kind & ROW_FLOAT32 ? 4 : 8));
+    const int64_t later = i + lead < last ? i + lead : last;
+    return element(kind, data->X, (data->rows ? data->rows[later] : later) * data->p);
+}
+
+/* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
+DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k) {
+    const void *const x = element(kind, r->x, k);
+    const f8 v = kind & ROW_FLOAT32 ? f8_load32(x) : f8_load(x);
+    if (!(kind & ROW_MAPPED))
+        return v;
+    return kind & ROW_SPARSE ? f8_mul(f8_gather(data->scale, r->at + k), v)
+                             : f8_fma(f8_load(data->scale + k), v, f8_load(data->shift + k));
+}
+
+DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
+                           intptr_t left) {
+    const void *const x = element(kind, r->x, k);
+    const f8 v = kind & ROW_FLOAT32 ? f8_load32_first(x, left) : f8_load_first(x, left);
+    if (!(kind & ROW_MAPPED))
+        return v;
+    return kind & ROW_SPARSE ? f8_mul(f8_gather_first(data->scale, r->at + k, left), v)
+                             : f8_fma(f8_load_first(data->scale + k, left), v,
+                                      f8_load_first(data->shift + k, left));
+}
+
+/* The entries of w that belong to those. */
+DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k) {
+    return kind & ROW_SPARSE ? f8_gather(w, r->at + k) : f8_load(w + k);
+}
+
+DPK_INLINE f8 last_weights(row_kind kind, const double *w, const row *r, intptr_t k,
+                           intptr_t left) {
+    return kind & ROW_SPARSE ? f8_gather_first(w, r->at + k, left) : f8_load_first(w + k, left);
+}
+
+/* x . w where w is not NULL, and x . x where `square` is not; w: (p,). */
+DPK_INLINE double dot(row_kind kind, const dpk_data *data, const row *r, const double *w,
+                      double *square) {
+    f8 a = f8_zero(), b = f8_zero(), aa = f8_zero(), bb = f8_zero();
+    const intptr_t n = r->n;
+    intptr_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        const f8 x = entries(kind, data, r, k), y = entries(kind, data, r, k + 8);
+        if (w) {
+            a = f8_fma(x, weights(kind, w, r, k), a);
+            b = f8_fma(y, weights(kind, w, r, k + 8), b);
+        }
+        if (square) {
+            aa = f8_fma(x, x, aa);
+            bb = f8_fma(y, y, bb);
+        }
+    }
+    if (k + 8 <= n) {
+        const f8 x = entries(kind, data, r, k);
+        if (w)
+            a = f8_fma(x, weights(kind, w, r, k), a);
+        if (square)
+            aa = f8_fma(x, x, aa);
+        k += 8;
+        if (k < n) {
+            const f8 y = last_entries(kind, data, r, k, n - k);
+            if (w)
+                b = f8_fma(y, last_weights(kind, w, r, k, n - k), b);
+            if (square)
+                bb = f8_fma(y, y, bb);
+        }
+    } else if (k < n) {
+        const f8 x = last_entries(kind, data, r, k, n - k);
+        if (w)
+            a = f8_fma(x, last_weights(kind, w, r, k, n - k), a);
+        if (square)
+            aa = f8_fma(x, x, aa);
+    }
+    if (square)
+        *square = f8_sum(f8_add(aa, bb));
+    return f8_sum(f8_add(a, b));
+}
+
+/* x . x, with the bits that `dot` gives. */
+DPK_INLINE double square_of(row_kind kind, const dpk_data *data, const row *r) {
+    double square;
+    (void)dot(kind, data, r, NULL, &square);
+    return square;
+}
+
+/* The same for eight dense rows, out[i] of row r[i], where there are registers for as many chains
+ * of sums; `square`: (8,) or NULL. */
+DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const row *r, const double *w,
+                          double *square, double *out) {
+#if defined(__AVX512F__)
+    if (!(kind & ROW_SPARSE)) {
+        row x[8];
+        for (int i = 0; i < 8; i++)
+            x[i] = r[i];
+        for (int pass = square ? 0 : 1; pass < 2; pass++) {
+            f8 a[8], b[8];
+            const intptr_t p = data->p;
+            intptr_t k = 0;
+            for (int i = 0; i < 8; i++)
+                a[i] = b[i] = f8_zero();
+#define CHUNK(sum, get_x, get_w)                                                                   \
+    do {                                                                                           \
+        const f8 wk = get_w;                                                                       \
+        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) {                                      \
+            const f8 xk = get_x;                                                                   \
+            sum[i] = f8_fma(xk, pass ? wk : xk, sum[i]);                                           \
+        }                                                                                          \
+    } while (0)
+            for (; k + 16 <= p; k += 16) {
+                CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+                CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
+            }
+            if (k + 8 <= p) {
+                CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+                k += 8;
+                if (k < p)
+                    CHUNK(b, last_entries(kind, data, x + i, k, p - k),
+                          f8_load_first(w + k, p - k));
+            } else if (k < p) {
+                CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+            }
+#undef CHUNK
+            for (int i = 0; i < 8; i++)
+                a[i] = f8_add(a[i], b[i]);
+            f8_sum_each(a, pass ? out : square);
+        }
+        return;
+    }
+#endif
+    for (int i = 0; i < 8; i++)
+        out[i] = dot(kind, data, r + i, w, square ? square + i : NULL);
+}
+
+/* acc += sum_i s[i] x[i] over `count` dense rows, a constant; acc: (p,) patterns on the grid of
+ * magic number M, with one M in for each row, or doubles where M is 0. ahead[i]: bytes that will be
+ * wanted soon, as many as a row has; they are asked for on the way, which keeps the memory busy. */
+DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
+                          const row *r, double M, const char *const *ahead, double *acc) {
+    const intptr_t p = data->p, step = kind & ROW_FLOAT32 ? 32 : 64;
+    const f8 magic_number = f8_set(M);
+    int64_t *const bits = (int64_t *)(void *)acc;
+    f8 factor[4];
+    row x[4];
+    const char *next[4];
+    intptr_t k = 0;
+    for (int i = 0; i < count; i++) {
+        factor[i] = f8_set(s[i]);
+        x[i] = r[i];
+        next[i] = ahead[i];
+    }
+    if (M != 0.0) {
+        for (intptr_t at = 0; k + 8 <= p; k += 8, at += step) {
+            i8 sum = i8_load(bits + k);
+            _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
+                __builtin_prefetch(next[i] + at);
+                sum = i8_add_bits(sum,
+                                  f8_fma(factor[i], entries(kind, data, x + i, k), magic_number));
+            }
+            i8_store(bits + k, sum);
+        }
+        if (k < p) {
+            i8 sum = i8_load_first(bits + k, p - k);
+            for (int i = 0; i < count; i++)
+                sum = i8_add_bits(sum, f8_fma(factor[i], last_entries(kind, data, x + i, k, p - k),
+                                              magic_number));
+            i8_store_first(bits + k, sum, p - k);
+        }
+    } else {
+        for (intptr_t at = 0; k + 8 <= p; k += 8, at += step) {
+            f8 sum = f8_load(acc + k);
+            _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
+                __builtin_prefetch(next[i] + at);
+                sum = f8_fma(factor[i], entries(kind, data, x + i, k), sum);
+            }
+            f8_store(acc + k, sum);
+        }
+        if (k < p) {
+            f8 sum = f8_load_first(acc + k, p - k);
+            for (int i = 0; i < count; i++)
+                sum = f8_fma(factor[i], last_entries(kind, data, x + i, k, p - k), sum);
+            f8_store_first(acc + k, sum, p - k);
+        }
+    }
+}
+
+/* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken
+ * out again at once. */
+DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, const row *r, double M,
+                           double *acc) {
+    int64_t *const bits = (int64_t *)(void *)acc;
+    const uint64_t excess = (uint64_t)bits_of(M);
+    for (intptr_t t = 0; t < r->n; t++) {
+        const intptr_t k = r->at[t];
+        double x = kind & ROW_FLOAT32 ? ((const float *)r->x)[t] : ((const double *)r->x)[t];
+        if (kind & ROW_MAPPED)
+            x *= data->scale[k];
+        if (M != 0.0)
+            bits[k] = (int64_t)((uint64_t)bits[k] + (uint64_t)bits_of(DPK_FMA(s, x, M)) - excess);
+        else
+            acc[k] = DPK_FMA(s, x, acc[k]);
+    }
+}
+
+#endif
