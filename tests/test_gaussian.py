@@ -15,9 +15,12 @@ from dpkern import NoiseStream, _core, kernels, reference
 from dpkern.reference import noise
 
 FAST, AMBIGUOUS, EXACT = range(3)
-CENTRAL, TAIL, MIDDLE, FIXED_POINT = range(4)
+COARSE, FINE, MIDDLE, FIXED_POINT = range(4)
 RATIOS = [0.1, 0.3, 1.0, 12.5, 2.0**20 * 0.77, 2.0**26, 2.0**32 * 0.9, 2.0**32]
-CENTRAL_ERROR = 69 * 2.0**-53  # gaussian_table.h
+# gaussian_table.h
+COARSE_ERROR = 3740 * 2.0**-53
+FINE_ERROR, FINE_ERROR_PER_X = 11 * 2.0**-53, 34 * 2.0**-53
+SPLIT, LAST = 2.0**-7, 2.0**-30  # smaller sides of U down to which the fits hold
 
 # A seeded test statistic fails a right sampler once in a million seeds.
 P_VALUE = 1e-6
@@ -85,11 +88,22 @@ def on_boundaries(rng, ratio, count):
 
 
 def at_the_error_bound(rng, ratio, count):
-    """U whose x lies about as far from a boundary as the fast path may be wrong."""
+    """U whose x lies about as far from a boundary as one of the fits may be wrong."""
     u = []
     for k in random_boundaries(rng, ratio, count):
-        distance = CENTRAL_ERROR * 2.0 ** rng.uniform(-6.0, 0.5) * rng.choice([-1, 1])
+        fine = FINE_ERROR + FINE_ERROR_PER_X * float(boundary(k, ratio))
+        distance = rng.choice([COARSE_ERROR, fine]) * 2.0 ** rng.uniform(-6.0, 0.5)
+        distance *= rng.choice([-1, 1])
         u.append(at_probability(upper_tail(boundary(k, ratio) + distance), rng))
+    return u
+
+
+def at_the_splits(rng, ratio, count):
+    """U next to where one fit hands over to the next, and next to 1/2."""
+    u = []
+    for place in rng.choice([SPLIT, LAST, 0.5], count):
+        p = mp.mpf(place) * (1 + mp.mpf(2.0 ** rng.uniform(-56.0, -3.0)) * rng.choice([-1, 1]))
+        u.append(at_probability(min(p, 1 - p), rng))
     return u
 
 
@@ -98,6 +112,7 @@ SAMPLES = {
     "tail": lambda rng, ratio, count: in_the_tail(rng, count),
     "boundary": on_boundaries,
     "error bound": at_the_error_bound,
+    "split": at_the_splits,
 }
 
 
@@ -121,7 +136,8 @@ def test_draw_is_the_rounded_quantile_at_a_million_points(ratio):
     """A third of a million for each ratio, each against mpmath."""
     rng = np.random.default_rng(2)
     hard = on_boundaries(rng, ratio, 4000) + at_the_error_bound(rng, ratio, 4000)
-    u = hard + in_the_tail(rng, 6000, depth=40) + uniform(rng, 320_000)
+    hard += at_the_splits(rng, ratio, 4000)
+    u = hard + in_the_tail(rng, 6000, depth=40) + uniform(rng, 316_000)
     assert_rounds_exactly(u, draws_of(u, ratio)[0], ratio)
 
 
@@ -141,7 +157,8 @@ def test_each_step_decides_where_it_should():
     ratio = 2.0**32
     _, by = draws_of(uniform(rng, 20_000), ratio)
     share = np.bincount(by, minlength=4) / len(by)
-    assert share[TAIL] == pytest.approx(2.0**-5, rel=0.2)
+    open_share = 2.0 * SPLIT + 2.0 * ratio * COARSE_ERROR
+    assert share[FINE] == pytest.approx(open_share, rel=0.2)
     assert share[MIDDLE] < 1e-3
     assert share[FIXED_POINT] == 0.0
     near = [v for v in on_boundaries(rng, ratio, 600) if 2 < (v >> 187) < 29]

@@ -36,24 +36,35 @@ typedef uint8_t bytes __attribute__((vector_size(4 * LANES)));
 #define ROTATE_8(x) ROTATE(x, 8)
 #endif
 
+#define ADD_XOR_ROTATE(a, b, d, rotate) (x[a] += x[b], x[d] ^= x[a], x[d] = rotate(x[d]))
+#define ROTATE_12(x) ROTATE(x, 12)
+#define ROTATE_7(x) ROTATE(x, 7)
 #define QUARTER_ROUND(a, b, c, d, rotate_16, rotate_8)                                             \
     do {                                                                                           \
-        a += b, d ^= a, d = rotate_16(d);                                                          \
-        c += d, b ^= c, b = ROTATE(b, 12);                                                         \
-        a += b, d ^= a, d = rotate_8(d);                                                           \
-        c += d, b ^= c, b = ROTATE(b, 7);                                                          \
+        ADD_XOR_ROTATE(a, b, d, rotate_16);                                                        \
+        ADD_XOR_ROTATE(c, d, b, ROTATE_12);                                                        \
+        ADD_XOR_ROTATE(a, b, d, rotate_8);                                                         \
+        ADD_XOR_ROTATE(c, d, b, ROTATE_7);                                                         \
     } while (0)
 
-#define DOUBLE_ROUND(x, r16, r8)                                                                   \
+#define COLUMNS_1_TO_3(r16, r8)                                                                    \
     do {                                                                                           \
-        QUARTER_ROUND(x[0], x[4], x[8], x[12], r16, r8);                                           \
-        QUARTER_ROUND(x[1], x[5], x[9], x[13], r16, r8);                                           \
-        QUARTER_ROUND(x[2], x[6], x[10], x[14], r16, r8);                                          \
-        QUARTER_ROUND(x[3], x[7], x[11], x[15], r16, r8);                                          \
-        QUARTER_ROUND(x[0], x[5], x[10], x[15], r16, r8);                                          \
-        QUARTER_ROUND(x[1], x[6], x[11], x[12], r16, r8);                                          \
-        QUARTER_ROUND(x[2], x[7], x[8], x[13], r16, r8);                                           \
-        QUARTER_ROUND(x[3], x[4], x[9], x[14], r16, r8);                                           \
+        QUARTER_ROUND(1, 5, 9, 13, r16, r8);                                                       \
+        QUARTER_ROUND(2, 6, 10, 14, r16, r8);                                                      \
+        QUARTER_ROUND(3, 7, 11, 15, r16, r8);                                                      \
+    } while (0)
+#define DIAGONALS(r16, r8)                                                                         \
+    do {                                                                                           \
+        QUARTER_ROUND(0, 5, 10, 15, r16, r8);                                                      \
+        QUARTER_ROUND(1, 6, 11, 12, r16, r8);                                                      \
+        QUARTER_ROUND(2, 7, 8, 13, r16, r8);                                                       \
+        QUARTER_ROUND(3, 4, 9, 14, r16, r8);                                                       \
+    } while (0)
+#define DOUBLE_ROUND(r16, r8)                                                                      \
+    do {                                                                                           \
+        QUARTER_ROUND(0, 4, 8, 12, r16, r8);                                                       \
+        COLUMNS_1_TO_3(r16, r8);                                                                   \
+        DIAGONALS(r16, r8);                                                                        \
     } while (0)
 
 #define SCALAR_16(x) ROTATE(x, 16)
@@ -73,7 +84,7 @@ void DPK_FN(dpk_chacha20_block)(const uint32_t *key, uint64_t counter, uint64_t 
     for (int i = 0; i < 16; i++)
         x[i] = start[i];
     for (int round = 0; round < 10; round++)
-        DOUBLE_ROUND(x, SCALAR_16, SCALAR_8);
+        DOUBLE_ROUND(SCALAR_16, SCALAR_8);
     for (int i = 0; i < 16; i++)
         out[i] = x[i] + start[i];
     dpk_wipe(x, sizeof x);
@@ -84,7 +95,7 @@ static inline lane splat(uint32_t value) { return (lane){0} + value; }
 
 void DPK_FN(dpk_chacha20_chunks)(const uint32_t *key, uint64_t nonce, uint64_t chunk,
                                  size_t n_chunks, uint64_t *out) {
-    lane x[16], start[16], index;
+    lane x[16], start[16], begun[16], index;
     for (int l = 0; l < LANES; l++)
         index[l] = (uint32_t)l;
     for (int i = 0; i < 4; i++)
@@ -97,16 +108,28 @@ void DPK_FN(dpk_chacha20_chunks)(const uint32_t *key, uint64_t nonce, uint64_t c
         for (unsigned first = 0; first < 16; first += LANES) {
             /* The low four bits of 16 (chunk + c) are free for the block: no carry. */
             const uint64_t counter = 16 * (chunk + c) + first;
+            if (c + first == 0 || (uint32_t)counter == 0) {
+                /* All columns but the counter's low word begin alike in every block. */
+                start[13] = splat((uint32_t)(counter >> 32));
+                for (int i = 0; i < 16; i++)
+                    x[i] = start[i];
+                COLUMNS_1_TO_3(ROTATE_16, ROTATE_8);
+                for (int i = 0; i < 16; i++)
+                    begun[i] = x[i];
+            }
             start[12] = splat((uint32_t)counter) + index;
-            start[13] = splat((uint32_t)(counter >> 32));
             for (int i = 0; i < 16; i++)
-                x[i] = start[i];
-            for (int round = 0; round < 10; round++)
-                DOUBLE_ROUND(x, ROTATE_16, ROTATE_8);
+                x[i] = begun[i];
+            x[12] = start[12];
+            QUARTER_ROUND(0, 4, 8, 12, ROTATE_16, ROTATE_8);
+            DIAGONALS(ROTATE_16, ROTATE_8);
+            for (int round = 1; round < 10; round++)
+                DOUBLE_ROUND(ROTATE_16, ROTATE_8);
             for (int i = 0; i < 16; i++)
                 *(loose_lane *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];
         }
     }
+    dpk_wipe(begun, sizeof begun);
     dpk_wipe(x, sizeof x);
     dpk_wipe(start, sizeof start);
 }

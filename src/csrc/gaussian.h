@@ -23,8 +23,8 @@ typedef enum {
 
 /* Which step decided a draw. */
 typedef enum {
-    DPK_BY_CENTRAL = 0,
-    DPK_BY_TAIL = 1,
+    DPK_BY_COARSE = 0,
+    DPK_BY_FINE = 1,
     DPK_BY_MIDDLE = 2,
     DPK_BY_EXACT = 3,
 } dpk_decided_by;

@@ -1,8 +1,8 @@
 """Makes gaussian_table.h: the rational fits of Phi^-1 and the proven bounds of their errors.
 
 Run `python gaussian_table.py > gaussian_table.h` (needs mpmath). The derivation of the bounds is
-in gaussian.c; this program evaluates them cell by cell, each term at the end of the cell where it
-is largest.
+in gaussian_fit.h; this program evaluates them cell by cell, each term at the end of the cell where
+it is largest.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,15 @@ mp.mp.dps = 90
 U = mp.mpf(2) ** -53
 HALF, QUARTER = mp.mpf(1) / 2, mp.mpf(1) / 4
 
-DEGREE = 11  # of every polynomial, as DPK_POLYNOMIAL in gaussian.c evaluates it
-P_SPLIT = mp.mpf(2) ** -6  # central where the smaller tail probability is at least this
-P_LAST = mp.mpf(2) ** -50  # beyond it the slow path decides
-LOG_SHIFT = mp.mpf(float(6 * mp.log(2)))  # tail variable: -ln p - LOG_SHIFT
+P_SPLIT = (
+    mp.mpf(2) ** -7
+)  # the coarse fit holds where the smaller tail probability is at least this
+P_LAST = mp.mpf(2) ** -30  # the fine fit too, down to this
+COARSE_DEGREE, FINE_DEGREE = 9, 12
+CELLS = 1500
+# Between two cells' ends a fit's error grows by less than this: it has some 20 extremes, so that
+# they are 70 cells apart.
+FIT_MARGIN = mp.mpf(9) / 8
 
 Function = Callable[[mp.mpf], mp.mpf]
 Coefficients = list[mp.mpf]
@@ -34,14 +39,15 @@ def density(x: mp.mpf) -> mp.mpf:
     return mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
 
 
-def central(v: mp.mpf) -> mp.mpf:
+def coarse(v: mp.mpf) -> mp.mpf:
     """x / u at v = 1/4 - u^2."""
     u = mp.sqrt(QUARTER - v)
     return quantile(HALF - u) / u if u > 1e-12 else mp.sqrt(2 * mp.pi)
 
 
-def tail(s: mp.mpf) -> mp.mpf:
-    return quantile(mp.exp(-s - LOG_SHIFT))
+def fine(s: mp.mpf) -> mp.mpf:
+    """x / s at s = -ln(2 p)."""
+    return quantile(mp.exp(-s) / 2) / s if s > 1e-12 else mp.sqrt(mp.pi / 2)
 
 
 def chebyshev(a: mp.mpf, b: mp.mpf, count: int) -> list[mp.mpf]:
@@ -53,11 +59,14 @@ def horner(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
 
 
 def rational_fit(
-    f: Function, a: mp.mpf, b: mp.mpf, degree: int, rounds: int = 14
+    f: Function, weight: Function, a: mp.mpf, b: mp.mpf, degree: int, rounds: int = 14
 ) -> tuple[Coefficients, Coefficients]:
-    """Nearly minimax A/B of equal degrees: linearised least squares with Lawson's weights."""
+    """Nearly minimax A/B of equal degrees: linearised least squares with Lawson's weights.
+
+    `weight` says how much an error of the quotient counts.
+    """
     points = chebyshev(a, b, 12 * (degree + 1))
-    values = [f(x) for x in points]
+    values, weights = [f(x) for x in points], [weight(x) for x in points]
     lawson = [mp.mpf(1)] * len(points)
     denominator = [mp.mpf(1)] * len(points)
     best = None
@@ -65,7 +74,7 @@ def rational_fit(
         M = mp.matrix(len(points), 2 * degree + 1)
         rhs = mp.matrix(len(points), 1)
         for row, (x, y) in enumerate(zip(points, values, strict=True)):
-            scale = mp.sqrt(lawson[row]) / denominator[row]
+            scale = mp.sqrt(lawson[row]) * weights[row] / denominator[row]
             for j in range(degree + 1):
                 M[row, j] = scale * x**j
                 if j:
@@ -74,7 +83,10 @@ def rational_fit(
         solution = list(mp.lu_solve(M, rhs))
         A, B = solution[: degree + 1], [mp.mpf(1), *solution[degree + 1 :]]
         denominator = [horner(B, x) for x in points]
-        errors = [abs(y - horner(A, x) / horner(B, x)) for x, y in zip(points, values, strict=True)]
+        errors = [
+            w * abs(y - horner(A, x) / horner(B, x))
+            for x, y, w in zip(points, values, weights, strict=True)
+        ]
         worst = max(errors)
         if best is None or worst < best[0]:
             best = worst, A, B
@@ -91,10 +103,10 @@ def rational_fit(
 
 
 def rounding(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
-    """Bound of the relative rounding error of a polynomial evaluated as in gaussian.c.
+    """Bound of the relative rounding error of a polynomial evaluated as in gaussian_fit.h.
 
-    Pairs, then pairs of pairs, then Horner's rule in x^4; product and sum rounded apart. With
-    positive coefficients and x >= 0 it grows with x.
+    Pairs, then Horner's rule in x^2; product and sum rounded apart. With positive coefficients and
+    x >= 0 it grows with x.
     """
 
     def step(low: Term, high: Term, power: Term) -> Term:
@@ -104,40 +116,43 @@ def rounding(coefficients: Coefficients, x: mp.mpf) -> mp.mpf:
         return value, ((low[0] * low[1] + product * error) / value) * (1 + U) + U
 
     x1, x2 = (x, mp.mpf(0)), (x * x, U)
-    x4 = x**4, (1 + U) ** 3 - 1
-    exact = [(c, mp.mpf(0)) for c in coefficients]
-    pairs = [step(exact[i], exact[i + 1], x1) for i in range(0, 12, 2)]
-    fours = [step(pairs[i], pairs[i + 1], x2) for i in range(0, 6, 2)]
-    return step(fours[0], step(fours[1], fours[2], x4), x4)[1]
+    exact = [(c, U) for c in coefficients]  # the coarse A is multiplied by sigma
+    pairs = [step(exact[i], exact[i + 1], x1) for i in range(0, len(exact) - 1, 2)]
+    pairs += exact[len(pairs) * 2 :]
+    total = pairs.pop()
+    while pairs:
+        total = step(pairs.pop(), total, x2)
+    return total[1]
 
 
-def central_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
-    cells = chebyshev(P_SPLIT * (1 - P_SPLIT) - mp.mpf(2) ** -50, QUARTER, 1500)
+def coarse_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
+    """Bound of |computed - x| where p >= P_SPLIT."""
+    cells = chebyshev(P_SPLIT * (1 - P_SPLIT) - mp.mpf(2) ** -40, QUARTER, CELLS)
     worst = mp.mpf(0)
     for a, b in pairwise(cells):
         u = mp.sqrt(QUARTER - a)
-        x = u * central(a)
+        x = u * coarse(a)
         slope = 1 / density(x)
-        word = U * slope
+        word = 2 * U * slope
         argument = U / 4 * (slope - x / u) / (2 * u)
-        roundings = x * (rounding(A, b) + rounding(B, b) + 3 * U)
-        fit = 2 * abs(u * horner(A, a) / horner(B, a) - x)
+        roundings = x * (rounding(A, b) + rounding(B, b) + 2 * U)
+        fit = FIT_MARGIN * abs(u * horner(A, a) / horner(B, a) - x)
         worst = max(worst, word + argument + roundings + fit)
     return worst * (1 + mp.mpf(2) ** -20)
 
 
-def tail_bound(A: Coefficients, B: Coefficients) -> mp.mpf:
-    last = -mp.log(P_LAST) - LOG_SHIFT
-    cells = chebyshev(mp.mpf(0), last, 1500)
-    worst = mp.mpf(0)
+def fine_bound(A: Coefficients, B: Coefficients) -> list[tuple[mp.mpf, mp.mpf]]:
+    """Pairs x, bound of |computed - x| up to it, what was not read of U left out."""
+    cells = chebyshev(mp.mpf(0), -mp.log(2 * P_LAST), CELLS)
+    bounds = []
     for a, b in pairwise(cells):
-        x = tail(b)
-        # -ln p: p itself 2 u; ln 2 and its product, then two subtractions; ln m (gaussian.c).
-        log = 2 * U + mp.mpf("3.5") * U * (b + LOG_SHIFT) + 4 * U
-        roundings = x * (rounding(A, b) + rounding(B, b) + 2 * U)
-        fit = 2 * abs(horner(A, b) / horner(B, b) - x)
-        worst = max(worst, log / tail(a) + roundings + fit)
-    return worst * (1 + mp.mpf(2) ** -20)
+        low, x = a * fine(a), b * fine(b)
+        mills = mp.exp(-a) / 2 / density(low)  # dx / d(-ln p), which decreases
+        log = (mp.mpf("3.5") * (b + mp.log(2)) + 5) * U
+        roundings = x * (rounding(A, b) + rounding(B, b) + 3 * U)
+        fit = FIT_MARGIN * abs(b * horner(A, b) / horner(B, b) - x)
+        bounds.append((low, (log * mills + roundings + fit) * (1 + mp.mpf(2) ** -20)))
+    return bounds
 
 
 def c_array(name: str, values: Coefficients) -> str:
@@ -146,24 +161,30 @@ def c_array(name: str, values: Coefficients) -> str:
 
 
 def main() -> None:
-    A, B = rational_fit(central, P_SPLIT * (1 - P_SPLIT), QUARTER, DEGREE)
-    C, D = rational_fit(tail, mp.mpf(0), -mp.log(P_LAST) - LOG_SHIFT, DEGREE)
+    A, B = rational_fit(
+        coarse, lambda v: mp.mpf(1), P_SPLIT * (1 - P_SPLIT), QUARTER, COARSE_DEGREE
+    )
+    C, D = rational_fit(fine, lambda s: s + QUARTER, mp.mpf(0), -mp.log(2 * P_LAST), FINE_DEGREE)
+    coarse_units = int(mp.ceil(coarse_bound(A, B) / U))
+    bounds = fine_bound(C, D)
+    base = int(mp.ceil(bounds[0][1] / U)) + 1
+    slope = int(mp.ceil(max((bound / U - base) / x for x, bound in bounds if x > 0)))
     print(
         "/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of"
     )
-    print(" * what the fast path computes from them. */")
+    print(" * what is computed from them. */")
     print("/* clang-format off */")
     print("#ifndef DPK_GAUSSIAN_TABLE_H\n#define DPK_GAUSSIAN_TABLE_H\n")
     print("/* |x| = |u| A(v) / B(v) with v = 1/4 - u^2. */")
-    print(c_array("CENTRAL_A", A))
-    print(c_array("CENTRAL_B", B))
-    print("\n/* |x| = C(s) / D(s) with s = -ln p - LOG_SHIFT. */")
-    print(f"#define LOG_SHIFT {float(LOG_SHIFT).hex()}")
-    print(c_array("TAIL_C", C))
-    print(c_array("TAIL_D", D))
-    for name, bound in (("CENTRAL", central_bound(A, B)), ("TAIL", tail_bound(C, D))):
-        units = int(mp.ceil(bound / U))
-        print(f"\n#define {name}_ERROR ({units} * 0x1p-53)")
+    print(c_array("COARSE_A", A))
+    print(c_array("COARSE_B", B))
+    print(f"#define COARSE_ERROR ({coarse_units} * 0x1p-53)")
+    print("\n/* |x| = s C(s) / D(s) with s = -ln(2 p). */")
+    print(c_array("FINE_C", C))
+    print(c_array("FINE_D", D))
+    print("/* The bound is the first plus the second times |x|. */")
+    print(f"#define FINE_ERROR ({base} * 0x1p-53)")
+    print(f"#define FINE_ERROR_PER_X ({slope} * 0x1p-53)")
     print("\n#endif")
 
 
