@@ -45,9 +45,11 @@ static int rounds_to_nearest(void) {
 }
 
 dpk_status dpk_check_rounding(int n_threads) {
-    int nearest = 1;
-    (void)n_threads;
-#pragma omp parallel num_threads(n_threads) if (n_threads > 1) reduction(&& : nearest)
-    nearest = rounds_to_nearest();
+    int nearest = rounds_to_nearest();
+    /* A team of one would still be set up. */
+    if (n_threads > 1) {
+#pragma omp parallel num_threads(n_threads) reduction(&& : nearest)
+        nearest = rounds_to_nearest();
+    }
     return nearest ? DPK_OK : DPK_ERR_ROUNDING_MODE;
 }

@@ -36,10 +36,7 @@ typedef dpk_status dpk_gaussian_fn(const uint32_t *key, uint32_t purpose, intptr
                                    const double *sigma, const double *grid, dpk_path path,
                                    int n_threads, double *out);
 
-/* Draws come in tiles of this many. */
-#define DPK_GAUSSIAN_TILE 1024
-
-/* The draws begin .. end - 1 of one silo, begin a multiple of DPK_GAUSSIAN_TILE, by the calling
+/* The draws begin .. end - 1 of one silo, begin a multiple of DPK_CHUNK_WORDS, by the calling
  * thread alone. sigma, grid: as above; out: (end - begin,). */
 typedef void dpk_gaussian_range_fn(const uint32_t *key, uint64_t nonce, int64_t begin, int64_t end,
                                    double sigma, double grid, dpk_path path, double *out);

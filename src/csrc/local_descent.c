@@ -2,6 +2,7 @@
 #include "local_descent.h"
 #include <math.h>
 #include "block.h"
+#include "chacha20.h"
 #include "gaussian.h"
 
 extern dpk_gaussian_range_fn DPK_FN(dpk_gaussian_range);
@@ -17,11 +18,11 @@ typedef struct {
     int64_t from, to;      /* buffer[0 .. to - from) are the draws from .. to - 1 */
 } noise_reader;
 
-/* The draws first .. first + d - 1; `from` and `to` stay multiples of DPK_GAUSSIAN_TILE, the last
+/* The draws first .. first + d - 1; `from` and `to` stay multiples of DPK_CHUNK_WORDS, the last
  * `to` aside. */
 static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
     if (first + d > r->to) {
-        const int64_t keep = first - first % DPK_GAUSSIAN_TILE;
+        const int64_t keep = first - first % DPK_CHUNK_WORDS;
         const int64_t to = keep + r->capacity < r->end ? keep + r->capacity : r->end;
         const uint64_t nonce = (uint64_t)r->run->purpose << 48 | r->silo;
         memmove(r->buffer, r->buffer + (keep - r->from), (size_t)(r->to - keep) * sizeof(double));

@@ -26,7 +26,7 @@ typedef struct {
 
 /* Doubles of noise that a thread holds at a time. */
 static inline intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) {
-    return run->key ? (d + 1023) / 1024 * 1024 + 1024 : 0;
+    return run->key ? (d + 1023) / 1024 * 1024 + 2048 : 0;
 }
 
 /* w: start of silo j at w + j * w_stride; order: (m,) the silos, those with most work first; noise:

@@ -7,8 +7,8 @@ Callers divide after the release, so that what is noised is an exact sum on a gr
 import math
 import operator
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads, usable_cores
 from dpkern.losses import Loss, get_loss
 from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer
-from dpkern.stream import MAX_SILOS, NoiseStream, Purpose
+from dpkern.stream import MAX_SILOS, NoiseStream, Purpose, ReleaseKey
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -300,7 +300,7 @@ def glm_local_descent(
             raise OverflowError("steps times the model's size must be at most 2^62")
     out = _output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, steps * data.n * data.d)
-    with _release_key(rng) if sigma is not None else nullcontext() as key:
+    with _release(rng) if sigma is not None else nullcontext() as release:
         _core.local_descent(
             data,
             w,
@@ -315,7 +315,7 @@ def glm_local_descent(
             number,
             strength,
             params,
-            key,
+            None if release is None else release.key,
             Purpose.GAUSSIAN,
             sigma,
             0.0 if state_grid is None else float(state_grid),
@@ -440,9 +440,9 @@ def gaussian(
     sigmas, grids = _noise_scale(sigma, grid, m)
     out = _output(out, sizes)
     threads = resolve_threads(n_threads, out.size)
-    with _release_key(rng) as key:
+    with _release(rng) as release:
         rows = out.reshape(m, sizes[-1])
-        _core.gaussian(key, Purpose.GAUSSIAN, sigmas, grids, rows, threads)
+        _core.gaussian(release.key, Purpose.GAUSSIAN, sigmas, grids, rows, threads)
     return out
 
 
@@ -490,9 +490,9 @@ def goe(
     out = _output(out, (m, d, d))
     diagonal, above = np.empty((m, d)), np.empty((m, d * (d - 1) // 2))
     threads = resolve_threads(n_threads, out.size)
-    with _release_key(rng) as key:
-        _core.gaussian(key, Purpose.GOE_DIAGONAL, sigmas, grids, diagonal, threads)
-        _core.gaussian(key, Purpose.GOE_OFF_DIAGONAL, above_sigmas, grids, above, threads)
+    with _release(rng) as release:
+        _core.gaussian(release.key, Purpose.GOE_DIAGONAL, sigmas, grids, diagonal, threads)
+        _core.gaussian(release.key, Purpose.GOE_OFF_DIAGONAL, above_sigmas, grids, above, threads)
     _core.goe(diagonal, above, out, threads)
     return out
 
@@ -654,7 +654,7 @@ def _output(out: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
 
 def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
     if isinstance(value, float):  # the usual case
-        return np.full(m, value)
+        return np.array([value]) if m == 1 else np.full(m, value)
     values = _real(name, value)
     if values.shape not in ((), (m,)):
         raise ValueError(f"{name} must be a number or have shape ({m},), got {values.shape}")
@@ -750,15 +750,12 @@ def _fine_step(sigma: float) -> float:
     return math.ldexp(1.0, exponent - (fraction == 0.5) - 26)
 
 
-@contextmanager
-def _release_key(rng: Random) -> Iterator[bytearray]:
-    """The key of one release; it, and a stream made for this call, are overwritten at the end."""
-    if not isinstance(rng, NoiseStream):
-        with NoiseStream(rng) as stream, stream.release() as release:
-            yield release.key
-    else:
-        with rng.release() as release:
-            yield release.key
+def _release(rng: Random) -> ReleaseKey:
+    """One release, for a `with` statement; a stream made for this call is overwritten at once."""
+    if isinstance(rng, NoiseStream):
+        return rng.release()
+    with NoiseStream(rng) as stream:
+        return stream.release()
 
 
 def _offsets(offsets: ArrayLike, n: int, name: str = "offsets") -> NDArray[np.int64]:
