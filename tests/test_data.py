@@ -303,6 +303,27 @@ def test_the_task_is_inferred_or_as_passed(y, task, expected):
         assert data.y.tolist() == [float(value) for value in y]
 
 
+@pytest.mark.parametrize(
+    ("y", "found"),
+    [
+        ([3, 3, 3, 5, 5, 3, 5, 5, 3], (3, 5)),
+        ([5, 5, 5, 5, 3, 3, 3, 3, 3], (3, 5)),
+        ([1, 1, 1, 1, -1, 1, 1, 1, -1], (-1, 1)),
+        ([1.0, 1, 1, 1, 1, 1, 1, 1, 2], (1, 2)),
+        ([1.0, 2, 1, 1, 1, 1, 1, 1, 3], None),
+        ([1.0, 1, 1, 1, 2, 2, 2, 2, 3], None),
+        ([-1.0, 1, 1, 1, 1, 1, 1, 1, 3], None),
+    ],
+)
+def test_labels_are_found_wherever_they_stand(y, found, monkeypatch):
+    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 16)
+    data = SiloData(np.ones((9, 1)), y, [0, 9])
+    assert data.task == ("regression" if found is None else "classification")
+    if found is not None:
+        assert tuple(data.classes_) == found
+        assert np.array_equal(data.classes_[(data.y > 0).astype(int)], y)
+
+
 # ---- the virtual rows
 
 
@@ -483,7 +504,7 @@ def test_only_what_kernels_cannot_read_is_copied():
     assert np.shares_memory(data.X.indptr, given.indptr)
     spaced = csr(X)
     spaced.data = np.repeat(spaced.data, 2)[::2]
-    spaced.indptr = np.repeat(spaced.indptr, 2)[::2]
+    spaced.indptr = np.repeat(spaced.indptr.astype(np.int64), 2)[::2]
     assert_stored_as_kernels_read(SiloData(spaced, y, [0, 40]).X, X)
     longer = csr(X)
     longer.data, longer.indices = np.append(longer.data, 9.0), np.append(longer.indices, 0)
@@ -514,7 +535,8 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
     assert_stored_as_kernels_read(SiloData(X, y, [0, n]).X, dense)
     assert_stored_as_kernels_read(SiloData.from_silos([(X, y), (X, y)]).X, np.tile(dense, (2, 1)))
     assert_stored_as_kernels_read(SiloData.from_groups(X, y, order).X, dense[np.argsort(order)])
-    np.testing.assert_array_equal(Transform(X.shape[1]).apply(X).toarray(), dense)
+    transform = Transform(X.shape[1], True, 2.0)
+    np.testing.assert_allclose(transform.apply(X).toarray(), transform.apply(dense), rtol=1e-15)
     for array, copy in zip((X.data, X.indices, X.indptr), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
