@@ -696,6 +696,22 @@ def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
     assert peak < limit
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("row_bound", [None, 0.7])
+@pytest.mark.parametrize("feature_range", [None, (-2.0, 5.0)])
+def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
+    dtype, intercept, row_bound, feature_range
+):
+    X, y = sparse_records(dtype=dtype)
+    options = dict(intercept=intercept, row_bound=row_bound, feature_range=feature_range)
+    data = SiloData.split(csr(X), y, 4, rng=0, **options)
+    w = np.linspace(-1.0, 2.0, data.d)
+    z = kernels.glm_margins(data, w)
+    for rows in (data.X, data.X.toarray()):
+        np.testing.assert_allclose(data.transform.margins(rows, w), z, rtol=1e-13, atol=1e-13)
+
+
 # ---- weights
 
 
