@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+import scipy.sparse
 
 from dpkern import _core
 
@@ -26,7 +27,7 @@ if os.environ.get("CI"):
 class Records:
     """What a kernel reads of a SiloData, with nothing checked: for adversarial inputs."""
 
-    X: np.ndarray
+    X: np.ndarray | scipy.sparse.csr_array
     y: np.ndarray
     offsets: np.ndarray
     intercept: bool = False
@@ -36,18 +37,29 @@ class Records:
 
     def __post_init__(self):
         self.offsets = np.asarray(self.offsets, dtype=np.int64)
+        if scipy.sparse.issparse(self.X):
+            # The dtypes of a SiloData's; scipy chooses others when it takes rows.
+            self.X = scipy.sparse.csr_array(self.X)
+            self.X.indices = self.X.indices.astype(np.int32)
+            self.X.indptr = self.X.indptr.astype(np.int64)
         self.m = len(self.offsets) - 1
         self.n = len(self.y)
         self.d = self.X.shape[1] + self.intercept
 
 
-def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, seed=0, **options):
+def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False, seed=0, **options):
+    """Random records; in CSR form a third of the entries is stored, and some rows are empty."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p)).astype(dtype)
+    if csr:
+        X[rng.random((n, p)) > 0.35] = 0.0
+        X[::7] = 0.0
+        X = scipy.sparse.csr_array(X)
     y = np.where(rng.random(n) < 0.5, -1.0, 1.0)
     cuts = np.sort(rng.choice(np.arange(1, n), size=m - 1, replace=False))
     if affine:
-        options |= {"scale": rng.uniform(0.1, 2.0, p), "shift": rng.standard_normal(p)}
+        options["scale"] = rng.uniform(0.1, 2.0, p)
+        options["shift"] = None if csr else rng.standard_normal(p)
     return Records(X, y, np.concatenate([[0], cuts, [n]]), **options)
 
 
@@ -58,6 +70,10 @@ LAYOUTS = {
     "bounded": {"intercept": True, "row_bound": 1.5},
     "affine": {"affine": True, "row_bound": 2.0},
     "affine32": {"affine": True, "dtype": np.float32, "intercept": True},
+    "csr": {"csr": True},
+    "csr32": {"csr": True, "dtype": np.float32, "intercept": True},
+    "csr bounded": {"csr": True, "intercept": True, "row_bound": 1.5},
+    "csr scaled": {"csr": True, "affine": True, "row_bound": 2.0, "intercept": True},
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dpkern as dpk
 from dpkern import cli, datasets
@@ -206,6 +207,80 @@ def test_test_files_of_libsvm_text_are_padded(capsys, tmp_path):
     assert "b, 2 records" in out
 
 
+def write_libsvm(path, X, y):
+    with open(path, "w") as file:
+        for x, label in zip(X, y, strict=True):
+            entries = (f"{k + 1}:{v!r}" for k, v in enumerate(x.tolist()) if v)
+            print(label, *entries, file=file)
+    return str(path)
+
+
+@pytest.fixture
+def sparse_files(tmp_path):
+    """The same records as LIBSVM text and as a CSR archive, and their dense form."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.5, 1.0, (200, 40)) * (rng.random((200, 40)) < 0.1)
+    y = np.where(X[:, :20].sum(axis=1) > X[:, 20:].sum(axis=1), 1, -1)
+    stored = scipy.sparse.csr_array(X)
+    np.savez(
+        tmp_path / "a.npz",
+        y=y,
+        format="csr",
+        shape=X.shape,
+        data=stored.data,
+        indices=stored.indices,
+        indptr=stored.indptr,
+    )
+    return write_libsvm(tmp_path / "a.svm", X, y), str(tmp_path / "a.npz"), X, y
+
+
+def test_fit_and_predict_take_sparse_files(capsys, tmp_path, sparse_files):
+    text, archive, X, y = sparse_files
+    models = []
+    for path in (text, archive):
+        out = tmp_path / "m.npz"
+        shown_text, _ = shown(capsys, ["fit", path, "--silos", 4, *BUDGET, *QUICK, "--out", out])
+        assert "200 training records, 40 sparse features and an intercept" in shown_text
+        models.append(dpk.load(out))
+        assert models[-1].privacy.declared["sparse"] is True
+        for records_path in (text, archive):
+            labels, err = shown(capsys, ["predict", out, records_path])
+            assert labels.split() == [str(label) for label in models[-1].predict(X)]
+            assert f"accuracy {models[-1].score(X, y):.4f} on 200" in err
+    np.testing.assert_array_equal(models[0].w, models[1].w)
+
+
+def test_a_feature_range_scales_sparse_files_only(capsys, tmp_path, sparse_files):
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("0,4\n" * 40)
+    model = tmp_path / "m.npz"
+    run = ["fit", sparse_files[0], "--feature-range", ranges, *BUDGET, *QUICK, "--out", model]
+    out, _ = shown(capsys, run)
+    assert "feature range stated (scale only, so that 0 stays 0: the data are sparse)" in out
+    transform = dpk.load(model).transform
+    assert transform.scale == (0.5,) * 40
+    assert transform.shift is None
+
+
+def test_sparse_columns_far_apart_are_hinted_at(capsys, tmp_path, sparse_files):
+    _, _, X, y = sparse_files
+    for factor, hinted in ((1.0, False), (-1e3, True)):
+        X[:, 3] *= factor
+        path = write_libsvm(tmp_path / "b.svm", X, y)
+        _, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
+        assert ("hint: " in err) == hinted
+
+
+@pytest.mark.parametrize("given", [[], ["--test"]])
+def test_compare_takes_sparse_files(capsys, sparse_files, given):
+    held_out = [*given, sparse_files[1]] if given else []
+    run = ["compare", sparse_files[0], *held_out, *SMALL, "--no-plot"]
+    rows = table_of(shown(capsys, run)[0])
+    assert len(rows) > 4
+    assert rows[0][2] == "no noise"
+    assert float(rows[0][3]) > 0.7
+
+
 # predict
 
 
@@ -363,8 +438,8 @@ def test_module_runs_as_a_program():
 
 
 def test_import_is_cheap():
-    code = "import dpkern.cli, sys; print([m for m in ('sklearn', 'tqdm', 'matplotlib') "
-    code += "if m in sys.modules])"
+    heavy = ("sklearn", "tqdm", "matplotlib", "scipy.optimize", "scipy.special", "scipy.sparse")
+    code = f"import dpkern.cli, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -3,11 +3,12 @@
 import json
 import math
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpkern import kernels
@@ -20,6 +21,9 @@ HOWS = {
     "by_label": {},
     "dirichlet": {"concentration": 0.3},
 }
+
+
+csr = scipy.sparse.csr_array
 
 
 def records(n=12, n_features=3, seed=0):
@@ -299,6 +303,27 @@ def test_the_task_is_inferred_or_as_passed(y, task, expected):
         assert data.y.tolist() == [float(value) for value in y]
 
 
+@pytest.mark.parametrize(
+    ("y", "found"),
+    [
+        ([3, 3, 3, 5, 5, 3, 5, 5, 3], (3, 5)),
+        ([5, 5, 5, 5, 3, 3, 3, 3, 3], (3, 5)),
+        ([1, 1, 1, 1, -1, 1, 1, 1, -1], (-1, 1)),
+        ([1.0, 1, 1, 1, 1, 1, 1, 1, 2], (1, 2)),
+        ([1.0, 2, 1, 1, 1, 1, 1, 1, 3], None),
+        ([1.0, 1, 1, 1, 2, 2, 2, 2, 3], None),
+        ([-1.0, 1, 1, 1, 1, 1, 1, 1, 3], None),
+    ],
+)
+def test_labels_are_found_wherever_they_stand(y, found, monkeypatch):
+    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 16)
+    data = SiloData(np.ones((9, 1)), y, [0, 9])
+    assert data.task == ("regression" if found is None else "classification")
+    if found is not None:
+        assert tuple(data.classes_) == found
+        assert np.array_equal(data.classes_[(data.y > 0).astype(int)], y)
+
+
 # ---- the virtual rows
 
 
@@ -405,7 +430,9 @@ def test_transform_survives_strict_json(transform):
         (np.ones(3), ValueError, "shape"),
         ([["1", "2", "3"]], TypeError, "real numbers"),
         ([[1.0, math.nan, 2.0]], ValueError, "1 non-finite values in 1 of 1 rows"),
-        (scipy.sparse.csr_array(np.ones((2, 3))), TypeError, "toarray"),
+        (scipy.sparse.csr_array(np.ones((2, 4))), ValueError, "X has 4 features; the model has 3"),
+        (scipy.sparse.coo_array(np.ones((2, 3))), TypeError, r"coo_array; .*X\.tocsr\(\)"),
+        (scipy.sparse.csr_array([[1.0, math.inf, 2.0]]), ValueError, "1 non-finite values in 1 of"),
         (np.ma.masked_equal(np.ones((2, 3)), 1), TypeError, "masked"),
     ],
 )
@@ -419,6 +446,270 @@ def test_transform_refuses_rows_that_do_not_fit(X, error, message):
 def test_transform_refuses_a_model_of_another_size():
     with pytest.raises(ValueError, match=r"w has shape \(3,\); it must be \(4,\)"):
         Transform(3, intercept=True).margins(np.ones((2, 3)), np.ones(3))
+
+
+# ---- sparse rows
+
+
+@pytest.fixture
+def few_entries_a_block(monkeypatch):
+    monkeypatch.setattr("dpkern._csr._BLOCK_ENTRIES", 5)
+
+
+def sparse_records(n=40, n_features=6, seed=0, dtype=np.float64):
+    """Dense rows, a third of the entries stored, some rows empty; entries (0, 0) and (1, 0)."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, n_features)) * (rng.random((n, n_features)) < 0.35)
+    X[::7] = 0.0
+    X[:2, 0] = 1.5
+    return X.astype(dtype), np.where(rng.random(n) < 0.5, -1.0, 1.0)
+
+
+def assert_stored_as_kernels_read(X, expected):
+    assert isinstance(X, csr)
+    assert X.shape == expected.shape
+    assert (X.data.dtype, X.indices.dtype, X.indptr.dtype) == (expected.dtype, "i4", "i8")
+    for array in (X.data, X.indices, X.indptr):
+        assert array.flags.c_contiguous
+        assert array.flags.aligned
+        assert not array.flags.writeable
+    assert len(X.data) == len(X.indices) == X.indptr[-1]
+    for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
+        assert np.all(np.diff(X.indices[a:b]) > 0)
+    np.testing.assert_array_equal(X.toarray(), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csr_matrix])
+def test_the_constructor_shares_values_and_indices_of_canonical_csr(make, dtype):
+    X, y = sparse_records(dtype=dtype)
+    given = make(X)
+    given.data[-1] = X[X != 0][-1] = 0.0  # an explicit zero stays stored
+    data = SiloData(given, y, [0, 5, 40], intercept=True, row_bound=1.0)
+    assert_stored_as_kernels_read(data.X, given.toarray())
+    assert data.X.nnz == given.nnz
+    assert np.shares_memory(data.X.data, given.data)
+    assert np.shares_memory(data.X.indices, given.indices)
+    assert (data.n, data.n_features, data.d, data.m) == (40, 6, 7, 2)
+    assert given.data.flags.writeable
+
+
+def test_only_what_kernels_cannot_read_is_copied():
+    X, y = sparse_records()
+    given = csr(X)
+    given.indices, given.indptr = given.indices.astype(np.int64), given.indptr.astype(np.int64)
+    data = SiloData(given, y, [0, 40])
+    assert_stored_as_kernels_read(data.X, X)
+    assert np.shares_memory(data.X.data, given.data)
+    assert np.shares_memory(data.X.indptr, given.indptr)
+    spaced = csr(X)
+    spaced.data = np.repeat(spaced.data, 2)[::2]
+    spaced.indptr = np.repeat(spaced.indptr.astype(np.int64), 2)[::2]
+    assert_stored_as_kernels_read(SiloData(spaced, y, [0, 40]).X, X)
+    longer = csr(X)
+    longer.data, longer.indices = np.append(longer.data, 9.0), np.append(longer.indices, 0)
+    assert_stored_as_kernels_read(SiloData(longer, y, [0, 40]).X, X)
+
+
+@st.composite
+def stored_entries(draw):
+    """Arrays of a CSR matrix in any order, with repeated columns and wrong flags."""
+    n, p = draw(st.integers(1, 9)), draw(st.integers(1, 4))
+    columns = draw(st.lists(st.lists(st.integers(0, p - 1), max_size=8), min_size=n, max_size=n))
+    indices = np.array([k for row in columns for k in row], dtype=draw(st.sampled_from("iq")))
+    data = np.random.default_rng(0).integers(-9, 9, len(indices)).astype(float)
+    X = csr((data, indices, np.cumsum([0, *map(len, columns)])), shape=(n, p))
+    X.has_canonical_format = True  # which is not believed
+    return X
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(stored_entries())
+@pytest.mark.usefixtures("few_entries_a_block")
+def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
+    before = [a.copy() for a in (X.data, X.indices, X.indptr)]
+    dense = np.zeros(X.shape)
+    np.add.at(dense, (np.repeat(np.arange(len(dense)), np.diff(X.indptr)), X.indices), X.data)
+    n, y = len(dense), np.ones(len(dense))
+    order = np.random.default_rng(1).permutation(n)
+    assert_stored_as_kernels_read(SiloData(X, y, [0, n]).X, dense)
+    assert_stored_as_kernels_read(SiloData.from_silos([(X, y), (X, y)]).X, np.tile(dense, (2, 1)))
+    assert_stored_as_kernels_read(SiloData.from_groups(X, y, order).X, dense[np.argsort(order)])
+    transform = Transform(X.shape[1], True, 2.0)
+    np.testing.assert_allclose(transform.apply(X).toarray(), transform.apply(dense), rtol=1e-15)
+    for array, copy in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "?"])
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.usefixtures("few_entries_a_block")
+def test_sparse_records_go_where_dense_ones_go(how, dtype):
+    X, y = sparse_records(60)
+    X = X.astype(dtype)
+    options = dict(how=how, rng=3, **HOWS[how])
+    dense, sparse = (SiloData.split(rows, y, 4, **options) for rows in (X, csr(X)))
+    assert_stored_as_kernels_read(sparse.X, dense.X)
+    assert np.array_equal(sparse.y, dense.y)
+    assert np.array_equal(sparse.offsets, dense.offsets)
+    groups = np.random.default_rng(0).integers(0, 5, 60)
+    dense, sparse = (SiloData.from_groups(rows, y, groups) for rows in (X, csr(X)))
+    assert_stored_as_kernels_read(sparse.X, dense.X)
+    assert np.array_equal(sparse.offsets, dense.offsets)
+    dense, sparse = (SiloData.from_silos([(a, y), (a, y)]) for a in (X, csr(X)))
+    assert_stored_as_kernels_read(sparse.X, dense.X)
+
+
+def test_sparse_rows_in_order_are_not_copied():
+    X, y = sparse_records()
+    given = csr(X)
+    data = SiloData.from_groups(given, y, np.arange(40) // 9)
+    assert np.shares_memory(data.X.data, given.data)
+    assert data.sizes.tolist() == [9, 9, 9, 9, 4]
+    assert data.silo_names == (0, 1, 2, 3, 4)
+
+
+def test_sparse_rows_cannot_be_assigned_to():
+    X, y = sparse_records()
+    for data in (SiloData(csr(X), y, [0, 40]), SiloData.split(csr(X), y, 3, rng=0)):
+        back = pickle.loads(pickle.dumps(data))
+        for held in (data, back):
+            for k in (int(held.X.indices[0]), int(np.flatnonzero(held.X.toarray()[0] == 0)[0])):
+                with pytest.raises(ValueError, match="read-only"):
+                    held.X[0, k] = 9.0
+            with pytest.raises(ValueError, match="read-only"):
+                held.X.data[0] = 9.0
+        assert_stored_as_kernels_read(back.X, data.X.toarray())
+        part = data.X[:1]
+        part[0, part.indices[0]] = 9.0  # a slice is the caller's
+        assert part.data[0] == 9.0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("row_bound", [math.inf, 0.5, 2.0])
+@pytest.mark.parametrize("scale", [None, (0.5, 2.0, 1.0, 3.0, 0.1, 7.0)])
+@pytest.mark.parametrize("shift", [None, (0.5, 0.0, -1.0, 3.0, 0.1, 0.0)])
+@pytest.mark.usefixtures("few_entries_a_block")
+def test_dense_and_sparse_rows_have_the_same_effective_rows_and_margins(
+    dtype, intercept, row_bound, scale, shift
+):
+    if scale is None and shift is not None:
+        return
+    X = (3 * sparse_records()[0]).astype(dtype)
+    transform = Transform(6, intercept, row_bound, scale, shift)
+    dense, sparse = transform.apply(X), transform.apply(csr(X))
+    assert scipy.sparse.issparse(sparse) == (shift is None)
+    if shift is None:
+        assert sparse.nnz == np.count_nonzero(X) + 40 * intercept
+        assert sparse.has_sorted_indices
+        assert sparse.dtype == np.float64
+        sparse = sparse.toarray()
+    np.testing.assert_allclose(sparse, dense, rtol=1e-14)
+    w = np.linspace(-1.0, 2.0, transform.d)
+    np.testing.assert_allclose(
+        transform.margins(csr(X), w), transform.margins(X, w), rtol=1e-13, atol=1e-14
+    )
+
+
+def test_the_feature_range_only_scales_sparse_rows():
+    X, y = sparse_records()
+    lo, hi = np.array([-4, 0, 7, 1, -1, 0.5]), np.array([4, 0.1, 9, 3, 1, 2.0])
+    dense, sparse = (
+        SiloData(rows, y, [0, 40], feature_range=(lo, hi), intercept=True) for rows in (X, csr(X))
+    )
+    np.testing.assert_array_equal(sparse.scale, 2 / (hi - lo))
+    assert sparse.shift is None
+    assert sparse.transform.shift is None
+    assert np.array_equal(sparse.feature_range, (lo, hi))
+    np.testing.assert_allclose(sparse.transform.apply(X)[:, :-1], X * 2 / (hi - lo))
+    # The same models, written with another intercept.
+    w = np.linspace(-1.0, 2.0, 7)
+    v = np.append(w[:-1], w[-1] + dense.shift @ w[:-1])
+    np.testing.assert_allclose(sparse.transform.margins(X, v), dense.transform.margins(X, w))
+    text = json.dumps(sparse.transform.to_dict(), allow_nan=False)
+    assert Transform.from_dict(json.loads(text)) == sparse.transform
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_sparse_rows_at_the_ends_of_the_floating_point_range_stay_finite(scale):
+    X = csr([[3 * scale, -4 * scale]])
+    transform = Transform(2, True, 1.0)
+    rows = transform.apply(X).toarray()
+    np.testing.assert_array_equal(rows, transform.apply(X.toarray()))
+    assert np.all(np.isfinite(transform.margins(X, np.full(3, 1e200))))
+
+
+def peak_memory(call):
+    tracemalloc.start()
+    try:
+        result = call()
+        return result, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_wide_sparse_rows_are_never_made_dense():
+    p = 10_000_000
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.coo_array(
+        (rng.normal(size=50), (np.arange(50) % 10, rng.integers(0, p, 50))), shape=(10, p)
+    ).tocsr()
+    y = np.tile([-1.0, 1.0], 5)
+    w = np.ones(p + 1)
+
+    def use():
+        data = SiloData.split(X, y, 3, rng=0, intercept=True, row_bound=1.0)
+        return data, data.transform.margins(X, w), data.transform.apply(X)
+
+    (data, margins, rows), peak = peak_memory(use)
+    assert peak < 1e6
+    assert data.d == p + 1
+    np.testing.assert_allclose(margins, rows.sum(axis=1), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["memmap", "dense", "csr", "unsorted groups", "split csr"])
+def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
+    """Beyond X and y: 16 bytes a row where rows are in order, and one copy where they are not."""
+    n, p = 400_000, 5
+    X = np.ones((n, p))
+    if kind == "memmap":
+        X.tofile(tmp_path / "X.dat")
+        X = np.memmap(tmp_path / "X.dat", dtype=np.float64, mode="r", shape=(n, p))
+    size = X.nbytes
+    if "csr" in kind:
+        X = csr(X)
+        size = X.data.nbytes + X.indices.nbytes
+    y = np.tile([-1.0, 1.0, 0.5, 2.0], n // 4)
+    groups = np.repeat(np.arange(8), n // 8)
+    limit = 16 * n + 0.1 * (size + y.nbytes)
+    if kind == "unsorted groups":
+        _, peak = peak_memory(lambda: SiloData.from_groups(X, y, groups[::-1]))
+        limit += size + 16 * n
+    elif kind == "split csr":
+        _, peak = peak_memory(lambda: SiloData.split(X, y, 8, rng=0))
+        limit += size + 24 * n  # among them two times indptr
+    else:
+        _, peak = peak_memory(lambda: SiloData.from_groups(X, y, groups))
+        _, other = peak_memory(lambda: SiloData(X, y, np.arange(0, n + 1, n // 8)))
+        peak = max(peak, other)
+    assert peak < limit
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("row_bound", [None, 0.7])
+@pytest.mark.parametrize("feature_range", [None, (-2.0, 5.0)])
+def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
+    dtype, intercept, row_bound, feature_range
+):
+    X, y = sparse_records(dtype=dtype)
+    options = dict(intercept=intercept, row_bound=row_bound, feature_range=feature_range)
+    data = SiloData.split(csr(X), y, 4, rng=0, **options)
+    w = np.linspace(-1.0, 2.0, data.d)
+    z = kernels.glm_margins(data, w)
+    for rows in (data.X, data.X.toarray()):
+        np.testing.assert_allclose(data.transform.margins(rows, w), z, rtol=1e-13, atol=1e-13)
 
 
 # ---- weights
@@ -445,14 +736,56 @@ def with_value(value, count=1):
     return X
 
 
+def broken_csr(**last):
+    """A CSR matrix whose arrays are spoilt after scipy has checked them."""
+    X = csr(GOOD_X)
+    for name, value in last.items():
+        getattr(X, name)[-1] = value
+    return X
+
+
+def repeated_csr(value):
+    """Every row stores column 0 twice."""
+    return csr((np.full(24, value), np.zeros(24, int), np.arange(0, 25, 2)), shape=(12, 3))
+
+
 BAD = {
     "X is a list": ({"X": [[SECRET]] * 12}, TypeError, "X is a list.*asarray"),
     "X has integers": ({"X": GOOD_X.astype(int)}, TypeError, r"X has dtype int64.*astype"),
     "X has half precision": ({"X": GOOD_X.astype("f2")}, TypeError, "X has dtype float16"),
     "X is big-endian": ({"X": GOOD_X.astype(">f8")}, TypeError, "X has dtype >f8"),
     "X is complex": ({"X": GOOD_X.astype(complex)}, TypeError, "X has dtype complex128"),
-    "X is sparse": ({"X": scipy.sparse.csr_matrix(GOOD_X)}, TypeError, r"sparse.*X\.toarray\(\)"),
-    "X is a sparse array": ({"X": scipy.sparse.coo_array(GOOD_X)}, TypeError, "sparse"),
+    "X is a csc_matrix": ({"X": scipy.sparse.csc_matrix(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
+    "X is a coo_array": ({"X": scipy.sparse.coo_array(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
+    "X is CSR of integers": (
+        {"X": csr(GOOD_X.astype(int))},
+        TypeError,
+        r"X has dtype int64.*astype",
+    ),
+    "X is complex CSR": ({"X": csr(GOOD_X * 1j)}, TypeError, "X has dtype complex128"),
+    "X is flat CSR": ({"X": csr(GOOD_X[:, 0])}, ValueError, r"X has shape \(12,\)"),
+    "X is CSR without rows": ({"X": csr(GOOD_X[:0]), "y": []}, ValueError, r"shape \(0, 3\)"),
+    "X is CSR without columns": ({"X": csr((12, 0))}, ValueError, r"shape \(12, 0\)"),
+    "X is too wide": ({"X": csr((12, 2**31))}, ValueError, "2147483648 features; .* 2147483647"),
+    "a column is too large": ({"X": broken_csr(indices=3)}, ValueError, "X is no valid CSR"),
+    "a column is negative": ({"X": broken_csr(indices=-1)}, ValueError, "X is no valid CSR"),
+    "indptr falls": ({"X": broken_csr(indptr=0)}, ValueError, "X is no valid CSR"),
+    "indptr exceeds": ({"X": broken_csr(indptr=98)}, ValueError, "X is no valid CSR"),
+    "X is CSR with NaNs": (
+        {"X": csr(with_value(math.nan, 4))},
+        ValueError,
+        "X holds 4 non-finite values in 2 of 12",
+    ),
+    "X is CSR that adds up to infinity": (
+        {"X": repeated_csr(1.7e308)},
+        ValueError,
+        "X holds 12 non-finite values in 12 of 12",
+    ),
+    "X is CSR that overflows": (
+        {"X": csr(with_value(1e308)), "feature_range": (0.0, 1.0)},
+        ValueError,
+        "overflows when mapped by feature_range in 1 rows",
+    ),
     "X is masked": ({"X": np.ma.masked_less(GOOD_X, 0)}, TypeError, "X is a MaskedArray"),
     "X is flat": ({"X": GOOD_X[:, 0].copy()}, ValueError, r"X has shape \(12,\)"),
     "X has no rows": ({"X": GOOD_X[:0], "y": []}, ValueError, r"X has shape \(0, 3\)"),
@@ -592,7 +925,7 @@ BAD_SPLITS = {
     ),
     "by label with one label": ({"how": "by_label", "y": np.ones(12)}, ValueError, "both labels"),
     "X and y disagree": ({"y": GOOD_Y[1:]}, ValueError, "y has shape"),
-    "X is sparse": ({"X": scipy.sparse.csr_array(GOOD_X)}, TypeError, "toarray"),
+    "X is not CSR": ({"X": scipy.sparse.csc_array(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
     "X holds text": ({"X": [["a"]] * 12}, TypeError, "X has dtype"),
 }
 
@@ -613,6 +946,7 @@ def test_bad_splits_are_refused(name):
         ([(GOOD_X, GOOD_Y), (GOOD_X[:0], [])], ValueError, "1 of 2 silos are empty"),
         ([(GOOD_X, GOOD_Y), (GOOD_X, ["a"] * 12)], TypeError, "strings in some silos"),
         ([(GOOD_X, GOOD_Y[1:])], ValueError, "y has shape"),
+        ([(GOOD_X, GOOD_Y), (csr(GOOD_X), GOOD_Y)], TypeError, "sparse in some silos"),
     ],
 )
 def test_bad_silos_are_refused(silos, error, message):

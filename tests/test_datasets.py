@@ -4,9 +4,11 @@ import bz2
 import gzip
 import lzma
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
@@ -95,6 +97,15 @@ def test_train_test_split_puts_every_record_on_exactly_one_side(n, fraction, see
     assert len(X_test) == min(max(round(fraction * n), 1), n - 1)
 
 
+def test_train_test_split_of_sparse_records_is_that_of_dense_ones():
+    X, y = numbers(), np.arange(30)
+    dense = train_test_split(X, y, rng=1)
+    sparse = train_test_split(scipy.sparse.csr_array(X), y, rng=1)
+    for part in (0, 2):
+        assert np.array_equal(sparse[part].toarray(), dense[part])
+        assert np.array_equal(sparse[part + 1], dense[part + 1])
+
+
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, math.nan])
 def test_train_test_split_refuses_a_fraction_that_is_none(fraction):
     with pytest.raises(ValueError, match="test_fraction"):
@@ -136,7 +147,7 @@ def test_libsvm_index_zero_is_refused_and_an_empty_first_column_stays(write):
 
 def test_libsvm_records_without_features_and_comments_are_read(write):
     table = read_table(write("a", "# a comment\n-1\n+1 # bare\n+1 2:5 # note\n\n-1 1:3\n"))
-    assert table.X.tolist() == [[0, 0], [0, 0], [0, 5], [3, 0]]
+    assert table.X.toarray().tolist() == [[0, 0], [0, 0], [0, 5], [3, 0]]
     assert table.y.tolist() == [-1, 1, 1, -1]
 
 
@@ -146,7 +157,8 @@ def test_libsvm_records_without_features_and_comments_are_read(write):
 )
 def test_libsvm_rows_are_padded_or_cut_to_n_features(write, n_features, expected):
     table = read_table(write("a.svm", "1 1:3\n-1 2:4\n"), n_features=n_features, dtype=np.float32)
-    assert table.X.tolist() == expected
+    X = table.X.toarray() if scipy.sparse.issparse(table.X) else table.X
+    assert X.tolist() == expected
     assert table.X.dtype == np.float32
 
 
@@ -166,6 +178,29 @@ def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):
         read_table(write("bad.svm", text))
     assert SECRET not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(("n_entries", "sparse"), [(10, True), (11, False)])
+def test_libsvm_text_stays_sparse_where_at_most_a_quarter_is_written_down(write, n_entries, sparse):
+    entries = np.arange(n_entries)
+    X = np.zeros((10, 4))
+    X[entries % 10, entries // 10 * 3] = entries + 1.5
+    lines = (" ".join(["1", *(f"{k + 1}:{v}" for k, v in enumerate(x) if v)]) for x in X)
+    table = read_table(write("a.svm", "\n".join(lines)), n_features=4)
+    assert scipy.sparse.issparse(table.X) == sparse
+    assert np.array_equal(table.X.toarray() if sparse else table.X, X)
+
+
+def test_wide_libsvm_text_is_never_made_dense(write):
+    path = write("a.svm", "1 5:2 2147483647:3\n-1 1:4\n")
+    tracemalloc.start()
+    X = read_table(path).X
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e7
+    assert X.shape == (2, 2**31 - 1)
+    assert X.indices.tolist() == [4, 2**31 - 2, 0]
+    assert X.indices.dtype == np.int32
 
 
 # ---- CSV
@@ -322,6 +357,60 @@ def test_bad_archives_are_refused_and_never_unpickled(tmp_path, arrays, message)
         read_table(tmp_path / "data.npz")
 
 
+def csr_arrays(X):
+    X = scipy.sparse.csr_array(X)
+    return dict(
+        format="csr",
+        shape=X.shape,
+        data=X.data,
+        indices=X.indices.astype(np.int64),
+        indptr=X.indptr,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
+    X, y, groups = numbers(), np.arange(30) % 2, np.repeat(["a", "b"], 15)
+    np.savez(tmp_path / "a.npz", y=y, groups=groups, **csr_arrays(X))
+    table = read_table(tmp_path / "a.npz", n_features=4, dtype=dtype)
+    assert table.X.format == "csr"
+    assert table.X.dtype == dtype
+    assert np.array_equal(table.X.toarray(), X.astype(dtype))
+    assert np.array_equal(table.y, y)
+    assert np.array_equal(table.groups, groups)
+    scipy.sparse.save_npz(tmp_path / "b.npz", scipy.sparse.csr_matrix(X))
+    back, none = read_records(tmp_path / "b.npz", n_features=4, dtype=dtype)
+    assert np.array_equal(back.toarray(), X.astype(dtype))
+    assert none is None
+    with pytest.raises(ValueError, match="has no array y; it must hold X and y"):
+        read_table(tmp_path / "b.npz")
+    with pytest.raises(ValueError, match="has 4 features; expected 5"):
+        read_records(tmp_path / "b.npz", n_features=5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"format": "csc"}, r"holds a sparse matrix as 'csc'; save X\.tocsr"),
+        ({"indices": np.array([0, 98765])}, "its arrays are no CSR matrix of numbers"),
+        ({"indptr": np.array([0, 2, 1])}, "its arrays are no CSR matrix of numbers"),
+        ({"data": np.array(["98765", "2"])}, "its arrays are no CSR matrix of numbers"),
+        ({"y": np.ones(3)}, r"y has shape \(3,\); it must be \(2,\)"),
+    ],
+)
+def test_bad_csr_archives_are_refused_without_their_values(tmp_path, wrong, message):
+    np.savez(tmp_path / "a.npz", **({"y": np.ones(2)} | csr_arrays(np.eye(2)) | wrong))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_table(tmp_path / "a.npz")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_csr_archive_without_its_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", y=np.ones(2), format="csr")
+    with pytest.raises(ValueError, match="no CSR matrix"):
+        read_table(tmp_path / "a.npz")
+
+
 @pytest.mark.parametrize("name", ["x.npz", "x.gz", "x.bz2", "x.xz", "x.csv.zip"])
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"1,2,3\n4,5,6\n" * 50)
@@ -416,7 +505,9 @@ def test_a9a_reads_as_its_description_says(real_data):
     assert test.X.shape == (16281, 123)
     assert np.count_nonzero(train.y == 1) == 7841
     assert np.count_nonzero(test.y == 1) == 3846
-    assert set(np.unique(train.X)) == {0.0, 1.0}
+    assert scipy.sparse.issparse(train.X)
+    assert scipy.sparse.issparse(test.X)
+    assert train.X.data.tolist() == [1.0] * train.X.nnz
     assert SiloData.split(train.X, train.y, 10, rng=0).m == 10
 
 

@@ -202,7 +202,8 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     assert declared == parameters | {
         "clip": 0.7, "sizes": SIZES, "n_features": 3, "partition": "given",
         "task": "classification",
-        "intercept": True, "row_bound": 2.0, "feature_range": False, "labels": ("a", "b"),
+        "intercept": True, "row_bound": 2.0, "feature_range": False, "sparse": False,
+        "labels": ("a", "b"),
         "monitor": f"{sum(SIZES)} public records",
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dpkern as dpk
 from dpkern.losses import LOSSES
@@ -60,6 +61,32 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
     w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
     np.testing.assert_allclose(result.w, w, atol=1e-4)
+
+
+@pytest.mark.parametrize("feature_range", [None, (-2.0, 2.0)])
+def test_sparse_and_dense_records_give_the_same_model(solver, data, feature_range):
+    X = np.where(np.abs(data.X) > 0.8, data.X, 0.0)
+    options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
+    how = {"loss": "logistic", "budget": budget(), "clip": 0.5, "rounds": 5, "rng": 1}
+    dense, sparse = (
+        dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
+        for rows in (X, scipy.sparse.csr_array(X))
+    )
+    # Margins are summed in another order, so a sum may differ by a step of its grid.
+    np.testing.assert_allclose(sparse.w, dense.w, rtol=1e-6)
+    assert sparse.privacy.mu == dense.privacy.mu
+    assert [r.privacy.declared["sparse"] for r in (dense, sparse)] == [False, True]
+
+
+def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
+    X = scipy.sparse.csr_array(np.eye(4))
+    train, same, other = (
+        dpk.SiloData(rows, [-1, 1, -1, 1], [0, 4], row_bound=1.0) for rows in (X, X, X.copy())
+    )
+    with pytest.raises(ValueError, match="shares memory"):
+        dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=same)
+    result = dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=other)
+    assert len(result.history["objective"]) == 1
 
 
 def test_uniform_weights_move_the_optimum(data):

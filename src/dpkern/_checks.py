@@ -5,13 +5,19 @@ Kernels and solvers trust what comes from here. Messages about records name coun
 
 import numbers
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._csr import Csr, is_sparse, row_blocks
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Float64Array = NDArray[np.float64]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
+Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression"]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -19,35 +25,44 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _BLOCK_BYTES = 4 << 20  # rows are read in blocks of about this size, so that a memmap stays on disk
 
 
-def checked_matrix(X: Any) -> NDArray[Any]:
-    _refuse_sparse(X)
+def checked_matrix(X: Any) -> tuple[NDArray[Any] | Csr, bool]:
+    """X in the form that kernels read, and whether its arrays are new ones."""
+    if is_sparse(X):
+        return _checked_csr(X)
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
         raise TypeError(
-            f"X is a {type(X).__name__}; it must be a NumPy array: pass np.asarray(X, dtype=float)"
+            f"X is a {type(X).__name__}; it must be a NumPy array or a scipy.sparse CSR matrix: "
+            "pass np.asarray(X, dtype=float)"
         )
-    if X.dtype not in FLOATS:
-        raise TypeError(
-            f"X has dtype {X.dtype}; it must be float32 or float64: pass X.astype(np.float64)"
-        )
+    _refuse_dtype(X)
     if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise ValueError(f"X has shape {X.shape}; it must be (N, n_features), neither of them 0")
     if not (X.flags.c_contiguous and X.flags.aligned):
         raise ValueError(
             "X is not C-contiguous and aligned, and is never copied: pass np.ascontiguousarray(X)"
         )
-    return frozen(X.view(np.ndarray))
+    return X.view(np.ndarray), False
 
 
-def _refuse_sparse(X: Any) -> None:
-    # Asked by module name, so that scipy is not imported for it.
-    if type(X).__module__.startswith("scipy.sparse"):
+def _checked_csr(X: Any) -> tuple[Csr, bool]:
+    stored = Csr.checked(X)
+    _refuse_dtype(X)
+    if 0 in stored.shape:
+        raise ValueError(f"X has shape {X.shape}; it must be (N, n_features), neither of them 0")
+    return stored.canonical(X.dtype, owned=False)
+
+
+def _refuse_dtype(X: Any) -> None:
+    if X.dtype not in FLOATS:
         raise TypeError(
-            f"X is a {type(X).__name__}; sparse data are not read yet: pass X.toarray()"
+            f"X has dtype {X.dtype}; it must be float32 or float64: pass X.astype(np.float64)"
         )
 
 
-def numeric_matrix(X: ArrayLike) -> NDArray[Any]:
-    _refuse_sparse(X)
+def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
+    """X as an array, or as the checked arrays of a CSR matrix, of any real dtype."""
+    if is_sparse(X):
+        return Csr.checked(X)
     if isinstance(X, np.ma.MaskedArray):
         raise TypeError("X is a masked array; fill or drop the masked values")
     X = np.asarray(X)
@@ -58,9 +73,9 @@ def numeric_matrix(X: ArrayLike) -> NDArray[Any]:
     return X
 
 
-def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    X = numeric_matrix(X)
-    return X, labels(y, len(X))
+def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any] | Csr, NDArray[Any]]:
+    rows = numeric_matrix(X)
+    return rows, labels(y, len(rows))
 
 
 def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
@@ -98,7 +113,7 @@ def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDA
         if y.dtype.kind in "US":
             raise TypeError("y holds strings; regression needs real numbers")
         return y.astype(np.float64), task, None
-    if y.dtype.kind in "fi" and np.all(np.abs(y) == 1):
+    if y.dtype.kind in "fi" and _all_signs(y):
         return y.astype(np.float64), "classification", np.array([-1, 1], dtype=y.dtype)
     classes = _at_most_two(y)
     if classes is not None and len(classes) == 2:
@@ -112,12 +127,19 @@ def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDA
     )
 
 
+def _all_signs(y: NDArray[Any]) -> bool:
+    return all(np.all(np.abs(y[rows]) == 1) for rows in blocks(len(y), y.itemsize))
+
+
 def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
     """The distinct values of y, sorted, or None when there are more than two; y is not sorted."""
-    others = y[y != y[0]]
-    if np.any(others != others[:1]):
-        return None
-    return np.sort(np.concatenate((y[:1], others[:1])))
+    second = y[:0]
+    for rows in blocks(len(y), y.itemsize):
+        others = y[rows][y[rows] != y[0]]
+        second = others[:1] if not len(second) else second
+        if np.any(others != second):
+            return None
+    return np.sort(np.concatenate((y[:1], second)))
 
 
 def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
@@ -145,7 +167,7 @@ def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
 
 
 def affine(
-    feature_range: FeatureRange, n_features: int
+    feature_range: FeatureRange, n_features: int, *, scale_only: bool
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Float64Array | None, Float64Array | None]:
     if feature_range is None:
         return None, None, None
@@ -173,31 +195,59 @@ def affine(
             f"feature_range of feature {k} is ({float(lo[k])!r}, {float(hi[k])!r}); lo and hi must "
             f"be finite, lo < hi, and their distance neither 0 nor infinite in floating point"
         )
-    return (frozen(lo), frozen(hi)), frozen(scale), frozen(shift)
+    return (frozen(lo), frozen(hi)), frozen(scale), None if scale_only else frozen(shift)
 
 
-def refuse_non_finite(X: NDArray[Any], scale: Any, shift: Any) -> None:
+def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
     """Raise when X, or X mapped by the feature range, is not finite; read a block at a time."""
-    bad_values = bad_rows = bad_mapped = np.int64(0)
-    for rows in blocks(len(X), X.dtype.itemsize * X.shape[1]):
-        finite = np.isfinite(X[rows])
+    scale, shift = (None if a is None else np.asarray(a) for a in (scale, shift))
+    bad_values = bad_rows = bad_mapped = 0
+    for part, row, column in _entries(X):
+        finite = np.isfinite(part)
         if not finite.all():
             bad_values += finite.size - np.count_nonzero(finite)
-            bad_rows += np.count_nonzero(~finite.all(axis=1))
+            bad_rows += _rows_with(~finite, row)
         elif scale is not None:
             # An infinite coordinate times a clipped-away derivative of 0 would be NaN in a sum.
             with np.errstate(over="ignore"):
-                mapped = np.isfinite(X[rows] * scale + shift)
-            bad_mapped += np.count_nonzero(~mapped.all(axis=1))
+                mapped = part * scale[column]
+                if shift is not None:
+                    mapped += shift[column]
+            bad_mapped += _rows_with(~np.isfinite(mapped), row)
     if bad_values:
         raise ValueError(f"X holds {bad_values} non-finite values in {bad_rows} of {len(X)} rows")
     if bad_mapped:
         raise ValueError(f"X overflows when mapped by feature_range in {bad_mapped} rows")
 
 
+def _entries(X: NDArray[Any] | Csr) -> Iterator[tuple[NDArray[Any], Any, Any]]:
+    """Blocks of whole rows: their values, and the row and column of each.
+
+    In a dense block these are a matrix, None, and all columns.
+    """
+    if isinstance(X, Csr):
+        for rows in row_blocks(X.indptr):
+            row, column, values = X.block(rows)
+            yield values, row, column
+    else:
+        for rows in blocks(len(X), X.dtype.itemsize * X.shape[1]):
+            yield X[rows], None, slice(None)
+
+
+def _rows_with(bad: NDArray[np.bool_], row: NDArray[np.intp] | None) -> int:
+    return int(np.count_nonzero(bad.any(axis=1))) if row is None else len(np.unique(row[bad]))
+
+
 def blocks(n: int, row_bytes: int) -> Iterator[slice]:
     step = max(1, _BLOCK_BYTES // max(1, row_bytes))
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def frozen_matrix(X: NDArray[Any] | Csr) -> Matrix:
+    """The same memory, read-only, as an array or a csr_array."""
+    if isinstance(X, Csr):
+        return Csr(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.n_features).to_scipy()
+    return frozen(X)
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets, kernels
+from dpkern._csr import is_sparse
 from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import SiloData
 from dpkern.losses import LOSSES, get_loss
@@ -58,6 +59,7 @@ _COLUMNS_APART = 100.0
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 Array = NDArray[Any]
+Matrix = datasets.Matrix
 _Line = tuple[str, str]
 
 
@@ -368,8 +370,12 @@ def _read_source(arguments: argparse.Namespace) -> _Source:
     return _Source(Path(arguments.data).name, table, bounds)
 
 
-def _hint_at_ranges(X: Array) -> None:
-    largest = np.maximum(X.max(axis=0), -X.min(axis=0))
+def _hint_at_ranges(X: Any) -> None:
+    if is_sparse(X):
+        largest = np.zeros(X.shape[1])
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+    else:
+        largest = np.maximum(X.max(axis=0), -X.min(axis=0))
     largest = largest[np.isfinite(largest) & (largest > 0.0)]
     if len(largest) and largest.max() > _COLUMNS_APART * largest.min():
         _remark(
@@ -417,7 +423,7 @@ def _silo_data(
 
 def _read_test(
     arguments: argparse.Namespace, table: datasets.Table, data: SiloData
-) -> tuple[Array, Array]:
+) -> tuple[Matrix, Array]:
     test = datasets.read_table(
         arguments.test,
         target=arguments.target,
@@ -448,11 +454,15 @@ def _data_lines(source: _Source, data: SiloData, arguments: argparse.Namespace) 
     origin = "as the data say"
     if data.silo_names is None:
         origin = f"{arguments.split or _SPLIT} split, seed {arguments.seed}"
-    features = f"{data.n_features} features" + (" and an intercept" if data.intercept else "")
+    sparse = is_sparse(data.X)
+    features = f"{data.n_features} {'sparse ' if sparse else ''}features"
+    features += " and an intercept" if data.intercept else ""
     labels = ""
     if data.classes_ is not None:
         labels = f", labels {data.classes_[0]} and {data.classes_[1]}"
-    ranged = "stated" if data.feature_range is not None else "none stated"
+    ranged = "none stated" if data.feature_range is None else "stated"
+    if sparse and data.feature_range is not None:
+        ranged += " (scale only, so that 0 stays 0: the data are sparse)"
     return [
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
@@ -555,7 +565,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _score(result: SolverResult, X: Array, y: Array) -> float:
+def _score(result: SolverResult, X: Matrix, y: Array) -> float:
     """Accuracy, or mean squared error."""
     if result.classes_ is not None:
         return result.score(X, y)
@@ -692,7 +702,9 @@ def _variants(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(variants))
 
 
-def _held_out(source: _Source, arguments: argparse.Namespace) -> tuple[SiloData, Array, Array, str]:
+def _held_out(
+    source: _Source, arguments: argparse.Namespace
+) -> tuple[SiloData, Matrix, Array, str]:
     """Training data, test records, and a line that states the split."""
     table = source.table
     if arguments.test is not None:
@@ -716,7 +728,7 @@ class _Comparison:
     def __init__(
         self,
         data: SiloData,
-        X_test: Array,
+        X_test: Matrix,
         y_test: Array,
         parameters: dict[str, Any],
         draws: int,

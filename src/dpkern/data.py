@@ -7,7 +7,8 @@ longer,
     x~ = min(1, R / |v|) v,    v = [scale * x + shift, 1].
 
 Effective rows are never stored: X stays as it was given, and kernels and `Transform` apply the rule
-as they read.
+as they read. Where X is sparse there is no shift, which would fill every row: entries that are not
+stored stay 0, and nothing is made dense.
 
 Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
 the feature range and the row bound. In particular, the two labels are read from y and taken to be
@@ -17,7 +18,7 @@ public.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,12 +27,14 @@ from dpkern._checks import (
     FLOATS,
     FeatureRange,
     Float64Array,
+    Matrix,
     Task,
     affine,
     blocks,
     checked_matrix,
     checked_offsets,
     frozen,
+    frozen_matrix,
     labels,
     numeric_matrix,
     pair,
@@ -39,8 +42,12 @@ from dpkern._checks import (
     refuse_non_finite,
     targets,
 )
+from dpkern._csr import Csr, is_sparse, row_blocks
 from dpkern._numbers import count, positive
 from dpkern._partition import NOTES, How, partition
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Rng = np.random.Generator | int | None
 
@@ -58,7 +65,7 @@ class Transform:
     row_bound : float, default=inf
         Rows longer than this, constant included, are scaled down to it.
     scale, shift : tuple of n_features floats, optional
-        The affine map of the features; both or neither.
+        The affine map of the features: both, the scale alone, or neither.
     """
 
     n_features: int
@@ -72,33 +79,37 @@ class Transform:
         """Length of an effective row, and of w."""
         return self.n_features + self.intercept
 
-    def apply(self, X: ArrayLike) -> Float64Array:
+    def apply(self, X: ArrayLike) -> Matrix:
         """Effective rows of X.
 
         Parameters
         ----------
-        X : array_like of shape (n, n_features)
+        X : array_like or CSR matrix of shape (n, n_features)
             Real and finite, of any numeric dtype.
 
         Returns
         -------
         ndarray of shape (n, d), float64
+            A csr_array when X is sparse, unless there is a shift, which leaves no entry at 0.
 
         Raises
         ------
         TypeError
-            When X is sparse or not numeric.
+            When X is not numeric, or sparse in another format than CSR.
         ValueError
             When X has another shape, or holds non-finite values (before or after the map).
         """
-        return self._rows(self._check(X))
+        checked = self._check(X)
+        if isinstance(checked, Csr) and self.shift is None:
+            return self._sparse_rows(checked)
+        return self._rows(checked, slice(0, len(checked)))
 
     def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
         """Products of the effective rows with w, computed a block of rows at a time.
 
         Parameters
         ----------
-        X : array_like of shape (n, n_features)
+        X : array_like or CSR matrix of shape (n, n_features)
         w : array_like of shape (d,)
 
         Returns
@@ -110,13 +121,20 @@ class Transform:
         TypeError, ValueError
             As `apply`, and when w has not d entries.
         """
-        X = self._check(X)
+        checked = self._check(X)
         w = np.asarray(w, dtype=np.float64)
         if w.shape != (self.d,):
             raise ValueError(f"w has shape {w.shape}; it must be ({self.d},)")
-        out = np.empty(len(X))
-        for rows in blocks(len(X), 8 * self.d):
-            out[rows] = self._rows(X[rows]) @ w
+        out = np.empty(len(checked))
+        if isinstance(checked, Csr) and self.shift is None:
+            for rows in row_blocks(checked.indptr):
+                row, column, values, ratio = self._sparse_block(checked, rows)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    z = np.bincount(row, values * w[column], minlength=len(ratio))
+                    out[rows] = z + ratio * w[-1] if self.intercept else z
+        else:
+            for rows in blocks(len(checked), 8 * self.d):
+                out[rows] = self._rows(checked, rows) @ w
         return out
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,28 +155,70 @@ class Transform:
             shift=None if shift is None else tuple(shift),
         )
 
-    def _check(self, X: ArrayLike) -> NDArray[Any]:
-        X = numeric_matrix(X)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X has {X.shape[1]} features; the model has {self.n_features}")
-        refuse_non_finite(X, self.scale, self.shift)
-        return X
+    def _check(self, X: ArrayLike) -> NDArray[Any] | Csr:
+        checked = numeric_matrix(X)
+        if checked.shape[1] != self.n_features:
+            raise ValueError(f"X has {checked.shape[1]} features; the model has {self.n_features}")
+        if isinstance(checked, Csr):
+            checked, _ = checked.canonical(checked.dtype, owned=False)
+        refuse_non_finite(checked, self.scale, self.shift)
+        return checked
 
-    def _rows(self, X: NDArray[Any]) -> Float64Array:
-        rows = np.empty((len(X), self.d))
-        features = rows[:, : self.n_features]
-        features[...] = X
-        if self.scale is not None and self.shift is not None:
+    def _rows(self, X: NDArray[Any] | Csr, rows: slice) -> Float64Array:
+        effective = np.zeros((rows.stop - rows.start, self.d))
+        features = effective[:, : self.n_features]
+        if isinstance(X, Csr):
+            row, column, values = X.block(rows)
+            features[row, column] = values
+        else:
+            features[...] = X[rows]
+        if self.scale is not None:
             features *= self.scale
+        if self.shift is not None:
             features += self.shift
         if self.intercept:
-            rows[:, -1] = 1.0
+            effective[:, -1] = 1.0
         if math.isfinite(self.row_bound):
-            with np.errstate(over="ignore"):  # a norm that overflows scales its row to zero
-                norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-            long = norms > self.row_bound
-            rows[long] *= (self.row_bound / norms[long])[:, np.newaxis]
-        return rows
+            with np.errstate(over="ignore"):
+                square = np.einsum("ij,ij->i", effective, effective)
+            effective *= self._ratio(square)[:, np.newaxis]
+        return effective
+
+    def _ratio(self, square: NDArray[Any]) -> Float64Array:
+        """min(1, row bound / norm); a norm that overflows scales its row to zero."""
+        norms = np.sqrt(square)
+        ratio = np.ones(len(norms))
+        long = norms > self.row_bound
+        ratio[long] = self.row_bound / norms[long]
+        return ratio
+
+    def _sparse_block(
+        self, X: Csr, rows: slice
+    ) -> tuple[NDArray[np.intp], NDArray[Any], Float64Array, Float64Array]:
+        """Row, column and effective value of a block's entries, and the ratio of each row."""
+        row, column, stored = X.block(rows)
+        values = stored.astype(np.float64)
+        if self.scale is not None:
+            values *= np.asarray(self.scale)[column]
+        with np.errstate(over="ignore"):
+            square = np.bincount(row, values * values, minlength=rows.stop - rows.start)
+        ratio = self._ratio(square + float(self.intercept))
+        return row, column, values * ratio[row], ratio
+
+    def _sparse_rows(self, X: Csr) -> "csr_array":
+        one = int(self.intercept)
+        indptr = X.indptr + one * np.arange(len(X) + 1)
+        effective = Csr(np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)
+        for rows in row_blocks(X.indptr):
+            row, column, values, ratio = self._sparse_block(X, rows)
+            entries = np.arange(X.indptr[rows.start], X.indptr[rows.stop])
+            entries += one * (rows.start + row)
+            effective.data[entries] = values
+            effective.indices[entries] = column
+            if self.intercept:
+                last = indptr[1:][rows] - 1
+                effective.data[last], effective.indices[last] = ratio, self.n_features
+        return effective.to_scipy()
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -167,9 +227,12 @@ class SiloData:
 
     Parameters
     ----------
-    X : ndarray of shape (N, n_features), float32 or float64, C-contiguous
-        Features; row ``i`` belongs to silo ``j`` when ``offsets[j] <= i < offsets[j + 1]``. Never
-        copied, memory maps included, so it must not change while this object is in use.
+    X : ndarray or CSR matrix of shape (N, n_features), float32 or float64
+        Features; row ``i`` belongs to silo ``j`` when ``offsets[j] <= i < offsets[j + 1]``. An
+        ndarray must be C-contiguous and is never copied, memory maps included, so it must not
+        change while this object is in use. The same holds for the values and indices of a CSR
+        matrix (scipy.sparse, matrix or array, at most 2^31 - 1 columns), except that unsorted
+        rows or entries stored twice, which are added up, cost a copy, and so do int64 indices.
     y : array_like of shape (N,)
         Two distinct labels of any kind (numbers, strings, booleans) for classification, real
         numbers for regression. Copied.
@@ -182,7 +245,9 @@ class SiloData:
         Public R > 0; rows longer than R are scaled to R.
     feature_range : pair (lo, hi), optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
-        are mapped by the same line, not clipped.
+        are mapped by the same line, not clipped. Where X is sparse only the scale 2 / (hi - lo) is
+        applied: 0 stays 0, and [lo, hi] goes to an interval of length 2 around or beside it. With
+        an intercept this is the same set of models, written with another intercept.
     task : {"classification", "regression"}, optional
         Needed only where y leaves it open: by default two distinct labels are classification (and
         so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
@@ -190,8 +255,9 @@ class SiloData:
 
     Attributes
     ----------
-    X : ndarray of shape (N, n_features)
-        The same memory as was given, read-only.
+    X : ndarray or csr_array of shape (N, n_features)
+        The same memory as was given, read-only. A csr_array has sorted rows, int32 ``indices`` and
+        int64 ``indptr``.
     y : ndarray of shape (N,), float64
         -1 and +1 for classification, the targets for regression.
     offsets : ndarray of shape (m + 1,), int64
@@ -203,7 +269,7 @@ class SiloData:
         ``inf`` when there is none.
     feature_range : pair of ndarrays of shape (n_features,), or None
     scale, shift : ndarray of shape (n_features,), float64, or None
-        ``scale * x + shift`` maps [lo, hi] to [-1, 1].
+        ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
     classes_ : ndarray of shape (2,), or None
         The labels that -1 and +1 stand for, sorted; None for regression.
@@ -215,6 +281,10 @@ class SiloData:
         The groups of `from_groups`.
     transform : Transform
         What a model needs of this to predict.
+    row_norms : ndarray of shape (N,), float64, or None
+        Upper bounds of |[scale x + shift, 1]|, before the row bound. Kept when the arrays of X
+        belong to this object, which has then copied them; None when they are the caller's, who
+        could still write to them.
 
     Raises
     ------
@@ -222,7 +292,7 @@ class SiloData:
         When an argument is not as described. Messages about X and y name counts, never values.
     """
 
-    X: NDArray[Any]
+    X: Matrix
     y: Float64Array
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -241,10 +311,11 @@ class SiloData:
     partition_note: str | None
     silo_names: tuple[Any, ...] | None
     transform: Transform
+    row_norms: Float64Array | None
 
     def __init__(
         self,
-        X: NDArray[Any],
+        X: Matrix,
         y: ArrayLike,
         offsets: ArrayLike,
         *,
@@ -253,14 +324,14 @@ class SiloData:
         feature_range: FeatureRange = None,
         task: Task | None = None,
     ) -> None:
-        X = checked_matrix(X)
-        n, n_features = X.shape
+        rows, copied = checked_matrix(X)
+        n, n_features = rows.shape
         y, task, classes = targets(labels(y, n), task)
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept is {intercept!r}; it must be True or False")
-        bounds, scale, shift = affine(feature_range, n_features)
-        refuse_non_finite(X, scale, shift)
+        bounds, scale, shift = affine(feature_range, n_features, scale_only=isinstance(rows, Csr))
+        refuse_non_finite(rows, scale, shift)
         transform = Transform(
             n_features,
             bool(intercept),
@@ -269,7 +340,7 @@ class SiloData:
             None if shift is None else tuple(shift.tolist()),
         )
         self._set(
-            X=X,
+            X=frozen_matrix(rows),
             y=frozen(y),
             offsets=frozen(offsets),
             sizes=frozen(np.diff(offsets)),
@@ -288,11 +359,24 @@ class SiloData:
             partition_note=None,
             silo_names=None,
             transform=transform,
+            row_norms=None,
         )
+        if copied:
+            self._keep_norms()
+
+    def _keep_norms(self) -> None:
+        """Compute the row norms once; for an object whose X nobody else can write to."""
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: list[Any]) -> None:
+        self._set(**dict(zip(self.__slots__, state, strict=True)))
+        # Pickling forgets that arrays are read-only, and the row norms must stay true of X.
+        arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
+        rows = Csr.checked(self.X) if is_sparse(self.X) else self.X
+        self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
 
     def __len__(self) -> int:
         return self.n
@@ -337,8 +421,8 @@ class SiloData:
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
-        X is float32 when every silo's is, and float64 otherwise. The other parameters are those of
-        the class.
+        X is float32 when every silo's is, and float64 otherwise. It is sparse, in CSR form, in
+        every silo or in none. The other parameters are those of the class.
         """
         pairs = [records(*pair(j, silo)) for j, silo in enumerate(silos)]
         if not pairs:
@@ -348,20 +432,19 @@ class SiloData:
             raise ValueError(f"the silos' X have {sorted(widths)} features; they must agree")
         if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
             raise TypeError("y holds strings in some silos and numbers in others")
-        offsets = np.cumsum([0, *(len(X) for X, _ in pairs)])
-        single = all(X.dtype == np.float32 for X, _ in pairs)
-        joined = np.empty((offsets[-1], widths.pop()), np.float32 if single else np.float64)
-        for (X, _), start, stop in zip(pairs, offsets[:-1], offsets[1:], strict=True):
-            joined[start:stop] = X
-        return cls(
-            joined,
+        if len({isinstance(X, Csr) for X, _ in pairs}) > 1:
+            raise TypeError("X is sparse in some silos and dense in others")
+        data = cls(
+            _joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
-            offsets,
+            np.cumsum([0, *(len(X) for X, _ in pairs)]),
             intercept=intercept,
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
         )
+        data._keep_norms()
+        return data
 
     @classmethod
     def from_groups(
@@ -387,18 +470,27 @@ class SiloData:
         intercept, row_bound, feature_range, task
             As for the class.
         """
-        X, y = records(X, y)
-        names, silo = np.unique(labels(groups, len(X), name="groups"), return_inverse=True)
-        order = np.argsort(silo, kind="stable")
+        given, y = records(X, y)
+        group = labels(groups, len(given), name="groups")
+        if len(group) and np.all(group[1:] >= group[:-1]):
+            first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
+            names, offsets, order = group[first], np.append(first, len(given)), None
+        else:
+            names, silo = np.unique(group, return_inverse=True)
+            offsets = np.cumsum([0, *np.bincount(silo)])
+            order = np.argsort(silo, kind="stable")
+        rows, copied = _gathered(given, order)
         data = cls(
-            _gather(X, order),
-            y[order],
-            np.cumsum([0, *np.bincount(silo)]),
+            rows,
+            y if order is None else y[order],
+            offsets,
             intercept=intercept,
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
         )
+        if copied:
+            data._keep_norms()
         data._set(silo_names=tuple(names.tolist()))
         return data
 
@@ -452,12 +544,12 @@ class SiloData:
         ValueError
             When the records do not suffice for m silos of min_size, beside what the class raises.
         """
-        X, y = records(X, y)
+        given, y = records(X, y)
         m, min_size = count("m", m), count("min_size", min_size)
-        if m * min_size > len(X):
+        if m * min_size > len(given):
             raise ValueError(
                 f"m is {m} and min_size {min_size}, which needs {m * min_size} records; "
-                f"there are {len(X)}"
+                f"there are {len(given)}"
             )
         generator = np.random.default_rng(rng)
         order, sizes = partition(y, m, how, generator, min_size, ratio, concentration, task)
@@ -465,8 +557,9 @@ class SiloData:
             raise ValueError(
                 f"how={how!r} gives a silo of {sizes.min()} records; min_size is {min_size}"
             )
+        rows, copied = _gathered(given, order)
         data = cls(
-            _gather(X, order),
+            rows,
             y[order],
             np.cumsum([0, *sizes]),
             intercept=intercept,
@@ -474,16 +567,36 @@ class SiloData:
             feature_range=feature_range,
             task=task,
         )
+        if copied:
+            data._keep_norms()
         data._set(partition=how, partition_note=NOTES.get(how))
         return data
 
 
-def _gather(X: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
-    """Rows of X in the given order, float32 or float64; X itself when that changes nothing."""
+def _gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
+    """Rows of X in the given order, float32 or float64, and whether they are a copy."""
     dtype = X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
-    if X.dtype == dtype and X.flags.c_contiguous and np.array_equal(order, np.arange(len(X))):
-        return X
+    if order is not None and np.array_equal(order, np.arange(len(X))):
+        order = None
+    if isinstance(X, Csr):
+        rows = X if order is None else X.gather(order, dtype)
+        rows, copied = rows.canonical(dtype, owned=order is not None)
+        return rows.to_scipy(), copied
+    if order is None:
+        out = np.ascontiguousarray(X, dtype)
+        return out, not np.may_share_memory(out, X)
     out = np.empty(X.shape, dtype)
-    for rows in blocks(len(X), dtype.itemsize * X.shape[1]):
-        out[rows] = X[order[rows]]
-    return out
+    for block in blocks(len(X), dtype.itemsize * X.shape[1]):
+        out[block] = X[order[block]]
+    return out, True
+
+
+def _joined(parts: list[NDArray[Any] | Csr]) -> Matrix:
+    """A copy of the rows of all parts, all sparse or all dense; single precision where all are."""
+    single = all(X.dtype == np.float32 for X in parts)
+    dtype = np.dtype(np.float32 if single else np.float64)
+    sparse = [X for X in parts if isinstance(X, Csr)]
+    if sparse:
+        return Csr.joined(sparse, dtype).canonical(dtype, owned=True)[0].to_scipy()
+    dense = [X for X in parts if isinstance(X, np.ndarray)]
+    return np.concatenate(dense, dtype=dtype, casting="same_kind")

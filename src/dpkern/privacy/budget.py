@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy import special
+import scipy  # whose parts load when they are first used: an import of dpkern is cheap
 
 from dpkern._numbers import count, positive, real
 from dpkern.privacy._exact import bisect, round_down, sqrt_down
@@ -93,9 +93,9 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
         return -math.inf if epsilon > mu else 0.0
     if x > -1.0:
         return _log_mills_difference(x, mu) - 0.5 * x * x - _HALF_LOG_2PI
-    mills = math.sqrt(0.5 * math.pi) * float(special.erfcx((x + mu) / math.sqrt(2.0)))
+    mills = math.sqrt(0.5 * math.pi) * float(scipy.special.erfcx((x + mu) / math.sqrt(2.0)))
     density = math.exp(-0.5 * x * x - _HALF_LOG_2PI)
-    return math.log1p(-(float(special.ndtr(x)) + density * mills))
+    return math.log1p(-(float(scipy.special.ndtr(x)) + density * mills))
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:

@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from scipy import special
+import scipy  # whose parts load when they are first used: an import of dpkern is cheap
 
 from dpkern._numbers import count, real
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
@@ -403,7 +403,7 @@ class Certificate:
         error = min(1.0, self.n_draws * DRAW_ERROR)
         if error == 0.0:
             return 0.0, math.inf
-        return error, max(0.0, self.mu * (-float(special.ndtri(error)) - 0.5 * self.mu))
+        return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
 
     def delta(self, epsilon: float) -> float:
         """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.

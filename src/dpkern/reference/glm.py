@@ -10,9 +10,12 @@ def _stored_rows(data, rows, j):
     """[scale x + shift, 1] of silo j's records, its squared norms, r = min(1, bound / norm), y."""
     index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
     own = index[offsets[j] : offsets[j + 1]]
-    V = np.asarray(data.X[own], dtype=np.float64)
+    V = data.X[own]
+    V = np.asarray(V.toarray() if hasattr(V, "toarray") else V, dtype=np.float64)
     if data.scale is not None:
-        V = data.scale * V + data.shift
+        V = data.scale * V
+    if data.shift is not None:
+        V = V + data.shift
     if data.intercept:
         V = np.hstack([V, np.ones((len(V), 1))])
     with np.errstate(over="ignore", divide="ignore"):

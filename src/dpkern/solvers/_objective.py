@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy  # whose parts load when they are first used: an import of dpkern is cheap
 from numpy.typing import NDArray
-from scipy import optimize
 
 from dpkern import kernels
 from dpkern._numbers import not_negative
@@ -131,11 +131,11 @@ class Objective:
 
         options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
         if l1 == 0.0:
-            found = optimize.minimize(
+            found = scipy.optimize.minimize(
                 smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B"
             )
             return found.x, float(found.fun)
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             split,
             np.zeros(2 * d),
             jac=True,

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._csr import is_sparse
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss, get_loss
@@ -190,6 +191,7 @@ class Run(AbstractContextManager["Run"]):
             "intercept": data.intercept,
             "row_bound": data.row_bound,
             "feature_range": data.feature_range is not None,
+            "sparse": is_sparse(data.X),
             "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
             "monitor": monitor,
         }
@@ -224,6 +226,10 @@ def _clip(clip: Any, budget: Budget | None) -> float:
     return positive("clip", clip, or_infinite=budget is None)
 
 
+def _values(data: SiloData) -> Any:
+    return data.X.data if is_sparse(data.X) else data.X
+
+
 def _monitor(monitor: Any, objective: Objective) -> Objective | None:
     """The objective to keep in the history; the run's own where the training data are asked for."""
     data = objective.data
@@ -235,7 +241,7 @@ def _monitor(monitor: Any, objective: Objective) -> Objective | None:
         raise TypeError("monitor must be None, 'train' or a SiloData of public records")
     if monitor.d != data.d:
         raise ValueError(f"monitor has {monitor.d} coordinates, the data {data.d}")
-    if np.may_share_memory(monitor.X, data.X):
+    if np.may_share_memory(_values(monitor), _values(data)):
         raise ValueError(
             "monitor shares memory with the training data; it must hold public records, or be "
             "'train', which the certificate names"

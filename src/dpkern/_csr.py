@@ -1,0 +1,207 @@
+"""Sparse rows in CSR form: checked, made canonical and gathered, and never made dense as a whole.
+
+Canonical: the column indices of a row increase strictly, so that no entry is stored twice. The norm
+of a row is then that of its stored values, which the clip bound relies on.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MAX_FEATURES = 2**31 - 1  # column indices are int32
+
+_BLOCK_ENTRIES = 1 << 16  # entries, and rows, that are worked on at a time: they fit a cache
+
+
+def is_sparse(X: ArrayLike) -> bool:
+    """Whether X is a scipy.sparse matrix or array; scipy is not imported for the question."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(X))
+
+
+def row_blocks(indptr: NDArray[Any]) -> Iterator[slice]:
+    """Slices of whole rows that hold about _BLOCK_ENTRIES entries; a longer row is on its own."""
+    n, start = len(indptr) - 1, 0
+    while start < n:
+        last = np.searchsorted(indptr, indptr[start] + _BLOCK_ENTRIES, side="right") - 1
+        stop = min(max(int(last), start + 1), start + _BLOCK_ENTRIES, n)
+        yield slice(start, stop)
+        start = stop
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """The arrays of a CSR matrix, whose structure is valid; rows need not be canonical.
+
+    Attributes
+    ----------
+    data : ndarray of shape (nnz,), real numbers
+    indices : ndarray of shape (nnz,), integers
+    indptr : ndarray of shape (n + 1,), int64
+    n_features : int
+    """
+
+    data: NDArray[Any]
+    indices: NDArray[Any]
+    indptr: NDArray[np.int64]
+    n_features: int
+
+    @classmethod
+    def checked(cls, X: Any) -> Self:
+        """The arrays of X, not copied but for indptr.
+
+        Raises
+        ------
+        TypeError
+            When X is sparse in another format, or not of real numbers.
+        ValueError
+            When X is not two-dimensional, too wide, or its arrays do not fit together.
+        """
+        if X.format != "csr":
+            raise TypeError(f"X is a {type(X).__name__}; sparse data must be CSR: pass X.tocsr()")
+        if X.dtype.kind not in "fiub":
+            raise TypeError(f"X has dtype {X.dtype}; it must be real numbers")
+        if len(X.shape) != 2:
+            raise ValueError(f"X has shape {X.shape}; it must be (n, n_features)")
+        n, n_features = X.shape
+        if n_features > MAX_FEATURES:
+            raise ValueError(f"X has {n_features} features; sparse data may have {MAX_FEATURES}")
+        data, indices, indptr = (np.asarray(a) for a in (X.data, X.indices, X.indptr))
+        # scipy checks none of this when it is given arrays, and kernels trust it.
+        valid = indptr.shape == (n + 1,) and data.ndim == indices.ndim == 1
+        valid = valid and indptr.dtype.kind == indices.dtype.kind == "i" and indptr[0] == 0
+        valid = valid and bool(np.all(indptr[1:] >= indptr[:-1]))
+        if valid:
+            nnz = int(indptr[-1])
+            valid = nnz <= min(len(data), len(indices))
+            for start in range(0, nnz if valid else 0, _BLOCK_ENTRIES):
+                part = indices[start : min(start + _BLOCK_ENTRIES, nnz)]
+                valid &= bool(part.min() >= 0 and part.max() < n_features)
+        if not valid:
+            raise ValueError(
+                "X is no valid CSR: its indices and indptr do not fit its shape; see what "
+                "X.check_format() says"
+            )
+        pointers = np.require(indptr, np.int64, ("C", "A"))
+        return cls(data[:nnz], indices[:nnz], pointers, n_features)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Csr"], dtype: DTypeLike) -> Self:
+        """A copy of the rows of all parts, one after the other, with int32 indices."""
+        indptr = np.zeros(1 + sum(len(part) for part in parts), dtype=np.int64)
+        np.concatenate([np.diff(part.indptr) for part in parts], out=indptr[1:])
+        return cls(
+            np.concatenate([part.data for part in parts], dtype=dtype, casting="same_kind"),
+            np.concatenate([part.indices for part in parts], dtype=np.int32, casting="same_kind"),
+            np.cumsum(indptr, out=indptr),
+            parts[0].n_features,
+        )
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self), self.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.data.dtype
+
+    def block(self, rows: slice) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
+        """Row (counted within the block), column and value of the entries of some rows."""
+        lengths = np.diff(self.indptr[rows.start : rows.stop + 1])
+        entries = slice(self.indptr[rows.start], self.indptr[rows.stop])
+        return (
+            np.repeat(np.arange(len(lengths)), lengths),
+            self.indices[entries],
+            self.data[entries],
+        )
+
+    def gather(self, order: NDArray[np.int64], dtype: DTypeLike) -> "Csr":
+        """A copy of the rows in the given order, with int32 indices."""
+        indptr = np.zeros(len(order) + 1, dtype=np.int64)
+        for start in range(0, len(order), _BLOCK_ENTRIES):
+            chosen = order[start : start + _BLOCK_ENTRIES]
+            lengths = self.indptr[chosen + 1] - self.indptr[chosen]
+            indptr[start + 1 : start + 1 + len(chosen)] = lengths
+        np.cumsum(indptr, out=indptr)
+        copy = Csr(
+            np.empty(indptr[-1], dtype=dtype),
+            np.empty(indptr[-1], dtype=np.int32),
+            indptr,
+            self.n_features,
+        )
+        for rows in row_blocks(indptr):
+            first, last = indptr[rows.start], indptr[rows.stop]
+            moved = self.indptr[order[rows]] - indptr[rows]
+            entries = np.repeat(moved, np.diff(indptr[rows.start : rows.stop + 1]))
+            entries += np.arange(first, last)
+            copy.data[first:last] = self.data[entries]
+            copy.indices[first:last] = self.indices[entries]
+        return copy
+
+    def is_canonical(self) -> bool:
+        """Whether the indices of every row increase strictly."""
+        for start in range(1, len(self.indices), _BLOCK_ENTRIES):
+            part = self.indices[start - 1 : start + _BLOCK_ENTRIES]
+            falls = start + np.flatnonzero(part[1:] <= part[:-1])
+            # Between two entries of the same row there is no beginning of a row.
+            if not np.array_equal(self.indptr[np.searchsorted(self.indptr, falls)], falls):
+                return False
+        return True
+
+    def made_canonical(self) -> "Csr":
+        """Sort every row and add up what is stored twice, in these arrays, which are overwritten.
+
+        Parameters are those of a `gather`: nobody else may hold them.
+        """
+        indptr, end = np.zeros_like(self.indptr), 0
+        for rows in row_blocks(self.indptr):
+            row, column, value = self.block(rows)
+            order = np.lexsort((column, row))
+            row, column, value = row[order], column[order], value[order]
+            new = np.ones(len(row), dtype=np.bool_)
+            new[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
+            first = np.flatnonzero(new)
+            # What is written lies before what is still to be read.
+            with np.errstate(over="ignore"):  # refused with other values that are not finite
+                self.data[end : end + len(first)] = np.add.reduceat(value, first)
+            self.indices[end : end + len(first)] = column[first]
+            lengths = np.bincount(row[first], minlength=rows.stop - rows.start)
+            indptr[rows.start + 1 : rows.stop + 1] = end + np.cumsum(lengths)
+            end += len(first)
+        return Csr(self.data[:end], self.indices[:end], indptr, self.n_features)
+
+    def canonical(self, dtype: DTypeLike, *, owned: bool) -> tuple["Csr", bool]:
+        """Canonical rows with int32 indices, and whether nobody else holds their arrays.
+
+        Values or indices are copied only where they must change.
+        """
+        if not self.is_canonical():
+            own = self if owned else Csr.joined([self], dtype)
+            return own.made_canonical(), True
+        if owned:
+            return self, True
+        data = np.require(self.data, dtype, ("C", "A"))
+        indices = np.require(self.indices, np.int32, ("C", "A"))
+        return Csr(data, indices, self.indptr, self.n_features), False
+
+    def to_scipy(self) -> "csr_array":
+        """The same arrays as a scipy.sparse.csr_array; for canonical rows."""
+        from dpkern._read_only_csr import ReadOnlyCsr
+
+        X = ReadOnlyCsr(self.shape, dtype=self.dtype)
+        # Given the arrays, the constructor would bring both kinds of index to one dtype.
+        X.data, X.indices, X.indptr = self.data, self.indices, self.indptr
+        X.has_canonical_format = True
+        return X
