@@ -34,6 +34,7 @@ class Records:
     row_bound: float = math.inf
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
+    row_norms: np.ndarray | None = None
 
     def __post_init__(self):
         self.offsets = np.asarray(self.offsets, dtype=np.int64)

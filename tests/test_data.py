@@ -712,6 +712,52 @@ def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
         np.testing.assert_allclose(data.transform.margins(rows, w), z, rtol=1e-13, atol=1e-13)
 
 
+# ---- row norms
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
+    X, y = sparse_records()
+    given = csr(X) if sparse else X
+    order = np.arange(40)
+    options = {"intercept": True, "row_bound": 0.5, "feature_range": (-2.0, 3.0)}
+    copied = [
+        SiloData.split(given, y, 3, rng=0, **options),
+        SiloData.from_silos([(given, y)], **options),
+        SiloData.from_groups(given, y, order[::-1], **options),
+        SiloData.split(given.astype(np.float32), y, 3, rng=0, **options),
+    ]
+    if sparse:
+        twice = csr(
+            (np.repeat(given.data, 2), np.repeat(given.indices, 2), 2 * given.indptr),
+            shape=given.shape,
+        )
+        copied.append(SiloData(twice, y, [0, 40], **options))
+        copied.append(SiloData.from_groups(twice, y, order, **options))
+    for data in (*copied, *(pickle.loads(pickle.dumps(data)) for data in copied)):
+        free = Transform(6, True, math.inf, data.transform.scale, data.transform.shift)
+        rows = free.apply(data.X)
+        rows = rows.toarray() if sparse else rows
+        np.testing.assert_allclose(data.row_norms, np.linalg.norm(rows, axis=1), rtol=1e-14)
+        assert not data.row_norms.flags.writeable
+    for data in (
+        SiloData(given, y, [0, 40], **options),
+        SiloData.from_groups(given, y, order, **options),
+        SiloData.split(given, y, 40, how="even", rng=FirstComeFirst(), **options),
+    ):
+        assert data.row_norms is None
+
+
+class FirstComeFirst(np.random.Generator):
+    """A split that leaves the records where they are."""
+
+    def __init__(self):
+        super().__init__(np.random.PCG64(0))
+
+    def permutation(self, n):
+        return np.arange(n)
+
+
 # ---- weights
 
 

@@ -47,6 +47,26 @@ def test_margins_agree_with_their_twin(make, layout):
 
 
 @pytest.mark.usefixtures("isa")
+def test_norms_agree_with_their_twin(make, layout):
+    data = make(n=3000, **layout)
+    twin = ref.glm_norms(data)
+    for n_threads in (1, 2, 3, 7):
+        norms = kernels.glm_norms(data, n_threads=n_threads)
+        np.testing.assert_allclose(norms, twin, rtol=1e-13)
+
+
+@pytest.mark.usefixtures("isa")
+def test_kept_norms_change_no_bit(make, layout):
+    data = make(n=3000, **layout)
+    w = models(data)
+    fresh = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
+    data.row_norms = kernels.glm_norms(data)
+    kept = kernels.glm_margins(data, w), kernels.glm_gradient(data, w, clip=0.5)
+    for a, b in zip(fresh, kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.usefixtures("isa")
 def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):

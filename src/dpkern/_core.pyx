@@ -196,7 +196,7 @@ cdef class Records:
     def __init__(self, data, rows=None):
         # Every attribute is read once: a second reading could be another array.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
-        norms = getattr(data, "row_norms", None)
+        norms = data.row_norms
         cdef const double[::1] y = labels
         cdef const double[::1] vector
         cdef const int64_t[::1] index
@@ -246,7 +246,8 @@ cdef class Records:
         cdef intptr_t rows = max(64, (1 << 16) // self.c.d)
         if self.c.indptr != NULL and self.n_entries > 0:
             # A partial sum is dense: it must stay small against the entries that go into it.
-            rows = max(512, 8 * self.c.d * len(self.keep[3]) // self.n_entries)
+            per_row = self.n_entries / <double> len(self.keep[3])
+            rows = max(512, <intptr_t> (8.0 * self.c.d / per_row))
         return rows
 
 

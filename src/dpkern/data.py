@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern import kernels
 from dpkern._checks import (
     FLOATS,
     FeatureRange,
@@ -366,6 +367,7 @@ class SiloData:
 
     def _keep_norms(self) -> None:
         """Compute the row norms once; for an object whose X nobody else can write to."""
+        self._set(row_norms=frozen(kernels.glm_norms(self)))
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

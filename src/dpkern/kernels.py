@@ -31,6 +31,7 @@ __all__ = [
     "glm_local_descent",
     "glm_losses",
     "glm_margins",
+    "glm_norms",
     "goe",
     "info",
     "prox",
@@ -75,6 +76,36 @@ def glm_margins(
     w = _models(data, w)
     out = _output(out, (data.n,))
     _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def glm_norms(
+    data: "SiloData", *, out: FloatArray | None = None, n_threads: int | None = None
+) -> FloatArray:
+    """Upper bounds of the norms |[scale x + shift, 1]| of all stored rows, before the row bound.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    out : ndarray, shape (N,), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use.
+
+    Returns
+    -------
+    norms : ndarray, shape (N,)
+        sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which denormal rows cannot empty. Float64, in
+        record order, the 1 only with an intercept. Not private.
+
+    Raises
+    ------
+    ValueError
+        When `out` or `n_threads` does not fit.
+    """
+    out = _output(out, (data.n,))
+    _core.glm_norms(data, out, resolve_threads(n_threads, data.X.size))
     return out
 
 

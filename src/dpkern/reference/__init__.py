@@ -1,8 +1,17 @@
 """The kernels once more, in NumPy: what the compiled ones are tested against."""
 
 from dpkern.reference.clip import clip_and_sum
-from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins
+from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norms
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 
-__all__ = ["clip_and_sum", "gaussian", "glm_gradient", "glm_losses", "glm_margins", "goe", "prox"]
+__all__ = [
+    "clip_and_sum",
+    "gaussian",
+    "glm_gradient",
+    "glm_losses",
+    "glm_margins",
+    "glm_norms",
+    "goe",
+    "prox",
+]

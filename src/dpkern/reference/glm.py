@@ -40,6 +40,13 @@ def glm_margins(data, w, *, out=None, n_threads=None):
     return out
 
 
+def glm_norms(data, *, out=None, n_threads=None):
+    out = np.empty(len(data.y)) if out is None else out
+    square = np.concatenate([square for _, square, *_ in _silos(data, np.zeros(data.d))])
+    out[:] = np.sqrt(square + data.d * 2.0**-240)
+    return out
+
+
 def glm_losses(data, w, *, loss, out=None, n_threads=None):
     out = np.empty(data.m) if out is None else out
     out[:] = [np.sum(block(loss, y, z)[0]) for *_, y, z in _silos(data, w)]
