@@ -23,7 +23,7 @@ typedef struct {
 static inline intptr_t block_rows(const dpk_data *data) {
     if (data->indptr)
         return DPK_BLOCK;
-    const intptr_t rows = 512 / data->p & ~(intptr_t)7;
+    const intptr_t rows = 1024 / data->p & ~(intptr_t)7;
     return rows < 1 ? 1 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
@@ -89,7 +89,10 @@ DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, doub
     for (i = 0; i < n; i++)
         b->s[i] = weight * clamp_scalar(b->s[i] * b->ratio[i], factor_limit(clip, b->norm[i]));
     /* Rows without a gradient are left out; among them are all that are not finite. */
-    for (i = 0; i < n; i++) {
+    int zeros = 0;
+    for (i = 0; i < n; i++)
+        zeros |= b->s[i] == 0.0;
+    for (i = 0, count = zeros ? 0 : n; zeros && i < n; i++) {
         b->s[count] = b->s[i];
         b->x[count] = b->x[i];
         count += b->s[i] != 0.0;

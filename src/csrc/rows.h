@@ -45,7 +45,7 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
 
 /* Distance of the row that is asked for while another is accumulated, in bytes; tried: 1 to 16 KiB.
  */
-#define DPK_AHEAD 4096
+#define DPK_AHEAD 8192
 
 /* Where the row of a dense record somewhat later begins; `last` is the last record of all. */
 DPK_INLINE const char *row_ahead(row_kind kind, const dpk_data *data, int64_t i, int64_t last) {
