@@ -89,6 +89,24 @@ def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
     assert len(result.history["objective"]) == 1
 
 
+@pytest.mark.parametrize("regularizer", [("pl", 0.05), [dpk.regularizers.PL(), 0.05]])
+def test_smooth_regularizer_is_minimised_with_the_rest(data, regularizer):
+    options = {"l2": 0.01, "regularizer": regularizer, "penalize_intercept": False}
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=4000, **options)
+    objective = Objective(data, dpk.losses.Logistic(), 0.01, 0.0, "size", False, None, regularizer)
+    w, value = objective.minimum()
+    assert result.converged
+    assert objective.value(result.w) - value <= 1e-9
+    plain = dpk.solve("gradient_descent", data, budget=None, rounds=4000, l2=0.01)
+    assert np.linalg.norm(plain.w - result.w) > 0.1
+    slopes = [
+        (objective.penalty(w + 1e-6 * e) - objective.penalty(w - 1e-6 * e)) / 2e-6
+        for e in np.eye(data.d)
+    ]
+    np.testing.assert_allclose(objective.penalty_gradient(w), slopes, atol=1e-7)
+    assert slopes[-1] == 0.0
+
+
 def test_uniform_weights_move_the_optimum(data):
     a, b = (
         dpk.solve("federated_gd", data, budget=None, l2=0.1, weights=weights, rounds=2000).w
@@ -438,6 +456,9 @@ BAD = [
     ({"rounds": True}, TypeError, "rounds"),
     ({"l2": -1.0}, ValueError, "l2"),
     ({"l1": math.inf}, ValueError, "l1"),
+    ({"regularizer": ("l1", 0.1)}, ValueError, "regularizer is 'l1', which acts by its prox"),
+    ({"regularizer": ("pl", -0.1)}, ValueError, "strength"),
+    ({"regularizer": "pl"}, TypeError, "regularizer must be None or a pair"),
     ({"loss": "hinge"}, ValueError, "loss"),
     ({"weights": "equal"}, ValueError, "weights"),
     ({"trust": "shuffle"}, ValueError, "trust"),

@@ -806,6 +806,7 @@ class _Comparison:
             parameters["weights"],
             parameters["penalize_intercept"],
             n_threads=None,
+            regularizer=self._parameters.get("regularizer"),
         )
         if objective not in self._minima:
             self._minima[objective] = objective.minimum()[1]

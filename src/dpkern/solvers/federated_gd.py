@@ -8,7 +8,7 @@ K = 1 of Huang, "A federated algorithm for privacy-preserving empirical risk min
     for t = 1..T:
         sound:  g = sum_j p_j grad L_j(w) + N(0, s^2 I)              one noise, in the aggregator
         paper:  g = sum_j p_j (grad L_j(w) + N(0, s_j^2 I))          one noise per silo, summed
-        w = prox_{eta_t l1}( w - eta_t (g + l2 w) )
+        w = prox_{eta_t l1}( w - eta_t (g + l2 w + grad r(w)) )
     return w
 
 Only the aggregate is seen (secure aggregation or a trusted aggregator). Huang calibrates every
@@ -26,7 +26,7 @@ from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._objective import step_sizes
+from dpkern.solvers._objective import Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -39,6 +39,7 @@ def federated_gd(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
+    regularizer: Smooth = None,
     rounds: int = 300,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
@@ -67,6 +68,8 @@ def federated_gd(
         See `dpkern.losses`.
     l2, l1 : float
         Penalties (l2/2) |w|^2 and l1 |w|_1.
+    regularizer : (name or Regularizer, strength) or None
+        A smooth penalty, such as ("pl", 0.01).
     rounds : int
         Number of releases T.
     step_size : float, sequence of T floats, "auto" or "theorem"
@@ -119,10 +122,10 @@ def federated_gd(
         run.choose("calibration", "sound", "paper")
         run.choose("neighbours", "replace_one")
         objective = run.objective
-        eta = step_sizes(step_size, run.rounds, objective)
+        eta = step_sizes(step_size, run.rounds, objective)[:, 0]
         claim = run.claimed
         if claim is None:
-            gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_per_release)
+            gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_of_one(run.rounds))
         else:
             log_term = math.log(1.0 / claim["delta"])
             smallest = data.m * int(data.sizes.min()) * claim["epsilon"]
@@ -132,7 +135,7 @@ def federated_gd(
 
         w = np.zeros(data.d)
         for t in run.numbered_rounds():
-            g = gradient(w) + objective.l2_gradient(w)
+            g = gradient(w) + objective.penalty_gradient(w)
             w_next = objective.prox(w - eta[t] * g, eta[t])
             run.record(t, w_next, eta[t], (w - w_next) / eta[t])
             w = w_next
