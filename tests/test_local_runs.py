@@ -387,11 +387,11 @@ def test_rounding_of_common_records_needs_the_grid_term(descent, monkeypatch):
 
 
 def test_a_model_far_from_zero_needs_the_rounding_of_its_steps(descent, monkeypatch):
-    """theta_0 = 2^44: a step of C/n is half a unit in the last place, and rounds to one."""
+    """theta_0 near 2^44: a step of C/n is half a unit in the last place, and rounds to one."""
     monkeypatch.setattr(module, "LARGEST_EXCESS", 10**9)
     n, d = 1000, 16
     X, y = one_apart(n, np.full(d, 1 / 4), 1e30, d=d)
-    w = 2.0**44 + np.arange(d) * 2.0**-8
+    w = 1.5 * 2.0**44 + np.arange(d) * 2.0**-8
     worst = 0.0
     for clip in (1.0, 7.9, 8.5, 20.0):
         moved, D, nominal = moved_and_bound(

@@ -318,10 +318,8 @@ class UncertifiedLaplace:
 
 def _on_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
     """round_q(clamp(v)), a NaN counted as 0: never raises on what the records have made of it."""
-    clamped = np.clip(
-        np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf) / grid, -steps, steps
-    )
-    rounded: FloatArray = np.rint(clamped) * grid
+    clamped = np.clip(values / grid, -steps, steps)
+    rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
     return rounded
 
 
