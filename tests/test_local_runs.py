@@ -119,7 +119,6 @@ def described(data, *, loss, clip, step_size, steps, l2=0.0, regularizer=None,
         step_sizes=tuple(np.broadcast_to(step_size, (steps,)).tolist()),
         loss_smoothness=loss.smoothness, convex=loss.convex, row_bound=data.row_bound, l2=l2,
         curvature=(low, high), all_penalized=penalize_intercept or not data.intercept,
-        prox=l1 > 0.0,
     )  # fmt: skip
 
 
@@ -363,7 +362,7 @@ def test_rounding_of_common_records_needs_the_grid_term(descent, monkeypatch):
 
     Their coordinates but the first are kicked by a whole grid step: more than 2C/n E_K explains.
     """
-    n, d, q = 400, 17, 2.0**-7
+    n, d, q = 400, 16, 2.0**-7
     x = np.full(d, 1 / 16)
     x[0] = math.sqrt(1.0 - (d - 1) / 256)
     monkeypatch.setattr(module, "choose_grid", lambda **_: q)

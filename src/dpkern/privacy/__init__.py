@@ -17,7 +17,12 @@ from dpkern.privacy.ledger import (
 )
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms import GaussianSum, choose_grid
-from dpkern.privacy.messages import GaussianMessages, LastIterate, UncertifiedLaplace
+from dpkern.privacy.messages import (
+    GaussianMessages,
+    LastIterate,
+    UncertifiedLaplace,
+    WeightNoise,
+)
 from dpkern.stream import NoiseStream
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "NoiseStream",
     "Release",
     "UncertifiedLaplace",
+    "WeightNoise",
     "choose_grid",
     "compose_parallel",
     "compose_sequential",

@@ -11,7 +11,7 @@ in real arithmetic replacing one record moves theta_K by at most (2 C / n_j) E_K
     E_0 = 0,   E <- c_t E + eta_t,   c_t = max(|1 - eta_t low|, |1 - eta_t high|),
 
 low <= curvature <= high for the silo's smooth objective: the convex data part lies in [0, L], one
-that is not convex in [-L, L], L = phi''max R^2. A convex prox adds no factor.
+that is not convex in [-L, L], L = phi''max R^2. A convex prox with prox(0) = 0 changes nothing.
 
 Computed iterates differ from such a run by at most eta_t tau_j + 4 u W in each step, u = 2^-53,
 
@@ -125,8 +125,6 @@ class LocalRuns:
         Smallest and largest curvature of the smooth regulariser, its strength included.
     all_penalized : bool
         False when some coordinate has neither.
-    prox : bool
-        Whether a convex prox with prox(0) = 0 follows every step.
 
     Attributes
     ----------
@@ -149,7 +147,6 @@ class LocalRuns:
     l2: float = 0.0
     curvature: tuple[float, float] = (0.0, 0.0)
     all_penalized: bool = True
-    prox: bool = False
 
     def __post_init__(self) -> None:
         what = "the sensitivity of hidden local steps needs"

@@ -316,6 +316,38 @@ class UncertifiedLaplace:
         return noisy
 
 
+class WeightNoise:
+    """One normal number for the silos' weights, as Kang et al. (2021) print it.
+
+    Replacing a record changes no weight: the noise protects nothing, and has no sensitivity.
+
+    Parameters
+    ----------
+    ledger, rng
+        As for `GaussianMessages`.
+    sigma : float
+        Its standard deviation, finite and above 0.
+    """
+
+    def __init__(self, *, ledger: Ledger, rng: NoiseStream, sigma: float) -> None:
+        self._ledger, self._rng, self._sigma = ledger, rng, sigma
+
+    def release(self) -> float:
+        """The number, recorded before it is drawn."""
+        grid = math.ldexp(1.0, math.frexp(self._sigma)[1] - 26)
+        self._ledger.append(
+            Release(
+                what="noise on the weights, which protects nothing",
+                sensitivity=0.0,
+                std=self._sigma,
+                grid=grid,
+                dim=1,
+                seen_by="nobody",
+            )
+        )
+        return float(kernels.gaussian(1, self._sigma, grid=grid, rng=self._rng)[0])
+
+
 def _on_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
     """round_q(clamp(v)), a NaN counted as 0: never raises on what the records have made of it."""
     clamped = np.clip(values / grid, -steps, steps)
@@ -323,4 +355,10 @@ def _on_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
     return rounded
 
 
-__all__ = ["GaussianMessages", "LastIterate", "UncertifiedLaplace", "choose_message_grid"]
+__all__ = [
+    "GaussianMessages",
+    "LastIterate",
+    "UncertifiedLaplace",
+    "WeightNoise",
+    "choose_message_grid",
+]

@@ -84,6 +84,12 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
         return str(value)
 
+    def only_under(self, trust: str, **argument: str) -> None:
+        """Refuse a value of an argument that makes sense under one trust only."""
+        ((name, value),) = argument.items()
+        if self.parameters[name] == value and self.parameters["trust"] != trust:
+            raise ValueError(f"{name}={value!r} needs trust={trust!r} in {self.solver}")
+
     def mu_of_one(self, releases: int) -> float | None:
         """Budget of one of so many equal releases; None without a budget."""
         if self.budget is None:
