@@ -223,11 +223,11 @@ class LocalRuns:
         through rounding.
         """
         growth = 1 + len(self.step_sizes) * (self.dim + 20) * power_of_two(-51)
-        reach = Fraction(start) + Fraction(self.clip) * sum(map(Fraction, self.step_sizes))
-        if reach > _LARGEST:
+        reach = Fraction(self.clip) * sum(map(Fraction, self.step_sizes))
+        if not start <= _LARGEST or (reach := reach + Fraction(start)) > _LARGEST:
             raise ValueError(
-                f"hidden local steps may reach a model of norm {float(reach):.3g}, beyond the "
-                "2^100 that their sensitivity covers: a smaller step_size keeps it nearer"
+                "hidden local steps may reach a model of norm beyond the 2^100 that their "
+                "sensitivity covers: a smaller step_size keeps it nearer"
             )
         return reach * growth
 
