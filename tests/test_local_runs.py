@@ -448,6 +448,14 @@ def test_what_the_bound_does_not_cover_is_refused_with_its_cause(changes, cause)
         public(**changes).sensitivities(0.0, [1.0])
 
 
+@pytest.mark.parametrize("d", [1, 1000, 10**7])
+def test_smoothness_has_room_for_the_rounding_of_row_norms_and_factors(d):
+    """Norm: d/16 + 11 roundings below the true one; factor: one more. Both squared."""
+    roundings = 2 * (d / 16 + 12)
+    room = public(dim=d, step_sizes=(1.0,)).smoothness / Fraction(1, 4) - 1
+    assert room > Fraction(2) ** -41 + Fraction(roundings) * Fraction(U)
+
+
 def test_float_terms_above_a_quarter_of_the_nominal_sensitivity_are_refused():
     runs = public(sizes=(2**22,), dim=1000)
     nominal = 2 / 2**22 * runs.carried

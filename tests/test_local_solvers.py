@@ -1,5 +1,6 @@
 """Laws of the solvers with local steps: calibration, what one record moves, what is refused."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -379,6 +380,69 @@ def test_equal_releases_of_different_records_give_equal_results(
         data = silos(seed)
         results.append(transcript(run(name, data, rng=0, monitor=silos(9), **options)))
     assert results[0] == results[1] == results[2]
+
+
+# ------------------------------------------------------- what the kernel is asked to compute
+
+
+@pytest.fixture
+def descents(monkeypatch):
+    """The keyword arguments of every local run."""
+    calls, descent = [], dpk.kernels.glm_local_descent
+
+    def spy(data, w, **options):
+        calls.append(options)
+        return descent(data, w, **options)
+
+    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
+    return calls
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)
+def test_steps_and_grids_are_those_that_the_sensitivity_was_proved_for(
+    descents, name, options, releases
+):
+    """One grid for each silo from its own size: a common or default one rounds more."""
+    data = silos()
+    run(name, data, step_size=0.5, **options)
+    grids = [dpk.privacy.choose_grid(n=n, clip=CLIP, dim=4) for n in SIZES]
+    K = options.get("local_steps", 1)
+    last = options.get("accounting") == "last_iterate"
+    assert len(descents) == releases * (K if last else 1)
+    for call in descents:
+        np.testing.assert_array_equal(call["grid"], grids)
+        np.testing.assert_array_equal(call["step_size"], [0.5] * (1 if last else K))
+        assert call["steps"] == len(call["step_size"])
+        assert call.get("sigma") is None
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+def test_noise_of_local_steps_is_on_the_grid_of_their_sums(descents, name, options, releases):
+    result = run(name, silos(), **options)
+    (release,) = result.privacy.releases
+    for call in descents:
+        np.testing.assert_array_equal(call["grid"], release.grid)
+        np.testing.assert_array_equal(call["sigma"], release.std)
+        assert isinstance(call["rng"], dpk.NoiseStream)
+
+
+@dataclasses.dataclass(frozen=True)
+class NotConvex(dpk.losses.Logistic):
+    """The logistic loss, said not to be convex."""
+
+    convex = False
+
+
+def test_losses_without_convexity_are_charged_their_expansion_and_never_contract():
+    eta, L, l2 = 0.5, 0.25, 0.1
+    (release,) = run("wd_dp", silos(), loss=NotConvex(), step_size=eta, local_steps=20,
+                     weights="size").privacy.releases  # fmt: skip
+    c = 1 + eta * (L - l2)
+    E = eta * (c**20 - 1) / (c - 1)
+    assert release.sensitivity == pytest.approx(2 * CLIP / sum(SIZES) * E, rel=1e-3)
+    assert release.sensitivity > 2 * CLIP / sum(SIZES) * E
+    with pytest.raises(ValueError, match="local steps that contract"):
+        run("wd_dp", silos(), loss=NotConvex(), trust="silo", accounting="last_iterate")
 
 
 # ------------------------------------------------------------------------------- refusals

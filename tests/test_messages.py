@@ -16,6 +16,7 @@ from dpkern.privacy import (
     LocalRuns,
     NoiseStream,
     UncertifiedLaplace,
+    local_runs,
 )
 from dpkern.privacy import messages as module
 from dpkern.privacy.local_runs import last_iterate_factor
@@ -254,6 +255,34 @@ def test_every_step_starts_on_the_grid_and_has_fresh_noise():
 def test_last_iterates_refuse_what_their_bound_does_not_cover(changes, cause):
     with pytest.raises(ValueError, match=cause):
         last(**changes)
+
+
+def test_the_rounding_of_gradients_and_of_far_states_counts_in_every_step():
+    """eta n_j q_j sqrt(d) / n_j of a coarse gradient grid, and the last places of a far state."""
+    plain = runs().step_sensitivity(50, 1.0, 2.0**-40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_runs, "choose_grid", lambda **_: 2.0**-12)
+        coarse = runs().step_sensitivity(50, 1.0, 2.0**-40)
+    assert float(coarse - plain) == pytest.approx(0.5 * 2.0**-12 * 2.0, rel=1e-6)
+    far = runs().step_sensitivity(50, 2.0**40, 2.0**-40)
+    assert float(far - plain) > 8 * 2.0**-53 * 2.0**40
+    with pytest.raises(ValueError, match=r"above 1\.25"):
+        runs().step_sensitivity(50, 2.0**50, 2.0**-40)
+
+
+def test_noisy_iterates_stay_within_half_the_reach_and_need_their_noise_in_it():
+    mechanism, ledger = last(mu=1e-4)
+    seen = []
+
+    def step(theta, t):
+        seen.append(np.linalg.norm(theta, axis=1))
+        return 0.95 * theta + 0.5 * 0.5 / 2.0
+
+    seen.append(np.linalg.norm(mechanism.release(np.zeros(4), 1.0, step), axis=1))
+    (release,) = ledger
+    for norms, std in zip(np.array(seen).T, release.std, strict=True):
+        assert norms.max() <= runs().noisy_reach(1.0, std) / 2
+        assert norms.max() > runs().reach(1.0)
 
 
 def test_last_iterate_bound_is_what_a_quadratic_run_really_spends():
