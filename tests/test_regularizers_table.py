@@ -114,7 +114,7 @@ def test_what_has_no_gradient_is_no_smooth_regulariser():
     for given in ("l1", L1()):
         with pytest.raises(ValueError, match=r"'l1', which acts by its prox.*must be .*: pl"):
             get_smooth(given)
-    with pytest.raises(ValueError, match="'ridge'; it must be one of l1, .*, pl"):
+    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, pl"):
         get_smooth("ridge")
     with pytest.raises(TypeError, match="a name or a Regularizer"):
         get_smooth(3)

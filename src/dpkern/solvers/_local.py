@@ -1,5 +1,7 @@
 """Local steps in every silo between two aggregations, and what leaves them."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,7 +46,7 @@ class LocalSteps:
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
-        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **noise: object
+        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **noise: Any
     ) -> FloatArray:
         """theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d)."""
         objective = self._run.objective
