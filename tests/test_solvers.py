@@ -83,7 +83,7 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
 def test_sparse_and_dense_records_give_the_same_model(solver, data, feature_range):
     X = np.where(np.abs(data.X) > 0.8, data.X, 0.0)
     options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
-    how = {"loss": "logistic", "budget": budget(), "clip": 0.5, "rounds": 5, "rng": 1}
+    how = {"budget": budget(), "clip": 0.5, "rng": 1, **length(solver, 5)}
     dense, sparse = (
         dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
         for rows in (X, scipy.sparse.csr_array(X))
