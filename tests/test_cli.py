@@ -342,20 +342,18 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
 ):
     out, err = shown(capsys, ["compare", train, *SMALL, "--plot", tmp_path / "c.png"])
     rows = table_of(out)
-    assert [row[:3] for row in rows] == [
-        ["gradient_descent", "-", "no noise"],
-        ["gradient_descent", "central", "1"],
-        ["gradient_descent", "central", "4"],
-        ["gradient_descent", "silo", "1"],
-        ["gradient_descent", "silo", "4"],
-        ["federated_gd", "central", "1"],
-        ["federated_gd", "central", "4"],
+    assert rows[0][:3] == ["gradient_descent", "-", "no noise"]
+    assert [row[:3] for row in rows[1:]] == [
+        [solver, trust, epsilon]
+        for solver in ("gradient_descent", "federated_gd", "wd_dp", "output_perturbation")
+        for trust in ("central", "silo")
+        for epsilon in ("1", "4")
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
     assert "60 of 300 records held out at random (seed 0)" in out
-    assert "the 12 noisy runs read the same training records and compose" in out
+    assert "the 32 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
-    assert "13/13" in err or "run/s" in err
+    assert "33/33" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -397,11 +395,24 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
     monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
-    assert len(table_of(out)) == 7
+    assert len(table_of(out)) == 17
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2
     assert "dpkern: error: needs other data" in capsys.readouterr().err
+
+
+def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
+    sets = ["--set", "local_steps=3", "--set", "regularizer=pl,0.01"]
+    out, _ = shown(capsys, ["fit", train, "--solver", "federated_gd", *sets, *BUDGET, *QUICK])
+    assert "regularizer pl 0.01, rounds 20, local_steps 3" in " ".join(out.split())
+    assert "ran its 20 rounds of 3 local steps" in out
+    one_shot = ["--solvers", "wd_dp,output_perturbation:silo", "--no-plot"]
+    out, _ = shown(capsys, ["compare", train, *SMALL[2:], *one_shot, *sets])
+    assert "local_steps 3, regularizer pl 0.01" in out
+    assert [row[:2] for row in table_of(out)[1::2]] == [
+        ["wd_dp", "central"], ["wd_dp", "silo"], ["output_perturbation", "silo"]
+    ]  # fmt: skip
 
 
 def test_compare_without_matplotlib_says_how_to_get_it(capsys, tmp_path, train, monkeypatch):
@@ -486,7 +497,7 @@ def test_import_is_cheap():
         (["predict", "TRAIN", "TRAIN"], "not a dpkern model"),
         (["predict", "FOLDER/none.npz", "TRAIN"], "No such file"),
         (["compare", "TRAIN", "--solvers", "magic"], "solver is 'magic'"),
-        (["compare", "TRAIN", "--solvers", "federated_gd:silo"], "it must be central"),
+        (["compare", "TRAIN", "--solvers", "federated_gd:local"], "it must be central or silo"),
         (["compare", "TRAIN", "--set", "trust=silo"], "--solvers"),
         (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no parameter of these solvers"),
         (["compare", "TRAIN", "--epsilons", ","], "comma-separated list"),

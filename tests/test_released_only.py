@@ -197,7 +197,10 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     parameters = {
         "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
         "penalize_intercept": False, "loss": "squared_hinge",
+        "regularizer": ("pl", 0.5),
     }  # fmt: skip
+    if name == "federated_gd":
+        parameters["local_steps"] = 1
     declared = run(name, data, monitor=silos(5), **parameters).privacy.declared
     assert declared == parameters | {
         "clip": 0.7, "sizes": SIZES, "n_features": 3, "partition": "given",

@@ -38,6 +38,20 @@ def solver(request):
     return request.param
 
 
+ONE_SHOT = ("wd_dp", "output_perturbation")
+
+
+def length(solver, k):
+    """The argument that makes a run of k steps."""
+    return {"local_steps": k} if solver in ONE_SHOT else {"rounds": k}
+
+
+def alike(data, m):
+    """m silos with the records of `data` each: every silo's optimum is the common one."""
+    options = {"row_bound": data.row_bound, "intercept": data.intercept, "task": data.task}
+    return dpk.SiloData.from_silos([(data.X, data.y)] * m, **options)
+
+
 def budget():
     return dpk.Budget(epsilon=1.0, delta=1e-5)
 
@@ -50,11 +64,13 @@ def budget():
 @pytest.mark.parametrize("l1", [0.0, 0.02])
 def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weights, l1):
     data = make_data(loss.task)
-    options = {"l2": 0.1, "l1": l1, "weights": weights, "rounds": 4000}
+    if solver in ONE_SHOT:
+        data = alike(data, 3)
+    options = {"l2": 0.1, "l1": l1, "weights": weights, **length(solver, 4000)}
     if math.isinf(loss.smoothness):
         options["step_size"] = 0.1
     result = dpk.solve(solver, data, budget=None, loss=loss, **options)
-    assert result.converged
+    assert result.converged or solver in ONE_SHOT
     if not loss.convex:
         return  # a stationary point is all that is promised
     objective = Objective(data, loss, 0.1, l1, weights, True, None)
@@ -67,7 +83,7 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
 def test_sparse_and_dense_records_give_the_same_model(solver, data, feature_range):
     X = np.where(np.abs(data.X) > 0.8, data.X, 0.0)
     options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
-    how = {"loss": "logistic", "budget": budget(), "clip": 0.5, "rounds": 5, "rng": 1}
+    how = {"budget": budget(), "clip": 0.5, "rng": 1, **length(solver, 5)}
     dense, sparse = (
         dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
         for rows in (X, scipy.sparse.csr_array(X))
@@ -87,6 +103,24 @@ def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
         dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=same)
     result = dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=other)
     assert len(result.history["objective"]) == 1
+
+
+@pytest.mark.parametrize("regularizer", [("pl", 0.05), [dpk.regularizers.PL(), 0.05]])
+def test_smooth_regularizer_is_minimised_with_the_rest(data, regularizer):
+    options = {"l2": 0.01, "regularizer": regularizer, "penalize_intercept": False}
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=4000, **options)
+    objective = Objective(data, dpk.losses.Logistic(), 0.01, 0.0, "size", False, None, regularizer)
+    w, value = objective.minimum()
+    assert result.converged
+    assert objective.value(result.w) - value <= 1e-9
+    plain = dpk.solve("gradient_descent", data, budget=None, rounds=4000, l2=0.01)
+    assert np.linalg.norm(plain.w - result.w) > 0.1
+    slopes = [
+        (objective.penalty(w + 1e-6 * e) - objective.penalty(w - 1e-6 * e)) / 2e-6
+        for e in np.eye(data.d)
+    ]
+    np.testing.assert_allclose(objective.penalty_gradient(w), slopes, atol=1e-7)
+    assert slopes[-1] == 0.0
 
 
 def test_uniform_weights_move_the_optimum(data):
@@ -199,7 +233,7 @@ def test_paper_noise_of_wang_2017_gives_the_claimed_mu_of_the_formula():
 
 
 def test_no_budget_means_no_guarantee(solver, data):
-    certificate = dpk.solve(solver, data, budget=None, rounds=2).privacy
+    certificate = dpk.solve(solver, data, budget=None, **length(solver, 2)).privacy
     assert certificate.mu == math.inf
     assert certificate.epsilon(0.5) == math.inf
     assert any("no guarantee" in note for note in certificate.notes)
@@ -268,7 +302,9 @@ def test_rounds_and_silos_get_different_noise(data):
 def test_same_seed_gives_the_same_bits_for_any_number_of_threads(solver):
     data = make_data(n=4000, p=30)
     runs = [
-        dpk.solve(solver, data, budget=budget(), clip=1.0, rounds=5, rng=7, n_threads=k).w
+        dpk.solve(
+            solver, data, budget=budget(), clip=1.0, rng=7, n_threads=k, **length(solver, 5)
+        ).w
         for k in (1, 2, 3, 7)
     ]
     for w in runs[1:]:
@@ -279,7 +315,9 @@ def test_runs_in_several_threads_at_once_are_those_of_one_thread(solver):
     data = make_data(n=4000, p=30)
 
     def run(seed):
-        return dpk.solve(solver, data, budget=budget(), clip=1.0, rounds=5, rng=seed, n_threads=2).w
+        return dpk.solve(
+            solver, data, budget=budget(), clip=1.0, rng=seed, n_threads=2, **length(solver, 5)
+        ).w
 
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(run, range(8)))
@@ -309,7 +347,8 @@ def test_a_run_in_a_forked_child_finishes_with_the_same_bits():
 
 
 def test_without_a_seed_every_run_is_fresh(solver, data):
-    a, b = (dpk.solve(solver, data, budget=budget(), clip=1.0, rounds=1) for _ in range(2))
+    options = {"budget": budget(), "clip": 1.0, **length(solver, 1)}
+    a, b = (dpk.solve(solver, data, **options) for _ in range(2))
     assert a.privacy.noise == "os"
     assert np.all(a.w != b.w)
 
@@ -438,6 +477,9 @@ BAD = [
     ({"rounds": True}, TypeError, "rounds"),
     ({"l2": -1.0}, ValueError, "l2"),
     ({"l1": math.inf}, ValueError, "l1"),
+    ({"regularizer": ("l1", 0.1)}, ValueError, "regularizer is 'l1', which acts by its prox"),
+    ({"regularizer": ("pl", -0.1)}, ValueError, "strength"),
+    ({"regularizer": "pl"}, TypeError, "regularizer must be None or a pair"),
     ({"loss": "hinge"}, ValueError, "loss"),
     ({"weights": "equal"}, ValueError, "weights"),
     ({"trust": "shuffle"}, ValueError, "trust"),
@@ -458,19 +500,23 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "error", "message"), BAD)
 def test_bad_argument_is_refused_by_name(solver, data, bad, error, message):
+    options = GOOD | bad
+    if solver in ONE_SHOT:
+        options["local_steps"] = options.pop("rounds")
+        message = message.replace("rounds", "local_steps")
     with pytest.raises(error, match=message):
-        dpk.solve(solver, data, **(GOOD | bad))
+        dpk.solve(solver, data, **options)
 
 
 def test_auto_step_needs_a_row_bound(solver):
     data = make_data(row_bound=None)
     with pytest.raises(ValueError, match="row_bound"):
-        dpk.solve(solver, data, budget=None, rounds=1)
+        dpk.solve(solver, data, budget=None)
 
 
 def test_classification_loss_needs_labels(solver):
     with pytest.raises(ValueError, match="classification"):
-        dpk.solve(solver, make_data("regression"), budget=None, rounds=1)
+        dpk.solve(solver, make_data("regression"), budget=None)
 
 
 def test_unknown_solver_and_parameter_are_refused(data):

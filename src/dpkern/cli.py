@@ -549,7 +549,10 @@ def _seed(noise_seed: int | None, run: int) -> int | None:
 
 def _result_lines(result: SolverResult) -> list[_Line]:
     parameters = result.parameters
-    names = ("clip", "l2", "l1", "rounds", "step_size", "weights", "calibration")
+    names = (
+        *("clip", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
+        *("accounting", "calibration"),
+    )
     stated = [f"{name} {_shown(parameters[name])}" for name in names if name in parameters]
     return [
         ("solver", f"{result.solver}, {result.loss} loss"),
@@ -561,7 +564,7 @@ def _result_lines(result: SolverResult) -> list[_Line]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return f"{len(value)} values"
+        return " ".join(map(str, value)) if len(value) <= 4 else f"{len(value)} values"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -674,8 +677,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     metric = f"test {_metric(data.task)}"
     lines = _data_lines(source, data, arguments)
     lines.append(("test", split))
-    names = ("loss", "clip", "l2", "rounds", "step_size")
-    stated = [f"{name} {_shown(parameters[name])}" for name in names]
+    stated = [f"{name} {_shown(value)}" for name, value in parameters.items()]
     lines.append(("parameters", ", ".join(stated)))
     lines.append(("draws", f"{draws} runs per row, each with fresh noise"))
     _print_lines(lines)
@@ -806,6 +808,7 @@ class _Comparison:
             parameters["weights"],
             parameters["penalize_intercept"],
             n_threads=None,
+            regularizer=self._parameters.get("regularizer"),
         )
         if objective not in self._minima:
             self._minima[objective] = objective.minimum()[1]

@@ -1,7 +1,11 @@
-"""Regularisers: names, parameters and bounds of what the compiled prox table computes.
+"""Regularisers: names, parameters and bounds of what the compiled tables compute.
 
-A regulariser g has unit strength here; the caller's gamma (a step size times a penalty) scales it,
-and ``kernels.prox(name, v, gamma, **parameters)`` is argmin_x gamma g(x) + |x - v|^2 / 2.
+A regulariser g has unit strength here; the caller scales it. It acts in one of two ways:
+
+- by its prox (`REGULARIZERS`): ``kernels.prox(name, v, gamma, **parameters)`` is
+  argmin_x gamma g(x) + |x - v|^2 / 2, gamma a step size times a strength;
+- by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
+  strength f'(|x|) / |x| x to the gradient of the data.
 """
 
 import math
@@ -19,7 +23,7 @@ class Regularizer(ABC):
     Attributes
     ----------
     name : str
-        The key in `REGULARIZERS`, and the first argument of ``kernels.prox``.
+        The key in `REGULARIZERS` or `SMOOTH`.
     convex : bool
         Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
         contraction bound.
@@ -41,7 +45,9 @@ class Regularizer(ABC):
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
-        """Largest c for which g - c |x|^2 / 2 is convex."""
+        """Smallest curvature: the largest c, below 0 without convexity, for which
+        g - c |x|^2 / 2 is convex.
+        """
 
     @property
     @abstractmethod
@@ -98,9 +104,48 @@ class ElasticNet(Regularizer):
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
 
+@dataclass(frozen=True)
+class SmoothRegularizer(Regularizer):
+    """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
+
+    @abstractmethod
+    def value(self, r: float) -> float:
+        """f(r), r >= 0."""
+
+    @abstractmethod
+    def coefficient(self, r: float) -> float:
+        """f'(r) / r, so that the gradient of g is this times x; its limit at r = 0."""
+
+
+@dataclass(frozen=True)
+class PL(SmoothRegularizer):
+    """g(x) = |x|^2 + 3 sin^2 |x|: not convex, but every stationary point is the minimum 0.
+
+    With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
+    section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r.
+    """
+
+    name = "pl"
+    convex = False
+    strong_convexity = -4.0
+    smoothness = 8.0
+
+    def value(self, r: float) -> float:
+        """r^2 + 3 sin^2 r."""
+        return r * r + 3.0 * math.sin(r) ** 2
+
+    def coefficient(self, r: float) -> float:
+        """2 + 3 sin(2 r) / r."""
+        return 2.0 + 3.0 * math.sin(2.0 * r) / r if r > 0.0 else 8.0
+
+
+#: Those with a compiled prox.
 REGULARIZERS: dict[str, type[Regularizer]] = {
     regularizer.name: regularizer for regularizer in (L1, L2Squared, ElasticNet)
 }
+
+#: Those that act by their gradient.
+SMOOTH: dict[str, type[SmoothRegularizer]] = {PL.name: PL}
 
 
 def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
@@ -117,7 +162,26 @@ def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
         return regularizer
     if not isinstance(regularizer, str):
         raise TypeError(f"a regularizer is a name or a Regularizer, got {regularizer!r}")
-    if regularizer not in REGULARIZERS:
-        known = ", ".join(REGULARIZERS)
-        raise ValueError(f"the regularizer is {regularizer!r}; it must be one of {known}")
-    return REGULARIZERS[regularizer]()
+    known = REGULARIZERS | SMOOTH
+    if regularizer not in known:
+        raise ValueError(
+            f"the regularizer is {regularizer!r}; it must be one of {', '.join(known)}"
+        )
+    return known[regularizer]()
+
+
+def get_smooth(regularizer: str | Regularizer) -> SmoothRegularizer:
+    """The same for one that acts by its gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `get_regularizer`, and when it acts by its prox; the message lists the smooth ones.
+    """
+    found = get_regularizer(regularizer)
+    if not isinstance(found, SmoothRegularizer):
+        raise ValueError(
+            f"regularizer is {found.name!r}, which acts by its prox; it must be a smooth one: "
+            f"{', '.join(SMOOTH)} (l2 and l1 are parameters of their own)"
+        )
+    return found

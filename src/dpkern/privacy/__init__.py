@@ -15,16 +15,28 @@ from dpkern.privacy.ledger import (
     compose_parallel,
     compose_sequential,
 )
+from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms import GaussianSum, choose_grid
+from dpkern.privacy.messages import (
+    GaussianMessages,
+    LastIterate,
+    UncertifiedLaplace,
+    WeightNoise,
+)
 from dpkern.stream import NoiseStream
 
 __all__ = [
     "Budget",
     "Certificate",
+    "GaussianMessages",
     "GaussianSum",
+    "LastIterate",
     "Ledger",
+    "LocalRuns",
     "NoiseStream",
     "Release",
+    "UncertifiedLaplace",
+    "WeightNoise",
     "choose_grid",
     "compose_parallel",
     "compose_sequential",

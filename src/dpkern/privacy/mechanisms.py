@@ -6,7 +6,8 @@ textbook mechanism on the exact sum, with mu = sensitivity/sigma.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -255,6 +256,23 @@ class GaussianSum:
         released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
         self._ledger.append(self._release)
         return released
+
+    def release_steps(
+        self, steps: int, compute: Callable[..., NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Record `steps` releases of the sums and return what a kernel makes of them.
+
+        Parameters
+        ----------
+        steps : int
+            How many noisy sums a message of `compute` is a function of, with public numbers.
+        compute : callable
+            compute(sigma=, grid=, rng=) draws the noise of this mechanism and adds it to each of
+            its sums, on the given grid; sigma is None without noise.
+        """
+        self._ledger.append(replace(self._release, times=count("steps", steps)))
+        sigma = self.sigma if self._noisy else None
+        return compute(sigma=sigma, grid=self.grid, rng=self._rng)
 
     def _check_grid(self, sums: NDArray[np.float64]) -> None:
         # Noise coarser than the sum would leave the sum's low bits in the open.

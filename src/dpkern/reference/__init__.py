@@ -2,6 +2,7 @@
 
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norms
+from dpkern.reference.local_descent import glm_local_descent
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 
@@ -9,6 +10,7 @@ __all__ = [
     "clip_and_sum",
     "gaussian",
     "glm_gradient",
+    "glm_local_descent",
     "glm_losses",
     "glm_margins",
     "glm_norms",

@@ -8,6 +8,8 @@ from dpkern.solvers._objective import Objective
 from dpkern.solvers._result import SolverResult, load
 from dpkern.solvers.federated_gd import federated_gd
 from dpkern.solvers.gradient_descent import gradient_descent
+from dpkern.solvers.output_perturbation import output_perturbation
+from dpkern.solvers.wd_dp import wd_dp
 
 __all__ = [
     "SOLVERS",
@@ -16,12 +18,16 @@ __all__ = [
     "federated_gd",
     "gradient_descent",
     "load",
+    "output_perturbation",
     "solve",
+    "wd_dp",
 ]
 
 SOLVERS: dict[str, Callable[..., SolverResult]] = {
     "gradient_descent": gradient_descent,
     "federated_gd": federated_gd,
+    "wd_dp": wd_dp,
+    "output_perturbation": output_perturbation,
 }
 
 

@@ -13,13 +13,15 @@ from dpkern import kernels
 from dpkern._numbers import not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
+from dpkern.regularizers import Regularizer, SmoothRegularizer, get_smooth
 
 FloatArray = NDArray[np.float64]
+Smooth = tuple[str | Regularizer, float] | None
 
 
 @dataclass(frozen=True)
 class Objective:
-    """J(w) = sum_j p_j (1/n_j) sum_i phi(y_i, z_i) + (l2/2) |w|^2 + l1 |w|_1.
+    """J(w) = sum_j p_j (1/n_j) sum_i phi(y_i, z_i) + (l2/2) |w|^2 + l1 |w|_1 + strength g(w).
 
     Parameters
     ----------
@@ -35,11 +37,14 @@ class Objective:
         Whether the intercept is penalised like the other coordinates.
     n_threads : int or None
         For the kernels.
+    regularizer : (name or Regularizer, strength) or None
+        A smooth g of `dpkern.regularizers.SMOOTH` and its strength >= 0.
 
     Raises
     ------
-    ValueError
-        When the loss does not fit the task, or a penalty is negative or not finite.
+    TypeError, ValueError
+        When the loss does not fit the task, a penalty is negative or not finite, or g is no smooth
+        regulariser.
     """
 
     data: SiloData
@@ -49,6 +54,7 @@ class Objective:
     weights: Literal["size", "uniform"]
     penalize_intercept: bool
     n_threads: int | None
+    regularizer: Smooth = None
 
     def __post_init__(self) -> None:
         if self.loss.task == "classification" and self.data.task != "classification":
@@ -64,6 +70,12 @@ class Objective:
             )
         if self.weights not in ("size", "uniform"):
             raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
+        object.__setattr__(self, "regularizer", _smooth(self.regularizer))
+
+    @property
+    def smooth(self) -> tuple[SmoothRegularizer, float] | None:
+        """The smooth regulariser and its strength."""
+        return None if self.regularizer is None else _smooth(self.regularizer)
 
     @property
     def penalized(self) -> FloatArray:
@@ -77,6 +89,12 @@ class Objective:
     def data_smoothness(self) -> float:
         """L = phi''max R^2 (1 + 2^-40), R bounding the effective rows; infinity without a bound."""
         return self.loss.smoothness * self.data.row_bound**2 * (1.0 + 2.0**-40)
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient of everything but l1: L + l2 + that of g."""
+        curvature = 0.0 if self.smooth is None else self.smooth[1] * self.smooth[0].smoothness
+        return self.data_smoothness + self.l2 + curvature
 
     def record_weight(self) -> float:
         """max_j p_j / n_j: what the largest clipped gradient is multiplied by."""
@@ -96,12 +114,25 @@ class Objective:
 
     def value(self, w: FloatArray) -> float:
         """J(w). Not private."""
-        penalty = 0.5 * self.l2 * np.sum(self.penalized * w**2)
-        return self.data_value(w) + float(penalty + self.l1 * np.sum(self.penalized * np.abs(w)))
+        l1 = self.l1 * np.sum(self.penalized * np.abs(w))
+        return self.data_value(w) + self.penalty(w) + float(l1)
 
-    def l2_gradient(self, w: FloatArray) -> FloatArray:
-        """Gradient of (l2/2) |w|^2 on the penalised coordinates."""
-        return self.l2 * self.penalized * w
+    def penalty(self, w: FloatArray) -> float:
+        """(l2/2) |w|^2 + strength g(w) on the penalised coordinates."""
+        square = float(np.sum(self.penalized * w**2))
+        value = 0.5 * self.l2 * square
+        if self.smooth is not None:
+            g, strength = self.smooth
+            value += strength * g.value(math.sqrt(square))
+        return value
+
+    def penalty_gradient(self, w: FloatArray) -> FloatArray:
+        """The gradient of `penalty`."""
+        coefficient = self.l2
+        if self.smooth is not None:
+            g, strength = self.smooth
+            coefficient += strength * g.coefficient(math.sqrt(np.sum(self.penalized * w**2)))
+        return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
         """argmin_x step l1 |x|_1 + |x - v|^2 / 2 on the penalised coordinates."""
@@ -121,8 +152,8 @@ class Objective:
             sums = kernels.glm_gradient(
                 self.data, w, loss=self.loss, clip=math.inf, n_threads=self.n_threads
             )
-            penalty = 0.5 * self.l2 * float(np.sum(mask * w**2))
-            return self.data_value(w) + penalty, weights @ sums + self.l2_gradient(w)
+            value = self.data_value(w) + self.penalty(w)
+            return value, weights @ sums + self.penalty_gradient(w)
 
         def split(ab: FloatArray) -> tuple[float, FloatArray]:
             value, g = smooth(ab[:d] - ab[d:])
@@ -146,35 +177,52 @@ class Objective:
         return found.x[:d] - found.x[d:], float(found.fun)
 
 
+def _smooth(regularizer: Smooth) -> tuple[SmoothRegularizer, float] | None:
+    """A pair with the regulariser's object and its strength as a float."""
+    if regularizer is None:
+        return None
+    if not isinstance(regularizer, tuple | list) or len(regularizer) != 2:
+        raise TypeError(
+            f"regularizer must be None or a pair (name or Regularizer, strength), "
+            f"got {regularizer!r}"
+        )
+    which, strength = regularizer
+    return get_smooth(which), not_negative("the regularizer's strength", strength)
+
+
 def step_sizes(
     step_size: float | str | Sequence[float] | FloatArray,
     rounds: int,
     objective: Objective,
+    local_steps: int = 1,
 ) -> FloatArray:
     """Public step sizes of all rounds.
 
     Parameters
     ----------
-    step_size : float, sequence of `rounds` floats, "auto" or "theorem"
-        "auto" is 1 / (L + l2); "theorem" is 2 / (l2 (t + gamma)), t = 1, 2, ...,
-        gamma = max(8 (L + l2) / l2 - 1, 1) (Huang, utility theorem, with aggregation every step).
-        Both need a row bound and a smooth loss, "theorem" l2 > 0 and a convex one.
+    step_size : float, sequence of rounds local_steps floats, "auto" or "theorem"
+        "auto" is 1 / (L + l2), L including the curvature of a smooth regulariser; "theorem" is
+        2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
+        utility theorem). Both need a row bound and a smooth loss, "theorem" l2 > 0 and convexity.
     rounds : int
-        Number of steps.
+        Number of aggregations.
     objective : Objective
         Gives L and l2.
+    local_steps : int
+        Steps of a round.
 
     Returns
     -------
-    eta : ndarray, shape (rounds,)
+    eta : ndarray, shape (rounds, local_steps)
 
     Raises
     ------
     TypeError, ValueError
         When a condition does not hold or a step is not a positive and finite number.
     """
+    shape = (rounds, local_steps)
     if isinstance(step_size, str):
-        smoothness = objective.data_smoothness + objective.l2
+        smoothness = objective.smoothness
         if step_size not in ("auto", "theorem"):
             raise ValueError(
                 f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
@@ -190,16 +238,21 @@ def step_sizes(
                 "row_bound, or give step_size a number"
             )
         if step_size == "auto":
-            return np.full(rounds, 1.0 / smoothness)
+            return np.full(shape, 1.0 / smoothness)
         if objective.l2 == 0.0 or not objective.penalized.all():
             raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
         if not objective.loss.convex:
             raise ValueError(
                 f"step_size='theorem' needs a convex loss, which {objective.loss.name!r} is not"
             )
-        gamma = max(8.0 * smoothness / objective.l2 - 1.0, 1.0)
-        t = np.arange(1.0, rounds + 1.0)
-        return 2.0 / (objective.l2 * (t + gamma))
+        if objective.smooth is not None and not objective.smooth[0].convex:
+            raise ValueError(
+                "step_size='theorem' needs a convex regularizer, which "
+                f"{objective.smooth[0].name!r} is not"
+            )
+        gamma = max(8.0 * smoothness / objective.l2 - 1.0, float(local_steps))
+        t = np.arange(1.0, rounds * local_steps + 1.0)
+        return (2.0 / (objective.l2 * (t + gamma))).reshape(shape)
     if step_size is None or isinstance(step_size, bool):
         raise TypeError(
             f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
@@ -208,8 +261,9 @@ def step_sizes(
         eta = np.asarray(step_size, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeError("step_size holds an entry that is no number") from None
-    if eta.shape not in ((), (rounds,)):
-        raise ValueError(f"step_size must be one number or {rounds}, one a round; got {eta.shape}")
+    steps = rounds * local_steps
+    if eta.shape not in ((), (steps,)):
+        raise ValueError(f"step_size must be one number or {steps}, one a step; got {eta.shape}")
     if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
         raise ValueError("step_size must be positive and finite")
-    return np.broadcast_to(eta, (rounds,)).copy()
+    return np.broadcast_to(eta, (steps,)).reshape(shape).copy()

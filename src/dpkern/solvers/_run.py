@@ -16,10 +16,16 @@ from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss, get_loss
 from dpkern.privacy import Budget, Certificate, Ledger, NoiseStream, Release, split_budget
+from dpkern.regularizers import Regularizer
 from dpkern.solvers._objective import Objective
 from dpkern.solvers._result import SolverResult
 
 FloatArray = NDArray[np.float64]
+
+_DECLARED = (
+    *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
+    "penalize_intercept",
+)
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
 
@@ -34,9 +40,9 @@ class Run(AbstractContextManager["Run"]):
     data : SiloData
         The records.
     parameters : dict
-        All keyword arguments of the solver. Read here: loss, l2, l1, weights, penalize_intercept,
-        budget, clip, rounds, rng, n_threads, progress, callback, monitor. The others are kept for
-        the result.
+        All keyword arguments of the solver. Read here: loss, l2, l1, regularizer, weights,
+        penalize_intercept, budget, clip, rounds, local_steps (1 where a solver has none), rng,
+        n_threads, progress, callback, monitor. The others are kept for the result.
 
     Raises
     ------
@@ -48,13 +54,14 @@ class Run(AbstractContextManager["Run"]):
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         self.solver, self.parameters = solver, parameters
-        shared = ("l2", "l1", "weights", "penalize_intercept", "n_threads")
+        shared = ("l2", "l1", "regularizer", "weights", "penalize_intercept", "n_threads")
         self.objective = Objective(
             data=data, loss=get_loss(parameters["loss"]), **{k: parameters[k] for k in shared}
         )
         self.budget = _budget(parameters["budget"])
         self.clip = _clip(parameters["clip"], self.budget)
-        self.rounds = count("rounds", parameters["rounds"])
+        self.rounds = count("rounds", parameters.get("rounds", 1))
+        self.local_steps = count("local_steps", parameters.get("local_steps", 1))
         self._monitor = _monitor(parameters["monitor"], self.objective)
         self._progress, self._callback = parameters["progress"], parameters["callback"]
         if self._callback is not None and not callable(self._callback):
@@ -77,12 +84,17 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
         return str(value)
 
-    @property
-    def mu_per_release(self) -> float | None:
-        """Budget of one of `rounds` equal releases; None without a budget."""
+    def only_under(self, trust: str, **argument: str) -> None:
+        """Refuse a value of an argument that makes sense under one trust only."""
+        ((name, value),) = argument.items()
+        if self.parameters[name] == value and self.parameters["trust"] != trust:
+            raise ValueError(f"{name}={value!r} needs trust={trust!r} in {self.solver}")
+
+    def mu_of_one(self, releases: int) -> float | None:
+        """Budget of one of so many equal releases; None without a budget."""
         if self.budget is None:
             return None
-        return float(split_budget(self.budget.mu, (1.0,), (self.rounds,))[0])
+        return float(split_budget(self.budget.mu, (1.0,), (releases,))[0])
 
     @property
     def claimed(self) -> dict[str, float] | None:
@@ -137,6 +149,7 @@ class Run(AbstractContextManager["Run"]):
         w: FloatArray,
         *,
         trust: str,
+        bound: str = "exact",
         notes: tuple[str, ...] = (),
     ) -> SolverResult:
         """The model w with the certificate of everything that the ledger holds."""
@@ -151,6 +164,7 @@ class Run(AbstractContextManager["Run"]):
             noise=self.stream.kind,
             declared=self._declared(),
             claimed=self.claimed,
+            bound=bound,
             notes=notes,
             at_delta=None if self.budget is None else self.budget.delta,
         )
@@ -168,10 +182,14 @@ class Run(AbstractContextManager["Run"]):
             history=self.history,
             privacy=certificate,
             timing={**self._seconds, "python": python, "total": total},
-            message=f"ran its {self.rounds} rounds",
+            message=self._message(),
             transform=data.transform,
             loss=self.objective.loss.name,
         )
+
+    def _message(self) -> str:
+        steps = "" if self.local_steps == 1 else f" of {self.local_steps} local steps"
+        return f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
 
     def _declared(self) -> dict[str, Any]:
         """What the guarantee takes as public: it was not computed from the records."""
@@ -180,8 +198,7 @@ class Run(AbstractContextManager["Run"]):
         if self._monitor is not None:
             public = self._monitor is not self.objective
             monitor = f"{self._monitor.data.n} public records" if public else "train"
-        names = ("loss", "l2", "l1", "rounds", "step_size", "weights", "penalize_intercept")
-        declared = {name: plain(self.parameters[name]) for name in names}
+        declared = {k: plain(self.parameters[k]) for k in _DECLARED if k in self.parameters}
         return declared | {
             "clip": self.clip,
             "sizes": data.sizes.tolist(),
@@ -199,7 +216,7 @@ class Run(AbstractContextManager["Run"]):
 
 def plain(value: Any) -> Any:
     """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
-    if isinstance(value, Loss):
+    if isinstance(value, Loss | Regularizer):
         return {"name": value.name, **dataclasses.asdict(value)}
     if isinstance(value, Budget):
         return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}

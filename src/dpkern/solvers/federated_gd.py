@@ -1,22 +1,27 @@
-"""Federated gradient descent with an aggregation every step.
+"""Federated gradient descent with an aggregation every K local steps.
 
-The gradient method of Jayaraman, Wang, Evans, Gu, "Distributed learning without distress:
-privacy-preserving empirical risk minimization", NeurIPS 2018, and, in paper mode, Algorithm 1 with
-K = 1 of Huang, "A federated algorithm for privacy-preserving empirical risk minimization":
+Algorithm 1 of Huang, "A federated algorithm for privacy-preserving empirical risk minimization",
+and for K = 1 the gradient method of Jayaraman, Wang, Evans, Gu, "Distributed learning without
+distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
 
     w = 0
-    for t = 1..T:
-        sound:  g = sum_j p_j grad L_j(w) + N(0, s^2 I)              one noise, in the aggregator
-        paper:  g = sum_j p_j (grad L_j(w) + N(0, s_j^2 I))          one noise per silo, summed
-        w = prox_{eta_t l1}( w - eta_t (g + l2 w) )
+    for r = 1..rounds:
+        theta_j = w in every silo j
+        K times:  theta_j = prox_{eta_t l1}( theta_j - eta_t (grad J_j(theta_j) + z_tj) )
+        w = sum_j p_j theta_j + z_r                                the only thing seen (central)
     return w
 
-Only the aggregate is seen (secure aggregation or a trusted aggregator). Huang calibrates every
-silo's noise as if it were the aggregate's: averaging m of them leaves 1/sqrt(m) of what is claimed.
+    sound, central:  z_tj = 0,  z_r ~ N(0, s^2 I),  one noise in the aggregator
+    sound, silo:     z_tj ~ N(0, s_j^2 I),  z_r = 0;  theta_j is seen too
+    paper:           z_tj ~ N(0, s^2 I) with s of the aggregate,  z_r = 0
+
+J_j is the mean over silo j of the clipped losses, with the penalties. The paper calibrates every
+silo's noise as if it were the aggregate's: for K = 1, averaging m of them leaves 1/sqrt(m) of what
+is claimed; for K > 1 its proof does not cover iterates that differ between silos.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -24,11 +29,22 @@ from numpy.typing import NDArray
 
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy import Budget, NoiseStream, split_budget
 from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._objective import step_sizes
+from dpkern.solvers._local import (
+    HIDDEN,
+    HIDDEN_ITERATES,
+    NOT_HIDDEN,
+    HiddenSteps,
+    LastIterates,
+    NoisySteps,
+)
+from dpkern.solvers._objective import Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
+
+FloatArray = NDArray[np.float64]
+Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
 
 def federated_gd(
@@ -39,10 +55,13 @@ def federated_gd(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
+    regularizer: Smooth = None,
     rounds: int = 300,
+    local_steps: int = 1,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
-    trust: Literal["central"] = "central",
+    trust: Literal["central", "silo"] = "central",
+    accounting: Literal["composition", "last_iterate"] = "composition",
     calibration: Literal["sound", "paper"] = "sound",
     neighbours: Literal["replace_one"] = "replace_one",
     penalize_intercept: bool = True,
@@ -52,7 +71,7 @@ def federated_gd(
     callback: Callback | None = None,
     monitor: Monitor = None,
 ) -> SolverResult:
-    r"""Federated gradient descent on the clipped objective, one noisy aggregate a round.
+    r"""Federated gradient descent on the clipped objective, one aggregate a round.
 
     Parameters
     ----------
@@ -67,17 +86,26 @@ def federated_gd(
         See `dpkern.losses`.
     l2, l1 : float
         Penalties (l2/2) |w|^2 and l1 |w|_1.
+    regularizer : (name or Regularizer, strength) or None
+        A smooth penalty, such as ("pl", 0.01).
     rounds : int
-        Number of releases T.
+        Number of aggregations.
+    local_steps : int
+        Steps K of every silo between two of them; T = rounds K.
     step_size : float, sequence of T floats, "auto" or "theorem"
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" = 2 / (l2 (t + gamma)).
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" = 2 / (l2 (t + gamma)), gamma =
+        max(8 (L + l2) / l2 - 1, K).
     weights : {"size", "uniform"}
         Silo weights p_j = n_j / N or 1 / m.
-    trust : {"central"}
-        Only the aggregate is seen; `gradient_descent` offers silo trust.
+    trust : {"central", "silo"}
+        Whether only the aggregate is seen, or every silo's message.
+    accounting : {"composition", "last_iterate"}
+        Under silo trust, "last_iterate" charges a silo for the last of its K noisy iterates
+        instead of for all: it needs equal steps that contract.
     calibration : {"sound", "paper"}
-        "paper" draws Huang's noise in every silo, s_j = sqrt(8 T ln(1/delta)) C / (m n_min epsilon)
-        on the silo's mean gradient, and certifies what the aggregate really gives.
+        "paper" (central) draws Huang's noise in every silo at every step,
+        s = sqrt(8 T ln(1/delta)) C / (m n_min epsilon) on the silo's mean gradient, and certifies
+        what the aggregate really gives; for K > 1 an upper bound.
     neighbours : {"replace_one"}
         Adding or removing a record is not offered here.
     penalize_intercept : bool
@@ -105,35 +133,78 @@ def federated_gd(
 
     Notes
     -----
-    Released, once a round, to whoever sees the aggregate: V = sum_j om_j S_j + Z, S_j the exact sum
-    on a grid of clipped per-record gradients at the public w, om_j = (p_j/n_j) / max_k (p_k/n_k)
-    applied to every record before rounding. Replacing a record moves V by at most 2 C. Steps,
-    penalties and prox act on released quantities and public numbers only. T releases with
-    mu_t = mu / sqrt(T) compose to mu: s = max_j (2 C p_j / n_j) sqrt(T) / mu on the mean gradient.
-    In paper mode Z is the sum of m independent shares on one grid; with equal silos its true mu is
-    sqrt(m) times the claimed one.
+    Central trust. K = 1: V = sum_j om_j S_j + Z is released once a round, S_j the exact sum on a
+    grid of clipped per-record gradients at the public w, om_j = (p_j/n_j) / max_k (p_k/n_k) applied
+    to every record before rounding; replacing a record moves V by at most 2 C, and
+    s = max_j (2 C p_j / n_j) sqrt(T) / mu on the mean gradient. K > 1: the silos' steps have no
+    noise and stay hidden, V = sum_j round_q( p_j (theta_j - w) ) + Z is released, of sensitivity
+    max_j p_j (2 C / n_j) E_K and float terms (`dpkern.privacy.local_runs`), std D sqrt(rounds)/mu.
+    It needs a row bound and a loss of bounded curvature.
+
+    Silo trust. Every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every local step and
+    sends theta_j, a function of T noisy sums of sensitivity 2 C. With "last_iterate" its iterates
+    are rounded to a grid and noised instead, and the last one has the sensitivity of
+    `dpkern.privacy.LastIterate`. Silos hold disjoint records and compose in parallel.
+
+    Paper mode, K = 1: Z is the sum of m independent shares on one grid; with equal silos its true
+    mu is sqrt(m) times the claimed one. K > 1: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each
+    silo's own steps.
+
+    Everything else is a function of the releases and of public numbers.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     with Run("federated_gd", data, parameters) as run:
-        run.choose("trust", "central")
+        run.choose("trust", "central", "silo")
         run.choose("calibration", "sound", "paper")
         run.choose("neighbours", "replace_one")
-        objective = run.objective
-        eta = step_sizes(step_size, run.rounds, objective)
-        claim = run.claimed
-        if claim is None:
-            gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_per_release)
-        else:
+        last = run.choose("accounting", "composition", "last_iterate") == "last_iterate"
+        run.only_under("silo", accounting="last_iterate")
+        run.only_under("central", calibration="paper")
+        eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
+        T, claim = eta.size, run.claimed
+        sigma = None
+        if claim is not None:
             log_term = math.log(1.0 / claim["delta"])
             smallest = data.m * int(data.sizes.min()) * claim["epsilon"]
-            s = math.sqrt(8.0 * rounds * log_term) * run.clip / smallest
-            sigma = s * data.weights(weights) / objective.record_weight()
-            gradient = NoisyMeanGradient(run, trust=trust, sigma=sigma, shares=True)
+            sigma = np.full(data.m, math.sqrt(8.0 * T * log_term) * run.clip / smallest)
+
+        notes: tuple[str, ...] = ()
+        if run.budget is not None and last:
+            mu = split_budget(run.budget.mu, (1.0,), (run.rounds,))[0]
+            advance: Advance = LastIterates(run, mu=mu, eta=eta[0])
+            notes = (HIDDEN_ITERATES,)
+        elif run.local_steps == 1:
+            advance = _gradient_step(run, trust, sigma)
+        elif sigma is not None:
+            advance = NoisySteps(run, trust=trust, sigma=sigma * data.sizes)
+            notes = (NOT_HIDDEN,)
+        elif trust == "silo":
+            advance = NoisySteps(run, trust=trust, mu=run.mu_of_one(T))
+        else:
+            advance = HiddenSteps(run, trust=trust, mu=run.mu_of_one(run.rounds))
+            notes = (HIDDEN,)
 
         w = np.zeros(data.d)
-        for t in run.numbered_rounds():
-            g = gradient(w) + objective.l2_gradient(w)
-            w_next = objective.prox(w - eta[t] * g, eta[t])
-            run.record(t, w_next, eta[t], (w - w_next) / eta[t])
+        for r in run.numbered_rounds():
+            w_next = advance(w, eta[r])
+            step = float(np.sum(eta[r]))
+            run.record(r, w_next, step, (w - w_next) / step)
             w = w_next
-        return run.result(w, trust=trust)
+        bound = "upper" if NOT_HIDDEN in notes else "exact"
+        return run.result(w, trust=trust, bound=bound, notes=notes if run.budget else ())
+
+
+def _gradient_step(run: Run, trust: str, sigma: FloatArray | None) -> Advance:
+    """K = 1: a step along one noisy mean gradient at the public model."""
+    objective = run.objective
+    if sigma is None:
+        gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_of_one(run.rounds))
+    else:
+        shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
+        gradient = NoisyMeanGradient(run, trust=trust, sigma=shares, shares=True)
+
+    def advance(w: FloatArray, eta: FloatArray) -> FloatArray:
+        step = float(eta[0])
+        return objective.prox(w - step * (gradient(w) + objective.penalty_gradient(w)), step)
+
+    return advance

@@ -8,7 +8,7 @@ and more general", NeurIPS 2017. Silo trust: GDP-GD, Algorithm A1 of Cao, Guo, Z
     for t = 1..T:
         central:  g = sum_j p_j grad L_j(w) + N(0, s^2 I)
         silo:     g = sum_j p_j (grad L_j(w) + N(0, s_j^2 I)),  every silo adds its own
-        w = prox_{eta_t l1}( w - eta_t (g + l2 w) )
+        w = prox_{eta_t l1}( w - eta_t (g + l2 w + grad r(w)) )
     return w
 
 L_j is the mean over silo j of the clipped losses; noise is drawn on the exact sum.
@@ -25,7 +25,7 @@ from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._objective import step_sizes
+from dpkern.solvers._objective import Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -38,6 +38,7 @@ def gradient_descent(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
+    regularizer: Smooth = None,
     rounds: int = 300,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
@@ -66,6 +67,8 @@ def gradient_descent(
         See `dpkern.losses`.
     l2, l1 : float
         Penalties (l2/2) |w|^2 and l1 |w|_1.
+    regularizer : (name or Regularizer, strength) or None
+        A smooth penalty, such as ("pl", 0.01).
     rounds : int
         Number of releases T.
     step_size : float, sequence of T floats, "auto" or "theorem"
@@ -118,18 +121,18 @@ def gradient_descent(
         run.choose("calibration", "sound", "paper")
         run.choose("neighbours", "replace_one")
         objective = run.objective
-        eta = step_sizes(step_size, run.rounds, objective)
+        eta = step_sizes(step_size, run.rounds, objective)[:, 0]
         claim = run.claimed
         if claim is not None and trust == "central":
             log_term = math.log(1.0 / claim["delta"])
             s = math.sqrt(8.0 * rounds * log_term) * run.clip / (data.n * claim["epsilon"])
             gradient = NoisyMeanGradient(run, trust=trust, sigma=s / objective.record_weight())
         else:
-            gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_per_release)
+            gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_of_one(run.rounds))
 
         w = np.zeros(data.d)
         for t in run.numbered_rounds():
-            g = gradient(w) + objective.l2_gradient(w)
+            g = gradient(w) + objective.penalty_gradient(w)
             w_next = objective.prox(w - eta[t] * g, eta[t])
             run.record(t, w_next, eta[t], (w - w_next) / eta[t])
             w = w_next

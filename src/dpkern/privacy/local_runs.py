@@ -1,0 +1,330 @@
+"""How far hidden local runs carry one record, for the doubles that the kernels compute.
+
+From a public theta_0 silo j makes K steps on all its n_j records, and only theta_K leaves:
+
+    theta <- prox_{eta_t}( theta - eta_t (S_j(theta) / n_j + c(|theta|) theta) ),
+
+S_j the sum of the clipped gradients, c = l2 + strength f'(r) / r of the smooth regulariser. A
+clipped gradient is the gradient of a loss as smooth as the original (and convex where that is), so
+in real arithmetic replacing one record moves theta_K by at most (2 C / n_j) E_K with
+
+    E_0 = 0,   E <- c_t E + eta_t,   c_t = max(|1 - eta_t low|, |1 - eta_t high|),
+
+low <= curvature <= high for the silo's smooth objective: the convex data part lies in [0, L], one
+that is not convex in [-L, L], L = phi''max R^2. A convex prox with prox(0) = 0 changes nothing.
+
+Computed iterates differ from such a run by at most eta_t tau_j + 4 u W in each step, u = 2^-53,
+
+    tau_j = q_j sqrt(d) / 2 + u [(d + 16) (L + B) W + (16 + 2 kappa) C],   W >= |theta_t|,
+
+q_j the grid of the gradient sums, B the largest curvature of the regularisers, kappa the error of
+a loss's derivative in units in the last place. docs/design.md counts the roundings.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.privacy._exact import power_of_two, round_down, round_up, sqrt_up
+from dpkern.privacy.mechanisms import choose_grid
+
+#: Error of a compiled loss derivative in units in the last place (2 u at most). The logistic one is
+#: the worst: exp 1 (2 without fused multiply-add, vmath.h), then a sum, a quotient and a product.
+LOSS_ULPS = 5
+
+#: The charged sensitivity may exceed the one of real arithmetic by this factor.
+LARGEST_EXCESS = Fraction(5, 4)
+
+#: A draw of unit deviation never exceeds this: `DPK_PHI_LAST` of the sampler and half a grid step.
+LARGEST_DRAW = 15
+
+_U = power_of_two(-53)
+# Second-order terms, and what under- and overflow take within the magnitudes of `LocalRuns`.
+_SLACK = 1 + power_of_two(-40)
+_LARGEST = power_of_two(100)
+
+
+def carry(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction
+) -> tuple[Fraction, Fraction, Fraction]:
+    """Return (E_K, F_K, max_t c_t), each an upper bound.
+
+    E <- c_t E + eta_t carries errors in proportion to the steps, F <- c_t F + 1 those that every
+    step makes. Rounded up to a double after each step.
+
+    Raises
+    ------
+    ValueError
+        When they exceed every double.
+    """
+    E = F = largest = Fraction(0)
+    for step in step_sizes:
+        eta = Fraction(step)
+        c = max(abs(1 - eta * low), abs(1 - eta * high))
+        e, f = round_up(c * E + eta), round_up(c * F + 1)
+        if math.inf in (e, f):
+            raise ValueError(
+                "step_size or local_steps is too large: a record's influence on the hidden local "
+                "steps exceeds every double"
+            )
+        E, F, largest = Fraction(e), Fraction(f), max(largest, c)
+    return E, F, largest
+
+
+def last_iterate_factor(c: Fraction, steps: int) -> float:
+    """Return sqrt((1 - c^K) / (1 + c^K) (1 + c) / (1 - c)), rounded up, for 0 <= c < 1.
+
+    A run of K noisy steps, of which only the last iterate is seen, spends this times the mu of one
+    step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
+
+    Raises
+    ------
+    ValueError
+        When c is not below 1.
+    """
+    c = Fraction(round_up(c))
+    if c >= 1:
+        raise ValueError(
+            "accounting='last_iterate' needs local steps that contract: a penalty on every "
+            "coordinate and a step_size below 2 / (largest curvature)"
+        )
+    power, base, exponent = Fraction(1), c, steps
+    while exponent:  # c^K rounded down: the factor falls with it
+        if exponent & 1:
+            power = Fraction(round_down(power * base))
+        base = Fraction(round_down(base * base))
+        exponent >>= 1
+    return sqrt_up((1 - power) / (1 + power) * (1 + c) / (1 - c))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRuns:
+    """The public description of hidden runs of K local steps, and what one record does to them.
+
+    Parameters
+    ----------
+    clip : float
+        Bound C of one record's gradient.
+    dim : int
+        Coordinates d of the model.
+    sizes : tuple of int
+        Records n_j of the silos.
+    step_sizes : tuple of float
+        eta_1 .. eta_K.
+    loss_smoothness, row_bound : float
+        phi''max, and R bounding the norm of every effective row, intercept included.
+    convex : bool
+        Whether the loss is convex.
+    l2 : float
+        Penalty (l2/2) |theta|^2.
+    curvature : (float, float)
+        Smallest and largest curvature of the smooth regulariser, its strength included.
+    all_penalized : bool
+        False when some coordinate has neither.
+
+    Attributes
+    ----------
+    grids : ndarray, shape (m,)
+        The grid of each silo's gradient sums, to be passed to the kernel.
+
+    Raises
+    ------
+    ValueError
+        When a condition of the bound does not hold; the message names it.
+    """
+
+    clip: float
+    dim: int
+    sizes: tuple[int, ...]
+    step_sizes: tuple[float, ...]
+    loss_smoothness: float
+    row_bound: float
+    convex: bool = True
+    l2: float = 0.0
+    curvature: tuple[float, float] = (0.0, 0.0)
+    all_penalized: bool = True
+
+    def __post_init__(self) -> None:
+        what = "the sensitivity of hidden local steps needs"
+        if not math.isfinite(self.row_bound):
+            raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
+        if not math.isfinite(self.loss_smoothness):
+            raise ValueError(
+                f"{what} a loss with a bounded second derivative; take another loss, or one local "
+                "step"
+            )
+        if not math.isfinite(self.clip):
+            raise ValueError(f"{what} a finite clip")
+        eta = max(self.step_sizes)
+        if Fraction(eta) * self._penalty > 2:
+            raise ValueError(
+                f"step_size is {eta!r}; {what} at most 2 / {float(self._penalty)!r}, the largest "
+                "curvature of the penalties"
+            )
+        least = Fraction(min(self.clip, *self.step_sizes))
+        large = (self.clip, eta, self.row_bound, self.loss_smoothness)
+        if (
+            least < 1 / _LARGEST
+            or max(self.smoothness, self._penalty, *map(Fraction, large)) > _LARGEST
+            or len(self.step_sizes) * (self.dim + 20) > 2**40
+        ):
+            raise ValueError(
+                f"{what} clip and steps of at least 2^-100, clip, steps, row bound and curvatures "
+                "of at most 2^100, and steps times coordinates of at most 2^40"
+            )
+
+    @property
+    def _penalty(self) -> Fraction:
+        """B: the largest curvature of the penalties, on the coordinates that have them."""
+        return Fraction(self.l2) + Fraction(self.curvature[1])
+
+    @property
+    def smoothness(self) -> Fraction:
+        """L of the data part, with room for the rounding of the rows' norms and factors."""
+        room = 1 + power_of_two(-40) + self.dim * power_of_two(-52)
+        return Fraction(self.loss_smoothness) * Fraction(self.row_bound) ** 2 * room
+
+    @property
+    def curvatures(self) -> tuple[Fraction, Fraction]:
+        """(low, high): bounds of the curvature of a silo's smooth objective."""
+        low, high = Fraction(self.l2) + Fraction(self.curvature[0]), self._penalty
+        if not self.all_penalized:
+            low, high = min(low, Fraction(0)), max(high, Fraction(0))
+        return (low if self.convex else low - self.smoothness), high + self.smoothness
+
+    @cached_property
+    def _carried(self) -> tuple[Fraction, Fraction, Fraction]:
+        return carry(self.step_sizes, *self.curvatures)
+
+    @property
+    def carried(self) -> float:
+        """E_K, rounded up."""
+        return float(self._carried[0])
+
+    @property
+    def contraction(self) -> Fraction:
+        """The largest c_t."""
+        return self._carried[2]
+
+    @cached_property
+    def grids(self) -> NDArray[np.float64]:
+        """The finest grid on which a silo's own sum is exact."""
+        found = {n: choose_grid(n=n, clip=self.clip, dim=self.dim) for n in set(self.sizes)}
+        return np.array([found[n] for n in self.sizes])
+
+    def reach(self, start: float) -> Fraction:
+        """W: a bound of every computed iterate's norm from |theta_0| <= start.
+
+        |theta| grows by eta_t C at most, for 0 <= eta_t c <= 2, and by (2 d + 40) u of itself
+        through rounding.
+        """
+        growth = 1 + len(self.step_sizes) * (self.dim + 20) * power_of_two(-51)
+        reach = Fraction(self.clip) * sum(map(Fraction, self.step_sizes))
+        if not start <= _LARGEST or (reach := reach + Fraction(start)) > _LARGEST:
+            raise ValueError(
+                "hidden local steps may reach a model of norm beyond the 2^100 that their "
+                "sensitivity covers: a smaller step_size keeps it nearer"
+            )
+        return reach * growth
+
+    def _tau(self, grid: float, W: Fraction) -> Fraction:
+        d, C = self.dim, Fraction(self.clip)
+        rounding = (d + 16) * (self.smoothness + self._penalty) * W + (16 + 2 * LOSS_ULPS) * C
+        return Fraction(grid) * Fraction(sqrt_up(Fraction(d))) / 2 + _U * rounding
+
+    def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
+        """Bounds of |v_j - v'_j| for the computed v_j = p_j (theta_K - theta_0), rounded up.
+
+            p_j [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K + 8 u W]
+
+        Parameters
+        ----------
+        start : float
+            A bound of |theta_0|.
+        weights : sequence of m floats
+            p_j >= 0, as the run multiplies with them.
+
+        Raises
+        ------
+        ValueError
+            When floating-point terms add more than a quarter to max_j p_j (2 C / n_j) E_K.
+        """
+        E, F, _ = self._carried
+        W = self.reach(start)
+        found: dict[tuple[int, float], tuple[Fraction, Fraction]] = {}
+        pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
+        grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
+        for n, p in set(pairs):
+            nominal = 2 * Fraction(self.clip) / n
+            moved = (nominal + 2 * self._tau(grids[n], W)) * E + 8 * _U * W * (F + 1)
+            found[n, p] = Fraction(p) * nominal * E, Fraction(p) * moved * _SLACK
+        self._refuse_excess(
+            max(moved for _, moved in found.values()),
+            max(nominal for nominal, _ in found.values()),
+        )
+        return tuple(round_up(found[pair][1]) for pair in pairs)
+
+    def message_bound(self, start: float, weights: Sequence[float]) -> float:
+        """A bound of the coordinates of every computed p_j (theta_K - theta_0), rounded up."""
+        return round_up(2 * self.reach(start) * Fraction(max(weights)) * _SLACK)
+
+    def noisy_reach(self, start: float, sigma: float) -> float:
+        """W of a run with noise of deviation sigma on every iterate, and of its virtual twin.
+
+        The proof of the last-iterate bound compares with a run that ends where the neighbour's
+        does; it never leaves twice the reach.
+        """
+        noise = LARGEST_DRAW * sqrt_up(Fraction(self.dim)) * sigma
+        rounding = max(self.step_sizes) * self.clip  # more than the grid's share of a step
+        return round_up(2 * self.reach(start + len(self.step_sizes) * (noise + rounding)))
+
+    def step_sensitivity(self, n: int, W: float, grid: float) -> Fraction:
+        """How far one step on the state grid takes neighbours apart that start together.
+
+        eta (2 C / n + 2 tau) + 8 u W + 2 q sqrt(d): the rounding of the step to the grid q counts
+        once, that of the noisy iterate once more.
+
+        Raises
+        ------
+        ValueError
+            When that is more than a quarter above eta 2 C / n.
+        """
+        eta, reach = Fraction(self.step_sizes[0]), Fraction(W)
+        nominal = eta * 2 * Fraction(self.clip) / n
+        tau = self._tau(choose_grid(n=n, clip=self.clip, dim=self.dim), reach)
+        on_grid = 2 * Fraction(grid) * Fraction(sqrt_up(Fraction(self.dim)))
+        moved = (nominal + 2 * eta * tau + 8 * _U * reach + on_grid) * _SLACK
+        self._refuse_excess(moved, nominal)
+        return moved
+
+    def _refuse_excess(self, moved: Fraction, nominal: Fraction) -> None:
+        if moved > LARGEST_EXCESS * nominal:
+            raise ValueError(
+                "floating-point errors of the hidden local steps could move the result by "
+                f"{float(moved / nominal):.3g} times the nominal sensitivity, above 1.25: use "
+                "fewer records a silo, fewer coordinates, smaller row_bound or larger clip"
+            )
+
+
+def norm_bound(w: NDArray[np.float64], least: float) -> float:
+    """A power of two that is at least |w| and at least `least`.
+
+    So that runs from starts of similar norms have one sensitivity, and one line in the ledger.
+    """
+    norm = max(float(np.linalg.norm(w)) * (1.0 + 2.0**-20), least)
+    return math.ldexp(1.0, math.frexp(norm)[1]) if norm < math.inf else math.inf
+
+
+__all__ = [
+    "LARGEST_EXCESS",
+    "LOSS_ULPS",
+    "LocalRuns",
+    "carry",
+    "last_iterate_factor",
+    "norm_bound",
+]

@@ -1,0 +1,493 @@
+"""Laws of the solvers with local steps: calibration, what one record moves, what is refused."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import GaussianMessages, GaussianSum, LastIterate
+from dpkern.privacy.local_runs import last_iterate_factor
+from dpkern.solvers import Objective
+
+SIZES = (20, 60, 80)
+CLIP, DELTA = 0.7, 1e-5
+
+
+def silos(seed=0, sizes=SIZES, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((sum(sizes), 3))
+    y = np.where(X @ rng.standard_normal(3) > 0.0, 1.0, -1.0)
+    options = {"row_bound": 1.0, "intercept": True} | options
+    return dpk.SiloData(X, y, np.cumsum([0, *sizes]), **options)
+
+
+def run(name, data, **options):
+    options = {"budget": dpk.Budget(epsilon=1.0, delta=DELTA), "clip": CLIP, "l2": 0.1} | options
+    return dpk.solve(name, data, **options)
+
+
+def weights_of(options, name, sizes=SIZES):
+    uniform = "uniform" if name == "output_perturbation" else "size"
+    if options.get("weights", uniform) == "size":
+        return np.array(sizes) / sum(sizes)
+    return np.full(len(sizes), 1 / len(sizes))
+
+
+def carried(eta, K, l2=0.1, L=0.25):
+    """E_K of equal steps, in floating point and by its definition."""
+    c, E = max(abs(1 - eta * l2), abs(1 - eta * (L + l2))), 0.0
+    for _ in range(K):
+        E = c * E + eta
+    return E, c
+
+
+def recomputed_mu(certificate, m):
+    totals = [Fraction(0)] * m
+    for release in certificate.releases:
+        per_silo = isinstance(release.sensitivity, tuple)
+        for j in range(m):
+            d = release.sensitivity[j] if per_silo else release.sensitivity
+            s = release.std[j] if per_silo else release.std
+            totals[j] += release.times * (Fraction(d) / Fraction(s)) ** 2 if d else 0
+    return math.sqrt(max(totals))
+
+
+# (solver, options, releases): hidden steps, noisy steps, last iterates
+HIDDEN = [
+    ("federated_gd", {"rounds": 4, "local_steps": 5}, 4),
+    ("federated_gd", {"rounds": 4, "local_steps": 5, "weights": "uniform"}, 4),
+    ("wd_dp", {"local_steps": 20}, 1),
+    ("wd_dp", {"local_steps": 20, "weights": "uniform"}, 1),
+    ("output_perturbation", {"local_steps": 20}, 1),
+    ("output_perturbation", {"local_steps": 20, "weights": "size"}, 1),
+]
+MODELS = [("output_perturbation", {"local_steps": 20, "trust": "silo"}, 1)]
+NOISY = [
+    ("federated_gd", {"rounds": 4, "local_steps": 5, "trust": "silo"}, 20),
+    ("federated_gd", {"rounds": 4, "trust": "silo"}, 4),
+    ("wd_dp", {"local_steps": 20, "trust": "silo", "weights": "uniform"}, 20),
+]
+LAST = [
+    ("federated_gd", {"rounds": 4, "local_steps": 5, "trust": "silo",
+                      "accounting": "last_iterate"}, 4),
+    ("federated_gd", {"rounds": 4, "trust": "silo", "accounting": "last_iterate"}, 4),
+    ("wd_dp", {"local_steps": 20, "trust": "silo", "accounting": "last_iterate"}, 1),
+]  # fmt: skip
+CASES = HIDDEN + MODELS + NOISY + LAST
+
+
+# ------------------------------------------------------------------------------ certificates
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), CASES)
+def test_certificate_is_the_budget_and_never_above_it(name, options, releases):
+    total = dpk.Budget(epsilon=1.0, delta=DELTA)
+    certificate = run(name, silos(), rng=0, **options).privacy
+    assert certificate.epsilon(DELTA) <= 1.0
+    assert certificate.epsilon(DELTA) == pytest.approx(1.0, rel=1e-6)
+    assert Fraction(certificate.mu) <= Fraction(total.mu) * (1 + Fraction(1, 2**40))
+    assert certificate.mu == pytest.approx(recomputed_mu(certificate, 3), rel=1e-12)
+    assert sum(release.times for release in certificate.releases) == releases
+    assert certificate.trust == options.get("trust", "central")
+    assert (certificate.arithmetic, certificate.bound) == ("grid", "exact")
+
+
+@pytest.mark.parametrize("eta", [0.5, 5.0, 6.5])
+@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
+def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, options, releases, eta):
+    """D = max_j p_j (2C/n_j) E_K, std D sqrt(releases)/mu; 6.5 is beyond 2/(L + l2)."""
+    certificate = run(name, silos(), step_size=eta, **options).privacy
+    p = weights_of(options, name) if (name, options, releases) in HIDDEN else np.ones(3)
+    E, _ = carried(eta, options["local_steps"])
+    nominal = p * 2 * CLIP / np.array(SIZES) * E
+    mu = dpk.Budget(epsilon=1.0, delta=DELTA).mu
+    for release in certificate.releases:
+        charged, std = np.array(release.sensitivity), np.array(release.std)
+        nominal = nominal if charged.ndim else nominal.max()
+        assert np.all(charged >= nominal)
+        np.testing.assert_allclose(charged, nominal, rtol=1e-3)
+        np.testing.assert_allclose(std, charged * math.sqrt(releases) / mu, rtol=1e-9)
+    assert "hidden" in " ".join(certificate.notes)
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+def test_noise_of_every_local_step_composes_over_all_of_them(name, options, releases):
+    (release,) = run(name, silos(), **options).privacy.releases
+    mu = dpk.Budget(epsilon=1.0, delta=DELTA).mu
+    assert release.sensitivity == (2 * CLIP,) * 3
+    np.testing.assert_allclose(release.std, 2 * CLIP * math.sqrt(releases) / mu, rtol=1e-9)
+    assert release.n_draws == releases * 3 * 4
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), LAST)
+def test_last_iterates_need_less_noise_than_all_of_them(name, options, releases):
+    ledger = run(name, silos(), step_size=1.0, **options).privacy.releases
+    K = options.get("local_steps", 1)
+    mu = dpk.Budget(epsilon=1.0, delta=DELTA).mu / math.sqrt(releases)
+    _, c = carried(1.0, K)
+    factor = last_iterate_factor(Fraction(c), K)
+    nominal = 2 * CLIP / np.array(SIZES) * factor
+    for release in ledger:
+        charged = np.array(release.sensitivity)
+        assert np.all(charged >= nominal)
+        np.testing.assert_allclose(charged, nominal, rtol=2e-3)
+        np.testing.assert_allclose(release.std, charged / mu, rtol=1e-9)
+    assert sum(release.n_draws for release in ledger) == releases * K * 3 * 4
+    assert K == 1 or factor < 0.995 * math.sqrt(K)
+
+
+def test_steps_of_the_theorem_count_local_steps_and_their_period():
+    for K in (1, 4, 100):
+        result = run("federated_gd", silos(), budget=None, rounds=3, local_steps=K,
+                     step_size="theorem")  # fmt: skip
+        L = 0.25 * (1 + 2.0**-40) + 0.1
+        gamma = max(8 * L / 0.1 - 1, K)
+        steps = 2 / (0.1 * (np.arange(1, 3 * K + 1) + gamma))
+        np.testing.assert_allclose(
+            result.history["step_size"], steps.reshape(3, K).sum(axis=1), rtol=1e-12
+        )
+
+
+# --------------------------------------------------------------------------- the papers' noise
+
+
+@pytest.mark.parametrize("K", [2, 10])
+def test_paper_noise_of_hidden_steps_certifies_the_composition_of_every_silo(K):
+    options = {"rounds": 3, "local_steps": K, "calibration": "paper", "weights": "uniform"}
+    certificate = run("federated_gd", silos(), **options).privacy
+    s = math.sqrt(8 * 3 * K * math.log(1 / DELTA)) * CLIP / (3 * 20)
+    assert certificate.mu == pytest.approx(2 * CLIP * math.sqrt(3 * K) / (20 * s), rel=1e-9)
+    assert certificate.bound == "upper"
+    assert certificate.claimed == {"epsilon": 1.0, "delta": DELTA}
+    assert "at most" in str(certificate)
+
+
+def test_paper_noise_of_wd_dp_certifies_the_composition_of_every_silo():
+    certificate = run("wd_dp", silos(), local_steps=30, calibration="paper").privacy
+    N, half = sum(SIZES), 0.5
+    s = math.sqrt(8 * 30 * math.log(2 / DELTA)) * CLIP / (N * half)
+    assert certificate.mu == pytest.approx(2 * CLIP * math.sqrt(30) / (20 * s), rel=1e-9)
+    assert certificate.bound == "upper"
+    steps, weight = certificate.releases
+    np.testing.assert_allclose(steps.std, np.array(SIZES) * s, rtol=1e-12)
+    assert weight.sensitivity == 0.0
+    assert weight.std == pytest.approx(math.sqrt(8 * math.log(2 / DELTA)) / (N * half))
+
+
+def test_paper_weight_noise_is_one_number_for_all_silos(monkeypatch):
+    """sum_j (p_j + z_w) theta_j."""
+    theta = np.arange(12.0).reshape(3, 4)
+    monkeypatch.setattr(GaussianSum, "release_steps", lambda *_: theta)
+    w = run("wd_dp", silos(), calibration="paper", rng=0).w
+    z = (w - np.array(SIZES) / sum(SIZES) @ theta) / theta.sum(axis=0)
+    np.testing.assert_allclose(z, z[0], rtol=1e-9)
+    assert z[0] != 0.0
+
+
+def test_paper_noise_of_output_perturbation_is_laplace_and_certifies_nothing():
+    options = {"calibration": "paper", "local_steps": 10}
+    certificate = run("output_perturbation", silos(), **options).privacy
+    assert certificate.mu == math.inf
+    assert (certificate.arithmetic, certificate.claimed["epsilon"]) == ("float", 1.0)
+    scale = 2 * CLIP / (3 * 20 * 0.1)
+    assert certificate.releases[0].std == pytest.approx(math.sqrt(2) * scale)
+    clean = run("output_perturbation", silos(), budget=None, local_steps=10).w
+    draws = np.array([
+        run("output_perturbation", silos(), rng=seed, **options).w - clean for seed in range(200)
+    ])  # fmt: skip
+    spread = np.mean(np.abs(draws)) / scale
+    assert abs(spread - 1.0) < 5 / math.sqrt(draws.size)
+    kurtosis = np.mean(draws**4) / np.mean(draws**2) ** 2
+    assert kurtosis > 4.0  # 6 of the Laplace law, 3 of the normal one
+
+
+# --------------------------------------------------------------------- noise of the result
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), [HIDDEN[2], HIDDEN[4], *MODELS])
+def test_noise_of_the_model_has_the_calibrated_deviation(name, options, releases):
+    data, eta, total = silos(), 1.0, dpk.Budget(mu=2.0)
+    options = {**options, "step_size": eta}
+    clean = run(name, data, budget=None, **options).w
+    p = weights_of(options, name)
+    moved = 2 * CLIP / np.array(SIZES) * carried(eta, 20)[0]
+    if options.get("trust") == "silo":
+        std = np.sqrt(np.sum((p * moved) ** 2)) / total.mu
+    else:
+        std = np.max(p * moved) / total.mu
+    draws = np.array([
+        run(name, data, budget=total, rng=seed, **options).w - clean for seed in range(200)
+    ])  # fmt: skip
+    assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
+    assert np.all(np.abs(np.mean(draws, axis=0)) < 5 * std / math.sqrt(len(draws)))
+
+
+def test_noise_of_steps_has_the_deviation_that_steps_carry():
+    """On flat losses the model's noise is the sum of the steps', the last iterate's likewise."""
+    X = np.zeros((60, 3))
+    data = dpk.SiloData(X, np.tile([1.0, -1.0], 30), [0, 20, 60], row_bound=1.0)
+    total, eta, K, c = dpk.Budget(mu=1.0), 0.5, 8, 0.95
+    carried = math.sqrt(sum(c ** (2 * k) for k in range(K)))
+    p, n = np.array([1 / 3, 2 / 3]), np.array([20.0, 40.0])
+    steps = eta * 2 * CLIP * math.sqrt(K) / n
+    last = eta * 2 * CLIP / n * last_iterate_factor(Fraction(c), K)
+    for accounting, unit in (("composition", steps), ("last_iterate", last)):
+        draws = np.array([
+            run("wd_dp", data, budget=total, local_steps=K, step_size=eta, trust="silo",
+                accounting=accounting, rng=seed).w
+            for seed in range(150)
+        ])  # fmt: skip
+        std = carried * np.sqrt(np.sum((p * unit) ** 2))
+        assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
+
+
+# ----------------------------------------------------------------------- noiseless limits
+
+
+def test_local_steps_of_one_silo_are_gradient_descent():
+    data = silos(sizes=(160,))
+    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, regularizer=("pl", 0.02))
+    for name, options in (
+        ("federated_gd", {"rounds": 6, "local_steps": 10}),
+        ("wd_dp", {"local_steps": 60}),
+        ("output_perturbation", {"local_steps": 60}),
+    ):
+        for trust in ("central", "silo"):
+            result = run(
+                name, data, budget=None, l1=0.01, regularizer=("pl", 0.02), trust=trust, **options
+            )
+            np.testing.assert_allclose(result.w, plain.w, rtol=1e-9, atol=1e-12)
+
+
+def test_falling_steps_of_different_silos_reach_the_common_optimum():
+    data = silos()
+    result = run("federated_gd", data, budget=None, clip=None, rounds=3000, local_steps=5,
+                 step_size="theorem")  # fmt: skip
+    objective = Objective(data, dpk.losses.Logistic(), 0.1, 0.0, "size", True, None)
+    w, _ = objective.minimum()
+    np.testing.assert_allclose(result.w, w, atol=2e-3)
+    one = run("wd_dp", data, budget=None, clip=None, local_steps=3000)
+    assert np.max(np.abs(one.w - w)) > 5e-3  # the price of one communication
+
+
+# ---------------------------------------------------------------- what one record moves
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """What left a mechanism, without its noise."""
+    seen, release = [], GaussianMessages.release
+
+    def spy(mechanism, values, **bounds):
+        seen.append(values.copy())
+        return release(mechanism, values, **bounds)
+
+    monkeypatch.setattr(GaussianMessages, "release", spy)
+    return seen
+
+
+def square(a, b):
+    return sum(
+        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
+@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"regularizer": ("pl", 0.05)}])
+def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
+    name, options, releases, extra
+):
+    """Opposite records that saturate the clip, in every silo in turn; same seed, same noise."""
+    options = options | {"rounds": 1} if name == "federated_gd" else options
+    plain, largest = extra == {}, Fraction(0)
+    for j, i in enumerate((0, 20, 80)):
+        models = []
+        for sign in (1.0, -1.0):
+            data = silos(intercept=False, task="regression")
+            X, y = data.X.copy(), data.y.copy()
+            X[i], y[i] = (50.0, 0.0, 0.0), sign * 1e6
+            if plain:  # nobody else has curvature along it
+                X[:i, 0] = X[i + 1 :, 0] = 0.0
+            other = dpk.SiloData(X, y, data.offsets, row_bound=1.0, task="regression")
+            result = run(name, other, rng=3, loss="squared", step_size=0.3, **options, **extra)
+            models.append(result.w)
+        (release,) = result.privacy.releases
+        most = release.sensitivity
+        p = weights_of(options, name)[j]
+        most = Fraction(most[j]) * Fraction(p) if isinstance(most, tuple) else Fraction(most)
+        moved = square(*models)
+        assert moved <= most**2 * (1 + Fraction(1, 10**9))
+        largest = max(largest, moved / most**2)
+    assert not plain or largest > Fraction(99, 100)
+
+
+def test_messages_of_the_sum_carry_their_weights_and_those_of_silos_do_not(spied):
+    data = silos()
+    for trust, weights in (("central", weights_of({}, "wd_dp")), ("silo", np.ones(3))):
+        for name in ("wd_dp", "output_perturbation"):
+            if (name, trust) == ("wd_dp", "silo"):
+                continue
+            spied.clear()
+            run(name, data, trust=trust, weights="size")
+            (values,) = spied
+            theta = dpk.kernels.glm_local_descent(
+                data, np.zeros(4), loss="logistic", clip=CLIP, steps=50, l2=0.1,
+                step_size=1 / (0.25 * (1 + 2.0**-40) + 0.1),
+            )  # fmt: skip
+            np.testing.assert_allclose(values, weights[:, np.newaxis] * theta, rtol=1e-9)
+
+
+# ------------------------------------------------------------------- nothing but the releases
+
+
+def transcript(result):
+    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
+    del parts["timing"]
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
+
+
+PAPER = [
+    ("federated_gd", {"rounds": 4, "local_steps": 5, "calibration": "paper"}, 20),
+    ("wd_dp", {"calibration": "paper"}, 50),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), CASES + PAPER)
+def test_equal_releases_of_different_records_give_equal_results(
+    monkeypatch, name, options, releases
+):
+    """The mechanisms are made to release the same bits whatever the records are."""
+    shown = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
+    deaf = {
+        GaussianMessages: "release", LastIterate: "release", GaussianSum: "release_steps",
+    }  # fmt: skip
+    for mechanism, method in deaf.items():
+        original = getattr(mechanism, method)
+
+        def released(*arguments, original=original, **named):
+            real = original(*arguments, **named)
+            return shown[: len(real)] if real.ndim > 1 else shown[0]
+
+        monkeypatch.setattr(mechanism, method, released)
+    monkeypatch.setattr(
+        GaussianSum, "release", lambda self, total: (self._ledger.append(self._release), shown)[1]
+    )
+    results = []
+    for seed in (0, 1, 2):
+        data = silos(seed)
+        results.append(transcript(run(name, data, rng=0, monitor=silos(9), **options)))
+    assert results[0] == results[1] == results[2]
+
+
+# ------------------------------------------------------- what the kernel is asked to compute
+
+
+@pytest.fixture
+def descents(monkeypatch):
+    """The keyword arguments of every local run."""
+    calls, descent = [], dpk.kernels.glm_local_descent
+
+    def spy(data, w, **options):
+        calls.append(options)
+        return descent(data, w, **options)
+
+    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
+    return calls
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)
+def test_steps_and_grids_are_those_that_the_sensitivity_was_proved_for(
+    descents, name, options, releases
+):
+    """One grid for each silo from its own size: a common or default one rounds more."""
+    data = silos()
+    run(name, data, step_size=0.5, **options)
+    grids = [dpk.privacy.choose_grid(n=n, clip=CLIP, dim=4) for n in SIZES]
+    K = options.get("local_steps", 1)
+    last = options.get("accounting") == "last_iterate"
+    assert len(descents) == releases * (K if last else 1)
+    for call in descents:
+        np.testing.assert_array_equal(call["grid"], grids)
+        np.testing.assert_array_equal(call["step_size"], [0.5] * (1 if last else K))
+        assert call["steps"] == len(call["step_size"])
+        assert call.get("sigma") is None
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+def test_noise_of_local_steps_is_on_the_grid_of_their_sums(descents, name, options, releases):
+    result = run(name, silos(), **options)
+    (release,) = result.privacy.releases
+    for call in descents:
+        np.testing.assert_array_equal(call["grid"], release.grid)
+        np.testing.assert_array_equal(call["sigma"], release.std)
+        assert isinstance(call["rng"], dpk.NoiseStream)
+
+
+@dataclasses.dataclass(frozen=True)
+class NotConvex(dpk.losses.Logistic):
+    """The logistic loss, said not to be convex."""
+
+    convex = False
+
+
+def test_losses_without_convexity_are_charged_their_expansion_and_never_contract():
+    eta, L, l2 = 0.5, 0.25, 0.1
+    (release,) = run("wd_dp", silos(), loss=NotConvex(), step_size=eta, local_steps=20,
+                     weights="size").privacy.releases  # fmt: skip
+    c = 1 + eta * (L - l2)
+    E = eta * (c**20 - 1) / (c - 1)
+    assert release.sensitivity == pytest.approx(2 * CLIP / sum(SIZES) * E, rel=1e-3)
+    assert release.sensitivity > 2 * CLIP / sum(SIZES) * E
+    with pytest.raises(ValueError, match="local steps that contract"):
+        run("wd_dp", silos(), loss=NotConvex(), trust="silo", accounting="last_iterate")
+
+
+# ------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS + LAST)
+def test_hidden_steps_without_a_row_bound_are_refused_before_anything_is_released(
+    name, options, releases
+):
+    with pytest.raises(ValueError, match="give the data a row_bound") as caught:
+        run(name, silos(row_bound=None), step_size=0.1, **options)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize(("name", "options", "releases"), NOISY)
+def test_noise_at_every_step_needs_no_row_bound(name, options, releases):
+    result = run(name, silos(row_bound=None), step_size=0.1, **options)
+    assert result.privacy.epsilon(DELTA) <= 1.0
+
+
+STEPS = {"local_steps": 5}
+SILO = {"trust": "silo", "accounting": "last_iterate"}
+REFUSED = [
+    ("wd_dp", {"neighbours": "add_remove"}, "neighbours"),
+    ("output_perturbation", {"neighbours": "add_remove"}, "neighbours"),
+    ("federated_gd", {"neighbours": "add_remove", **STEPS}, "neighbours"),
+    ("federated_gd", {"local_steps": 0}, "local_steps is 0"),
+    ("federated_gd", {"accounting": "last_iterate", **STEPS}, "needs trust='silo'"),
+    ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
+    ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
+    ("wd_dp", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
+    ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 is 0"),
+    ("federated_gd", SILO | STEPS | {"l2": 0.0}, "local steps that contract"),
+    ("federated_gd", SILO | STEPS | {"penalize_intercept": False}, "local steps that contract"),
+    ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "equal steps"),
+    ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
+    ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, the largest curvature"),
+    ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
+    ("wd_dp", {"regularizer": ("pl", 1.0), "step_size": 0.2, "local_steps": 5000},
+     "exceeds every double"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "cause"), REFUSED)
+def test_what_no_bound_covers_is_refused_by_name_before_anything_is_released(name, options, cause):
+    with pytest.raises(ValueError, match=cause) as caught:
+        run(name, silos(), **options)
+    assert not getattr(caught.value, "__notes__", [])
