@@ -82,7 +82,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              1,
                              sigma,
                              grid ? 0x1p-25 : 0.0};
-    double *acc = buffer((size_t)data->d * 8), *out = buffer((size_t)(M * data->d) * 8);
+    double *acc = buffer((size_t)dpk_padded(data->d) * 8), *out = buffer((size_t)(M * data->d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
     const int bad = (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, noise, out);
@@ -93,7 +93,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const size_t wide = (size_t)(tasks[M] * data.d) * sizeof(double);
+    const size_t wide = (size_t)(tasks[M] * dpk_padded(data.d)) * sizeof(double);
     double *partial = buffer(wide), *norm = buffer(N * 8), *z = buffer((size_t)n * 8),
            *sums = buffer(M * 8), *out = buffer((size_t)(M * data.d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
@@ -144,7 +144,7 @@ static int all_kernels(const dpk_kernels *kernels) {
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, NULL);
             if (sparse)
                 continue;
-            double *partial = buffer((size_t)(TASKS[M] * p) * 8),
+            double *partial = buffer((size_t)(TASKS[M] * dpk_padded(p)) * 8),
                    *out = buffer((size_t)(M * p) * 8);
             const dpk_sum sum = {1.0, GRID, NULL, TASK_ROWS, TASKS, partial, 1};
             const dpk_data vectors = {

@@ -7,17 +7,14 @@ dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
 
 DPK_INLINE void clip_rows(row_kind kind, const dpk_data *data, double M, double clip, int64_t begin,
                           int64_t end, double *acc) {
-    const int64_t last = data->offsets[data->m] - 1;
     int64_t added = 0;
-    memset(acc, 0, (size_t)data->p * sizeof(double));
+    memset(acc, 0, (size_t)dpk_padded(data->p) * sizeof(double));
     for (int64_t i = begin; i < end; i++) {
-        const row g = row_at(kind, data, i);
-        const double norm = norm_up(square_of(kind, data, &g), data->p);
+        const double norm = norm_up(square_of(kind, data, i), data->p);
         const double s = clamp_scalar(1.0, factor_limit(clip, norm));
-        const char *const ahead = row_ahead(kind, data, i, last);
         if (s == 0.0)
             continue;
-        add_dense(kind, data, 1, &s, &g, M, &ahead, acc);
+        add_dense(kind, data, 1, &s, &i, M, acc);
         added++;
     }
     if (M != 0.0)
@@ -30,7 +27,7 @@ dpk_status DPK_FN(dpk_clip_and_sum)(const dpk_data *data, const dpk_sum *sum, do
     for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
         const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0, clip = inner_clip(sum, u.j, d);
-        double *const acc = sum->partial + t * d;
+        double *const acc = sum->partial + t * dpk_padded(d);
         if (data->x_is_float32)
             clip_rows(ROW_FLOAT32, data, M, clip, u.begin, u.end, acc);
         else

@@ -66,6 +66,9 @@ typedef struct {
     int intercept;
 } dpk_data;
 
+/* Doubles that a vector of d takes up as an accumulator: whole vectors of eight are added to it. */
+static inline intptr_t dpk_padded(intptr_t d) { return (d + 7) / 8 * 8; }
+
 /* How per-record vectors are clipped and summed. */
 typedef struct {
     double clip;               /* l2 bound of one record's vector; infinity: none */
@@ -74,7 +77,7 @@ typedef struct {
     intptr_t task_rows;        /* records of one unit of parallel work: it fixes the order of
                                 * floating-point sums, so no number of threads enters it */
     const int64_t *first_task; /* (m + 1,) number of silo j's first task */
-    double *partial;           /* (first_task[m], d) work space */
+    double *partial;           /* (first_task[m], dpk_padded(d)) work space */
     int n_threads;
 } dpk_sum;
 

@@ -12,8 +12,7 @@ dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
 DPK_INLINE void norms_of(row_kind kind, const dpk_data *data, task u, double *norm) {
     const double one = data->intercept ? 1.0 : 0.0;
     for (int64_t i = u.begin; i < u.end; i++) {
-        const row x = row_at(kind, data, i);
-        norm[i] = norm_up(square_of(kind, data, &x) + one, data->d);
+        norm[i] = norm_up(square_of(kind, data, i) + one, data->d);
     }
 }
 
@@ -68,7 +67,7 @@ dpk_status DPK_FN(dpk_glm_losses)(const dpk_data *data, const double *w, intptr_
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
-        FOR_KIND(kind, sum->partial[t] = losses_of(KIND, data, w + u.j * w_stride, loss, u));
+        FOR_KIND(kind, sum->partial[8 * t] = losses_of(KIND, data, w + u.j * w_stride, loss, u));
     }
     sum_partials(sum, data->m, 1, out);
     return DPK_OK;
@@ -85,7 +84,7 @@ dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intpt
         const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0, clip = inner_clip(sum, u.j, d);
         block b;
         FOR_KIND(kind, gradient_of(KIND, data, w + u.j * w_stride, loss, M, clip, weight, u.begin,
-                                   u.end, &b, sum->partial + t * d));
+                                   u.end, &b, sum->partial + t * dpk_padded(d)));
     }
     sum_partials(sum, data->m, d, out);
     return DPK_OK;

@@ -16,7 +16,7 @@ typedef dpk_status dpk_glm_margins_fn(const dpk_data *data, const double *w, int
                                       const dpk_sum *sum, double *z);
 
 /* out: (m,) floating-point sums of the loss over each silo's records. sum->grid is NULL and
- * sum->partial (n_tasks,). */
+ * sum->partial (n_tasks, 8). */
 typedef dpk_status dpk_glm_losses_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                      const dpk_loss *loss, const dpk_sum *sum, double *out);
 

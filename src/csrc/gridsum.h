@@ -61,6 +61,11 @@ static inline double clamp_scalar(double s, double lim) {
     return s == s ? s : 0.0;
 }
 
+/* r = min(1, row_bound / norm): what a stored row is scaled by. */
+static inline double row_ratio(const dpk_data *data, double norm) {
+    return norm > data->row_bound ? data->row_bound / norm : 1.0;
+}
+
 /* Takes the bits of M out again after `count` rows were added. acc: (n,). */
 static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
     const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
@@ -68,25 +73,26 @@ static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *ac
         acc[k] = (int64_t)((uint64_t)acc[k] - excess);
 }
 
-/* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, d) hold multiples of
- * the grid as integers, or doubles without a grid. out: (m, d). */
+/* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, dpk_padded(d)) hold
+ * multiples of the grid as integers, or doubles without a grid. out: (m, d). */
 static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
 #pragma omp parallel for schedule(static) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (intptr_t j = 0; j < m; j++) {
         const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
+        const intptr_t width = dpk_padded(d);
         double *sj = out + j * d;
         if (first < end && sum->grid) {
-            int64_t *acc = (int64_t *)(void *)(sum->partial + first * d);
+            int64_t *acc = (int64_t *)(void *)(sum->partial + first * width);
             for (int64_t t = 1; t < end - first; t++)
                 for (intptr_t k = 0; k < d; k++)
-                    acc[k] += acc[t * d + k];
+                    acc[k] += acc[t * width + k];
             for (intptr_t k = 0; k < d; k++)
                 sj[k] = (double)acc[k] * sum->grid[j];
         } else {
             memset(sj, 0, (size_t)d * sizeof(double));
             for (int64_t t = first; t < end; t++)
                 for (intptr_t k = 0; k < d; k++)
-                    sj[k] += sum->partial[t * d + k];
+                    sj[k] += sum->partial[t * width + k];
         }
     }
 }

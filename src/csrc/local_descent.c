@@ -42,8 +42,8 @@ static void take_step(const dpk_descent *run, const double *S, double grid, cons
     const int64_t *const steps = (const int64_t *)(const void *)S;
     double pull = run->l2;
     if (run->smooth) {
-        const row v = {theta, NULL, run->penalized};
-        pull += run->smooth_strength * run->smooth(sqrt(square_of(0, NULL, &v)));
+        const dpk_data model = {.X = theta, .p = run->penalized};
+        pull += run->smooth_strength * run->smooth(sqrt(square_of(0, &model, 0)));
     }
     for (intptr_t k = 0; k < d; k++) {
         double g = grid != 0.0 ? (double)steps[k] * grid : S[k];
@@ -69,7 +69,8 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
     for (intptr_t i = 0; i < data->m; i++) {
         const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
-        double *const acc = sum->partial + thread_number() * d, *const theta = out + j * d;
+        double *const acc = sum->partial + thread_number() * dpk_padded(d), *const theta =
+                                                                                out + j * d;
         noise_reader reader = {run,  (uint64_t)j,    0.0, grid, noise + thread_number() * held,
                                held, run->steps * d, 0,   0};
         block b;

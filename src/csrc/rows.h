@@ -43,17 +43,6 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
     return (row){element(kind, data->X, i * data->p), NULL, data->p};
 }
 
-/* Distance of the row that is asked for while another is accumulated, in bytes; tried: 1 to 16 KiB.
- */
-#define DPK_AHEAD 8192
-
-/* Where the row of a dense record somewhat later begins; `last` is the last record of all. */
-DPK_INLINE const char *row_ahead(row_kind kind, const dpk_data *data, int64_t i, int64_t last) {
-    const int64_t lead = 1 + (DPK_AHEAD - 1) / (data->p * (kind & ROW_FLOAT32 ? 4 : 8));
-    const int64_t later = i + lead < last ? i + lead : last;
-    return element(kind, data->X, (data->rows ? data->rows[later] : later) * data->p);
-}
-
 /* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
 DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k) {
     const void *const x = element(kind, r->x, k);
@@ -86,9 +75,10 @@ DPK_INLINE f8 last_weights(row_kind kind, const double *w, const row *r, intptr_
 }
 
 /* x . w where w is not NULL, and x . x where `square` is not; w: (p,). */
-DPK_INLINE double dot(row_kind kind, const dpk_data *data, const row *r, const double *w,
+DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const double *w,
                       double *square) {
     f8 a = f8_zero(), b = f8_zero(), aa = f8_zero(), bb = f8_zero();
+    const row stored = row_at(kind, data, i), *const r = &stored;
     const intptr_t n = r->n;
     intptr_t k = 0;
     for (; k + 16 <= n; k += 16) {
@@ -129,21 +119,21 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, const row *r, const d
 }
 
 /* x . x, with the bits that `dot` gives. */
-DPK_INLINE double square_of(row_kind kind, const dpk_data *data, const row *r) {
+DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
     double square;
-    (void)dot(kind, data, r, NULL, &square);
+    (void)dot(kind, data, i, NULL, &square);
     return square;
 }
 
-/* The same for eight dense rows, out[i] of row r[i], where there are registers for as many chains
- * of sums; `square`: (8,) or NULL. */
-DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const row *r, const double *w,
+/* The same for eight rows, out[i] of row rows[i], together where there are registers for as many
+ * chains of sums; `square`: (8,) or NULL. */
+DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const int64_t *rows, const double *w,
                           double *square, double *out) {
 #if defined(__AVX512F__)
     if (!(kind & ROW_SPARSE)) {
         row x[8];
         for (int i = 0; i < 8; i++)
-            x[i] = r[i];
+            x[i] = row_at(kind, data, rows[i]);
         for (int pass = square ? 0 : 1; pass < 2; pass++) {
             f8 a[8], b[8];
             const intptr_t p = data->p;
@@ -180,71 +170,77 @@ DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const row *r, con
     }
 #endif
     for (int i = 0; i < 8; i++)
-        out[i] = dot(kind, data, r + i, w, square ? square + i : NULL);
+        out[i] = dot(kind, data, rows[i], w, square ? square + i : NULL);
 }
 
-/* acc += sum_i s[i] x[i] over `count` dense rows, a constant; acc: (p,) patterns on the grid of
- * magic number M, with one M in for each row, or doubles where M is 0. ahead[i]: bytes that will be
- * wanted soon, as many as a row has; they are asked for on the way, which keeps the memory busy. */
+/* How far ahead of the row that is added another is asked for, in bytes: 1 to 16 KiB were tried. */
+#define DPK_AHEAD 8192
+
+/* acc += sum_i s[i] [x, 1][i] over `count` dense rows, at most 4 and a constant, the 1 only with an
+ * intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for each
+ * row, or doubles where M is 0. What lies ahead is asked for on the way: it keeps the memory busy.
+ */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
-                          const row *r, double M, const char *const *ahead, double *acc) {
-    const intptr_t p = data->p, step = kind & ROW_FLOAT32 ? 32 : 64;
+                          const int64_t *rows, double M, double *acc) {
+    const intptr_t p = data->p, size = kind & ROW_FLOAT32 ? 4 : 8;
+    const uintptr_t ahead = data->rows ? 0 : (DPK_AHEAD + p * size - 1) / (p * size) * (p * size);
     const f8 magic_number = f8_set(M);
     int64_t *const bits = (int64_t *)(void *)acc;
     f8 factor[4];
     row x[4];
-    const char *next[4];
     intptr_t k = 0;
     for (int i = 0; i < count; i++) {
         factor[i] = f8_set(s[i]);
-        x[i] = r[i];
-        next[i] = ahead[i];
+        x[i] = row_at(kind, data, rows[i]);
     }
-    if (M != 0.0) {
-        for (intptr_t at = 0; k + 8 <= p; k += 8, at += step) {
-            i8 sum = i8_load(bits + k);
-            _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
-                __builtin_prefetch(next[i] + at);
-                sum = i8_add_bits(sum,
-                                  f8_fma(factor[i], entries(kind, data, x + i, k), magic_number));
-            }
+    for (; k + 8 <= p; k += 8) {
+        i8 sum = i8_load(bits + k);
+        f8 float_sum = f8_load(acc + k);
+        _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
+            const f8 xk = entries(kind, data, x + i, k);
+            __builtin_prefetch((const void *)((uintptr_t)x[i].x + ahead + (uintptr_t)(k * size)));
+            if (M != 0.0)
+                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
+            else
+                float_sum = f8_fma(factor[i], xk, float_sum);
+        }
+        if (M != 0.0)
             i8_store(bits + k, sum);
+        else
+            f8_store(acc + k, float_sum);
+    }
+    if (k < data->d) {
+        i8 sum = i8_load(bits + k);
+        f8 float_sum = f8_load(acc + k);
+        for (int i = 0; i < count; i++) {
+            f8 xk = last_entries(kind, data, x + i, k, p - k);
+            if (data->intercept)
+                xk = f8_with(xk, p - k, 1.0);
+            if (M != 0.0)
+                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
+            else
+                float_sum = f8_fma(factor[i], xk, float_sum);
         }
-        if (k < p) {
-            i8 sum = i8_load_first(bits + k, p - k);
-            for (int i = 0; i < count; i++)
-                sum = i8_add_bits(sum, f8_fma(factor[i], last_entries(kind, data, x + i, k, p - k),
-                                              magic_number));
-            i8_store_first(bits + k, sum, p - k);
-        }
-    } else {
-        for (intptr_t at = 0; k + 8 <= p; k += 8, at += step) {
-            f8 sum = f8_load(acc + k);
-            _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
-                __builtin_prefetch(next[i] + at);
-                sum = f8_fma(factor[i], entries(kind, data, x + i, k), sum);
-            }
-            f8_store(acc + k, sum);
-        }
-        if (k < p) {
-            f8 sum = f8_load_first(acc + k, p - k);
-            for (int i = 0; i < count; i++)
-                sum = f8_fma(factor[i], last_entries(kind, data, x + i, k, p - k), sum);
-            f8_store_first(acc + k, sum, p - k);
-        }
+        if (M != 0.0)
+            i8_store(bits + k, sum);
+        else
+            f8_store(acc + k, float_sum);
     }
 }
 
 /* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken
  * out again at once. */
-DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, const row *r, double M,
+DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, int64_t i, double M,
                            double *acc) {
+    const row r = row_at(kind, data, i);
     int64_t *const bits = (int64_t *)(void *)acc;
     const uint64_t excess = (uint64_t)bits_of(M);
-    for (intptr_t t = 0; t < r->n; t++) {
-        const intptr_t k = r->at[t];
-        double x = kind & ROW_FLOAT32 ? ((const float *)r->x)[t] : ((const double *)r->x)[t];
-        if (kind & ROW_MAPPED)
+    for (intptr_t t = 0; t < r.n + data->intercept; t++) {
+        const intptr_t k = t < r.n ? r.at[t] : data->p;
+        double x = t == r.n             ? 1.0
+                   : kind & ROW_FLOAT32 ? ((const float *)r.x)[t]
+                                        : ((const double *)r.x)[t];
+        if (kind & ROW_MAPPED && t < r.n)
             x *= data->scale[k];
         if (M != 0.0)
             bits[k] = (int64_t)((uint64_t)bits[k] + (uint64_t)bits_of(DPK_FMA(s, x, M)) - excess);

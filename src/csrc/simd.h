@@ -32,20 +32,15 @@ DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
                                     p, 8);
 }
 DPK_INLINE void f8_store(double *p, f8 a) { _mm512_storeu_pd(p, a); }
-DPK_INLINE void f8_store_first(double *p, f8 a, intptr_t n) {
-    _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), a);
+/* a with entry l replaced. */
+DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
+    return _mm512_mask_mov_pd(a, (__mmask8)(1u << l), _mm512_set1_pd(value));
 }
 DPK_INLINE f8 f8_add(f8 a, f8 b) { return _mm512_add_pd(a, b); }
 DPK_INLINE f8 f8_mul(f8 a, f8 b) { return _mm512_mul_pd(a, b); }
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) { return _mm512_fmadd_pd(a, b, c); }
 DPK_INLINE i8 i8_load(const int64_t *p) { return _mm512_loadu_si512(p); }
-DPK_INLINE i8 i8_load_first(const int64_t *p, intptr_t n) {
-    return _mm512_maskz_loadu_epi64((__mmask8)((1u << n) - 1), p);
-}
 DPK_INLINE void i8_store(int64_t *p, i8 a) { _mm512_storeu_si512(p, a); }
-DPK_INLINE void i8_store_first(int64_t *p, i8 a, intptr_t n) {
-    _mm512_mask_storeu_epi64(p, (__mmask8)((1u << n) - 1), a);
-}
 DPK_INLINE i8 i8_add_bits(i8 a, f8 v) { return _mm512_add_epi64(a, _mm512_castpd_si512(v)); }
 
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -100,10 +95,12 @@ DPK_INLINE void f8_store(double *p, f8 a) {
     _mm256_storeu_pd(p, a.lo);
     _mm256_storeu_pd(p + 4, a.hi);
 }
-DPK_INLINE void f8_store_first(double *p, f8 a, intptr_t n) {
-    const mask8 m = mask8_first(n);
-    _mm256_maskstore_pd(p, m.lo, a.lo);
-    _mm256_maskstore_pd(p + 4, m.hi, a.hi);
+DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
+    const __m256i lane = _mm256_setr_epi64x(0, 1, 2, 3);
+    const __m256d v = _mm256_set1_pd(value);
+    const __m256i lo = _mm256_cmpeq_epi64(_mm256_set1_epi64x(l), lane);
+    const __m256i hi = _mm256_cmpeq_epi64(_mm256_set1_epi64x(l - 4), lane);
+    return (f8){_mm256_blendv_pd(a.lo, v, (__m256d)lo), _mm256_blendv_pd(a.hi, v, (__m256d)hi)};
 }
 DPK_INLINE f8 f8_add(f8 a, f8 b) {
     return (f8){_mm256_add_pd(a.lo, b.lo), _mm256_add_pd(a.hi, b.hi)};
@@ -118,19 +115,9 @@ DPK_INLINE i8 i8_load(const int64_t *p) {
     return (i8){_mm256_loadu_si256((const __m256i *)(const void *)p),
                 _mm256_loadu_si256((const __m256i *)(const void *)(p + 4))};
 }
-DPK_INLINE i8 i8_load_first(const int64_t *p, intptr_t n) {
-    const mask8 m = mask8_first(n);
-    return (i8){_mm256_maskload_epi64((const long long *)p, m.lo),
-                _mm256_maskload_epi64((const long long *)(p + 4), m.hi)};
-}
 DPK_INLINE void i8_store(int64_t *p, i8 a) {
     _mm256_storeu_si256((__m256i *)(void *)p, a.lo);
     _mm256_storeu_si256((__m256i *)(void *)(p + 4), a.hi);
-}
-DPK_INLINE void i8_store_first(int64_t *p, i8 a, intptr_t n) {
-    const mask8 m = mask8_first(n);
-    _mm256_maskstore_epi64((long long *)p, m.lo, a.lo);
-    _mm256_maskstore_epi64((long long *)(p + 4), m.hi, a.hi);
 }
 DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
     return (i8){_mm256_add_epi64(a.lo, _mm256_castpd_si256(v.lo)),
@@ -171,8 +158,11 @@ DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
     return a;
 }
 DPK_INLINE f8 f8_gather(const double *p, const int32_t *at) { return f8_gather_first(p, at, 8); }
-DPK_INLINE void f8_store_first(double *p, f8 a, intptr_t n) { DPK_FIRST_LANES p[l] = a.lane[l]; }
-DPK_INLINE void f8_store(double *p, f8 a) { f8_store_first(p, a, 8); }
+DPK_INLINE void f8_store(double *p, f8 a) { DPK_EACH_LANE p[l] = a.lane[l]; }
+DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
+    a.lane[l] = value;
+    return a;
+}
 DPK_INLINE f8 f8_add(f8 a, f8 b) {
     DPK_EACH_LANE a.lane[l] += b.lane[l];
     return a;
@@ -185,16 +175,12 @@ DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
     DPK_EACH_LANE c.lane[l] = DPK_FMA(a.lane[l], b.lane[l], c.lane[l]);
     return c;
 }
-DPK_INLINE i8 i8_load_first(const int64_t *p, intptr_t n) {
-    i8 a = {{0}};
-    DPK_FIRST_LANES a.lane[l] = (uint64_t)p[l];
+DPK_INLINE i8 i8_load(const int64_t *p) {
+    i8 a;
+    DPK_EACH_LANE a.lane[l] = (uint64_t)p[l];
     return a;
 }
-DPK_INLINE i8 i8_load(const int64_t *p) { return i8_load_first(p, 8); }
-DPK_INLINE void i8_store_first(int64_t *p, i8 a, intptr_t n) {
-    DPK_FIRST_LANES p[l] = (int64_t)a.lane[l];
-}
-DPK_INLINE void i8_store(int64_t *p, i8 a) { i8_store_first(p, a, 8); }
+DPK_INLINE void i8_store(int64_t *p, i8 a) { DPK_EACH_LANE p[l] = (int64_t)a.lane[l]; }
 DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
     uint64_t bits[8];
     memcpy(bits, v.lane, sizeof bits);

@@ -36,6 +36,7 @@ cdef extern from "dpk.h":
         const double *shift
         double row_bound
         int intercept
+    intptr_t dpk_padded(intptr_t d) nogil
     ctypedef struct dpk_sum:
         double clip
         const double *grid
@@ -280,7 +281,7 @@ cdef class Work:
         cdef int64_t n_tasks = first_task[m]
         n_threads = max(1, min(n_threads, n_tasks))
         check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = np.empty(max(1, n_tasks * width))
+        cdef double[::1] partial = np.empty(max(1, n_tasks * dpk_padded(width)))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid = NULL if grid is None else &grid[0]
