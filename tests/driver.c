@@ -82,7 +82,8 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              1,
                              sigma,
                              grid ? 0x1p-25 : 0.0};
-    double *acc = buffer((size_t)dpk_padded(data->d) * 8), *out = buffer((size_t)(M * data->d) * 8);
+    double *acc = buffer((size_t)dpk_padded(data->d) * 16),
+           *out = buffer((size_t)(M * data->d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
     const int bad = (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, noise, out);

@@ -4,7 +4,9 @@
 #include "block.h"
 #include "chacha20.h"
 #include "gaussian.h"
+#include "rows.h"
 
+extern dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 extern dpk_gaussian_range_fn DPK_FN(dpk_gaussian_range);
 dpk_local_descent_fn DPK_FN(dpk_local_descent);
 
@@ -63,26 +65,24 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
                                      const dpk_loss *loss, const dpk_descent *run,
                                      const dpk_sum *sum, const int64_t *order, double *noise,
                                      double *out) {
-    const row_kind kind = kind_of(data);
     const intptr_t d = data->d, held = dpk_descent_noise(run, d);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (intptr_t i = 0; i < data->m; i++) {
         const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
-        double *const acc = sum->partial + thread_number() * dpk_padded(d), *const theta =
-                                                                                out + j * d;
+        double *const acc = sum->partial + thread_number() * 2 * dpk_padded(d);
+        double *const theta = acc + dpk_padded(d);
         noise_reader reader = {run,  (uint64_t)j,    0.0, grid, noise + thread_number() * held,
                                held, run->steps * d, 0,   0};
-        block b;
         if (run->key)
             reader.sigma = run->sigma[j];
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
-            FOR_KIND(kind, gradient_of(KIND, data, theta, loss, magic(grid), clip, 1.0, begin, end,
-                                       &b, acc));
+            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end, acc);
             take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
                       (double)(end - begin), run->step_size[t], d, theta);
         }
+        memcpy(out + j * d, theta, (size_t)d * sizeof(double));
     }
     return DPK_OK;
 }

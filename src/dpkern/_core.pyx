@@ -264,6 +264,31 @@ cdef const void *address_of(values) except? NULL:
     return &x64[0]
 
 
+cdef double[::1] aligned(intptr_t n):
+    """Space for n doubles from the start of a cache line on: reads and writes across two lines cost
+    twice."""
+    cdef double[::1] space = np.empty(n + 8)
+    cdef intptr_t skip = (8 - (<intptr_t> &space[0]) // 8 % 8) % 8
+    return space[skip:skip + n]
+
+
+cdef class Models:
+    """Models of the silos, one row each or one for all, where kernels read them best."""
+    cdef const double[::1] values
+    cdef const double *c
+    cdef intptr_t stride
+
+    def __init__(self, const double[:, ::1] w):
+        cdef intptr_t j, rows = w.shape[0], d = w.shape[1]
+        cdef intptr_t width = dpk_padded(d)
+        cdef double[::1] values = aligned(max(1, rows * width))
+        for j in range(rows):
+            memcpy(&values[j * width], &w[j, 0], d * sizeof(double))
+        self.values = values
+        self.c = &values[0]
+        self.stride = 0 if rows == 1 else width
+
+
 cdef class Work:
     """Work space of one call: units of work per silo, partial sums."""
     cdef dpk_sum c
@@ -281,7 +306,7 @@ cdef class Work:
         cdef int64_t n_tasks = first_task[m]
         n_threads = max(1, min(n_threads, n_tasks))
         check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = np.empty(max(1, n_tasks * dpk_padded(width)))
+        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_padded(width)))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid = NULL if grid is None else &grid[0]
@@ -302,11 +327,6 @@ cdef class Loss:
         self.c.block = kernels.losses[number]
         self.c.params = &params[0]
         self.c.checked = 0
-
-
-cdef inline intptr_t model_stride(const double[:, ::1] w) noexcept nogil:
-    """Distance between the models of two silos: one row of w means that they share it."""
-    return 0 if w.shape[0] == 1 else w.shape[1]
 
 
 def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
@@ -336,20 +356,22 @@ def glm_norms(data, double[::1] out, int n_threads):
 
 
 def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
+    cdef Models models = Models(w)
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_margins(&records.c, &w[0, 0], model_stride(w), &work.c, &out[0])
+        status = kernels.glm_margins(&records.c, models.c, models.stride, &work.c, &out[0])
     check(status)
 
 
 def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_threads):
+    cdef Models models = Models(w)
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), 1, n_threads)
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_losses(&records.c, &w[0, 0], model_stride(w), &loss.c, &work.c,
+        status = kernels.glm_losses(&records.c, models.c, models.stride, &loss.c, &work.c,
                                     &out[0])
     check(status)
 
@@ -357,12 +379,13 @@ def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_t
 def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
                  const double[::1] grid, const double[::1] silo_weight, rows,
                  double[:, ::1] out, int n_threads):
+    cdef Models models = Models(w)
     cdef Records records = Records(data, rows)
     cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
                           grid, silo_weight)
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_gradient(&records.c, &w[0, 0], model_stride(w), &loss.c, &work.c,
+        status = kernels.glm_gradient(&records.c, models.c, models.stride, &loss.c, &work.c,
                                       &out[0, 0])
     check(status)
 
@@ -373,6 +396,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
                   double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
                   double state_grid, double[:, ::1] out, int n_threads):
     """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
+    cdef Models models = Models(w)
     cdef Records records = Records(data)
     cdef intptr_t d = out.shape[1], m = out.shape[0]
     cdef const int64_t[::1] order = np.argsort(-np.diff(np.asarray(records.offsets)), kind="stable")
@@ -386,7 +410,8 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
         glm_norms(data, norms, n_threads)
         records.c.norm = &norms[0]
     # A silo is one unit of work.
-    cdef Work work = Work(records.offsets, max(1, records.offsets[m]), d, n_threads, clip, grid)
+    cdef Work work = Work(records.offsets, max(1, records.offsets[m]), 2 * dpk_padded(d),
+                          n_threads, clip, grid)
     run.steps, run.step_size = step_size.shape[0], &step_size[0]
     run.penalized, run.l2 = penalized, l2
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth]
@@ -399,7 +424,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     run.state_grid = state_grid
     cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
     with nogil:
-        status = kernels.local_descent(&records.c, &w[0, 0], model_stride(w), &loss.c, &run,
+        status = kernels.local_descent(&records.c, models.c, models.stride, &loss.c, &run,
                                        &work.c, &order[0], &noise[0], &out[0, 0])
     check(status)
 

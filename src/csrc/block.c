@@ -1,0 +1,224 @@
+/* Sums over records, a block at a time, for every kind of row. */
+#include "block.h"
+#include "rows.h"
+
+dpk_load_block_fn DPK_FN(dpk_load_block);
+dpk_row_norms_fn DPK_FN(dpk_row_norms);
+dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
+
+static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
+
+static inline intptr_t block_rows(const dpk_data *data) {
+    if (data->indptr)
+        return DPK_BLOCK;
+    const intptr_t rows = 1024 / data->p & ~(intptr_t)7;
+    return rows < 1 ? 1 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
+}
+
+/* Margins of the block's stored rows, and their squares where wanted; each (n,). */
+DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
+                     const int64_t *rows, double *square, double *z) {
+    intptr_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        dot_eight(kind, data, rows + i, w, square ? square + i : NULL, z + i);
+    for (; i < n; i++)
+        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL);
+}
+
+/* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). */
+DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                           intptr_t n, block *b) {
+    const double bias = data->intercept ? w[data->p] : 0.0;
+    if (data->rows) {
+        for (intptr_t i = 0; i < n; i++) {
+            b->row[i] = data->rows[first + i];
+            b->y[i] = data->y[b->row[i]];
+            b->norm[i] = data->norm ? data->norm[b->row[i]] : 0.0;
+        }
+    } else {
+        for (intptr_t i = 0; i < n; i++) {
+            b->row[i] = first + i;
+            b->y[i] = data->y[first + i];
+            b->norm[i] = data->norm ? data->norm[first + i] : 0.0;
+        }
+    }
+    if (data->norm)
+        dots(kind, data, w, n, b->row, NULL, b->z);
+    else {
+        dots(kind, data, w, n, b->row, b->norm, b->z);
+        for (intptr_t i = 0; i < n; i++)
+            b->norm[i] = norm_up(b->norm[i] + intercept_of(data), data->d);
+    }
+    int bounded = 0;
+    for (intptr_t i = 0; i < n; i++)
+        bounded |= b->norm[i] > data->row_bound;
+    /* Divisions cost more than all else: only where there is something to scale. */
+    for (intptr_t i = 0; i < n; i++)
+        b->ratio[i] = 1.0;
+    for (intptr_t i = 0; bounded && i < n; i++)
+        b->ratio[i] = row_ratio(data, b->norm[i]);
+    for (intptr_t i = 0; i < n; i++)
+        b->z[i] = b->ratio[i] * (b->z[i] + bias);
+}
+
+/* s: (n,) derivatives at y, z. */
+DPK_INLINE void derivatives(const dpk_loss *loss, intptr_t n, const double *y, const double *z,
+                            double *s) {
+    loss->block(n, y, z, NULL, s, NULL, loss->params);
+    if (loss->checked)
+        for (intptr_t i = 0; i < n; i++)
+            s[i] = fabs(s[i]) <= DBL_MAX ? s[i] : 0.0;
+}
+
+/* Add the clipped gradients of the block's n records, whose derivatives are in s, to acc; returns
+ * how many were added. M: magic number of the grid, or 0 without one; clip: the inner clip bound;
+ * weight: that of the silo. */
+DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, double clip,
+                             double weight, intptr_t n, block *b, double *acc) {
+    intptr_t count = n, i = 0;
+    int long_ones = 0, zeros = 0;
+    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. Where the
+     * product of factor and norm is certain to be within the bound, the clamp would do nothing. */
+    for (i = 0; i < n; i++) {
+        b->s[i] *= b->ratio[i];
+        long_ones |= !(fabs(b->s[i]) * b->norm[i] <= clip * (1.0 - 0x1p-50));
+    }
+    if (long_ones)
+        for (i = 0; i < n; i++)
+            b->s[i] = clamp_scalar(b->s[i], factor_limit(clip, b->norm[i]));
+    for (i = 0; i < n; i++) {
+        b->s[i] *= weight;
+        zeros |= b->s[i] == 0.0;
+    }
+    /* Rows without a gradient are left out; among them are all that are not finite. */
+    if (zeros)
+        for (i = 0, count = 0; i < n; i++) {
+            b->s[count] = b->s[i];
+            b->row[count] = b->row[i];
+            count += b->s[i] != 0.0;
+        }
+    if (kind & ROW_SPARSE) {
+        for (i = 0; i < count; i++)
+            add_sparse(kind, data, b->s[i], b->row[i], M, acc);
+        return 0;
+    }
+    for (i = 0; i + 4 <= count; i += 4)
+        add_dense(kind, data, 4, b->s + i, b->row + i, M, acc);
+    for (; i < count; i++)
+        add_dense(kind, data, 1, b->s + i, b->row + i, M, acc);
+    return count;
+}
+
+/* A record of a wide row by itself. */
+typedef struct {
+    int64_t row;
+    double z, norm;
+} record;
+
+DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w, int64_t i) {
+    record one = {data->rows ? data->rows[i] : i, 0.0, 0.0};
+    if (data->norm) {
+        one.norm = data->norm[one.row];
+        one.z = dot(kind, data, one.row, w, NULL);
+    } else {
+        one.z = dot(kind, data, one.row, w, &one.norm);
+        one.norm = norm_up(one.norm + intercept_of(data), data->d);
+    }
+    return one;
+}
+
+/* The records begin .. end one by one; the margin of the next is on its way while the loss of this
+ * one is waited for. Returns how many were added. */
+DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w,
+                            const dpk_loss *loss, double M, double clip, double weight,
+                            int64_t begin, int64_t end, double *acc) {
+    const double bias = data->intercept ? w[data->p] : 0.0;
+    int64_t added = 0;
+    record next = load_record(kind, data, w, begin);
+    for (int64_t i = begin; i < end; i++) {
+        const record one = next;
+        const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
+        const double z = ratio * (one.z + bias);
+        double s;
+        derivatives(loss, 1, &y, &z, &s);
+        s = weight * clamp_scalar(s * ratio, factor_limit(clip, one.norm));
+        if (i + 1 < end)
+            next = load_record(kind, data, w, i + 1);
+        if (s != 0.0) {
+            add_dense(kind, data, 1, &s, &one.row, M, acc);
+            added++;
+        }
+    }
+    return added;
+}
+
+DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *data, const double *w,
+                              const dpk_loss *loss, double M, double clip, double weight,
+                              int64_t begin, int64_t end, double *acc) {
+    const intptr_t rows = block_rows(data);
+    int64_t added = 0;
+    block b;
+    memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
+    if (!(kind & ROW_SPARSE) && rows == 1)
+        added = add_wide(kind, data, w, loss, M, clip, weight, begin, end, acc);
+    else
+        for (int64_t i = begin; i < end; i += rows) {
+            const intptr_t n = rows_left(i, end, rows);
+            load_block(kind, data, w, i, n, &b);
+            derivatives(loss, n, b.y, b.z, b.s);
+            added += add_block(kind, data, M, clip, weight, n, &b, acc);
+        }
+    if (M != 0.0)
+        remove_magic(data->d, added, M, (int64_t *)(void *)acc);
+}
+
+/* The statement, in which KIND is a constant: every kind of row has its own code. Where there are
+ * no vectors to speak of, one code for all must do. */
+#ifdef __AVX2__
+#define FOR_KIND(kind, statement)                                                                  \
+    do {                                                                                           \
+        switch (kind) {                                                                            \
+            FOR_ONE_KIND(0, statement)                                                             \
+            FOR_ONE_KIND(1, statement)                                                             \
+            FOR_ONE_KIND(2, statement)                                                             \
+            FOR_ONE_KIND(3, statement)                                                             \
+            FOR_ONE_KIND(4, statement)                                                             \
+            FOR_ONE_KIND(5, statement)                                                             \
+            FOR_ONE_KIND(6, statement)                                                             \
+            FOR_ONE_KIND(7, statement)                                                             \
+        }                                                                                          \
+    } while (0)
+#define FOR_ONE_KIND(number, statement)                                                            \
+    case number: {                                                                                 \
+        const row_kind KIND = number;                                                              \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }
+#else
+#define FOR_KIND(kind, statement)                                                                  \
+    do {                                                                                           \
+        const row_kind KIND = (kind);                                                              \
+        statement;                                                                                 \
+    } while (0)
+#endif
+
+void DPK_FN(dpk_load_block)(const dpk_data *data, const double *w, int64_t first, intptr_t n,
+                            block *b) {
+    FOR_KIND(kind_of(data), load_block(KIND, data, w, first, n, b));
+}
+
+DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, int64_t end,
+                          double *norm) {
+    for (int64_t i = begin; i < end; i++)
+        norm[i - begin] = norm_up(square_of(kind, data, i) + intercept_of(data), data->d);
+}
+
+void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, double *norm) {
+    FOR_KIND(kind_of(data), row_norms(KIND, data, begin, end, norm));
+}
+
+void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_loss *loss,
+                               double M, double clip, double weight, int64_t begin, int64_t end,
+                               double *acc) {
+    FOR_KIND(kind_of(data), sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, acc));
+}
