@@ -8,10 +8,13 @@ dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 
 static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
-static inline intptr_t block_rows(const dpk_data *data) {
+/* Records of a block: 8 KiB of rows where they come from a cache. From memory half of that, or one
+ * long row: fewer rows in flight keep it busier. */
+static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     if (data->indptr)
         return DPK_BLOCK;
-    const intptr_t rows = 1024 / data->p & ~(intptr_t)7;
+    const intptr_t row_bytes = data->p * (data->x_is_float32 ? 4 : 8);
+    const intptr_t rows = (streamed ? 4096 : 8192) / row_bytes & ~(intptr_t)7;
     return rows < 1 ? 1 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
@@ -22,7 +25,7 @@ DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intpt
     for (; i + 8 <= n; i += 8)
         dot_eight(kind, data, rows + i, w, square ? square + i : NULL, z + i);
     for (; i < n; i++)
-        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL);
+        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
 }
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). */
@@ -102,10 +105,16 @@ DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, doub
             add_sparse(kind, data, b->s[i], b->row[i], M, acc);
         return 0;
     }
-    for (i = 0; i + 4 <= count; i += 4)
-        add_dense(kind, data, 4, b->s + i, b->row + i, M, acc);
-    for (; i < count; i++)
-        add_dense(kind, data, 1, b->s + i, b->row + i, M, acc);
+    for (i = 0; i + 4 <= count; i += 4) {
+        row x[4];
+        for (int r = 0; r < 4; r++)
+            x[r] = row_at(kind, data, b->row[i + r]);
+        add_dense(kind, data, 4, b->s + i, x, b->row + i, M, acc);
+    }
+    for (; i < count; i++) {
+        const row x = row_at(kind, data, b->row[i]);
+        add_dense(kind, data, 1, b->s + i, &x, b->row + i, M, acc);
+    }
     return count;
 }
 
@@ -115,52 +124,71 @@ typedef struct {
     double z, norm;
 } record;
 
-DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w, int64_t i) {
+/* copy: where the row goes in doubles, or NULL. */
+DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w, int64_t i,
+                              double *copy) {
     record one = {data->rows ? data->rows[i] : i, 0.0, 0.0};
     if (data->norm) {
         one.norm = data->norm[one.row];
-        one.z = dot(kind, data, one.row, w, NULL);
+        one.z = dot(kind, data, one.row, w, NULL, copy);
     } else {
-        one.z = dot(kind, data, one.row, w, &one.norm);
+        one.z = dot(kind, data, one.row, w, &one.norm, copy);
         one.norm = norm_up(one.norm + intercept_of(data), data->d);
     }
     return one;
 }
 
 /* The records begin .. end one by one; the margin of the next is on its way while the loss of this
- * one is waited for. Returns how many were added. */
+ * one is waited for. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are
+ * not plain doubles are kept as such between margin and sum, or NULL. */
 DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w,
                             const dpk_loss *loss, double M, double clip, double weight,
-                            int64_t begin, int64_t end, double *acc) {
+                            int64_t begin, int64_t end, double *copies, double *acc) {
     const double bias = data->intercept ? w[data->p] : 0.0;
+    const intptr_t p = data->p, width = dpk_padded(p);
     int64_t added = 0;
-    record next = load_record(kind, data, w, begin);
+    record next = load_record(kind, data, w, begin, copies);
     for (int64_t i = begin; i < end; i++) {
         const record one = next;
+        const int parity = (int)((i - begin) & 1);
         const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
         const double z = ratio * (one.z + bias);
         double s;
         derivatives(loss, 1, &y, &z, &s);
         s = weight * clamp_scalar(s * ratio, factor_limit(clip, one.norm));
         if (i + 1 < end)
-            next = load_record(kind, data, w, i + 1);
+            next = load_record(kind, data, w, i + 1, copies ? copies + (1 - parity) * width : NULL);
         if (s != 0.0) {
-            add_dense(kind, data, 1, &s, &one.row, M, acc);
+            const row x =
+                copies ? (row){copies + parity * width, NULL, p} : row_at(kind, data, one.row);
+            add_dense(copies ? 0 : kind, data, 1, &s, &x, &one.row, M, acc);
             added++;
         }
     }
     return added;
 }
 
+/* Longer rows than these are converted twice: the copies would not stay in the first cache. */
+enum { COPIED = 1024 };
+
+DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const double *w,
+                                 const dpk_loss *loss, double M, double clip, double weight,
+                                 int64_t begin, int64_t end, double *acc) {
+    if (!(kind & (ROW_FLOAT32 | ROW_MAPPED)) || data->p > COPIED)
+        return add_wide(kind, data, w, loss, M, clip, weight, begin, end, NULL, acc);
+    _Alignas(64) double copies[2 * COPIED];
+    return add_wide(kind, data, w, loss, M, clip, weight, begin, end, copies, acc);
+}
+
 DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *data, const double *w,
                               const dpk_loss *loss, double M, double clip, double weight,
-                              int64_t begin, int64_t end, double *acc) {
-    const intptr_t rows = block_rows(data);
+                              int64_t begin, int64_t end, int streamed, double *acc) {
+    const intptr_t rows = block_rows(data, streamed);
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
     if (!(kind & ROW_SPARSE) && rows == 1)
-        added = add_wide(kind, data, w, loss, M, clip, weight, begin, end, acc);
+        added = add_wide_rows(kind, data, w, loss, M, clip, weight, begin, end, acc);
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
@@ -219,6 +247,7 @@ void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, dou
 
 void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_loss *loss,
                                double M, double clip, double weight, int64_t begin, int64_t end,
-                               double *acc) {
-    FOR_KIND(kind_of(data), sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, acc));
+                               int streamed, double *acc) {
+    FOR_KIND(kind_of(data),
+             sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, streamed, acc));
 }

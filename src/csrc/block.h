@@ -19,6 +19,12 @@ typedef struct {
     double s[DPK_BLOCK];     /* value or derivative of the loss, then factor of the stored row */
 } block;
 
+/* Whether n records, read again and again, come from memory each time: no cache holds as much for a
+ * core. */
+static inline int dpk_streamed(const dpk_data *data, int64_t n) {
+    return n > (64 << 20) / (data->p * (data->x_is_float32 ? 4 : 8));
+}
+
 static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
 }
@@ -33,9 +39,10 @@ typedef void dpk_row_norms_fn(const dpk_data *data, int64_t begin, int64_t end, 
 
 /* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; as
  * steps of the grid in integers where M, its magic number, is not 0. clip: the inner clip bound;
- * acc: (dpk_padded(d),), of which the first d matter. */
+ * streamed: whether X comes from memory, not from a cache; acc: (dpk_padded(d),), of which the
+ * first d matter. */
 typedef void dpk_sum_gradients_fn(const dpk_data *data, const double *w, const dpk_loss *loss,
                                   double M, double clip, double weight, int64_t begin, int64_t end,
-                                  double *acc);
+                                  int streamed, double *acc);
 
 #endif

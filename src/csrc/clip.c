@@ -14,7 +14,8 @@ DPK_INLINE void clip_rows(row_kind kind, const dpk_data *data, double M, double 
         const double s = clamp_scalar(1.0, factor_limit(clip, norm));
         if (s == 0.0)
             continue;
-        add_dense(kind, data, 1, &s, &i, M, acc);
+        const row g = row_at(kind, data, i);
+        add_dense(kind, data, 1, &s, &g, &i, M, acc);
         added++;
     }
     if (M != 0.0)

@@ -74,9 +74,10 @@ DPK_INLINE f8 last_weights(row_kind kind, const double *w, const row *r, intptr_
     return kind & ROW_SPARSE ? f8_gather_first(w, r->at + k, left) : f8_load_first(w + k, left);
 }
 
-/* x . w where w is not NULL, and x . x where `square` is not; w: (p,). */
+/* x . w where w is not NULL, and x . x where `square` is not; w: (p,). x itself, in doubles, goes
+ * to `copy` (dpk_padded(n),) where that is not NULL. */
 DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const double *w,
-                      double *square) {
+                      double *square, double *copy) {
     f8 a = f8_zero(), b = f8_zero(), aa = f8_zero(), bb = f8_zero();
     const row stored = row_at(kind, data, i), *const r = &stored;
     const intptr_t n = r->n;
@@ -91,6 +92,10 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
             aa = f8_fma(x, x, aa);
             bb = f8_fma(y, y, bb);
         }
+        if (copy) {
+            f8_store(copy + k, x);
+            f8_store(copy + k + 8, y);
+        }
     }
     if (k + 8 <= n) {
         const f8 x = entries(kind, data, r, k);
@@ -98,6 +103,8 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
             a = f8_fma(x, weights(kind, w, r, k), a);
         if (square)
             aa = f8_fma(x, x, aa);
+        if (copy)
+            f8_store(copy + k, x);
         k += 8;
         if (k < n) {
             const f8 y = last_entries(kind, data, r, k, n - k);
@@ -105,6 +112,8 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
                 b = f8_fma(y, last_weights(kind, w, r, k, n - k), b);
             if (square)
                 bb = f8_fma(y, y, bb);
+            if (copy)
+                f8_store(copy + k, y);
         }
     } else if (k < n) {
         const f8 x = last_entries(kind, data, r, k, n - k);
@@ -112,6 +121,8 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
             a = f8_fma(x, last_weights(kind, w, r, k, n - k), a);
         if (square)
             aa = f8_fma(x, x, aa);
+        if (copy)
+            f8_store(copy + k, x);
     }
     if (square)
         *square = f8_sum(f8_add(aa, bb));
@@ -121,7 +132,7 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
 /* x . x, with the bits that `dot` gives. */
 DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
     double square;
-    (void)dot(kind, data, i, NULL, &square);
+    (void)dot(kind, data, i, NULL, &square, NULL);
     return square;
 }
 
@@ -170,35 +181,37 @@ DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const int64_t *ro
     }
 #endif
     for (int i = 0; i < 8; i++)
-        out[i] = dot(kind, data, rows[i], w, square ? square + i : NULL);
+        out[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
 }
 
 /* How far ahead of the row that is added another is asked for, in bytes: 1 to 16 KiB were tried. */
 #define DPK_AHEAD 8192
 
-/* acc += sum_i s[i] [x, 1][i] over `count` dense rows, at most 4 and a constant, the 1 only with an
- * intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for each
- * row, or doubles where M is 0. What lies ahead is asked for on the way: it keeps the memory busy.
- */
+/* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
+ * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
+ * each row, or doubles where M is 0. stored: where the rows lie in X; what comes after them is
+ * asked for on the way: it keeps the memory busy. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
-                          const int64_t *rows, double M, double *acc) {
-    const intptr_t p = data->p, size = kind & ROW_FLOAT32 ? 4 : 8;
-    const uintptr_t ahead = data->rows ? 0 : (DPK_AHEAD + p * size - 1) / (p * size) * (p * size);
+                          const row *r, const int64_t *stored, double M, double *acc) {
+    const intptr_t p = data->p, size = data->x_is_float32 ? 4 : 8;
+    const intptr_t lead = data->rows ? 0 : (DPK_AHEAD + p * size - 1) / (p * size);
     const f8 magic_number = f8_set(M);
     int64_t *const bits = (int64_t *)(void *)acc;
+    uintptr_t ahead[4];
     f8 factor[4];
     row x[4];
     intptr_t k = 0;
     for (int i = 0; i < count; i++) {
         factor[i] = f8_set(s[i]);
-        x[i] = row_at(kind, data, rows[i]);
+        x[i] = r[i];
+        ahead[i] = (uintptr_t)data->X + (uintptr_t)((stored[i] + lead) * p * size);
     }
     for (; k + 8 <= p; k += 8) {
         i8 sum = i8_load(bits + k);
         f8 float_sum = f8_load(acc + k);
         _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
             const f8 xk = entries(kind, data, x + i, k);
-            __builtin_prefetch((const void *)((uintptr_t)x[i].x + ahead + (uintptr_t)(k * size)));
+            __builtin_prefetch((const void *)(ahead[i] + (uintptr_t)(k * size)));
             if (M != 0.0)
                 sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
             else

@@ -341,6 +341,7 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
     data.offsets = &offsets[0]
     data.rows = data.indptr = NULL
     data.scale = data.shift = data.norm = NULL
+    data.intercept = 0
     with nogil:
         status = kernels.clip_and_sum(&data, &work.c, &out[0, 0])
     check(status)

@@ -31,6 +31,7 @@ from dpkern._checks import (
     Matrix,
     Task,
     affine,
+    aligned,
     blocks,
     checked_matrix,
     checked_offsets,
@@ -587,7 +588,7 @@ def _gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[M
     if order is None:
         out = np.ascontiguousarray(X, dtype)
         return out, not np.may_share_memory(out, X)
-    out = np.empty(X.shape, dtype)
+    out = aligned(X.shape, dtype)
     for block in blocks(len(X), dtype.itemsize * X.shape[1]):
         out[block] = X[order[block]]
     return out, True
@@ -601,4 +602,5 @@ def _joined(parts: list[NDArray[Any] | Csr]) -> Matrix:
     if sparse:
         return Csr.joined(sparse, dtype).canonical(dtype, owned=True)[0].to_scipy()
     dense = [X for X in parts if isinstance(X, np.ndarray)]
-    return np.concatenate(dense, dtype=dtype, casting="same_kind")
+    out = aligned((sum(len(X) for X in dense), dense[0].shape[1]), dtype)
+    return np.concatenate(dense, out=out, casting="same_kind")
