@@ -709,23 +709,23 @@ def _grids(
         grids = np.full(len(counts), finest_grid(int(counts.sum()), clip))
     else:
         grids = _per_silo("grid", grid, len(counts))
-        if not all(_is_grid(q) for q in set(grids.tolist())):
-            raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-        with np.errstate(over="ignore"):
-            too_fine = np.maximum(counts, 2) * clip > 2.0**52 * grids
-        if np.any(too_fine):
-            j = int(np.argmax(too_fine))
-            raise ValueError(
-                f"grid is too fine for {counts[j]} records with clip = {clip!r}: "
-                f"max({counts[j]}, 2) clip must be <= 2^52 grid, got grid = {grids[j]}"
-            )
+        # Silos differ little in what is asked here, and Python's numbers answer sooner than NumPy's.
+        for q, n in set(zip(grids.tolist(), counts.tolist(), strict=True)):
+            if not _is_grid(q):
+                raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+            if max(n, 2) * clip > 2.0**52 * q:
+                raise ValueError(
+                    f"grid is too fine for {n} records with clip = {clip!r}: "
+                    f"max({n}, 2) clip must be <= 2^52 grid, got grid = {q}"
+                )
     # In both tests one operation rounds, and monotonically: no grid is refused that the reals
     # allow, and none accepted that misses the bound by more than one rounding. Exactness needs
     # 2^53 and the inner clip bound a positive C', so both bounds have that room.
-    if np.any(grids * math.sqrt(dim) > clip / 32.0):
+    coarsest = float(grids[0]) if grid is None else max(grids.tolist())
+    if coarsest * math.sqrt(dim) > clip / 32.0:
         raise ValueError(
             f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}, "
-            f"got grid = {grids.max()}"
+            f"got grid = {coarsest}"
         )
     return grids
 
