@@ -72,6 +72,9 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
 }
 
 static inline void derivatives(const dpk_loss *loss, intptr_t n, block *b) {
+    if (loss->checked) /* what it does not write must not be another record's */
+        for (intptr_t i = 0; i < n; i++)
+            b->s[i] = NAN;
     loss->block(n, b->y, b->z, NULL, b->s, NULL, loss->params);
     if (loss->checked)
         for (intptr_t i = 0; i < n; i++)
@@ -150,7 +153,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
         const double ratio = one.norm > data->row_bound ? data->row_bound / one.norm : 1.0;
         const double z = ratio * (one.z + bias);
         const char *const ahead = row_ahead(kind, data, i + 1, last);
-        double s;
+        double s = NAN;
         loss->block(1, &y, &z, NULL, &s, NULL, loss->params);
         if (loss->checked)
             s = fabs(s) <= DBL_MAX ? s : 0.0;
