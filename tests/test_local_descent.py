@@ -1,6 +1,10 @@
 """Local runs: the compiled kernel, its twin, and one step at a time."""
 
 import math
+import subprocess
+import sys
+import textwrap
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.losses import LOSSES
+from dpkern.privacy import NoiseStream
 from dpkern.regularizers import PL, ElasticNet
 
 CLIP, GRID = 0.7, 2.0**-30
@@ -76,36 +81,201 @@ def test_one_plain_step_is_a_step_along_the_gradient_kernels_sum(make):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, options):
-    data = make(n=500, p=40, intercept=True)
+def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
+    data = make(n=500, p=40, **layout)
     w, before = np.zeros(data.d), _core.isa()
     results = []
     for isa in (name for name in _core.isa_names() if name != "base"):
         _core._use_isa(isa)
         results += [
-            run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3)
+            run(kernels.glm_local_descent, data, w, n_threads=k, **options) for k in (1, 2, 3, 7)
         ]
     _core._use_isa(before)
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
 
 
+def fma(a, b, c):
+    """a b + c as the instruction set in use rounds it: once where it has a fused multiply-add."""
+    a, b, c = np.broadcast_arrays(a, b, c)
+    if _core.isa() == "base":
+        return a * b + c
+    flat = zip(*(v.ravel().tolist() for v in (a, b, c)), strict=True)
+    return np.reshape([float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in flat], a.shape)
+
+
+def loop(
+    data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
+    penalize_intercept=True, sigma=None, grid=None, state_grid=None, rng=None, bare_records=None,
+):  # fmt: skip
+    """The formula, one kernel call after the other: one for the gradient, one for all noise."""
+    m, d = data.m, data.d
+    theta = np.array(np.broadcast_to(w, (m, d)))
+    noise = np.zeros((m, steps * d))
+    if sigma is not None:
+        noise = kernels.gaussian((m, steps * d), sigma, grid=grid, rng=rng)
+    p = d - (data.intercept and not penalize_intercept)
+    n = np.diff(data.offsets)[:, np.newaxis]
+    for t, eta in enumerate(np.broadcast_to(step_size, (steps,)).tolist()):
+        g = kernels.glm_gradient(data, theta, loss=loss, clip=clip, grid=grid)
+        g = (g + noise[:, t * d : t * d + d]) / n
+        pull = np.full((m, 1), l2)
+        if regularizer is not None:
+            number = _core.smooth_names().index("pl")
+            norms = kernels.glm_norms(bare_records(theta[:, :p].copy(), np.ones(m), [0, m]))
+            factors = [_core.smooth_factor(number, norm) for norm in norms]
+            pull += regularizer[1] * np.array(factors)[:, np.newaxis]
+        theta = fma(-eta, fma(np.where(np.arange(d) < p, pull, 0.0), theta, g), theta)
+        if prox is not None:
+            name, parameters = prox[0], {}
+            if not isinstance(name, str):
+                name, parameters = name.name, name.parameters
+            theta[:, :p] = kernels.prox(name, theta[:, :p], eta * prox[1], **parameters)
+        if state_grid is not None:
+            theta = state_grid * np.rint(theta / state_grid)
+    return theta
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(
+    "options", [*OPTIONS, {"loss": "squared"}, {"clip": math.inf, "grid": None, "l2": 0.1}], ids=str
+)
+def test_steps_have_the_bits_of_one_kernel_call_after_the_other(
+    make, bare_records, layout, options
+):
+    data = make(n=90, p=9, **layout)
+    for w in np.random.default_rng(0).normal(0, 0.3, (2, data.m, data.d)):
+        np.testing.assert_array_equal(
+            run(kernels.glm_local_descent, data, w, **options),
+            run(loop, data, w, bare_records=bare_records, **options),
+        )
+
+
+@pytest.mark.parametrize("p", [1, 8, 77, 600], ids="{} features".format)
+@pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
+def test_every_loss_and_width_has_the_bits_of_one_kernel_call_after_the_other(make, loss, p):
+    for options in ({}, {"clip": math.inf, "grid": None}):
+        data = make(n=60, p=p, row_bound=1.5)
+        w = np.random.default_rng(0).normal(0, 0.3, data.d)
+        data.row_norms = kernels.glm_norms(data) if options else None
+        np.testing.assert_array_equal(
+            run(kernels.glm_local_descent, data, w, loss=loss, **options),
+            run(loop, data, w, loss=loss, **options),
+        )
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(
+    ("d", "steps"),
+    [(1, 7000), (5, 1300), (127, 60), (128, 60), (129, 60), (1023, 9), (1024, 9), (3000, 7)],
+)
+def test_noise_of_every_step_is_that_of_one_call(bare_records, d, steps):
+    """Rows of zeros leave the noise alone: w_K = -sum_t eta_t z_t, exactly for powers of two."""
+    m, grid, sigma = 3, 2.0**-20, np.array([2.0**-12, 0.0, 2.0**-11])
+    data = bare_records(np.zeros((m, d)), np.ones(m), np.arange(m + 1))
+    eta = 2.0 ** np.random.default_rng(0).integers(0, 12, steps)
+    z = kernels.gaussian((m, steps * d), sigma, grid=grid, rng=9).reshape(m, steps, d)
+    assert np.any(z[2, -1])
+    for n_threads in (1, 2):
+        w = kernels.glm_local_descent(
+            data, np.zeros(d), loss="squared", clip=1.0, steps=steps, step_size=eta, sigma=sigma,
+            grid=grid, rng=9, n_threads=n_threads,
+        )  # fmt: skip
+        np.testing.assert_array_equal(w, -np.einsum("t,mtd->md", eta, z))
+
+
+def test_a_call_takes_one_release_of_a_stream_where_it_needs_noise(make):
+    data = make(n=60, p=3)
+    stream, same = NoiseStream(4), NoiseStream(4)
+    for options in ({}, {"sigma": 0.5}, {"sigma": 0.25}):
+        ours = run(kernels.glm_local_descent, data, np.zeros(3), **options, rng=stream)
+        np.testing.assert_array_equal(ours, run(loop, data, np.zeros(3), **options, rng=same))
+    np.testing.assert_array_equal(
+        kernels.gaussian(3, 1.0, rng=stream), kernels.gaussian(3, 1.0, rng=same)
+    )
+
+
+def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
+    program = """
+        import os, sys
+        import numpy as np
+        import dpkern as dpk
+        X = np.random.default_rng(0).standard_normal((20_000, 10))
+        data = dpk.SiloData(X, np.sign(X[:, 0]), np.arange(0, 20_001, 5_000))
+        how = dict(loss="logistic", clip=1.0, steps=3, step_size=0.1, n_threads=2)
+        how |= dict(sigma=1.0, grid=2.0**-20, rng=1)
+        parent = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
+        child = os.fork()
+        if child == 0:
+            again = dpk.kernels.glm_local_descent(data, np.zeros(10), **how)
+            os._exit(0 if np.array_equal(again, parent) else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_out_is_written_and_returned(make):
+    data = make(n=60, p=3)
+    out = np.full((data.m, 3), np.nan)
+    assert run(kernels.glm_local_descent, data, np.zeros(3), out=out) is out
+    np.testing.assert_array_equal(out, run(kernels.glm_local_descent, data, np.zeros(3)))
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
+        ({"w": np.zeros(4)}, r"w must have shape \(3,\) or \(4, 3\)"),
+        ({"w": np.full(3, math.nan)}, "w must be finite"),
+        ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"clip": 0.0}, "clip is 0.0"),
         ({"steps": 0}, "steps is 0"),
-        ({"step_size": -1.0}, "step_size"),
-        ({"step_size": [0.1, 0.2]}, "step_size"),
+        ({"step_size": -1.0}, "step_size must be positive"),
+        ({"step_size": math.nan}, "step_size must be positive and finite"),
+        ({"step_size": math.inf}, "step_size must be positive and finite"),
+        ({"step_size": [0.1, 0.2]}, "step_size must be a number or have shape"),
         ({"l2": -1.0}, "l2 is -1"),
+        ({"l2": math.inf}, "l2 is inf"),
         ({"regularizer": ("l1", 0.1)}, "regularizer is 'l1'; it must be one of pl"),
+        ({"regularizer": ("pl", -0.1)}, "the strength in regularizer is -0.1"),
         ({"prox": ("pl", 0.1)}, "prox is 'pl'; it must be one of l1"),
-        ({"prox": ("l1", -0.1)}, "prox"),
+        ({"prox": ("l1", -0.1)}, "the strength in prox is -0.1"),
+        ({"prox": ("l3", 0.1)}, "is 'l3'; it must be one of"),
         ({"state_grid": 0.3}, "state_grid must be a power of two"),
+        ({"state_grid": 0.0}, "state_grid must be a power of two"),
         ({"sigma": 1.0, "clip": math.inf, "grid": None}, "sigma needs a finite clip"),
+        ({"sigma": -1.0}, "sigma must be finite and >= 0"),
+        ({"sigma": math.nan}, "sigma must be finite and >= 0"),
+        ({"sigma": 8.0}, "sigma must be at most 2\\^32 grid"),
+        ({"sigma": [1.0, 2.0]}, "sigma must be a number or have shape"),
         ({"grid": 0.3}, "grid must be a power of two"),
+        ({"grid": 2.0**-60}, "grid is too fine"),
+        ({"grid": 0.5}, "grid is too coarse"),
+        ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
+        ({"n_threads": 0}, "n_threads must be"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(make, bad, message):
     data = make(n=60, p=3)
+    w = bad.get("w", np.zeros(3))
+    options = {name: value for name, value in bad.items() if name != "w"}
     with pytest.raises(ValueError, match=message):
-        run(kernels.glm_local_descent, data, np.zeros(3), **bad)
+        run(kernels.glm_local_descent, data, w, **options)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"steps": True}, "steps is True"),
+        ({"step_size": "auto"}, "step_size must be real"),
+        ({"l2": None}, "l2 is None"),
+        ({"regularizer": "pl"}, "regularizer must be a pair"),
+        ({"prox": ("l1",)}, "prox must be a pair"),
+        ({"prox": ("l1", "0.1")}, "the strength in prox is '0.1'"),
+        ({"penalize_intercept": 1}, "penalize_intercept must be True or False"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused_by_name(make, bad, message):
+    with pytest.raises(TypeError, match=message):
+        run(kernels.glm_local_descent, make(n=60, p=3), np.zeros(3), **bad)

@@ -58,9 +58,17 @@ def public(**changes):
     """A silo of ten records, rows in the unit ball, logistic loss, fifty steps of 1."""
     numbers = {
         "clip": 1.0, "dim": 3, "sizes": (10,), "step_sizes": (1.0,) * 50,
-        "loss_smoothness": 0.25, "row_bound": 1.0,
+        "loss_smoothness": 0.25, "loss_kappa": 5.0, "row_bound": 1.0,
     }  # fmt: skip
     return LocalRuns(**(numbers | changes))
+
+
+def test_errors_of_the_loss_count_in_full():
+    """2 tau_j E_K, of which tau_j has u kappa C."""
+    (with_kappa,), (without,) = (
+        public(loss_kappa=k).sensitivities(0.0, [1.0]) for k in (2.0**44, 0.0)
+    )
+    assert with_kappa - without == near(2 * 2.0**44 * 2.0**-53 * 50)
 
 
 def near(value):
@@ -117,8 +125,9 @@ def described(data, *, loss, clip, step_size, steps, l2=0.0, regularizer=None,
     return LocalRuns(
         clip=clip, dim=data.d, sizes=tuple(data.sizes.tolist()),
         step_sizes=tuple(np.broadcast_to(step_size, (steps,)).tolist()),
-        loss_smoothness=loss.smoothness, convex=loss.convex, row_bound=data.row_bound, l2=l2,
-        curvature=(low, high), all_penalized=penalize_intercept or not data.intercept,
+        loss_smoothness=loss.smoothness, loss_kappa=loss.kappa, convex=loss.convex,
+        row_bound=data.row_bound, l2=l2, curvature=(low, high),
+        all_penalized=penalize_intercept or not data.intercept,
     )  # fmt: skip
 
 

@@ -1,5 +1,9 @@
 """Every compiled loss: twin, derivatives by finite differences, bounds, convexity."""
 
+import math
+from fractions import Fraction
+
+import mpmath
 import numpy as np
 import pytest
 
@@ -95,3 +99,103 @@ def test_values_are_never_negative_and_large_margins_do_not_overflow():
         assert np.all(value >= 0)
         assert np.all(np.isfinite(d1))
         assert np.all(np.isfinite(d2))
+
+
+U = Fraction(1, 2**53)
+TINY = Fraction(1, 2**1020)
+
+
+def exact_logistic(y, z):
+    t = mpmath.mpf(y) * mpmath.mpf(z)
+    e = mpmath.exp(-abs(t))
+    p = (1 if t < 0 else e) / (1 + e)
+    return mpmath.log1p(e) + max(-t, 0), -y * p, e / (1 + e) ** 2
+
+
+def exact_huber(y, z, delta):
+    r = z - y
+    inside = abs(r) <= delta
+    value = r**2 / 2 if inside else delta * (abs(r) - delta / 2)
+    return value, min(max(r, -delta), delta), Fraction(int(inside))
+
+
+def exact_smoothed_hinge(y, z, h):
+    a = 1 - y * z
+    inside = min(max(a, Fraction(0)), h)
+    value = inside**2 / (2 * h) if a <= h else a - h / 2
+    return value, -y * inside / h, 1 / h if 0 < a < h else Fraction(0)
+
+
+def exact_squared_hinge(y, z):
+    a = max(1 - y * z, Fraction(0))
+    return a**2 / 2, -y * a, Fraction(int(a > 0))
+
+
+# In rational arithmetic, or to 200 bits. A loss without a line here has its error stated only.
+EXACT = {
+    "logistic": exact_logistic,
+    "squared": lambda y, z: ((z - y) ** 2 / 2, z - y, Fraction(1)),
+    "huber": exact_huber,
+    "smoothed_hinge": exact_smoothed_hinge,
+    "squared_hinge": exact_squared_hinge,
+}
+
+
+def rational(x):
+    if not isinstance(x, mpmath.mpf):
+        return Fraction(x)
+    sign, mantissa, exponent, _ = x._mpf_
+    if exponent < -10_000:  # exp(-1e100): no number of digits to write out
+        return Fraction(0)
+    return (-1) ** sign * mantissa * Fraction(2) ** exponent
+
+
+def adversarial(loss):
+    """Labels and margins: dense, around the kinks, cancelling, tiny and large."""
+    rng = np.random.default_rng(11)
+    k = kinks(loss)
+    near = (k[:, None] * (1 + np.array([-4, -2, -1, 0, 1, 2, 4]) * 2.0**-53)).ravel()
+    close = (k[:, None] + 10.0 ** -rng.uniform(0, 16, 60)).ravel()
+    powers = 2.0 ** np.arange(-1074, 400, 11)
+    steps = (np.arange(1, 1000, 9) - 0.5) * np.log(2.0)  # where exp changes its power of two
+    z = np.concatenate([rng.normal(0, 2, 700), np.linspace(-40, 40, 401), near, close])
+    z = np.concatenate([z, powers, -powers, steps, -steps, [0.0, -0.0, 708.0, -709.0, 745.0]])
+    if loss.task == "regression":
+        y = np.concatenate([rng.normal(0, 2, z.size // 2), z[z.size // 2 :] * (1 + 1e-9)])
+        return y, z
+    return np.where(rng.random(z.size) < 0.5, -1.0, 1.0), z
+
+
+def jumps_near(loss, y, z):
+    """Whether rounding the argument can change the side of a jump of the second derivative."""
+    a = abs(z - y) if loss.task == "regression" else 1 - y * z
+    return any(abs(a - k) <= 4 * U * max(abs(k), abs(a)) for k in (0, *map(Fraction, loss.params)))
+
+
+@pytest.mark.usefixtures("isa")
+def test_errors_are_within_kappa_and_those_of_value_and_curvature_within_eight_roundings(loss):
+    if loss.name not in EXACT:
+        pytest.skip(f"no exact form of {loss.name}")
+    y, z = adversarial(loss)
+    computed = evaluate(loss, y, z)
+    largest = [Fraction(0)] * 3
+    with mpmath.workprec(200):
+        for label, margin, *ours in zip(*map(np.ndarray.tolist, (y, z, *computed)), strict=True):
+            point = [Fraction(label), Fraction(margin), *map(Fraction, loss.params)]
+            if loss.name == "logistic":
+                point = [label, margin]
+            exact = [rational(x) for x in EXACT[loss.name](*point)]
+            for i in range(3):
+                if math.isinf(ours[i]):
+                    assert abs(exact[i]) > Fraction(2) ** 1023
+                elif exact[i] and not (
+                    i == 2 and jumps_near(loss, *map(Fraction, (label, margin)))
+                ):
+                    error = abs(Fraction(ours[i]) - exact[i]) - TINY
+                    largest[i] = max(largest[i], error / abs(exact[i]) / U)
+                elif i != 2:
+                    assert abs(ours[i]) <= TINY
+    value, first, second = map(float, largest)
+    assert 0.4 * loss.kappa < first <= loss.kappa
+    assert value <= 8
+    assert second <= 8

@@ -192,7 +192,7 @@ def test_a_release_is_recorded_before_its_noise_is_drawn(monkeypatch):
 def runs(**changes):
     numbers = {
         "clip": 0.5, "dim": 4, "sizes": (50, 200), "step_sizes": (0.5,) * 10,
-        "loss_smoothness": 0.25, "row_bound": 1.0, "l2": 0.2,
+        "loss_smoothness": 0.25, "loss_kappa": 5.0, "row_bound": 1.0, "l2": 0.2,
     }  # fmt: skip
     return LocalRuns(**(numbers | changes))
 

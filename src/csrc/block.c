@@ -67,6 +67,9 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
 /* s: (n,) derivatives at y, z. */
 DPK_INLINE void derivatives(const dpk_loss *loss, intptr_t n, const double *y, const double *z,
                             double *s) {
+    if (loss->checked) /* what it does not write must not be another record's */
+        for (intptr_t i = 0; i < n; i++)
+            s[i] = NAN;
     loss->block(n, y, z, NULL, s, NULL, loss->params);
     if (loss->checked)
         for (intptr_t i = 0; i < n; i++)

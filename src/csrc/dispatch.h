@@ -10,6 +10,9 @@
 #include "goe.h"
 #include "local_descent.h"
 
+/* For tests: out = f(x) for a function of vmath.h. x, out: (n,). */
+typedef void dpk_vmath_fn(intptr_t n, const double *x, double *out);
+
 typedef struct {
     const char *name;
     const char *const *loss_names;   /* ended by NULL */
@@ -18,6 +21,8 @@ typedef struct {
     dpk_prox_fn *const *proxes;      /* in the order of prox_names */
     const char *const *smooth_names; /* ended by NULL */
     dpk_smooth_fn *const *smooths;   /* in the order of smooth_names */
+    const char *const *vmath_names;  /* ended by NULL */
+    dpk_vmath_fn *const *vmath;      /* in the order of vmath_names */
     dpk_clip_and_sum_fn *clip_and_sum;
     dpk_glm_norms_fn *glm_norms;
     dpk_glm_margins_fn *glm_margins;

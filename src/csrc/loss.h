@@ -1,7 +1,8 @@
 /* Margin losses phi(y, z) as block functions: value, d1 = dphi/dz, d2 = d^2 phi/dz^2.
  *
  * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
- * in losses.py. Labels of classification losses are -1 or +1. */
+ * in losses.py. Labels of classification losses are -1 or +1. Relative errors, in u = 2^-53: those
+ * of d1 are proved in losses.py (kappa), those of value and d2 are at most 8, jumps of d2 aside. */
 #ifndef DPK_LOSS_H
 #define DPK_LOSS_H
 

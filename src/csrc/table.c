@@ -4,6 +4,7 @@
 #include "loss.h"
 #include "prox.h"
 #include "smooth.h"
+#include "vmath.h"
 
 extern const dpk_kernels DPK_FN(dpk_kernels);
 extern dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
@@ -27,6 +28,15 @@ static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
 #define FACTOR_FUNCTION(name) name##_factor,
 static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
 static dpk_smooth_fn *const smooths[] = {DPK_SMOOTH_LIST(FACTOR_FUNCTION)};
+#define VMATH_FUNCTION(name)                                                                       \
+    static void name##_each(intptr_t n, const double *x, double *out) {                            \
+        for (intptr_t i = 0; i < n; i++)                                                           \
+            out[i] = name(x[i]);                                                                   \
+    }
+DPK_VMATH_LIST(VMATH_FUNCTION)
+#define EACH_FUNCTION(name) name##_each,
+static const char *const vmath_names[] = {DPK_VMATH_LIST(NAME_STRING) NULL};
+static dpk_vmath_fn *const vmath[] = {DPK_VMATH_LIST(EACH_FUNCTION)};
 
 #define STRING_(s) #s
 #define STRING(s) STRING_(s)
@@ -38,6 +48,8 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .proxes = proxes,
     .smooth_names = smooth_names,
     .smooths = smooths,
+    .vmath_names = vmath_names,
+    .vmath = vmath,
     .clip_and_sum = DPK_FN(dpk_clip_and_sum),
     .glm_norms = DPK_FN(dpk_glm_norms),
     .glm_margins = DPK_FN(dpk_glm_margins),

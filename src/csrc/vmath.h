@@ -1,8 +1,10 @@
 /* exp and log1p as straight lines of arithmetic, so that loops over them become vectors, with the
  * same bits on every machine with a fused multiply-add.
  *
- * Errors, tested against 200 bits, in units in the last place (ulp): exp_negative 1,
- * log1p_unit 1.5; without fused multiply-add 2 and 2. Not a number in, not a number out. */
+ * Errors are proved below, with or without fused multiply-add, in units in the last place (ulp) of
+ * the result: exp_negative 1.4, log1p_unit 2.6; the largest found against 200 bits are 1.05 and
+ * 1.92. Relative to the result, in u = 2^-53: exp_negative 1.9, found 1.48. Not a number in, not a
+ * number out. */
 #ifndef DPK_VMATH_H
 #define DPK_VMATH_H
 
@@ -23,7 +25,10 @@ DPK_INLINE double polynomial_11(const double c[12], double x) {
 
 /* exp(x) for x <= 0; below -708, where doubles end, as at -708.
  * x = k ln 2 + r with |r| < 0.3466: 2^k times Taylor's polynomial, of which r^14 / 14! < 2^-57 is
- * missing. */
+ * missing.
+ * Error in u, at its worst where r is near -0.3466 and p near 0.707: the sum 1/2, t = p - 1 of
+ * magnitude below 1/2 1/4, r itself p / 4, r^2 times the polynomial, 0.054, six roundings (three if
+ * fused) 0.33, the missing term 0.06: 1.32, so 1.32 ulp and 1.87 u relative. */
 DPK_INLINE double exp_negative(double x) {
     static const double inverse_factorial[12] = {
         1.0 / 2.0,       1.0 / 6.0,        1.0 / 24.0,        1.0 / 120.0,
@@ -46,16 +51,22 @@ DPK_INLINE double exp_negative(double x) {
 
 /* log(1 + e) for 0 <= e <= 1.
  * 1 + e = 2^j (1 + f), |f| < 0.4143, s = f / (2 + f): log(1 + f) = 2 atanh s = f - s (f - R) with
- * R = 2 s^2 / 3 + 2 s^4 / 5 + ..., of which s^26 2 / 27 < 2^-69 is missing. */
+ * R = 2 s^2 / 3 + 2 s^4 / 5 + ..., of which s^26 2 / 27 < 2^-69 is missing.
+ * Error in ulp, at its worst where e is between 0.4143 and 0.5: ln 2 as a double 0.42, e - 1 (exact
+ * elsewhere) 0.71, f - log_f 1/2, log_f, 0.054, four to five roundings 0.46, the last sum 1/2. */
 DPK_INLINE double log1p_unit(double e) {
     static const double coefficient[12] = {2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 / 9.0,
                                            2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0, 2.0 / 17.0,
                                            2.0 / 19.0, 2.0 / 21.0, 2.0 / 23.0, 2.0 / 25.0};
-    const int upper = e > 0x1.a827999fcef32p-2;   /* sqrt 2 - 1 */
-    const double f = upper ? 0.5 * (e - 1.0) : e; /* exact, or a quarter of an ulp of the result */
+    const int upper = e > 0x1.a827999fcef32p-2; /* sqrt 2 - 1 */
+    const double f = upper ? 0.5 * (e - 1.0) : e;
     const double s = f / (2.0 + f), z = s * s;
     const double log_f = s * (f - z * polynomial_11(coefficient, z));
     return upper ? 0x1.62e42fefa39efp-1 + (f - log_f) : f - log_f;
 }
+
+#define DPK_VMATH_LIST(X)                                                                          \
+    X(exp_negative)                                                                                \
+    X(log1p_unit)
 
 #endif

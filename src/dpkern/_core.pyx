@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -18,6 +19,7 @@ cdef extern from "dpk.h":
         intptr_t n, const double *v, double gamma, const double *params, double *out
     ) noexcept nogil
     ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
+    ctypedef void (*dpk_vmath_fn)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef struct dpk_loss:
         dpk_loss_fn block
         void *params
@@ -71,6 +73,8 @@ cdef extern from "dispatch.h":
         dpk_prox_fn *proxes
         const char *const *smooth_names
         dpk_smooth_fn *smooths
+        const char *const *vmath_names
+        dpk_vmath_fn *vmath
         dpk_status (*clip_and_sum)(
             const dpk_data *data, const dpk_sum *sum, double *out) noexcept nogil
         dpk_status (*glm_norms)(
@@ -176,6 +180,11 @@ def prox_names():
 def smooth_names():
     """Smooth regularisers compiled in, in the order of their numbers."""
     return names_of(kernels.smooth_names)
+
+
+def vmath_names():
+    """Elementary functions compiled in, in the order of their numbers."""
+    return names_of(kernels.vmath_names)
 
 
 cdef int check(dpk_status status) except -1:
@@ -328,6 +337,18 @@ cdef class Loss:
         self.c.params = &params[0]
         self.c.checked = 0
 
+    @staticmethod
+    def custom(callable):
+        """That of a scipy.LowLevelCallable: its capsule holds function and user data."""
+        cdef Loss loss = Loss.__new__(Loss)
+        capsule = tuple(callable)[0]
+        cdef void *function = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
+        loss.keep = callable
+        memcpy(&loss.c.block, &function, sizeof(function))
+        loss.c.params = PyCapsule_GetContext(capsule)
+        loss.c.checked = 1
+        return loss
+
 
 def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
                  double[:, ::1] out, int n_threads):
@@ -438,6 +459,11 @@ def loss_block(Loss loss, const double[::1] y, const double[::1] z, double[::1] 
 
 def smooth_factor(int smooth, double norm):
     return kernels.smooths[smooth](norm)
+
+
+def vmath(int number, const double[::1] x, double[::1] out):
+    """For tests: out = f(x) for elementary function `number`."""
+    kernels.vmath[number](x.shape[0], &x[0], &out[0])
 
 
 def prox_block(int prox, double[::1] params, const double[::1] v, double gamma,

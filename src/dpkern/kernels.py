@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads, usable_cores
-from dpkern.losses import Loss, get_loss
+from dpkern.losses import Custom, Loss, get_loss
 from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from dpkern.stream import MAX_SILOS, NoiseStream, Purpose, ReleaseKey
 
@@ -624,6 +624,8 @@ def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
 
 def _loss(loss: str | Loss) -> _core.Loss:
     loss = get_loss(loss)
+    if isinstance(loss, Custom):
+        return _core.Loss.custom(loss.callable)
     return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
 
 

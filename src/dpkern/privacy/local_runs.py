@@ -15,10 +15,10 @@ that is not convex in [-L, L], L = phi''max R^2. A convex prox with prox(0) = 0 
 
 Computed iterates differ from such a run by at most eta_t tau_j + 4 u W in each step, u = 2^-53,
 
-    tau_j = q_j sqrt(d) / 2 + u [(d + 16) (L + B) W + (16 + 2 kappa) C],   W >= |theta_t|,
+    tau_j = q_j sqrt(d) / 2 + u [(d + 16) (L + B) W + (16 + kappa) C],   W >= |theta_t|,
 
-q_j the grid of the gradient sums, B the largest curvature of the regularisers, kappa the error of
-a loss's derivative in units in the last place. docs/design.md counts the roundings.
+q_j the grid of the gradient sums, B the largest curvature of the regularisers, kappa u the relative
+error of the loss's computed derivative (`dpkern.losses.Loss`). docs/design.md counts the roundings.
 """
 
 import math
@@ -32,10 +32,6 @@ from numpy.typing import NDArray
 
 from dpkern.privacy._exact import power_of_two, round_down, round_up, sqrt_up
 from dpkern.privacy.mechanisms import choose_grid
-
-#: Error of a compiled loss derivative in units in the last place (2 u at most). The logistic one is
-#: the worst: exp 1 (2 without fused multiply-add, vmath.h), then a sum, a quotient and a product.
-LOSS_ULPS = 5
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -116,8 +112,8 @@ class LocalRuns:
         Records n_j of the silos.
     step_sizes : tuple of float
         eta_1 .. eta_K.
-    loss_smoothness, row_bound : float
-        phi''max, and R bounding the norm of every effective row, intercept included.
+    loss_smoothness, loss_kappa, row_bound : float
+        phi''max, kappa, and R bounding the norm of every effective row, intercept included.
     convex : bool
         Whether the loss is convex.
     l2 : float
@@ -143,6 +139,7 @@ class LocalRuns:
     sizes: tuple[int, ...]
     step_sizes: tuple[float, ...]
     loss_smoothness: float
+    loss_kappa: float
     row_bound: float
     convex: bool = True
     l2: float = 0.0
@@ -234,7 +231,7 @@ class LocalRuns:
 
     def _tau(self, grid: float, W: Fraction) -> Fraction:
         d, C = self.dim, Fraction(self.clip)
-        rounding = (d + 16) * (self.smoothness + self._penalty) * W + (16 + 2 * LOSS_ULPS) * C
+        rounding = (d + 16) * (self.smoothness + self._penalty) * W + (16 + Fraction(self.loss_kappa)) * C
         return Fraction(grid) * Fraction(sqrt_up(Fraction(d))) / 2 + _U * rounding
 
     def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
@@ -322,7 +319,6 @@ def norm_bound(w: NDArray[np.float64], least: float) -> float:
 
 __all__ = [
     "LARGEST_EXCESS",
-    "LOSS_ULPS",
     "LocalRuns",
     "carry",
     "last_iterate_factor",

@@ -37,7 +37,15 @@ LOSSES = {f.__name__: f for f in (logistic, squared, huber, smoothed_hinge, squa
 
 
 def block(loss, y, z):
-    """Evaluate a loss given by name or by an object with `name` and `params`."""
+    """Evaluate a loss given by name, by an object with `name` and `params`, or by its own formula.
+
+    A formula (y, z) -> (value, first, second) is the twin of a custom loss: derivatives that are
+    not finite count as 0.
+    """
+    if callable(loss):
+        with np.errstate(all="ignore"):
+            value, *derivatives = loss(y, z)
+        return value, *(np.where(np.isfinite(d), d, 0.0) for d in derivatives)
     name, params = (loss, ()) if isinstance(loss, str) else (loss.name, loss.params)
     with np.errstate(all="ignore"):  # overflow and NaN at extreme margins are answers here
         return LOSSES[name](y, z, *params)

@@ -85,6 +85,7 @@ class LocalSteps:
                 sizes=tuple(data.sizes.tolist()),
                 step_sizes=tuple(eta.tolist()),
                 loss_smoothness=objective.loss.smoothness,
+                loss_kappa=objective.loss.kappa,
                 row_bound=data.row_bound,
                 convex=objective.loss.convex,
                 l2=objective.l2,

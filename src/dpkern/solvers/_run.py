@@ -216,7 +216,9 @@ class Run(AbstractContextManager["Run"]):
 
 def plain(value: Any) -> Any:
     """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
-    if isinstance(value, Loss | Regularizer):
+    if isinstance(value, Loss):
+        return value.declaration
+    if isinstance(value, Regularizer):
         return {"name": value.name, **dataclasses.asdict(value)}
     if isinstance(value, Budget):
         return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}

@@ -1,0 +1,358 @@
+"""Losses computed by a user's compiled function: same sums as built in, signature, declaration."""
+
+import ctypes
+import dataclasses
+import gc
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy import LowLevelCallable
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern import reference as ref
+from dpkern.losses import Custom, Huber, Logistic
+
+DELTA = 0.7
+POINTER = ctypes.POINTER(ctypes.c_double)
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[POINTER] * 5, ctypes.c_void_p)
+CYTHON = "void (intptr_t, double const *, double const *, double *, double *, double *, void *)"
+
+
+def c_function(formula):
+    """A function pointer that computes (y, z, params) -> (value, first, second)."""
+
+    def block(n, y, z, *outputs_and_params):
+        *outputs, params = outputs_and_params
+        values = formula(*(np.ctypeslib.as_array(a, (n,)) for a in (y, z)), params)
+        for out, value in zip(outputs, values, strict=True):
+            if out:
+                np.ctypeslib.as_array(out, (n,))[:] = value
+
+    return PROTOTYPE(block)
+
+
+def user_data(*numbers):
+    return ctypes.cast((ctypes.c_double * len(numbers))(*numbers), ctypes.c_void_p)
+
+
+def capsule(name, address, context=None):
+    """What Cython exports for a function: an address named by its signature."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    names.append(ctypes.create_string_buffer(name.encode()))  # which the capsule does not copy
+    return new(address, ctypes.cast(names[-1], ctypes.c_char_p), None)
+
+
+names = []
+
+
+def huber(y, z, params):
+    delta = ctypes.cast(params, POINTER)[0]
+    r = z - y
+    small = np.abs(r) <= delta
+    value = np.where(small, 0.5 * r * r, delta * (np.abs(r) - 0.5 * delta))
+    return value, np.clip(r, -delta, delta), np.where(small, 1.0, 0.0)
+
+
+def by_ctypes():
+    return LowLevelCallable(c_function(huber), user_data(DELTA))
+
+
+HUBER = c_function(huber)
+
+
+def by_capsule():
+    address = ctypes.cast(HUBER, ctypes.c_void_p).value
+    return LowLevelCallable(capsule(CYTHON, address), user_data(DELTA))
+
+
+def by_numba():
+    numba = pytest.importorskip("numba")
+    double = numba.types.CPointer(numba.types.float64)
+
+    @numba.cfunc(numba.void(numba.types.intp, *[double] * 5, numba.types.voidptr))
+    def function(n, y, z, value, d1, d2, params):
+        y, z = numba.carray(y, n), numba.carray(z, n)
+        value, d1, d2 = numba.carray(value, n), numba.carray(d1, n), numba.carray(d2, n)
+        delta = numba.carray(params, 1, np.float64)[0]
+        for i in range(n):
+            r = z[i] - y[i]
+            small = abs(r) <= delta
+            if value.ctypes.data:
+                value[i] = 0.5 * r * r if small else delta * (abs(r) - 0.5 * delta)
+            if d1.ctypes.data:
+                d1[i] = r if small else math.copysign(delta, r)
+            if d2.ctypes.data:
+                d2[i] = 1.0 if small else 0.0
+
+    return LowLevelCallable(function.ctypes, user_data(DELTA))
+
+
+@pytest.fixture(params=[by_ctypes, by_capsule, by_numba], ids=lambda make: make.__name__)
+def custom(request):
+    """The Huber loss, whose own parameter is `DELTA`, made in three ways."""
+    return Custom(
+        request.param(), smoothness=1.0, lipschitz=DELTA, task="regression", name="my huber"
+    )
+
+
+def formula_loss(formula, **declared):
+    return Custom(LowLevelCallable(c_function(lambda y, z, params: formula(y, z))), **declared)
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_custom_loss_gives_the_sums_of_the_built_in_one(custom, make, layout):
+    data = make(n=700, **layout)
+    w = np.random.default_rng(1).standard_normal((data.m, data.d))
+    for clip in (0.5, math.inf):
+        how = {"clip": clip}
+        ours = kernels.glm_gradient(data, w, loss=custom, **how)
+        built_in = kernels.glm_gradient(data, w, loss=Huber(DELTA), **how)
+        np.testing.assert_array_equal(ours, built_in)
+    for n_threads in (1, 2, 3, 7):
+        again = kernels.glm_gradient(data, w, loss=custom, clip=math.inf, n_threads=n_threads)
+        np.testing.assert_array_equal(again, ours)
+    np.testing.assert_allclose(
+        kernels.glm_losses(data, w, loss=custom),
+        kernels.glm_losses(data, w, loss=Huber(DELTA)),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("p", [3, 700], ids=["block", "row by row"])
+def test_local_descent_runs_a_custom_loss(custom, make, p):
+    data = make(n=90, p=p)
+    how = {"clip": 0.5, "steps": 3, "step_size": 0.1, "sigma": 0.1, "grid": 2.0**-20, "rng": 3}
+    ours, built_in = (
+        kernels.glm_local_descent(data, np.zeros(data.d), loss=loss, **how)
+        for loss in (custom, Huber(DELTA))
+    )
+    np.testing.assert_array_equal(ours, built_in)
+
+
+def cauchy(y, z):
+    r = z - y
+    square = r**2
+    return 0.5 * np.log1p(square), r / (1 + square), (1 - square) / (1 + square) ** 2
+
+
+def poisson(y, z):
+    return np.exp(z) - y * z, np.exp(z) - y, np.exp(z)
+
+
+def broken(y, z):
+    """The squared loss with a derivative of NaN, inf or -inf right of 0.1."""
+    bad = np.array([math.nan, math.inf, -math.inf])[np.arange(len(z)) % 3]
+    return 0.5 * (z - y) ** 2, np.where(z > 0.1, bad, z - y), np.ones(len(z))
+
+
+@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
+@pytest.mark.parametrize("formula", [cauchy, poisson, broken])
+@pytest.mark.usefixtures("isa")
+def test_a_formula_agrees_with_its_numpy_twin(make, formula, p):
+    for options in ({}, {"csr": True}, {"dtype": np.float32, "intercept": True}):
+        data = make(n=300, p=p, **options)
+        w = np.random.default_rng(1).standard_normal(data.d) / math.sqrt(p)
+        loss = formula_loss(formula)
+        for clip, grid in ((0.5, 2.0**-35), (math.inf, None)):
+            how = {"clip": clip, "grid": grid}
+            np.testing.assert_allclose(
+                kernels.glm_gradient(data, w, loss=loss, **how),
+                ref.glm_gradient(data, w, loss=formula, **how),
+                rtol=1e-12,
+                atol=300 * (grid or 1e-14),
+            )
+        np.testing.assert_allclose(
+            kernels.glm_losses(data, w, loss=loss),
+            ref.glm_losses(data, w, loss=formula),
+            rtol=1e-12,
+        )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
+@pytest.mark.parametrize("clip", [0.5, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_derivatives_that_are_not_finite_count_as_zero(make, bare_records, p, clip, bad):
+    def mend(y, z):
+        return z**2, np.where(z > 0.0, 0.0, z - y), z
+
+    def spoil(y, z):
+        return z**2, np.where(z > 0.0, bad, z - y), z
+
+    for csr in (False, True):
+        data = make(n=300, p=p, csr=csr)
+        w = np.random.default_rng(1).standard_normal(data.d)
+        spoilt, mended = (
+            kernels.glm_gradient(data, w, loss=formula_loss(f), clip=clip) for f in (spoil, mend)
+        )
+        np.testing.assert_array_equal(spoilt, mended)
+        assert np.any(spoilt)
+
+
+@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
+@pytest.mark.parametrize("clip", [0.5, math.inf])
+def test_a_derivative_that_is_not_written_is_nobody_elses(make, p, clip):
+    data = make(n=300, p=p)
+    w = np.random.default_rng(1).standard_normal(data.d)
+    silent = Custom(LowLevelCallable(PROTOTYPE(lambda *arguments: None)))
+    kernels.glm_gradient(data, w, clip=clip)  # leaves derivatives on the stack
+    assert not np.any(kernels.glm_gradient(data, w, loss=silent, clip=clip))
+
+
+def test_function_and_user_data_live_as_long_as_the_loss(make):
+    data = make()
+    w = np.ones(data.d)
+    loss = Custom(by_ctypes())
+    gc.collect()
+    scratch = [user_data(*np.zeros(1000)) for _ in range(100)]
+    gradient = kernels.glm_gradient(data, w, loss=loss, clip=1.0)
+    del scratch
+    np.testing.assert_array_equal(
+        gradient, kernels.glm_gradient(data, w, loss=Huber(DELTA), clip=1.0)
+    )
+
+
+# The first six as found in the exports of Cython 3.3 and, for the typedefs of a fixed width and
+# long, of numba 0.68 and ctypes on 64-bit Linux.
+TAIL = "double *, double *, double *, double *, double *, void *"
+SIGNATURES = {
+    CYTHON: True,
+    f"void (Py_ssize_t, {TAIL})": True,
+    f"void (ptrdiff_t, {TAIL})": True,
+    f"void (__pyx_t_5numpy_intp_t, {TAIL})": True,
+    f"void (long, {TAIL})": ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_void_p),
+    f"void (PY_LONG_LONG, {TAIL})": ctypes.sizeof(ctypes.c_void_p) == 8,
+    f"void (int64_t, {TAIL})": ctypes.sizeof(ctypes.c_void_p) == 8,
+    "void(intptr_t,const double*,const double*,double*,double*,double*,void*)": True,
+    f"void (int, {TAIL})": ctypes.sizeof(ctypes.c_void_p) == 4,
+    f"void (ulong, {TAIL})": False,
+    f"void (size_t, {TAIL})": False,
+    f"int (intptr_t, {TAIL})": False,
+    f"void (intptr_t, {TAIL}, void *)": False,
+    "void (intptr_t, double *, double *, double *, double *, void *)": False,
+    f"void (intptr_t, {TAIL.replace('void', 'double')})": False,
+    f"void (intptr_t, {TAIL.replace('double', 'float')})": False,
+    f"void (intptr_t, {TAIL.replace('double *', 'double', 1)})": False,
+    f"void (intptr_t, {TAIL.replace('double *', 'double **', 1)})": False,
+    f"void (intptr_t *, {TAIL})": False,
+    "void ()": False,
+    "double (double, void *)": False,
+}
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_the_signature_decides_whether_a_callable_is_taken(signature):
+    function = LowLevelCallable(capsule(signature, 4096))
+    if SIGNATURES[signature]:
+        assert Custom(function).callable is function
+    else:
+        with pytest.raises(ValueError, match=r"callable has the signature .* it must be 'void \("):
+            Custom(function)
+
+
+@pytest.mark.parametrize("function", [None, huber, HUBER, math.sin], ids=str)
+def test_what_is_no_low_level_callable_is_refused(function):
+    with pytest.raises(TypeError, match=r"callable is a .* it must be a scipy.LowLevelCallable"):
+        Custom(function)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"smoothness": 0.0}, ValueError, "smoothness is 0.0; it must be positive"),
+        ({"smoothness": math.nan}, ValueError, "smoothness is nan"),
+        ({"smoothness": None}, TypeError, "smoothness is None"),
+        ({"lipschitz": -1.0}, ValueError, "lipschitz is -1.0"),
+        ({"lipschitz": "1"}, TypeError, "lipschitz is '1'"),
+        ({"kappa": -1}, ValueError, "kappa is -1.0"),
+        ({"kappa": math.inf}, ValueError, "kappa is inf"),
+        ({"convex": 1}, TypeError, "convex is 1; it must be True or False"),
+        ({"task": "ranking"}, ValueError, "task is 'ranking'"),
+        ({"name": "logistic"}, ValueError, "name is 'logistic'"),
+        ({"name": ""}, ValueError, "name is ''"),
+        ({"name": 3}, TypeError, "name is 3"),
+    ],
+)
+def test_bad_declarations_are_refused_by_name(bad, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        Custom(by_ctypes(), **bad)
+
+
+def test_declarations_are_keywords_and_cannot_change():
+    with pytest.raises(TypeError, match="positional"):
+        Custom(by_ctypes(), 1.0)
+    loss = Custom(by_ctypes())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loss.smoothness = 2.0
+
+
+def test_a_run_declares_the_function_and_keeps_a_model_that_can_be_loaded(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 4))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    data = dpk.SiloData.split(X, y, m=4, how="even", rng=0, row_bound=1.0)
+    seen = set()
+
+    def hinge(labels, z):
+        seen.update(labels.tolist())
+        a = np.maximum(1 - labels * z, 0.0)
+        return 0.5 * a**2, -labels * a, (a > 0) * 1.0
+
+    loss = formula_loss(hinge, smoothness=1.0, name="my hinge")
+    how = {"budget": dpk.Budget(mu=1.0), "clip": 0.5, "rounds": 5, "rng": 1, "n_threads": 1}
+    result = dpk.solve("gradient_descent", data, loss=loss, **how)
+    assert seen == {-1.0, 1.0}
+    built_in = dpk.solve("gradient_descent", data, loss="squared_hinge", **how)
+    np.testing.assert_array_equal(result.w, built_in.w)
+    assert result.privacy.mu == built_in.privacy.mu
+
+    declared = result.privacy.declared["loss"]
+    assert declared["name"] == "my hinge"
+    assert declared["smoothness"] == 1.0
+    assert declared["convex"] is True
+    assert "own label and margin only" in declared["custom"]
+    assert "own label and margin only" in str(result.privacy)
+
+    result.save(tmp_path / "model.npz")
+    loaded = dpk.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(X), result.predict(X))
+    assert loaded.loss == "my hinge"
+    assert loaded.privacy.declared["loss"]["custom"] == declared["custom"]
+    with pytest.raises(ValueError, match="predict_proba needs the logistic loss"):
+        loaded.predict_proba(X)
+
+
+def test_what_is_not_declared_is_refused_where_it_is_needed():
+    X, y = np.ones((6, 1)), np.arange(6.0)
+    how = {"budget": None, "rounds": 2}
+    regression = dpk.SiloData.split(X, y, m=2, how="even", rng=0, row_bound=1.0)
+    with pytest.raises(ValueError, match="loss 'custom' is for classification"):
+        dpk.solve("gradient_descent", regression, loss=Custom(by_ctypes()), **how)
+    with pytest.raises(ValueError, match="bounded second derivative, which 'custom' is not"):
+        dpk.solve(
+            "gradient_descent", regression, loss=Custom(by_ctypes(), task="regression"), **how
+        )
+
+
+def test_the_readmes_example_is_the_logistic_loss(source_tree, make):
+    pytest.importorskip("numba")
+    text = (source_tree / "README.md").read_text()
+    program = re.search(r"<!-- custom loss -->\s*```python\n(.*?)\n```", text, re.DOTALL)[1]
+    names = {}
+    exec(program, names)
+    data = make(n=400)
+    w = np.random.default_rng(2).standard_normal(data.d)
+    for kernel, how in ((kernels.glm_gradient, {"clip": 1.0}), (kernels.glm_losses, {})):
+        np.testing.assert_allclose(
+            kernel(data, w, loss=names["loss"], **how),
+            kernel(data, w, loss=Logistic(), **how),
+            rtol=1e-12,
+            atol=1e-10,
+        )
