@@ -80,8 +80,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              prox_params,
                              grid ? key : NULL,
                              1,
-                             sigma,
-                             grid ? 0x1p-25 : 0.0};
+                             sigma};
     double *acc = buffer((size_t)dpk_padded(data->d) * 16),
            *out = buffer((size_t)(M * data->d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);

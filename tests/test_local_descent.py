@@ -23,7 +23,6 @@ OPTIONS = [
     {"l2": 0.1, "regularizer": ("pl", 0.05)},
     {"regularizer": (PL(), 0.05), "prox": ("l1", 0.02), "penalize_intercept": False},
     {"l2": 0.1, "prox": (ElasticNet(0.3), 0.1)},
-    {"l2": 0.1, "state_grid": 2.0**-10},
     {"sigma": 0.5},
     {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": ("l1", 0.02)},
 ]
@@ -43,7 +42,7 @@ def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
     # A margin that rounds the other way may move a record by one step of the grid, and a
     # coordinate beside a boundary of the state's grid by one of those.
-    off = {"atol": max(60 * GRID, 2 * options.get("state_grid", 0.0)), "rtol": 1e-9}
+    off = {"atol": 60 * GRID, "rtol": 1e-9}
     np.testing.assert_allclose(
         run(kernels.glm_local_descent, data, w, **options),
         run(ref.glm_local_descent, data, w, **options),
@@ -106,7 +105,7 @@ def fma(a, b, c):
 
 def loop(
     data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
-    penalize_intercept=True, sigma=None, grid=None, state_grid=None, rng=None, bare_records=None,
+    penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None,
 ):  # fmt: skip
     """The formula, one kernel call after the other: one for the gradient, one for all noise."""
     m, d = data.m, data.d
@@ -131,8 +130,6 @@ def loop(
             if not isinstance(name, str):
                 name, parameters = name.name, name.parameters
             theta[:, :p] = kernels.prox(name, theta[:, :p], eta * prox[1], **parameters)
-        if state_grid is not None:
-            theta = state_grid * np.rint(theta / state_grid)
     return theta
 
 
@@ -241,8 +238,6 @@ def test_out_is_written_and_returned(make):
         ({"prox": ("pl", 0.1)}, "prox is 'pl'; it must be one of l1"),
         ({"prox": ("l1", -0.1)}, "the strength in prox is -0.1"),
         ({"prox": ("l3", 0.1)}, "is 'l3'; it must be one of"),
-        ({"state_grid": 0.3}, "state_grid must be a power of two"),
-        ({"state_grid": 0.0}, "state_grid must be a power of two"),
         ({"sigma": 1.0, "clip": math.inf, "grid": None}, "sigma needs a finite clip"),
         ({"sigma": -1.0}, "sigma must be finite and >= 0"),
         ({"sigma": math.nan}, "sigma must be finite and >= 0"),

@@ -56,9 +56,6 @@ static void take_step(const dpk_descent *run, const double *S, double grid, cons
     }
     if (run->prox)
         run->prox(run->penalized, theta, eta * run->prox_strength, run->prox_params, theta);
-    if (run->state_grid != 0.0)
-        for (intptr_t k = 0; k < d; k++)
-            theta[k] = run->state_grid * rint(theta[k] / run->state_grid);
 }
 
 dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intptr_t w_stride,

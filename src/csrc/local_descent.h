@@ -21,7 +21,6 @@ typedef struct {
     const uint32_t *key; /* (8,) of the noise's release, or NULL: no noise */
     uint32_t purpose;
     const double *sigma; /* (m,) std of the noise on S */
-    double state_grid;   /* the model is rounded to multiples of it after every step; 0: not */
 } dpk_descent;
 
 /* Doubles of noise that a thread holds at a time. */

@@ -59,7 +59,6 @@ def local_descent(
     key: Bytes | None,
     purpose: int,
     sigma: F | None,
-    state_grid: float,
     out: F,
     n_threads: int,
 ) -> None: ...

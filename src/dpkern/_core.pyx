@@ -63,7 +63,6 @@ cdef extern from "dispatch.h":
         const uint32_t *key
         uint32_t purpose
         const double *sigma
-        double state_grid
     intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
@@ -416,7 +415,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
                   const double[::1] step_size, intptr_t penalized, double l2,
                   int smooth, double smooth_strength, int prox, double prox_strength,
                   double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
-                  double state_grid, double[:, ::1] out, int n_threads):
+                  double[:, ::1] out, int n_threads):
     """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
     cdef Models models = Models(w)
     cdef Records records = Records(data)
@@ -443,7 +442,6 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     run.key = NULL if k is None else k.words
     run.purpose = purpose
     run.sigma = NULL if sigma is None else &sigma[0]
-    run.state_grid = state_grid
     cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
     with nogil:
         status = kernels.local_descent(&records.c, models.c, models.stride, &loss.c, &run,

@@ -244,7 +244,6 @@ def glm_local_descent(
     penalize_intercept: bool = True,
     sigma: ArrayLike | None = None,
     grid: ArrayLike | None = None,
-    state_grid: float | None = None,
     rng: Random = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
@@ -281,8 +280,6 @@ def glm_local_descent(
         Std of the Gaussian noise that is added to S at every step; finite and >= 0.
     grid : float or array_like, shape (m,), optional
         Grid of S and of the noise, as in `glm_gradient`.
-    state_grid : float, optional
-        A power of two; the model is rounded to multiples of it after every step.
     rng : None, int >= 0 or NoiseStream
         Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
     out : ndarray, shape (m, d), optional
@@ -321,8 +318,6 @@ def glm_local_descent(
     if not isinstance(penalize_intercept, bool | np.bool_):
         raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
     grids = _grids(grid, counts=np.diff(data.offsets), dim=data.d, clip=clip)
-    if state_grid is not None and not _is_grid(state_grid):
-        raise ValueError("state_grid must be a power of two between 2^-400 and 2^400")
     if sigma is not None:
         if grids is None:
             raise ValueError("sigma needs a finite clip: noise is for sums on a grid")
@@ -349,7 +344,6 @@ def glm_local_descent(
             None if release is None else release.key,
             Purpose.GAUSSIAN,
             sigma,
-            0.0 if state_grid is None else float(state_grid),
             out,
             threads,
         )

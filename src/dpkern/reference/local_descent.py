@@ -44,7 +44,6 @@ def glm_local_descent(
     penalize_intercept=True,
     sigma=None,
     grid=None,
-    state_grid=None,
     rng=None,
     out=None,
     n_threads=None,
@@ -68,8 +67,6 @@ def glm_local_descent(
         if prox is not None:
             name, parameters, strength = _named(prox)
             theta = np.where(penalized, PROXES[name](theta, eta * strength, **parameters), theta)
-        if state_grid is not None:
-            theta = np.rint(theta / state_grid) * state_grid
     out = np.empty((m, d)) if out is None else out
     out[:] = theta
     return out
