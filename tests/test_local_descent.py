@@ -40,8 +40,7 @@ def run(descent, data, w, **options):
 def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options):
     data = make(n=60, p=9, **layout)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
-    # A margin that rounds the other way may move a record by one step of the grid, and a
-    # coordinate beside a boundary of the state's grid by one of those.
+    # A margin that rounds the other way may move a record by one step of the grid.
     off = {"atol": 60 * GRID, "rtol": 1e-9}
     np.testing.assert_allclose(
         run(kernels.glm_local_descent, data, w, **options),
@@ -60,7 +59,7 @@ def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, los
         np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=80 * GRID)
 
 
-@pytest.mark.parametrize("options", OPTIONS[:6], ids=str)
+@pytest.mark.parametrize("options", OPTIONS[:5], ids=str)
 def test_steps_one_at_a_time_have_the_same_bits(make, options):
     data = make(n=200, p=11, intercept=True)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
