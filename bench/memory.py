@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 CHILD = """
-import json, resource, sys, threading, time
+import json, sys, threading, time
 import numpy as np
 import scipy.sparse
 import dpkern as dpk
@@ -59,7 +59,7 @@ offsets = np.linspace(0, len(y), 33).astype(int)
 result = make(len(y), X, y, offsets)
 done.set()
 thread.join()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = status("VmHWM")
 print(json.dumps({
     "n": len(y), "X": size, "y": y.nbytes, "solver": solver, "data": what,
     "anonymous": most_anonymous - before[0], "peak": peak - before[1],
@@ -100,7 +100,7 @@ def fits(quick: bool) -> list[dict]:
         csr = sparse.csr_array(X)
         np.save(f"{folder}/csr_data.npy", csr.data)
         np.save(f"{folder}/csr_indices.npy", csr.indices.astype(np.int32))
-        np.save(f"{folder}/csr_indptr.npy", csr.indptr.astype(np.int64))
+        np.save(f"{folder}/csr_indptr.npy", csr.indptr.astype(np.int32))
         del X, csr
         for solver, parameters in (
             ("gradient_descent", {"rounds": 5}),
