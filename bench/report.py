@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from bench import (
     bench_clip,
+    bench_custom,
     bench_gaussian,
     bench_glm,
     bench_local_descent,
@@ -36,6 +37,7 @@ SUITES = (
     bench_glm.cases,
     bench_local_descent.cases,
     bench_sparse.cases,
+    bench_custom.cases,
     bench_clip.cases,
     bench_gaussian.cases,
     bench_wd_dp.cases,
