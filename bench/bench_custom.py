@@ -25,12 +25,11 @@ if numba is not None:
     )
     def _logistic(n, y, z, value, d1, d2, params):
         labels, margins = carray(y, n), carray(z, n)
-        if value:
-            values = carray(value, n)
+        values, derivatives = carray(value, n), carray(d1, n)
+        if values.ctypes.data:
             for i in range(n):
                 values[i] = np.log1p(np.exp(-labels[i] * margins[i]))
-        if d1:
-            derivatives = carray(d1, n)
+        if derivatives.ctypes.data:
             for i in range(n):
                 derivatives[i] = -labels[i] / (1.0 + np.exp(labels[i] * margins[i]))
 

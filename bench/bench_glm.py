@@ -38,7 +38,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         "dpkern": partial(gradient, data),
         "numpy": partial(skilled, X, *mine),
     }
-    if X.nbytes <= 2**26:  # its (n, d) temporaries would take minutes and gigabytes
+    if X.nbytes <= 2**25:  # its (n, d) temporaries would take minutes and gigabytes
         contenders["twin"] = partial(reference.glm_gradient, data, w, clip=CLIP, grid=2.0**-30)
     if numba is not None:
         parts = 4 * numba.get_num_threads()

@@ -78,7 +78,13 @@ def refuse_other_work(case: Case, ours: np.ndarray, name: str, other: np.ndarray
 
 
 def measure(
-    case: Case, contenders: Contenders, read: np.ndarray | None, seconds: float, rounds: int = 5
+    case: Case,
+    contenders: Contenders,
+    read: np.ndarray | None,
+    seconds: float,
+    *,
+    rounds: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
     """Times contenders and readers for about `seconds`, in turn: a slow spell hits all of them.
 
@@ -89,9 +95,9 @@ def measure(
     again = {}
     ours = None
     for name, call in contenders.items():
-        start = time.perf_counter()
+        start = clock()
         result = np.array(call())
-        took = time.perf_counter() - start
+        took = clock() - start
         ours = result if ours is None else ours
         refuse_other_work(case, ours, name, result)
         if name == "twin" and took > SLOW:
@@ -106,11 +112,10 @@ def measure(
             call()
             end = time.perf_counter() + turn
             while True:
-                start = time.perf_counter()
+                start = clock()
                 call()
-                now = time.perf_counter()
-                times.seconds.setdefault(name, []).append(now - start)
-                if now >= end:
+                times.seconds.setdefault(name, []).append(clock() - start)
+                if time.perf_counter() >= end:
                     break
     return times
 
@@ -135,21 +140,21 @@ if numba is not None:
 
         return types.void(a, i), codegen
 
-    @numba.njit(fastmath=True)
+    @numba.njit(fastmath=True, cache=True)
     def _sum(a: np.ndarray) -> float:
         total = 0.0
         for k in range(a.size):
             total += a[k]
         return total
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def _read(a: np.ndarray, n_parts: int) -> float:
         total = 0.0
         for part in numba.prange(n_parts):
             total += _sum(a[part * a.size // n_parts : (part + 1) * a.size // n_parts])
         return total
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def _read_ahead(a: np.ndarray, n_parts: int) -> float:
         total = 0.0
         for part in numba.prange(n_parts):

@@ -31,13 +31,13 @@ local_runs: Callable | None = None
 
 if numba is not None:
 
-    @numba.njit(fastmath=True)
+    @numba.njit(fastmath=True, cache=True)
     def _factor(y: float, z: float, norm: float, clip: float) -> float:
         weight = -y / (1.0 + np.exp(y * z))
         limit = clip / norm
         return min(max(weight, -limit), limit)
 
-    @numba.njit(fastmath=True)
+    @numba.njit(fastmath=True, cache=True)
     def _add_with_norms(X, y, norms, w, clip, begin, end, total):
         for i in range(begin, end):
             z = 0.0
@@ -47,7 +47,7 @@ if numba is not None:
             for k in range(X.shape[1]):
                 total[k] += s * X[i, k]
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def fused(X, y, w, clip, n_parts):
         """One pass, norms on the way, double accumulators, no grid."""
         n, d = X.shape
@@ -66,7 +66,7 @@ if numba is not None:
             parts[part] = total
         return parts.sum(axis=0)
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def fused_norms(X, y, norms, w, clip, n_parts):
         """The same with norms that are known."""
         n, d = X.shape
@@ -78,7 +78,7 @@ if numba is not None:
             parts[part] = total
         return parts.sum(axis=0)
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def fused_sparse(values, columns, bounds, y, norms, w, clip, n_parts):
         n, d = len(y), len(w)
         parts = np.zeros((n_parts, d))
@@ -94,7 +94,7 @@ if numba is not None:
             parts[part] = total
         return parts.sum(axis=0)
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def local_runs(X, y, norms, offsets, clip, steps, step_size, l2):
         """Every silo's run from 0, silos in parallel."""
         m, d = len(offsets) - 1, X.shape[1]
