@@ -19,7 +19,7 @@ def skilled(G: np.ndarray, clip: float) -> np.ndarray:
 
 if numba is not None:
 
-    @numba.njit(parallel=True, fastmath=True)
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def fused(G: np.ndarray, clip: float, n_parts: int) -> np.ndarray:
         n, d = G.shape
         parts = np.zeros((n_parts, d))

@@ -1,4 +1,4 @@
-"""Exactly rounded Gaussian noise beside NumPy's floating-point normals.
+"""Exactly rounded Gaussian noise beside NumPy's floating-point normals, thread for thread.
 
 NumPy's draws are floating-point numbers from a generator that is not cryptographic: the rival
 gives neither of the two things that the kernel is for.
@@ -10,14 +10,32 @@ import numpy as np
 import pytest
 
 from bench.cases import Case, Contenders
-from dpkern import NoiseStream, kernels
+from dpkern import NoiseStream, _core, kernels
+
+GOALS = {"v4": {"numpy": 4.0}, "v3": {"numpy": 1.7}}
 
 
-def setup(n: int, log_ratio: int) -> tuple[Contenders, None]:
+def setup(n: int, log_ratio: int, isa: str) -> tuple[Contenders, None]:
     rng, stream = np.random.Generator(np.random.PCG64()), NoiseStream()
     out = np.empty(n)
     ours = partial(kernels.gaussian, n, 2.0**log_ratio, grid=1.0, rng=stream, out=out)
-    return {"dpkern": ours, "numpy": partial(rng.standard_normal, n, out=out)}, None
+    one = partial(ours, n_threads=1)
+
+    in_use = _core.isa()
+
+    def on_isa() -> np.ndarray:
+        _core._use_isa(isa)
+        one()
+        _core._use_isa(in_use)
+        return out
+
+    contenders: Contenders = {
+        "dpkern": one if isa == in_use else on_isa,
+        "numpy": partial(rng.standard_normal, n, out=out),
+    }
+    if isa == in_use and kernels.info()["n_threads"] > 1:
+        contenders["all threads"] = ours
+    return contenders, None
 
 
 def setup_matrix(d: int) -> tuple[Contenders, None]:
@@ -29,21 +47,25 @@ def setup_matrix(d: int) -> tuple[Contenders, None]:
         return (upper + upper.T) * np.sqrt(0.5)
 
     return {
-        "dpkern": partial(kernels.goe, 1, d, 1.0, rng=stream, out=out),
+        "dpkern": partial(kernels.goe, 1, d, 1.0, rng=stream, out=out, n_threads=1),
         "numpy": symmetric,
     }, None
 
 
 def cases(quick: bool) -> list[Case]:
     sizes = [(100_000, 26)] if quick else [(1_000, 26), *((1_000_000, r) for r in (20, 26, 32))]
-    vectors = [
-        Case("gaussian", f"{n}, 2^{r} steps", partial(setup, n, r), n, unit="draws", tolerance=None)
-        for n, r in sizes
-    ]
+    vectors = []
+    for isa in [name for name in _core.isa_names() if name == _core.isa() or name == "v3"]:
+        for n, r in sizes:
+            if n < 10_000 and isa != _core.isa():
+                continue
+            goals = GOALS.get(isa, {}) if n >= 10_000 else {}
+            made = partial(setup, n, r, isa)
+            size = f"{n}, 2^{r} steps"
+            vectors.append(Case(f"gaussian {isa}", size, made, n, "draws", None, goals))
     d = 100 if quick else 362
     draws = d * (d + 1) // 2
-    matrix = Case("goe", f"{d} x {d}", partial(setup_matrix, d), draws, "draws", tolerance=None)
-    return [*vectors, matrix]
+    return [*vectors, Case("goe", f"{d} x {d}", partial(setup_matrix, d), draws, "draws", None)]
 
 
 @pytest.mark.parametrize("contender", ["dpkern", "numpy"])

@@ -2,8 +2,9 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ except ImportError:
     numba = None
 
 Contenders = dict[str, Callable[[], Any]]
+OUT_OF_CACHE = 2**27  # doubles of the array that the bandwidth of memory is measured on
+SLOW = 2.0  # seconds: a twin that takes longer is called once
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Case:
     kernel, size : str
         What the table prints.
     setup : callable
-        Makes the data and returns the contenders, "dpkern" first, and the array that the kernel
-        must read once, or None where no input bounds it. Contenders return comparable arrays.
+        Makes the data and returns the contenders, "dpkern" first, and an array to measure the read
+        bandwidth on, or None where no reading bounds the work. Contenders return comparable arrays.
     amount : float
         Units of work in one call.
     unit : str
@@ -34,6 +37,11 @@ class Case:
     tolerance : float or None
         Relative difference (in norm) between contenders that still counts as the same work; None
         where results are random.
+    goals : mapping
+        Least ratio wanted: a contender's time to dpkern's, or for "read" the rate to the read
+        bandwidth.
+    other_work : tuple of str
+        Contenders that do something else on purpose: their results are not compared.
     """
 
     kernel: str
@@ -42,6 +50,8 @@ class Case:
     amount: float
     unit: str = "B"
     tolerance: float | None = 1e-4
+    goals: Mapping[str, float] = field(default_factory=dict)
+    other_work: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -58,53 +68,124 @@ class Times:
         return statistics.median(self.seconds[contender])
 
 
-def refuse_other_work(case: Case, contenders: Contenders) -> None:
+def refuse_other_work(case: Case, ours: np.ndarray, name: str, other: np.ndarray) -> None:
     """A contender that computes something else is no rival."""
-    if case.tolerance is None:
+    if case.tolerance is None or name in case.other_work:
         return
-    ours = np.ravel(contenders["dpkern"]())
-    for name, call in contenders.items():
-        other = np.ravel(call())
-        if not np.linalg.norm(ours - other) <= case.tolerance * np.linalg.norm(ours):
-            raise RuntimeError(f"{case.name}: {name} does not compute what dpkern computes")
+    ours, other = np.ravel(ours), np.ravel(other)
+    if not np.linalg.norm(ours - other) <= case.tolerance * np.linalg.norm(ours):
+        raise RuntimeError(f"{case.name}: {name} does not compute what dpkern computes")
 
 
-def measure(contenders: Contenders, seconds: float, rounds: int = 5) -> Times:
-    """Times contenders for about `seconds`, in turn, so that a slow spell hits all of them.
+def measure(
+    case: Case,
+    contenders: Contenders,
+    read: np.ndarray | None,
+    seconds: float,
+    *,
+    rounds: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Times:
+    """Times contenders and readers for about `seconds`, in turn: a slow spell hits all of them.
 
     A turn is several calls, and its first is not counted: the thread pool of the contender before
     may still be spinning on the cores, and the caches hold that one's data.
     """
-    times = Times({name: [] for name in contenders})
-    turn = seconds / (rounds * len(contenders))
+    times = Times()
+    again = {}
+    ours = None
+    for name, call in contenders.items():
+        start = clock()
+        result = np.array(call())
+        took = clock() - start
+        ours = result if ours is None else ours
+        refuse_other_work(case, ours, name, result)
+        if name == "twin" and took > SLOW:
+            times.seconds[name] = [took]
+        else:
+            again[name] = call
+    if read is not None:
+        again |= readers(read)
+    turn = seconds / (rounds * len(again))
     for _ in range(rounds):
-        for name, call in contenders.items():
+        for name, call in again.items():
             call()
             end = time.perf_counter() + turn
             while True:
-                start = time.perf_counter()
+                start = clock()
                 call()
-                now = time.perf_counter()
-                times.seconds[name].append(now - start)
-                if now >= end:
+                times.seconds.setdefault(name, []).append(clock() - start)
+                if time.perf_counter() >= end:
                     break
     return times
 
 
 if numba is not None:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
 
-    @numba.njit(parallel=True, fastmath=True)
+    @intrinsic
+    def _ask_for(context, a, i):
+        """Ask for the cache line of a[i], which may lie past the end."""
+
+        def codegen(context, builder, signature, args):
+            data = cgutils.create_struct_proxy(signature.args[0])(context, builder, args[0]).data
+            byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+            builder.call(prefetch, [place, number(0), number(3), number(1)])
+            return context.get_dummy_value()
+
+        return types.void(a, i), codegen
+
+    @numba.njit(fastmath=True, cache=True)
+    def _sum(a: np.ndarray) -> float:
+        total = 0.0
+        for k in range(a.size):
+            total += a[k]
+        return total
+
+    @numba.njit(parallel=True, fastmath=True, cache=True)
     def _read(a: np.ndarray, n_parts: int) -> float:
         total = 0.0
         for part in numba.prange(n_parts):
-            total += a[part * a.size // n_parts : (part + 1) * a.size // n_parts].sum()
+            total += _sum(a[part * a.size // n_parts : (part + 1) * a.size // n_parts])
+        return total
+
+    @numba.njit(parallel=True, fastmath=True, cache=True)
+    def _read_ahead(a: np.ndarray, n_parts: int) -> float:
+        total = 0.0
+        for part in numba.prange(n_parts):
+            begin, end = part * a.size // n_parts, (part + 1) * a.size // n_parts
+            for i in range(begin, end, 256):
+                for k in range(0, 256, 8):
+                    _ask_for(a, i + k + 256)
+                total += _sum(a[i : min(i + 256, end)])
         return total
 
 
-def read_test(a: np.ndarray) -> Callable[[], Any]:
-    """Reads every byte of `a` once, as fast as a plain sum can, with the threads numba has."""
-    flat = a.reshape(-1)
+def readers(a: np.ndarray) -> Contenders:
+    """Sums that read every byte of `a` once with the threads numba has, the fastest to be taken.
+
+    One asks for what lies 2 KiB ahead: on some machines this alone keeps memory busy, and a kernel
+    that does so would pass a plain sum.
+    """
+    flat = a.reshape(-1).view(np.float64)
     if numba is None:
-        return flat.sum
+        return {"read": flat.sum}
     n_parts = 8 * numba.get_num_threads()
-    return lambda: _read(flat, n_parts)
+    return {
+        "read": lambda: _read(flat, n_parts),
+        "read ahead": lambda: _read_ahead(flat, n_parts),
+    }
+
+
+READERS = ("read", "read ahead")
+
+
+@cache
+def out_of_cache(size: int = OUT_OF_CACHE) -> np.ndarray:
+    """An array to measure the bandwidth of memory on, made once."""
+    return np.ones(size)

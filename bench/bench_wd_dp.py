@@ -1,0 +1,78 @@
+"""Whole runs of solvers: beside the same run on NumPy twins, and beside the run without noise.
+
+What is left out with the noise is the drawing of it only: the records are clipped in both, and
+their sums rounded.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from bench.cases import Case, Contenders, out_of_cache
+from dpkern import Budget, SiloData, kernels, reference, solve
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+
+
+def records(n: int, d: int, m: int) -> SiloData:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)) / np.sqrt(d)
+    y = np.where(X @ rng.standard_normal(d) > 0.0, 1, -1)
+    cuts = np.sort(rng.integers(1, n, m - 1))
+    return SiloData(X, y, np.unique([0, *cuts, n]), row_bound=1.0)
+
+
+def on_twins(run: Callable[[], np.ndarray]) -> np.ndarray:
+    """The same run with every kernel that has a twin replaced by it."""
+    twins = {name: getattr(reference, name) for name in reference.__all__ if name != "prox"}
+    with mock.patch.multiple(kernels, **twins):
+        return run()
+
+
+def setup(solver: str, n: int, d: int, with_twin: bool, **parameters: int) -> tuple:
+    data = records(n, d, 32)
+
+    def run(budget: Budget | None) -> np.ndarray:
+        result = solve(
+            solver, data, budget=budget, clip=1.0, l2=1e-3, step_size=0.5, rng=0, **parameters
+        )
+        return result.coef
+
+    contenders: Contenders = {"dpkern": partial(run, BUDGET), "no noise": partial(run, None)}
+    if with_twin:
+        contenders["twin"] = partial(on_twins, contenders["dpkern"])
+    return contenders, out_of_cache() if n >= 500_000 else data.X
+
+
+def cases(quick: bool) -> list[Case]:
+    n, d, steps = (20_000, 54, 10) if quick else (500_000, 54, 50)
+    found = []
+    for solver, name, goals in (
+        ("wd_dp", "local_steps", {"twin": 10.0}),
+        ("gradient_descent", "rounds", {}),
+    ):
+        made = partial(setup, solver, n, d, "twin" in goals, **{name: steps})
+        found.append(
+            Case(
+                solver,
+                f"{n} x {d}, {steps} steps",
+                made,
+                8 * n * d * steps,
+                goals=goals | {"no noise": 1 / 1.1},
+                other_work=("no noise",),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("contender", ["dpkern", "no noise", "twin"])
+@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
+def test_speed(case, contender, contenders, benchmark):
+    benchmark.group = case.name
+    if contender == "twin":
+        benchmark.pedantic(contenders(case, contender), rounds=1)
+    else:
+        benchmark(contenders(case, contender))

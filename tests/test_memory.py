@@ -1,0 +1,64 @@
+"""Laws of memory: a fit on data in silo order holds X once.
+
+NumPy tells tracemalloc of every array, the kernels allocate none, and pages of a memory map are the
+file's: so the peak that it finds is what a fit takes beside its input.
+"""
+
+import inspect
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import dpkern as dpk
+from dpkern.solvers import SOLVERS
+
+N, P, M = 100_000, 40, 8
+FIXED = 1 << 18  # bytes of a run that do not grow with the records
+
+
+@pytest.fixture(scope="module")
+def records():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, P))
+    y = np.where(rng.random(N) < 0.5, -1.0, 1.0)
+    return X, y
+
+
+def in_layout(X, layout, folder):
+    """X in this layout, and its bytes."""
+    if layout == "csr":
+        X = scipy.sparse.csr_array(np.where(np.arange(P) % 4 == 0, X, 0.0))
+        return X, X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    if layout == "memory map":
+        np.save(folder / "X.npy", X)
+        X = np.load(folder / "X.npy", mmap_mode="r")
+    if layout == "float32":
+        X = X.astype(np.float32)
+    return X, X.nbytes
+
+
+@pytest.mark.parametrize("layout", ["float64", "float32", "memory map", "csr"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(
+    records, solver, layout, tmp_path
+):
+    X, y = records
+    X, size = in_layout(X, layout, tmp_path)
+    few = {"rounds": 2, "local_steps": 2}
+    few = {k: few[k] for k in few if k in inspect.signature(SOLVERS[solver]).parameters}
+
+    def fit(X, y, offsets):
+        data = dpk.SiloData(X, y, offsets, row_bound=1.0, intercept=True)
+        budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+        return dpk.solve(solver, data, budget=budget, clip=1.0, l2=1e-3, step_size=0.1, **few)
+
+    fit(X[: 100 * M], y[: 100 * M], 100 * np.arange(M + 1))  # what is loaded late
+    tracemalloc.start()
+    try:
+        fit(X, y, N // M * np.arange(M + 1))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 0.1 * (size + y.nbytes) + 16 * N + FIXED
