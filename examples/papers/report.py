@@ -1,0 +1,117 @@
+"""What the examples measure, as tables, JSON and figures."""
+
+import io
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured there: means and standard deviations over draws of the noise."""
+
+    panel: str
+    metric: str
+    optimum: float
+    method: str
+    x: float
+    draws: int
+    score: float
+    score_sd: float
+    gap: float
+    gap_sd: float
+    epsilon: float
+    delta: float
+    certified: float
+    bound: str
+
+
+def grouped(points: Iterable[Point], field: str) -> dict[str, list[Point]]:
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(getattr(point, field), []).append(point)
+    return groups
+
+
+def print_tables(title: str, x_label: str, points: list[Point]) -> None:
+    """Score, gap and certified epsilon, a row for each method."""
+    for panel, rows in grouped(points, "panel").items():
+        xs = sorted({point.x for point in rows})
+        head = ["no noise" if math.isinf(x) else f"{x:g}" for x in xs]
+        print(f"\n{title}: {panel}, {rows[0].draws} draws, delta {rows[0].delta:g}")
+        print(f"noiseless optimum: {rows[0].metric} {rows[0].optimum:.4f}")
+        for what in (rows[0].metric, "gap", "certified epsilon"):
+            print(f"{what + ' over ' + x_label:36}" + "".join(f"{x:>18}" for x in head))
+            for method, curve in grouped(rows, "method").items():
+                cells = {point.x: cell(point, what) for point in curve}
+                print(f"  {method:34}" + "".join(f"{cells.get(x, ''):>18}" for x in xs))
+
+
+def cell(point: Point, what: str) -> str:
+    if what == "certified epsilon":
+        most = "<= " if point.bound == "upper" else ""
+        return "none" if math.isinf(point.certified) else f"{most}{point.certified:.3g}"
+    mean, sd = (point.gap, point.gap_sd) if what == "gap" else (point.score, point.score_sd)
+    return f"{round(mean, 4) + 0.0:.4f} +- {sd:.4f}" if abs(mean) < 100 else f"{mean:.1e}"
+
+
+def draw(title: str, x_label: str, points: list[Point]) -> bytes:
+    """The figure as PNG: a column for each panel, score above and gap below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = grouped((p for p in points if math.isfinite(p.x)), "panel")
+    figure = Figure(figsize=(1.0 + 3.4 * len(panels), 6.2), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, len(panels), squeeze=False, sharex="col")
+    for (panel, rows), (above, below) in zip(panels.items(), axes.T, strict=True):
+        for i, (method, curve) in enumerate(grouped(rows, "method").items()):
+            x = [point.x for point in curve]
+            style = {"color": f"C{i}", "marker": "osD^vPX"[i], "capsize": 2, "markersize": 4}
+            if "printed" in method:
+                style["linestyle"] = "--"
+            above.errorbar(
+                x, [p.score for p in curve], [p.score_sd for p in curve], label=method, **style
+            )
+            below.errorbar(x, [p.gap for p in curve], [p.gap_sd for p in curve], **style)
+        above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":", label="optimum")
+        above.set_title(panel, fontsize=9)
+        above.set_ylabel(rows[0].metric)
+        if rows[0].metric != "accuracy":
+            above.set_yscale("log")
+        below.set_yscale("log", nonpositive="clip")
+        below.set_ylabel("optimality gap")
+        below.set_xlabel(x_label)
+        if x_label == "communications":
+            below.set_xscale("log")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.suptitle(f"{title}: mean and deviation of {points[0].draws} draws")
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
+    """Points as JSON, infinity as null, and the figure where matplotlib is installed."""
+    rows = [{k: None if v == math.inf else v for k, v in asdict(point).items()} for point in points]
+    content = {"title": title, "x": x_label, "points": rows}
+    write_whole(path.with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False).encode())
+    try:
+        write_whole(path.with_suffix(".png"), draw(title, x_label, points))
+    except ImportError:
+        print("no figure: matplotlib is missing; pip install 'dpkern[plot]'")

@@ -1,0 +1,107 @@
+"""The examples run, and what they write agrees with what they say."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+PUBLIC = {"a9a": 123, "adult": 48, "wisconsin": 9, "wdbc": 30}
+
+
+@pytest.fixture(scope="module")
+def wd_dp(source_tree):
+    """Run the script outside the tree."""
+
+    def run(*arguments, cwd, data=None):
+        environment = {k: v for k, v in os.environ.items() if k != "DPKERN_DATA"}
+        if data is not None:
+            environment["DPKERN_DATA"] = str(data)
+        script = source_tree / "examples" / "papers" / "wd_dp.py"
+        return subprocess.run(
+            [sys.executable, script, *arguments],
+            cwd=cwd,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def quick(wd_dp, tmp_path_factory):
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("wd_dp")
+    run = wd_dp("--quick", "--sets", "wdbc", "--out", "results", cwd=folder)
+    assert run.returncode == 0, run.stderr
+    return run, folder / "results"
+
+
+def points(results, name):
+    return json.loads((results / f"{name}.json").read_text())["points"]
+
+
+def test_every_experiment_of_wd_dp_leaves_numbers_and_a_figure(quick):
+    run, results = quick
+    names = {"epsilon", "ratio", "regression", "rounds", "claims"}
+    assert {path.name for path in results.iterdir()} == {
+        f"{name}.{kind}" for name in names for kind in ("json", "png")
+    }
+    for name in names:
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        for point in points(results, name):
+            assert f"{point['score']:.4f}" in run.stdout or point["score"] >= 100
+            assert point["gap"] > -1e-6
+
+
+def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones_do(quick):
+    _, results = quick
+    for name in ("epsilon", "ratio", "regression", "rounds"):
+        noisy = [point for point in points(results, name) if point["epsilon"] is not None]
+        assert noisy
+        for point in noisy:
+            assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+    for point in points(results, "claims"):
+        if point["method"] in ("WD-DP, printed", "Huang, printed"):
+            assert point["certified"] > 1.5 * point["epsilon"]
+
+
+def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
+    for data, cause in ((None, "DPKERN_DATA is not set"), (tmp_path, "is not there")):
+        run = wd_dp("--quick", cwd=tmp_path, data=data)
+        assert run.returncode == 2
+        assert cause in run.stderr
+        assert "a9a/a9a.t.xz" in run.stderr
+        assert "Traceback" not in run.stderr
+        assert run.stderr.count("\n") == 1
+
+
+def test_features_of_the_public_sets_have_their_documented_bounds_and_counts(
+    source_tree, real_data
+):
+    load = runpy.run_path(source_tree / "examples" / "papers" / "public_sets.py")["load"]
+    records = {}
+    for name, n_features in PUBLIC.items():
+        task = load(name)
+        assert task.X.shape[1] == n_features
+        assert task.X_test.shape[1] == n_features
+        assert task.X.min() >= -1.0
+        assert task.X.max() <= 1.0
+        assert len(set(task.y.tolist())) == 2
+        records[name] = task.X.shape[0] + task.X_test.shape[0]
+    # Adult without incomplete records, as in the paper.
+    assert records == {"a9a": 48842, "adult": 45222, "wisconsin": 683, "wdbc": 569}
+
+
+def test_every_word_of_adult_is_a_documented_one(source_tree, real_data):
+    load = runpy.run_path(source_tree / "examples" / "papers" / "public_sets.py")["load"]
+    for task in (load("adult"), load("adult", regression=True)):
+        words = task.X[:, -43:]  # six columns of words and the country
+        assert set(np.unique(words)) == {0.0, 1.0}
+        assert np.all(words[:, :-1].sum(axis=1) == 6.0)
+        assert 0.9 < words[:, -1].mean() < 1.0
