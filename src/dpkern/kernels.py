@@ -218,14 +218,14 @@ def glm_gradient(
     compiled = _loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     rows = None if rows is None else _minibatch(data, rows)
-    counts = np.diff(data.offsets if rows is None else rows[1])
-    grids = _grids(grid, counts=counts, dim=data.d, clip=clip)
+    offsets = data.offsets if rows is None else rows[1]
+    grids = _grids(grid, offsets=offsets, dim=data.d, clip=clip)
     if silo_weight is not None:
         silo_weight = _per_silo("silo_weight", silo_weight, data.m)
         if not (np.all(silo_weight >= 0.0) and np.all(silo_weight <= 1.0)):
             raise ValueError("silo_weight must lie in [0, 1]")
     out = _output(out, (data.m, data.d))
-    threads = resolve_threads(n_threads, int(counts.sum()) * data.d)
+    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     _core.glm_gradient(data, w, compiled, clip, grids, silo_weight, rows, out, threads)
     return out
 
@@ -317,7 +317,7 @@ def glm_local_descent(
     number, strength, params = _penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
         raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
-    grids = _grids(grid, counts=np.diff(data.offsets), dim=data.d, clip=clip)
+    grids = _grids(grid, offsets=data.offsets, dim=data.d, clip=clip)
     if sigma is not None:
         if grids is None:
             raise ValueError("sigma needs a finite clip: noise is for sums on a grid")
@@ -402,7 +402,7 @@ def clip_and_sum(
     n, dim = G.shape
     bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
     clip = positive("clip", clip, or_infinite=True)
-    grids = _grids(grid, counts=np.diff(bounds), dim=dim, clip=clip)
+    grids = _grids(grid, offsets=bounds, dim=dim, clip=clip)
     out = _output(out, (len(bounds) - 1, dim))
     _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
     return out
@@ -611,7 +611,7 @@ def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
         raise ValueError(
             f"w must have shape ({data.d},) or ({data.m}, {data.d}), got {models.shape}"
         )
-    if not np.all(np.isfinite(models)):
+    if not np.isfinite(models).all():
         raise ValueError("w must be finite")
     return models.reshape(-1, data.d)
 
@@ -689,7 +689,7 @@ def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
 
 
 def _grids(
-    grid: ArrayLike | None, *, counts: NDArray[np.int64], dim: int, clip: float
+    grid: ArrayLike | None, *, offsets: NDArray[np.int64], dim: int, clip: float
 ) -> FloatArray | None:
     """One grid per silo, checked against the bounds of an exact sum; None for plain float sums.
 
@@ -702,11 +702,11 @@ def _grids(
             raise ValueError("grid needs a finite clip: sums of unbounded vectors are not exact")
         return None
     if grid is None:
-        grids = np.full(len(counts), finest_grid(int(counts.sum()), clip))
+        grids = _per_silo("grid", finest_grid(int(offsets[-1]), clip), len(offsets) - 1)
     else:
-        grids = _per_silo("grid", grid, len(counts))
+        grids = _per_silo("grid", grid, len(offsets) - 1)
         # Silos differ little in what is asked here, and Python's numbers answer sooner than NumPy's.
-        for q, n in set(zip(grids.tolist(), counts.tolist(), strict=True)):
+        for q, n in set(zip(grids.tolist(), np.diff(offsets).tolist(), strict=True)):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")
             if max(n, 2) * clip > 2.0**52 * q:
