@@ -705,7 +705,7 @@ def _grids(
         grids = _per_silo("grid", finest_grid(int(offsets[-1]), clip), len(offsets) - 1)
     else:
         grids = _per_silo("grid", grid, len(offsets) - 1)
-        # Silos differ little in what is asked here, and Python's numbers answer sooner than NumPy's.
+        # Silos differ little here, and Python's numbers answer sooner than NumPy's.
         for q, n in set(zip(grids.tolist(), np.diff(offsets).tolist(), strict=True)):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")

@@ -231,7 +231,8 @@ class LocalRuns:
 
     def _tau(self, grid: float, W: Fraction) -> Fraction:
         d, C = self.dim, Fraction(self.clip)
-        rounding = (d + 16) * (self.smoothness + self._penalty) * W + (16 + Fraction(self.loss_kappa)) * C
+        of_loss = (16 + Fraction(self.loss_kappa)) * C
+        rounding = (d + 16) * (self.smoothness + self._penalty) * W + of_loss
         return Fraction(grid) * Fraction(sqrt_up(Fraction(d))) / 2 + _U * rounding
 
     def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
