@@ -2,7 +2,8 @@
 
     python -m bench.memory
 
-The peak is counted above a child that imports the same modules. Pages of a memory map are the
+The peak (VmHWM) is counted above what the child holds before it loads X and y, when modules are
+imported and threads started. Pages of a memory map are the
 file's, which the system may drop at any time: for mapped data the anonymous memory (RssAnon, looked
 at every millisecond) is held against the bound, and the whole is printed beside it.
 """
