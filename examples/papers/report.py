@@ -56,7 +56,10 @@ def cell(point: Point, what: str) -> str:
         most = "<= " if point.bound == "upper" else ""
         return "none" if math.isinf(point.certified) else f"{most}{point.certified:.3g}"
     mean, sd = (point.gap, point.gap_sd) if what == "gap" else (point.score, point.score_sd)
-    return f"{round(mean, 4) + 0.0:.4f} +- {sd:.4f}" if abs(mean) < 100 else f"{mean:.1e}"
+    if abs(mean) >= 100.0:
+        return f"{mean:.1e}"
+    digits = 4 if abs(mean) < 10.0 else 1
+    return f"{round(mean, digits) + 0.0:.{digits}f} +- {sd:.{digits}f}"
 
 
 def draw(title: str, x_label: str, points: list[Point]) -> bytes:
