@@ -1,5 +1,6 @@
 """What the examples measure, as tables, JSON and figures."""
 
+import functools
 import io
 import json
 import math
@@ -109,6 +110,11 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+@functools.cache
+def say_once(line: str) -> None:
+    print(line)
+
+
 def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
     """Points as JSON, infinity as null, and the figure where matplotlib is installed."""
     rows = [{k: None if v == math.inf else v for k, v in asdict(point).items()} for point in points]
@@ -117,4 +123,4 @@ def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
     try:
         write_whole(path.with_suffix(".png"), draw(title, x_label, points))
     except ImportError:
-        print("no figure: matplotlib is missing; pip install 'dpkern[plot]'")
+        say_once("no figures: matplotlib is missing; pip install 'dpkern[plot]'")
