@@ -1,5 +1,6 @@
 """What the examples measure, as tables, JSON and figures."""
 
+import functools
 import io
 import json
 import math
@@ -56,7 +57,10 @@ def cell(point: Point, what: str) -> str:
         most = "<= " if point.bound == "upper" else ""
         return "none" if math.isinf(point.certified) else f"{most}{point.certified:.3g}"
     mean, sd = (point.gap, point.gap_sd) if what == "gap" else (point.score, point.score_sd)
-    return f"{round(mean, 4) + 0.0:.4f} +- {sd:.4f}" if abs(mean) < 100 else f"{mean:.1e}"
+    if abs(mean) >= 100.0:
+        return f"{mean:.1e}"
+    digits = 4 if abs(mean) < 10.0 else 1
+    return f"{round(mean, digits) + 0.0:.{digits}f} +- {sd:.{digits}f}"
 
 
 def draw(title: str, x_label: str, points: list[Point]) -> bytes:
@@ -106,6 +110,11 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+@functools.cache
+def say_once(line: str) -> None:
+    print(line)
+
+
 def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
     """Points as JSON, infinity as null, and the figure where matplotlib is installed."""
     rows = [{k: None if v == math.inf else v for k, v in asdict(point).items()} for point in points]
@@ -114,4 +123,4 @@ def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
     try:
         write_whole(path.with_suffix(".png"), draw(title, x_label, points))
     except ImportError:
-        print("no figure: matplotlib is missing; pip install 'dpkern[plot]'")
+        say_once("no figures: matplotlib is missing; pip install 'dpkern[plot]'")
