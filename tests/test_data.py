@@ -748,6 +748,58 @@ def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
         assert data.row_norms is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: setattr(X, "data", 1e6 * X.data),
+        lambda X: setattr(X, "indices", 0 * X.indices),
+        lambda X: setattr(X, "indptr", X.indptr[::-1]),
+        lambda X: X.resize(40, 600),
+        lambda X: X.resize(40, 2),
+        lambda X: X.setdiag(1e6),
+        lambda X: X.__init__(1e6 * X),
+        lambda X: X.__imul__(1e6),
+        lambda X: X.eliminate_zeros(),
+    ],
+)
+def test_sparse_rows_with_kept_norms_cannot_be_changed_under_them(change):
+    """Longer rows with the old norms would leave the clip bound, wider ones the arrays."""
+    X, y = sparse_records()
+    data = SiloData.split(csr(X), y, 3, rng=0)
+    before = data.X.toarray()
+    with pytest.raises(ValueError, match=r"read-only|not compatible"):
+        change(data.X)
+    np.testing.assert_array_equal(data.X.toarray(), before)
+    sums = kernels.glm_gradient(data, np.ones(6), clip=1e-3)
+    assert np.all(np.linalg.norm(sums, axis=1) <= 1e-3 * data.sizes)
+
+
+def test_scipys_own_check_leaves_sparse_rows_as_kernels_read_them():
+    X, y = sparse_records()
+    data = SiloData.split(csr(X), y, 3, rng=0)
+    data.X.check_format()
+    assert (data.X.indices.dtype, data.X.indptr.dtype) == (np.int32, np.int64)
+    kernels.glm_gradient(data, np.ones(6), clip=1.0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_row_norms_are_not_kept_in_memory_that_an_unpickler_was_lent(sparse):
+    X, y = sparse_records()
+    data = SiloData.split(csr(X) if sparse else X, y, 3, rng=0)
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(data, protocol=protocol)).row_norms is not None
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(data, protocol=5, buffer_callback=buffers.append)
+    lent = [bytearray(buffer.raw()) for buffer in buffers]
+    back = pickle.loads(pickled, buffers=lent)
+    assert back.row_norms is None
+    for buffer in lent:
+        if len(buffer) == data.X.data.nbytes:
+            np.frombuffer(buffer)[:] *= 1e6
+    sums = kernels.glm_gradient(back, np.ones(6), clip=1e-3)
+    assert np.all(np.linalg.norm(sums, axis=1) <= 1e-3 * data.sizes)
+
+
 class FirstComeFirst(np.random.Generator):
     """A split that leaves the records where they are."""
 

@@ -139,6 +139,19 @@ def test_last_iterates_need_less_noise_than_all_of_them(name, options, releases)
     assert K == 1 or factor < 0.995 * math.sqrt(K)
 
 
+def test_every_round_of_last_iterates_is_charged_for_its_own_steps():
+    """Steps that grow from round to round, with the certificate of the first, would move more."""
+    options = {"rounds": 2, "local_steps": 2, "trust": "silo", "accounting": "last_iterate"}
+    for etas in ([0.1, 0.1, 2.0, 2.0], [2.0, 2.0, 0.1, 0.1]):
+        ledger = run("federated_gd", silos(), step_size=etas, **options).privacy.releases
+        assert len(ledger) == 2
+        for release, eta in zip(ledger, etas[::2], strict=True):
+            factor = last_iterate_factor(Fraction(carried(eta, 2)[1]), 2)
+            nominal = eta * 2 * CLIP / np.array(SIZES) * factor
+            assert np.all(np.array(release.sensitivity) >= nominal)
+            np.testing.assert_allclose(release.sensitivity, nominal, rtol=1e-3)
+
+
 def test_steps_of_the_theorem_count_local_steps_and_their_period():
     for K in (1, 4, 100):
         result = run("federated_gd", silos(), budget=None, rounds=3, local_steps=K,
@@ -478,6 +491,9 @@ REFUSED = [
     ("federated_gd", SILO | STEPS | {"l2": 0.0}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"penalize_intercept": False}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "equal steps"),
+    ("federated_gd", SILO | {"rounds": 2, "local_steps": 2, "step_size": [0.1, 0.1, 0.1, 0.2]},
+     "equal steps"),
+    ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
     ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
     ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, the largest curvature"),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),

@@ -258,6 +258,13 @@ def frozen(a: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def no_buffer(a: NDArray[Any]) -> bool:
+    """Whether the memory of an array is NumPy's own or that of bytes, not a caller's buffer."""
+    while isinstance(a.base, np.ndarray):
+        a = a.base
+    return a.base is None or isinstance(a.base, bytes)
+
+
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array from the start of a cache line on, where kernels read it fastest."""
     size = math.prod(shape) * dtype.itemsize

@@ -202,6 +202,6 @@ class Csr:
 
         X = ReadOnlyCsr(self.shape, dtype=self.dtype)
         # Given the arrays, the constructor would bring both kinds of index to one dtype.
-        X.data, X.indices, X.indptr = self.data, self.indices, self.indptr
+        X.indices, X.indptr, X.data = self.indices, self.indptr, self.data
         X.has_canonical_format = True
         return X

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from scipy.sparse import csr_array
 
 
@@ -12,7 +13,20 @@ class ReadOnlyCsr(csr_array):
     of their own, and can be assigned to.
     """
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Other arrays or another shape would leave the row norms, and the clip bound with them,
+        # behind. What scipy's own checks put there is equal and differs in its dtype only.
+        if name in ("data", "indices", "indptr", "_shape") and self._is_frozen():
+            if not np.array_equal(value, getattr(self, name)):
+                raise ValueError("assignment destination is read-only")
+            return
+        super().__setattr__(name, value)
+
+    def _is_frozen(self) -> bool:
+        stored = self.__dict__.get("data")
+        return stored is not None and not stored.flags.writeable
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not self.data.flags.writeable:
+        if self._is_frozen():
             raise ValueError("assignment destination is read-only")
         super().__setitem__(key, value)

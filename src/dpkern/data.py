@@ -38,6 +38,7 @@ from dpkern._checks import (
     frozen,
     frozen_matrix,
     labels,
+    no_buffer,
     numeric_matrix,
     pair,
     records,
@@ -380,6 +381,10 @@ class SiloData:
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
         rows = Csr.checked(self.X) if is_sparse(self.X) else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
+        # Out-of-band pickles (protocol 5) and memory maps leave X in memory of somebody else's.
+        parts = (rows.data, rows.indices, rows.indptr) if isinstance(rows, Csr) else (rows,)
+        if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
+            self._set(row_norms=None)
 
     def __len__(self) -> int:
         return self.n

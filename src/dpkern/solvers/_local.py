@@ -202,25 +202,33 @@ class LastIterates:
         Gives objective, clip norm, ledger and stream.
     mu : float
         Budget of one round.
-    eta : ndarray, shape (K,)
-        The steps of every round.
+    eta : ndarray, shape (rounds, K)
+        The steps of all rounds: within a round equal ones, and every round is charged for its own.
     """
 
     def __init__(self, run: Run, *, mu: float, eta: FloatArray) -> None:
         self._steps = LocalSteps(run)
-        self._runs = self._steps.described(eta)
-        self._mechanism = LastIterate(
-            ledger=run.ledger, rng=run.stream, mu=mu, seen_by=SEEN_BY["silo"], runs=self._runs
-        )
+        # All at once, so that a schedule is refused before anything reads a record.
+        self._mechanisms = {
+            row.tobytes(): LastIterate(
+                ledger=run.ledger,
+                rng=run.stream,
+                mu=mu,
+                seen_by=SEEN_BY["silo"],
+                runs=self._steps.described(row),
+            )
+            for row in eta
+        }
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the average of the last iterates, shape (d,), from the public w."""
+        grid = self._steps.described(eta).grids
 
         def step(theta: FloatArray, t: int) -> FloatArray:
-            return self._steps(theta, eta[t : t + 1], grid=self._runs.grids)
+            return self._steps(theta, eta[t : t + 1], grid=grid)
 
         start = self._steps.reach(w, eta)
-        return self._steps.weights @ self._mechanism.release(w, start, step)
+        return self._steps.weights @ self._mechanisms[eta.tobytes()].release(w, start, step)
 
 
 class LaplaceAverage:

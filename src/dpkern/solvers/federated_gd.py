@@ -101,7 +101,7 @@ def federated_gd(
         Whether only the aggregate is seen, or every silo's message.
     accounting : {"composition", "last_iterate"}
         Under silo trust, "last_iterate" charges a silo for the last of its K noisy iterates
-        instead of for all: it needs equal steps that contract.
+        instead of for all: it needs steps that contract, equal within a round.
     calibration : {"sound", "paper"}
         "paper" (central) draws Huang's noise in every silo at every step,
         s = sqrt(8 T ln(1/delta)) C / (m n_min epsilon) on the silo's mean gradient, and certifies
@@ -171,7 +171,7 @@ def federated_gd(
         notes: tuple[str, ...] = ()
         if run.budget is not None and last:
             mu = split_budget(run.budget.mu, (1.0,), (run.rounds,))[0]
-            advance: Advance = LastIterates(run, mu=mu, eta=eta[0])
+            advance: Advance = LastIterates(run, mu=mu, eta=eta)
             notes = (HIDDEN_ITERATES,)
         elif run.local_steps == 1:
             advance = _gradient_step(run, trust, sigma)

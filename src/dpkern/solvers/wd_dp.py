@@ -161,7 +161,7 @@ def wd_dp(
                 w_next = (data.weights(weights) + z_w) @ theta
                 bound, notes = "upper", (NOT_HIDDEN,)
             elif last and run.budget is not None:
-                w_next = LastIterates(run, mu=run.budget.mu, eta=eta)(w, eta)
+                w_next = LastIterates(run, mu=run.budget.mu, eta=eta[np.newaxis])(w, eta)
                 notes = (HIDDEN_ITERATES,)
             elif trust == "silo":
                 w_next = NoisySteps(run, trust=trust, mu=run.mu_of_one(T))(w, eta)
