@@ -1,6 +1,9 @@
 /* Sums over records, a block at a time, for every kind of row. */
 #include "block.h"
 #include "rows.h"
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 dpk_load_block_fn DPK_FN(dpk_load_block);
 dpk_row_norms_fn DPK_FN(dpk_row_norms);
@@ -141,6 +144,18 @@ DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double 
     return one;
 }
 
+/* clamp_scalar without a branch: it would be guessed wrong for every other record that is clipped,
+ * and the rows on their way would have to start again. */
+DPK_INLINE double clamp_without_branch(double s, double lim) {
+#if defined(__SSE2__)
+    const __m128d upper = _mm_set_sd(lim), lower = _mm_set_sd(-lim);
+    const __m128d v = _mm_max_sd(lower, _mm_min_sd(upper, _mm_set_sd(s)));
+    return _mm_cvtsd_f64(_mm_and_pd(v, _mm_cmpord_sd(v, v)));
+#else
+    return clamp_scalar(s, lim);
+#endif
+}
+
 /* The records begin .. end one by one; the margin of the next is on its way while the loss of this
  * one is waited for. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are
  * not plain doubles are kept as such between margin and sum, or NULL. */
@@ -158,7 +173,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
         const double z = ratio * (one.z + bias);
         double s;
         derivatives(loss, 1, &y, &z, &s);
-        s = weight * clamp_scalar(s * ratio, factor_limit(clip, one.norm));
+        s = weight * clamp_without_branch(s * ratio, factor_limit(clip, one.norm));
         if (i + 1 < end)
             next = load_record(kind, data, w, i + 1, copies ? copies + (1 - parity) * width : NULL);
         if (s != 0.0) {

@@ -245,6 +245,8 @@ cdef class Records:
         self.c.m = self.offsets.shape[0] - 1
         self.c.p = X.shape[1]
         self.c.d = data.d
+        if data.d != X.shape[1] + bool(data.intercept):
+            raise ValueError("data was changed: its columns and d no longer agree")
         self.c.row_bound = data.row_bound
         self.c.intercept = data.intercept
         self.keep = (values, columns, bounds, labels, rows, norms, factor, offset)
@@ -252,7 +254,8 @@ cdef class Records:
     cdef intptr_t task_rows(self):
         """Records of one unit of work: enough that adding up partial sums costs little, and few
         enough for a wide problem to have several."""
-        cdef intptr_t rows = max(64, (1 << 16) // self.c.d)
+        cdef intptr_t share = self.n_entries // 64
+        cdef intptr_t rows = max(64, min(max(share, 1 << 16), 1 << 19) // self.c.d)
         if self.c.indptr != NULL and self.n_entries > 0:
             # A partial sum is dense: it must stay small against the entries that go into it.
             per_row = self.n_entries / <double> len(self.keep[3])
