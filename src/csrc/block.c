@@ -198,9 +198,11 @@ DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const doub
     return add_wide(kind, data, w, loss, M, clip, weight, begin, end, copies, acc);
 }
 
-DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *data, const double *w,
+DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const double *w,
                               const dpk_loss *loss, double M, double clip, double weight,
                               int64_t begin, int64_t end, int streamed, double *acc) {
+    /* A copy that nobody else sees: what it says need not be read again after every store. */
+    const dpk_data own = *shared, *const data = &own;
     const intptr_t rows = block_rows(data, streamed);
     int64_t added = 0;
     block b;

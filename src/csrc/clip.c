@@ -5,8 +5,9 @@
 
 dpk_clip_and_sum_fn DPK_FN(dpk_clip_and_sum);
 
-DPK_INLINE void clip_rows(row_kind kind, const dpk_data *data, double M, double clip, int64_t begin,
-                          int64_t end, double *acc) {
+DPK_INLINE void clip_rows(row_kind kind, const dpk_data *shared, double M, double clip,
+                          int64_t begin, int64_t end, double *acc) {
+    const dpk_data own = *shared, *const data = &own; /* nobody else's: not read again and again */
     int64_t added = 0;
     memset(acc, 0, (size_t)dpk_padded(data->p) * sizeof(double));
     for (int64_t i = begin; i < end; i++) {
