@@ -375,7 +375,11 @@ class SiloData:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def __setstate__(self, state: list[Any]) -> None:
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by __setstate__: early releases of Python 3.11 put that of dataclasses over it.
+        return _restored, (type(self), [getattr(self, name) for name in self.__slots__])
+
+    def _restore(self, state: list[Any]) -> None:
         self._set(**dict(zip(self.__slots__, state, strict=True)))
         # Pickling forgets that arrays are read-only, and the row norms must stay true of X.
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
@@ -579,6 +583,12 @@ class SiloData:
             data._keep_norms()
         data._set(partition=how, partition_note=NOTES.get(how))
         return data
+
+
+def _restored(kind: type[SiloData], state: list[Any]) -> SiloData:
+    data = object.__new__(kind)
+    data._restore(state)
+    return data
 
 
 def _gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
