@@ -11,13 +11,12 @@ dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 
 static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
-/* Records of a block: 8 KiB of rows where they come from a cache. From memory half of that, or one
- * long row: fewer rows in flight keep it busier. */
-static inline intptr_t block_rows(const dpk_data *data, int streamed) {
+/* Records of a block: 8 KiB of rows, which the first cache holds beside the next ones on their way;
+ * a long row is a block by itself. */
+static inline intptr_t block_rows(const dpk_data *data) {
     if (data->indptr)
         return DPK_BLOCK;
-    const intptr_t row_bytes = data->p * (data->x_is_float32 ? 4 : 8);
-    const intptr_t rows = (streamed ? 4096 : 8192) / row_bytes & ~(intptr_t)7;
+    const intptr_t rows = 8192 / (data->p * (data->x_is_float32 ? 4 : 8)) & ~(intptr_t)7;
     return rows < 1 ? 1 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
@@ -200,10 +199,10 @@ DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const doub
 
 DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const double *w,
                               const dpk_loss *loss, double M, double clip, double weight,
-                              int64_t begin, int64_t end, int streamed, double *acc) {
+                              int64_t begin, int64_t end, double *acc) {
     /* A copy that nobody else sees: what it says need not be read again after every store. */
     const dpk_data own = *shared, *const data = &own;
-    const intptr_t rows = block_rows(data, streamed);
+    const intptr_t rows = block_rows(data);
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -267,7 +266,6 @@ void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, dou
 
 void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_loss *loss,
                                double M, double clip, double weight, int64_t begin, int64_t end,
-                               int streamed, double *acc) {
-    FOR_KIND(kind_of(data),
-             sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, streamed, acc));
+                               double *acc) {
+    FOR_KIND(kind_of(data), sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, acc));
 }

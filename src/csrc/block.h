@@ -1,8 +1,7 @@
 /* A few records at a time: margins of all, one call of the loss, then their clipped gradients.
  *
- * One record of a wide row is a block: reading one row after the other, and asking for the next
- * while this one is added, keeps the memory system busiest. Narrow rows share a block, which fills
- * the vectors of the loss and of the scalar work. Results do not depend on it. */
+ * Rows share a block, which fills the vectors of the loss and of the scalar work, while the rows of
+ * the next block are asked for; a long row is taken by itself. Results do not depend on it. */
 #ifndef DPK_BLOCK_H
 #define DPK_BLOCK_H
 
@@ -19,12 +18,6 @@ typedef struct {
     double s[DPK_BLOCK];     /* value or derivative of the loss, then factor of the stored row */
 } block;
 
-/* Whether n records, read again and again, come from memory each time: no cache holds as much for a
- * core. */
-static inline int dpk_streamed(const dpk_data *data, int64_t n) {
-    return n > (64 << 20) / (data->p * (data->x_is_float32 ? 4 : 8));
-}
-
 static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
 }
@@ -39,10 +32,9 @@ typedef void dpk_row_norms_fn(const dpk_data *data, int64_t begin, int64_t end, 
 
 /* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; as
  * steps of the grid in integers where M, its magic number, is not 0. clip: the inner clip bound;
- * streamed: whether X comes from memory, not from a cache; acc: (dpk_padded(d),), of which the
- * first d matter. */
+ * acc: (dpk_padded(d),), of which the first d matter. */
 typedef void dpk_sum_gradients_fn(const dpk_data *data, const double *w, const dpk_loss *loss,
                                   double M, double clip, double weight, int64_t begin, int64_t end,
-                                  int streamed, double *acc);
+                                  double *acc);
 
 #endif

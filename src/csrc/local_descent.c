@@ -75,8 +75,7 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
             reader.sigma = run->sigma[j];
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
-            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end,
-                                      dpk_streamed(data, end - begin), acc);
+            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end, acc);
             take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
                       (double)(end - begin), run->step_size[t], d, theta);
         }
