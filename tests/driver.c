@@ -68,7 +68,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number], params, 0};
+    const dpk_loss loss = {kernels->losses[number], kernels->slopes[number], params, 0};
     const dpk_descent run = {3,
                              eta,
                              data->p,
@@ -81,7 +81,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              grid ? key : NULL,
                              1,
                              sigma};
-    double *acc = buffer((size_t)dpk_padded(data->d) * 16),
+    double *acc = buffer((size_t)dpk_apart(2 * dpk_padded(data->d)) * 8),
            *out = buffer((size_t)(M * data->d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
@@ -93,14 +93,15 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const size_t wide = (size_t)(tasks[M] * dpk_padded(data.d)) * sizeof(double);
+    const size_t wide = (size_t)(tasks[M] * dpk_apart(data.d)) * sizeof(double);
     double *partial = buffer(wide), *norm = buffer(N * 8), *z = buffer((size_t)n * 8),
            *sums = buffer(M * 8), *out = buffer((size_t)(M * data.d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
     for (int l = 0; kernels->loss_names[l]; l++) {
-        const dpk_loss loss = {kernels->losses[l], params, l % 2};
+        const dpk_loss loss = {kernels->losses[l], l % 2 ? NULL : kernels->slopes[l], params,
+                               l % 2};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
         if (!data.rows)
@@ -109,7 +110,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
     if (!data.rows) {
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
-        const dpk_loss loss = {kernels->losses[0], params, 0};
+        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], params, 0};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);
@@ -144,7 +145,7 @@ static int all_kernels(const dpk_kernels *kernels) {
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, NULL);
             if (sparse)
                 continue;
-            double *partial = buffer((size_t)(TASKS[M] * dpk_padded(p)) * 8),
+            double *partial = buffer((size_t)(TASKS[M] * dpk_apart(p)) * 8),
                    *out = buffer((size_t)(M * p) * 8);
             const dpk_sum sum = {1.0, GRID, NULL, TASK_ROWS, TASKS, partial, 1};
             const dpk_data vectors = {

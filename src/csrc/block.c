@@ -11,23 +11,17 @@ dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 
 static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
-/* Records of a block: 8 KiB of rows, which the first cache holds beside the next ones on their way;
- * a long row is a block by itself. */
-static inline intptr_t block_rows(const dpk_data *data) {
+/* Records of a block: 8 KiB of rows, which the first cache holds beside the next ones on their way,
+ * and at least as many as share their vectors. Long rows that come from afar are blocks by
+ * themselves: then the memory rests least. Floats cost more work per byte, which blocks save. */
+static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     if (data->indptr)
         return DPK_BLOCK;
-    const intptr_t rows = 8192 / (data->p * (data->x_is_float32 ? 4 : 8)) & ~(intptr_t)7;
-    return rows < 1 ? 1 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
-}
-
-/* Margins of the block's stored rows, and their squares where wanted; each (n,). */
-DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
-                     const int64_t *rows, double *square, double *z) {
-    intptr_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        dot_eight(kind, data, rows + i, w, square ? square + i : NULL, z + i);
-    for (; i < n; i++)
-        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
+    const intptr_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
+    if (bytes > 8192 || (streamed && bytes >= (data->x_is_float32 ? 4096 : 1024)))
+        return 1;
+    const intptr_t rows = 8192 / bytes & ~(intptr_t)7;
+    return rows < 8 ? 8 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). */
@@ -78,6 +72,14 @@ DPK_INLINE void derivatives(const dpk_loss *loss, intptr_t n, const double *y, c
             s[i] = fabs(s[i]) <= DBL_MAX ? s[i] : 0.0;
 }
 
+DPK_INLINE double slope(const dpk_loss *loss, double y, double z) {
+    if (loss->slope)
+        return loss->slope(y, z, loss->params);
+    double s;
+    derivatives(loss, 1, &y, &z, &s);
+    return s;
+}
+
 /* Add the clipped gradients of the block's n records, whose derivatives are in s, to acc; returns
  * how many were added. M: magic number of the grid, or 0 without one; clip: the inner clip bound;
  * weight: that of the silo. */
@@ -114,11 +116,11 @@ DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, doub
         row x[4];
         for (int r = 0; r < 4; r++)
             x[r] = row_at(kind, data, b->row[i + r]);
-        add_dense(kind, data, 4, b->s + i, x, b->row + i, M, acc);
+        add_dense(kind, data, 4, b->s + i, x, M, acc);
     }
     for (; i < count; i++) {
         const row x = row_at(kind, data, b->row[i]);
-        add_dense(kind, data, 1, b->s + i, &x, b->row + i, M, acc);
+        add_dense(kind, data, 1, b->s + i, &x, M, acc);
     }
     return count;
 }
@@ -162,7 +164,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
                             const dpk_loss *loss, double M, double clip, double weight,
                             int64_t begin, int64_t end, double *copies, double *acc) {
     const double bias = data->intercept ? w[data->p] : 0.0;
-    const intptr_t p = data->p, width = dpk_padded(p);
+    const intptr_t width = dpk_padded(data->p);
     int64_t added = 0;
     record next = load_record(kind, data, w, begin, copies);
     for (int64_t i = begin; i < end; i++) {
@@ -170,15 +172,15 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
         const int parity = (int)((i - begin) & 1);
         const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
         const double z = ratio * (one.z + bias);
-        double s;
-        derivatives(loss, 1, &y, &z, &s);
+        double s = slope(loss, y, z);
         s = weight * clamp_without_branch(s * ratio, factor_limit(clip, one.norm));
         if (i + 1 < end)
             next = load_record(kind, data, w, i + 1, copies ? copies + (1 - parity) * width : NULL);
         if (s != 0.0) {
-            const row x =
-                copies ? (row){copies + parity * width, NULL, p} : row_at(kind, data, one.row);
-            add_dense(copies ? 0 : kind, data, 1, &s, &x, &one.row, M, acc);
+            row x = row_at(kind, data, one.row);
+            if (copies)
+                x.x = copies + parity * width;
+            add_dense(copies ? 0 : kind, data, 1, &s, &x, M, acc);
             added++;
         }
     }
@@ -199,10 +201,10 @@ DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const doub
 
 DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const double *w,
                               const dpk_loss *loss, double M, double clip, double weight,
-                              int64_t begin, int64_t end, double *acc) {
+                              int64_t begin, int64_t end, int streamed, double *acc) {
     /* A copy that nobody else sees: what it says need not be read again after every store. */
     const dpk_data own = *shared, *const data = &own;
-    const intptr_t rows = block_rows(data);
+    const intptr_t rows = block_rows(data, streamed);
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -266,6 +268,7 @@ void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, dou
 
 void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_loss *loss,
                                double M, double clip, double weight, int64_t begin, int64_t end,
-                               double *acc) {
-    FOR_KIND(kind_of(data), sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, acc));
+                               int streamed, double *acc) {
+    FOR_KIND(kind_of(data),
+             sum_gradients(KIND, data, w, loss, M, clip, weight, begin, end, streamed, acc));
 }

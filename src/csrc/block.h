@@ -32,9 +32,15 @@ typedef void dpk_row_norms_fn(const dpk_data *data, int64_t begin, int64_t end, 
 
 /* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; as
  * steps of the grid in integers where M, its magic number, is not 0. clip: the inner clip bound;
- * acc: (dpk_padded(d),), of which the first d matter. */
+ * streamed: the rows are not in this core's cache (the same bits, another pace); acc:
+ * (dpk_padded(d),), of which the first d matter. */
 typedef void dpk_sum_gradients_fn(const dpk_data *data, const double *w, const dpk_loss *loss,
                                   double M, double clip, double weight, int64_t begin, int64_t end,
-                                  double *acc);
+                                  int streamed, double *acc);
+
+/* Whether the rows of that many records are too much for a core's own cache, of 1 to 2 MiB. */
+static inline int dpk_streamed(const dpk_data *data, int64_t records) {
+    return records * data->p * (data->x_is_float32 ? 4 : 8) > 1 << 20;
+}
 
 #endif

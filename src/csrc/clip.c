@@ -16,7 +16,7 @@ DPK_INLINE void clip_rows(row_kind kind, const dpk_data *shared, double M, doubl
         if (s == 0.0)
             continue;
         const row g = row_at(kind, data, i);
-        add_dense(kind, data, 1, &s, &g, &i, M, acc);
+        add_dense(kind, data, 1, &s, &g, M, acc);
         added++;
     }
     if (M != 0.0)
@@ -29,7 +29,7 @@ dpk_status DPK_FN(dpk_clip_and_sum)(const dpk_data *data, const dpk_sum *sum, do
     for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
         const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0, clip = inner_clip(sum, u.j, d);
-        double *const acc = sum->partial + t * dpk_padded(d);
+        double *const acc = sum->partial + t * dpk_apart(d);
         if (data->x_is_float32)
             clip_rows(ROW_FLOAT32, data, M, clip, u.begin, u.end, acc);
         else

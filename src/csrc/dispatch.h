@@ -17,6 +17,7 @@ typedef struct {
     const char *name;
     const char *const *loss_names;   /* ended by NULL */
     dpk_loss_fn *const *losses;      /* in the order of loss_names */
+    dpk_slope_fn *const *slopes;     /* in the order of loss_names */
     const char *const *prox_names;   /* ended by NULL */
     dpk_prox_fn *const *proxes;      /* in the order of prox_names */
     const char *const *smooth_names; /* ended by NULL */

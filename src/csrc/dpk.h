@@ -29,6 +29,9 @@ typedef enum {
 typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *value, double *d1,
                          double *d2, void *params);
 
+/* The first derivative of a margin loss at one record. */
+typedef double dpk_slope_fn(double y, double z, const void *params);
+
 /* A prox on a block of coordinates: out = argmin_x gamma r(x) + |x - v|^2 / 2.
  * v, out: (n,), may be the same array; params: the regulariser's own numbers. */
 typedef void dpk_prox_fn(intptr_t n, const double *v, double gamma, const double *params,
@@ -41,6 +44,7 @@ typedef double dpk_smooth_fn(double norm);
  * are not finite (a user's own function). */
 typedef struct {
     dpk_loss_fn *block;
+    dpk_slope_fn *slope; /* or NULL: a block of one does it */
     void *params;
     int checked;
 } dpk_loss;
@@ -69,6 +73,11 @@ typedef struct {
 /* Doubles that a vector of d takes up as an accumulator: whole vectors of eight are added to it. */
 static inline intptr_t dpk_padded(intptr_t d) { return (d + 7) / 8 * 8; }
 
+/* From one thread's accumulators to the next one's, for n doubles each. Processors fetch lines
+ * ahead of those that are read: closer together they would take lines that another core is writing.
+ */
+static inline intptr_t dpk_apart(intptr_t n) { return dpk_padded(n) + 64; }
+
 /* How per-record vectors are clipped and summed. */
 typedef struct {
     double clip;               /* l2 bound of one record's vector; infinity: none */
@@ -77,7 +86,7 @@ typedef struct {
     intptr_t task_rows;        /* records of one unit of parallel work: it fixes the order of
                                 * floating-point sums, so no number of threads enters it */
     const int64_t *first_task; /* (m + 1,) number of silo j's first task */
-    double *partial;           /* (first_task[m], dpk_padded(d)) work space */
+    double *partial;           /* (first_task[m], dpk_apart(d)) work space */
     int n_threads;
 } dpk_sum;
 

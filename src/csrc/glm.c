@@ -50,7 +50,7 @@ dpk_status DPK_FN(dpk_glm_losses)(const dpk_data *data, const double *w, intptr_
             for (intptr_t r = 0; r < n; r++)
                 total += b.s[r];
         }
-        sum->partial[t * dpk_padded(1)] = total;
+        sum->partial[t * dpk_apart(1)] = total;
     }
     sum_partials(sum, data->m, 1, out);
     return DPK_OK;
@@ -59,12 +59,14 @@ dpk_status DPK_FN(dpk_glm_losses)(const dpk_data *data, const double *w, intptr_
 dpk_status DPK_FN(dpk_glm_gradient)(const dpk_data *data, const double *w, intptr_t w_stride,
                                     const dpk_loss *loss, const dpk_sum *sum, double *out) {
     const intptr_t d = data->d;
+    const int streamed = dpk_streamed(data, data->offsets[data->m] / sum->n_threads);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
         const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
         const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0;
         DPK_FN(dpk_sum_gradients)(data, w + u.j * w_stride, loss, M, inner_clip(sum, u.j, d),
-                                  weight, u.begin, u.end, sum->partial + t * dpk_padded(d));
+                                  weight, u.begin, u.end, streamed,
+                                  sum->partial + t * dpk_apart(d));
     }
     sum_partials(sum, data->m, d, out);
     return DPK_OK;

@@ -67,7 +67,7 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
     for (intptr_t i = 0; i < data->m; i++) {
         const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
-        double *const acc = sum->partial + thread_number() * 2 * dpk_padded(d);
+        double *const acc = sum->partial + thread_number() * dpk_apart(2 * dpk_padded(d));
         double *const theta = acc + dpk_padded(d);
         noise_reader reader = {run,  (uint64_t)j,    0.0, grid, noise + thread_number() * held,
                                held, run->steps * d, 0,   0};
@@ -75,7 +75,8 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
             reader.sigma = run->sigma[j];
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
-            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end, acc);
+            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end,
+                                      dpk_streamed(data, end - begin), acc);
             take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
                       (double)(end - begin), run->step_size[t], d, theta);
         }

@@ -68,19 +68,20 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     X(smoothed_hinge)                                                                              \
     X(squared_hinge)
 
-/* The block function of a point function. One loop per output that kernels ask for alone, so that
+/* The functions of a loss that kernels call. One loop per output that they ask for alone, so that
  * the compiler drops what the others would cost. */
 #define DPK_DEFINE_LOSS(name)                                                                      \
+    static double name##_slope(double y, double z, const void *params) {                           \
+        double v, g, h;                                                                            \
+        name##_point(y, z, params, &v, &g, &h);                                                    \
+        return g;                                                                                  \
+    }                                                                                              \
     static void name##_block(intptr_t n, const double *y, const double *z, double *value,          \
                              double *d1, double *d2, void *params) {                               \
         double v, g, h;                                                                            \
         if (d1 && !value && !d2) {                                                                 \
-            if (n == 1) {                                                                          \
-                name##_point(*y, *z, params, &v, d1, &h);                                          \
-                return;                                                                            \
-            }                                                                                      \
             for (intptr_t i = 0; i < n; i++)                                                       \
-                name##_point(y[i], z[i], params, &v, &d1[i], &h);                                  \
+                d1[i] = name##_slope(y[i], z[i], params);                                          \
             return;                                                                                \
         }                                                                                          \
         for (intptr_t i = 0; i < n; i++) {                                                         \

@@ -17,11 +17,16 @@ enum {
     ROW_SPARSE = 4,
 };
 
+/* How far ahead of a dense row that is added another is asked for, in bytes (1 to 16 KiB were
+ * tried), and at least two rows. */
+#define DPK_AHEAD 8192
+
 /* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
 typedef struct {
     const void *x;
     const int32_t *at;
     intptr_t n;
+    uintptr_t ahead; /* what lies ahead of it in X */
 } row;
 
 static inline row_kind kind_of(const dpk_data *data) {
@@ -38,9 +43,12 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
     if (kind & ROW_SPARSE) {
         const int64_t first = data->indptr[i];
         return (row){element(kind, data->X, first), data->indices + first,
-                     (intptr_t)(data->indptr[i + 1] - first)};
+                     (intptr_t)(data->indptr[i + 1] - first), 0};
     }
-    return (row){element(kind, data->X, i * data->p), NULL, data->p};
+    const void *const x = element(kind, data->X, i * data->p);
+    const intptr_t two = 2 * data->p * (kind & ROW_FLOAT32 ? 4 : 8);
+    const intptr_t ahead = data->rows ? 0 : two < DPK_AHEAD ? DPK_AHEAD : two;
+    return (row){x, NULL, data->p, (uintptr_t)x + (uintptr_t)ahead};
 }
 
 /* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
@@ -136,82 +144,94 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
     return square;
 }
 
-/* The same for eight rows, out[i] of row rows[i], together where there are registers for as many
- * chains of sums; `square`: (8,) or NULL. */
-DPK_INLINE void dot_eight(row_kind kind, const dpk_data *data, const int64_t *rows, const double *w,
-                          double *square, double *out) {
 #if defined(__AVX512F__)
-    if (!(kind & ROW_SPARSE)) {
-        row x[8];
-        for (int i = 0; i < 8; i++)
-            x[i] = row_at(kind, data, rows[i]);
-        for (int pass = square ? 0 : 1; pass < 2; pass++) {
-            f8 a[8], b[8];
-            const intptr_t p = data->p;
-            intptr_t k = 0;
-            for (int i = 0; i < 8; i++)
-                a[i] = b[i] = f8_zero();
+/* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
+ * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. */
+DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
+                           const double *w, int squares, double *out) {
+    const int count = squares ? 4 : 8;
+    const intptr_t p = data->p;
+    f8 a[8], b[8];
+    row x[8];
+    intptr_t k = 0;
+    for (int i = 0; i < count; i++)
+        x[i] = row_at(kind, data, rows[i]);
+    for (int i = 0; i < 8; i++)
+        a[i] = b[i] = f8_zero();
 #define CHUNK(sum, get_x, get_w)                                                                   \
     do {                                                                                           \
         const f8 wk = get_w;                                                                       \
-        _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) {                                      \
+        _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
             const f8 xk = get_x;                                                                   \
-            sum[i] = f8_fma(xk, pass ? wk : xk, sum[i]);                                           \
+            sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
+            if (squares)                                                                           \
+                sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
     } while (0)
-            for (; k + 16 <= p; k += 16) {
-                CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
-                CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
-            }
-            if (k + 8 <= p) {
-                CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
-                k += 8;
-                if (k < p)
-                    CHUNK(b, last_entries(kind, data, x + i, k, p - k),
-                          f8_load_first(w + k, p - k));
-            } else if (k < p) {
-                CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
-            }
+    for (; k + 16 <= p; k += 16) {
+        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
+    }
+    if (k + 8 <= p) {
+        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        k += 8;
+        if (k < p)
+            CHUNK(b, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+    } else if (k < p) {
+        CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+    }
 #undef CHUNK
-            for (int i = 0; i < 8; i++)
-                a[i] = f8_add(a[i], b[i]);
-            f8_sum_each(a, pass ? out : square);
-        }
-        return;
+    for (int i = 0; i < 8; i++)
+        a[i] = f8_add(a[i], b[i]);
+    f8_sum_each(a, out);
+}
+#endif
+
+/* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
+ * bits that `dot` gives. */
+DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
+                     const int64_t *rows, double *square, double *z) {
+    intptr_t i = 0;
+#if defined(__AVX512F__)
+    if (!(kind & ROW_SPARSE)) {
+        if (square)
+            for (; i + 4 <= n; i += 4) {
+                double both[8];
+                dense_dots(kind, data, rows + i, w, 1, both);
+                memcpy(z + i, both, 4 * sizeof *z);
+                memcpy(square + i, both + 4, 4 * sizeof *square);
+            }
+        else
+            for (; i + 8 <= n; i += 8)
+                dense_dots(kind, data, rows + i, w, 0, z + i);
     }
 #endif
-    for (int i = 0; i < 8; i++)
-        out[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
+    for (; i < n; i++)
+        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
 }
-
-/* How far ahead of the row that is added another is asked for, in bytes: 1 to 16 KiB were tried. */
-#define DPK_AHEAD 8192
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
- * each row, or doubles where M is 0. stored: where the rows lie in X; what comes after them is
- * asked for on the way: it keeps the memory busy. */
+ * each row, or doubles where M is 0. What lies ahead of the rows is asked for on the way: it keeps
+ * the memory busy. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
-                          const row *r, const int64_t *stored, double M, double *acc) {
+                          const row *r, double M, double *acc) {
     const intptr_t p = data->p, size = data->x_is_float32 ? 4 : 8;
-    const intptr_t lead = data->rows ? 0 : (DPK_AHEAD + p * size - 1) / (p * size);
     const f8 magic_number = f8_set(M);
     int64_t *const bits = (int64_t *)(void *)acc;
-    uintptr_t ahead[4];
     f8 factor[4];
     row x[4];
     intptr_t k = 0;
     for (int i = 0; i < count; i++) {
         factor[i] = f8_set(s[i]);
         x[i] = r[i];
-        ahead[i] = (uintptr_t)data->X + (uintptr_t)((stored[i] + lead) * p * size);
     }
     for (; k + 8 <= p; k += 8) {
         i8 sum = i8_load(bits + k);
         f8 float_sum = f8_load(acc + k);
         _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
             const f8 xk = entries(kind, data, x + i, k);
-            __builtin_prefetch((const void *)(ahead[i] + (uintptr_t)(k * size)));
+            __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
             if (M != 0.0)
                 sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
             else

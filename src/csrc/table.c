@@ -21,9 +21,11 @@ extern dpk_goe_fn DPK_FN(dpk_goe);
 
 #define NAME_STRING(name) #name,
 #define BLOCK_FUNCTION(name) name##_block,
+#define SLOPE_FUNCTION(name) name##_slope,
 static const char *const loss_names[] = {DPK_LOSS_LIST(NAME_STRING) NULL};
 static const char *const prox_names[] = {DPK_PROX_LIST(NAME_STRING) NULL};
 static dpk_loss_fn *const losses[] = {DPK_LOSS_LIST(BLOCK_FUNCTION)};
+static dpk_slope_fn *const slopes[] = {DPK_LOSS_LIST(SLOPE_FUNCTION)};
 static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
 #define FACTOR_FUNCTION(name) name##_factor,
 static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
@@ -44,6 +46,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .name = STRING(DPK_ISA),
     .loss_names = loss_names,
     .losses = losses,
+    .slopes = slopes,
     .prox_names = prox_names,
     .proxes = proxes,
     .smooth_names = smooth_names,

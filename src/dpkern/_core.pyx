@@ -15,6 +15,7 @@ cdef extern from "dpk.h":
     ctypedef void (*dpk_loss_fn)(
         intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
         void *params) noexcept nogil
+    ctypedef double (*dpk_slope_fn)(double y, double z, const void *params) noexcept nogil
     ctypedef void (*dpk_prox_fn)(
         intptr_t n, const double *v, double gamma, const double *params, double *out
     ) noexcept nogil
@@ -22,6 +23,7 @@ cdef extern from "dpk.h":
     ctypedef void (*dpk_vmath_fn)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef struct dpk_loss:
         dpk_loss_fn block
+        dpk_slope_fn slope
         void *params
         int checked
     ctypedef struct dpk_data:
@@ -39,6 +41,7 @@ cdef extern from "dpk.h":
         double row_bound
         int intercept
     intptr_t dpk_padded(intptr_t d) nogil
+    intptr_t dpk_apart(intptr_t n) nogil
     ctypedef struct dpk_sum:
         double clip
         const double *grid
@@ -68,6 +71,7 @@ cdef extern from "dispatch.h":
         const char *name
         const char *const *loss_names
         dpk_loss_fn *losses
+        dpk_slope_fn *slopes
         const char *const *prox_names
         dpk_prox_fn *proxes
         const char *const *smooth_names
@@ -317,7 +321,7 @@ cdef class Work:
         cdef int64_t n_tasks = first_task[m]
         n_threads = max(1, min(n_threads, n_tasks))
         check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_padded(width)))
+        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width)))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid = NULL if grid is None else &grid[0]
@@ -336,6 +340,7 @@ cdef class Loss:
     def __init__(self, int number, double[::1] params):
         self.keep = params
         self.c.block = kernels.losses[number]
+        self.c.slope = kernels.slopes[number]
         self.c.params = &params[0]
         self.c.checked = 0
 
@@ -347,6 +352,7 @@ cdef class Loss:
         cdef void *function = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
         loss.keep = callable
         memcpy(&loss.c.block, &function, sizeof(function))
+        loss.c.slope = NULL
         loss.c.params = PyCapsule_GetContext(capsule)
         loss.c.checked = 1
         return loss
