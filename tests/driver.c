@@ -7,7 +7,9 @@
 #include "dispatch.h"
 
 /* Inputs are shared by the threads and never written. */
-enum { M = 3, N = 1200, P_MAX = 37 };
+enum { M = 3, N = 1200, P_MAX = 130, N_WIDTHS = 8 };
+/* The last is wide enough for rows to be streamed one by one. */
+static const intptr_t WIDTHS[N_WIDTHS] = {1, 7, 13, 19, 25, 31, 37, P_MAX};
 static double X64[N * P_MAX], Y[N], SCALE[P_MAX], SHIFT[P_MAX], W[M * (P_MAX + 1)];
 static float X32[N * P_MAX];
 /* For every width: each third entry of a row, none in each fourth row. */
@@ -15,8 +17,9 @@ static struct {
     double *values;
     float *values32;
     int64_t *indptr;
+    int32_t *indptr32;
     int32_t *indices;
-} SPARSE[P_MAX / 6 + 1];
+} SPARSE[N_WIDTHS];
 static const int64_t OFFSETS[M + 1] = {0, 1, 700, N};
 enum { TASK_ROWS = 512 };
 static const int64_t TASKS[M + 1] = {0, 1, 3, 4}, SILO_TASKS[M + 1] = {0, 1, 2, 3};
@@ -43,10 +46,12 @@ static void fill(void) {
         Y[i] = i % 2 ? 1.0 : -1.0;
     for (int k = 0; k < P_MAX; k++)
         SCALE[k] = 0.5, SHIFT[k] = 0.1;
-    for (intptr_t p = 1; p <= P_MAX; p += 6) {
+    for (int width = 0; width < N_WIDTHS; width++) {
+        const intptr_t p = WIDTHS[width];
         int64_t *const indptr = buffer((N + 1) * sizeof *indptr), n = 0;
+        int32_t *const indptr32 = buffer((N + 1) * sizeof *indptr32);
         for (int i = 0; i <= N; n += i % 4 ? (p - i % 3 + 2) / 3 : 0, i++)
-            indptr[i] = n;
+            indptr[i] = n, indptr32[i] = (int32_t)n;
         n = indptr[N];
         double *const values = buffer((size_t)n * sizeof *values);
         float *const values32 = buffer((size_t)n * sizeof *values32);
@@ -57,8 +62,9 @@ static void fill(void) {
                 values[t] = X64[i * p + indices[t]];
                 values32[t] = X32[i * p + indices[t]];
             }
-        SPARSE[p / 6].values = values, SPARSE[p / 6].values32 = values32;
-        SPARSE[p / 6].indptr = indptr, SPARSE[p / 6].indices = indices;
+        SPARSE[width].values = values, SPARSE[width].values32 = values32;
+        SPARSE[width].indptr = indptr, SPARSE[width].indptr32 = indptr32;
+        SPARSE[width].indices = indices;
     }
     for (int k = 0; k < M * (P_MAX + 1); k++)
         W[k] = 0.01 * (k % 17 - 8);
@@ -119,8 +125,9 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
 
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
-    for (intptr_t p = 1; p <= P_MAX; p += 6)
+    for (int width = 0; width < N_WIDTHS; width++)
         for (int form = 0; form < 32; form++) {
+            const intptr_t p = WIDTHS[width];
             const int narrow = form & 1, mapped = form & 2, one = form & 4, batch = form & 8;
             const int sparse = form & 16;
             dpk_data data = {.m = M,
@@ -136,9 +143,10 @@ static int all_kernels(const dpk_kernels *kernels) {
                              .row_bound = one ? 2.0 : INFINITY,
                              .intercept = one != 0};
             if (sparse) {
-                data.X = narrow ? (const void *)SPARSE[p / 6].values32 : SPARSE[p / 6].values;
-                data.indptr = SPARSE[p / 6].indptr;
-                data.indices = SPARSE[p / 6].indices;
+                data.X = narrow ? (const void *)SPARSE[width].values32 : SPARSE[width].values;
+                data.indptr_is_int32 = one;
+                data.indptr = one ? (const void *)SPARSE[width].indptr32 : SPARSE[width].indptr;
+                data.indices = SPARSE[width].indices;
                 data.shift = NULL;
             }
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, GRID);

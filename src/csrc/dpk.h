@@ -57,8 +57,9 @@ typedef struct {
     intptr_t d;             /* model size: p + intercept */
     const void *X;          /* stored rows of length p; of sparse data the values of the entries */
     int x_is_float32;       /* element type of X: float or double */
-    const int64_t *indptr;  /* (stored rows + 1,) row i has the entries indptr[i] .. indptr[i + 1],
+    const void *indptr;     /* (stored rows + 1,) row i has the entries indptr[i] .. indptr[i + 1],
                              * or NULL: X is dense */
+    int indptr_is_int32;    /* its element type: int32_t or int64_t */
     const int32_t *indices; /* column of every entry, increasing within a row */
     const double *y;        /* one label per stored row */
     const double *norm;     /* upper bound of |[scale x + shift, 1]| per stored row, or NULL */

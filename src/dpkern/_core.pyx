@@ -30,7 +30,8 @@ cdef extern from "dpk.h":
         intptr_t m, p, d
         const void *X
         int x_is_float32
-        const int64_t *indptr
+        const void *indptr
+        int indptr_is_int32
         const int32_t *indices
         const double *y
         const double *norm
@@ -218,8 +219,14 @@ cdef class Records:
         self.c.indices = NULL
         if hasattr(X, "indptr"):
             values, columns, bounds = X.data, X.indices, X.indptr
-            index, column = bounds, columns
-            self.c.indptr = &index[0]
+            self.c.indptr_is_int32 = bounds.dtype == np.int32
+            if self.c.indptr_is_int32:
+                column = bounds
+                self.c.indptr = &column[0]
+            else:
+                index = bounds
+                self.c.indptr = &index[0]
+            column = columns
             if column.shape[0] > 0:
                 self.c.indices = &column[0]
             self.n_entries = column.shape[0]
@@ -368,7 +375,8 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
     data.x_is_float32 = G.dtype == np.float32
     data.m, data.p, data.d = offsets.shape[0] - 1, d, d
     data.offsets = &offsets[0]
-    data.rows = data.indptr = NULL
+    data.rows = NULL
+    data.indptr = NULL
     data.scale = data.shift = data.norm = NULL
     data.intercept = 0
     with nogil:

@@ -30,7 +30,7 @@ def row_blocks(indptr: NDArray[Any]) -> Iterator[slice]:
     """Slices of whole rows that hold about _BLOCK_ENTRIES entries; a longer row is on its own."""
     n, start = len(indptr) - 1, 0
     while start < n:
-        last = np.searchsorted(indptr, indptr[start] + _BLOCK_ENTRIES, side="right") - 1
+        last = np.searchsorted(indptr, int(indptr[start]) + _BLOCK_ENTRIES, side="right") - 1
         stop = min(max(int(last), start + 1), start + _BLOCK_ENTRIES, n)
         yield slice(start, stop)
         start = stop
@@ -44,18 +44,18 @@ class Csr:
     ----------
     data : ndarray of shape (nnz,), real numbers
     indices : ndarray of shape (nnz,), integers
-    indptr : ndarray of shape (n + 1,), int64
+    indptr : ndarray of shape (n + 1,), int32 or int64
     n_features : int
     """
 
     data: NDArray[Any]
     indices: NDArray[Any]
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int32 | np.int64]
     n_features: int
 
     @classmethod
     def checked(cls, X: Any) -> Self:
-        """The arrays of X, not copied but for indptr.
+        """The arrays of X, not copied but for an indptr of another type.
 
         Raises
         ------
@@ -89,7 +89,8 @@ class Csr:
                 "X is no valid CSR: its indices and indptr do not fit its shape; see what "
                 "X.check_format() says"
             )
-        pointers = np.require(indptr, np.int64, ("C", "A"))
+        width = np.int32 if indptr.dtype == np.int32 else np.int64
+        pointers = np.require(indptr, width, ("C", "A"))
         return cls(data[:nnz], indices[:nnz], pointers, n_features)
 
     @classmethod

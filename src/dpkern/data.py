@@ -259,8 +259,7 @@ class SiloData:
     Attributes
     ----------
     X : ndarray or csr_array of shape (N, n_features)
-        The same memory as was given, read-only. A csr_array has sorted rows, int32 ``indices`` and
-        int64 ``indptr``.
+        The same memory as was given, read-only. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
         -1 and +1 for classification, the targets for regression.
     offsets : ndarray of shape (m + 1,), int64
