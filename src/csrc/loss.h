@@ -16,9 +16,10 @@ static inline void logistic_point(double y, double z, const double *params, doub
     const double t = y * z;
     const double e = exp_negative(-fabs(t));
     const double upper = 1.0 / (1.0 + e), lower = e * upper; /* expit(|t|), expit(-|t|) */
+    const double other = t >= 0.0 ? e : 1.0; /* no branch: signs of t are hard to guess */
     (void)params;
     *value = log1p_unit(e) + (t < 0.0 ? -t : 0.0);
-    *d1 = -y * (t >= 0.0 ? lower : upper);
+    *d1 = -y * (other * upper);
     *d2 = upper * lower;
 }
 

@@ -45,8 +45,8 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
         const int64_t *const p64 = data->indptr;
         const int64_t first = data->indptr_is_int32 ? p32[i] : p64[i];
         const int64_t end = data->indptr_is_int32 ? p32[i + 1] : p64[i + 1];
-        return (row){element(kind, data->X, first), data->indices + first,
-                     (intptr_t)(end - first), 0};
+        return (row){element(kind, data->X, first), data->indices + first, (intptr_t)(end - first),
+                     0};
     }
     const void *const x = element(kind, data->X, i * data->p);
     const intptr_t two = 2 * data->p * (kind & ROW_FLOAT32 ? 4 : 8);
