@@ -8,6 +8,7 @@
 #include "gaussian.h"
 #include "glm.h"
 #include "goe.h"
+#include "hessian.h"
 #include "local_descent.h"
 
 /* For tests: out = f(x) for a function of vmath.h. x, out: (n,). */
@@ -29,6 +30,7 @@ typedef struct {
     dpk_glm_margins_fn *glm_margins;
     dpk_glm_losses_fn *glm_losses;
     dpk_glm_gradient_fn *glm_gradient;
+    dpk_glm_hessian_fn *glm_hessian;
     dpk_local_descent_fn *local_descent;
     dpk_chacha20_block_fn *chacha20_block;
     dpk_chacha20_chunks_fn *chacha20_chunks;

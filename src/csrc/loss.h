@@ -85,6 +85,13 @@ static inline void squared_hinge_point(double y, double z, const double *params,
                 d1[i] = name##_slope(y[i], z[i], params);                                          \
             return;                                                                                \
         }                                                                                          \
+        if (d2 && !value && !d1) {                                                                 \
+            for (intptr_t i = 0; i < n; i++) {                                                     \
+                name##_point(y[i], z[i], params, &v, &g, &h);                                      \
+                d2[i] = h;                                                                         \
+            }                                                                                      \
+            return;                                                                                \
+        }                                                                                          \
         for (intptr_t i = 0; i < n; i++) {                                                         \
             name##_point(y[i], z[i], params, &v, &g, &h);                                          \
             if (value)                                                                             \

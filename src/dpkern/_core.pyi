@@ -42,6 +42,17 @@ def glm_gradient(
     out: F,
     n_threads: int,
 ) -> None: ...
+def glm_hessian(
+    data: Any,
+    w: F,
+    loss: Loss,
+    hess_clip: float,
+    row_grid: float,
+    grid: F | None,
+    silo_weight: F | None,
+    out: F,
+    n_threads: int,
+) -> None: ...
 def local_descent(
     data: Any,
     w: F,

@@ -67,6 +67,8 @@ cdef extern from "dispatch.h":
         const uint32_t *key
         uint32_t purpose
         const double *sigma
+    intptr_t dpk_hessian_size(intptr_t d) nogil
+    intptr_t dpk_hessian_scratch(intptr_t d) nogil
     intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
@@ -92,6 +94,9 @@ cdef extern from "dispatch.h":
         dpk_status (*glm_gradient)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
             const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*glm_hessian)(
+            const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
+            double row_grid, const dpk_sum *sum, double *scratch, double *out) noexcept nogil
         dpk_status (*local_descent)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
             const dpk_descent *run, const dpk_sum *sum, const int64_t *order, double *noise,
@@ -425,6 +430,26 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
     with nogil:
         status = kernels.glm_gradient(&records.c, models.c, models.stride, &loss.c, &work.c,
                                       &out[0, 0])
+    check(status)
+
+
+def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, double row_grid,
+                const double[::1] grid, const double[::1] silo_weight, double[:, :, ::1] out,
+                int n_threads):
+    """row_grid: 0 for floating-point sums."""
+    cdef Models models = Models(w)
+    cdef Records records = Records(data)
+    cdef intptr_t n = records.offsets[records.c.m], size = dpk_hessian_size(out.shape[1])
+    # At most 64 units of work besides one a silo, and fewer where their matrices are large.
+    cdef intptr_t units = max(4, min(64, (1 << 23) // size))
+    cdef Work work = Work(records.offsets, max(512, (n + units - 1) // units), size, n_threads,
+                          hess_clip, grid, silo_weight)
+    cdef double[::1] scratch = aligned(
+        work.c.n_threads * dpk_apart(dpk_hessian_scratch(out.shape[1])))
+    cdef dpk_status status
+    with nogil:
+        status = kernels.glm_hessian(&records.c, models.c, models.stride, &loss.c, row_grid,
+                                     &work.c, &scratch[0], &out[0, 0, 0])
     check(status)
 
 

@@ -9,6 +9,7 @@ import operator
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "clip_and_sum",
     "gaussian",
     "glm_gradient",
+    "glm_hessian",
     "glm_local_descent",
     "glm_losses",
     "glm_margins",
@@ -220,13 +222,77 @@ def glm_gradient(
     rows = None if rows is None else _minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
     grids = _grids(grid, offsets=offsets, dim=data.d, clip=clip)
-    if silo_weight is not None:
-        silo_weight = _per_silo("silo_weight", silo_weight, data.m)
-        if not (np.all(silo_weight >= 0.0) and np.all(silo_weight <= 1.0)):
-            raise ValueError("silo_weight must lie in [0, 1]")
+    weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
-    _core.glm_gradient(data, w, compiled, clip, grids, silo_weight, rows, out, threads)
+    _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
+    return out
+
+
+def glm_hessian(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    hess_clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record Hessians h x x^T over each silo, exact on a grid.
+
+    A record's effective row x is rounded to integers k = rint(t x / q), with h = max(phi''(z), 0)
+    and t = min(sqrt(h), ((sqrt(B) - q sqrt(d) / 2) (1 - (d + 16) 2^-52)) / |x|); its Hessian is
+    q^2 k k^T. The step q is `hessian_row_grid` of all N records.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w : array_like, shape (d,) or (m, d)
+        One model for all silos, or one per silo.
+    loss : str or Loss
+        See `dpkern.losses`. Where phi'' is negative, NaN, or of a custom loss not finite, it counts
+        as 0.
+    hess_clip : float
+        Bound B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity turns clipping
+        and grid off.
+    grid : float or array_like, shape (m,), optional
+        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
+        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+    silo_weight : array_like, shape (m,), optional
+        Factors in [0, 1] on the Hessians of a silo, applied before rounding (their roots to rows).
+    out : ndarray, shape (m, d, d), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, d, d)
+        Float64, symmetric, every entry a multiple of the silo's grid. Under a finite `hess_clip` a
+        record whose norm overflows counts as zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit, `grid` is finer than q^2, or no q serves.
+
+    Notes
+    -----
+    Sensitivity in Frobenius norm: replacing one record moves its silo's sum by at most sqrt(2) B
+    and no other silo's, exactly, for the doubles returned; adding or removing one by at most B. A
+    coarser grid adds ``grid * d``. Positive semi-definite before that rounding.
+    """
+    w = _models(data, w)
+    compiled = _loss(loss)
+    hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
+    row_grid, grids = _hessian_grids(grid, m=data.m, n=data.n, dim=data.d, hess_clip=hess_clip)
+    weights = _silo_weights(silo_weight, data.m)
+    out = _output(out, (data.m, data.d, data.d))
+    threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
+    _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, out, threads)
     return out
 
 
@@ -598,6 +664,35 @@ def finest_grid(n: int, clip: float) -> float:
     return math.ldexp(1.0, max(e, -400))
 
 
+def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
+    """The finest power of two q with n ceil(B / q^2) <= 2^52, within 2^-200 .. 2^200.
+
+    Sums of n outer products q^2 k k^T of integer vectors with |q k|^2 <= B are exact in doubles: q^2
+    is the grid of such a sum.
+
+    Raises
+    ------
+    ValueError
+        When rounding to q would take more than a 32nd of a row: q sqrt(d) > sqrt(B) / 32, or q would
+        lie above 2^200.
+    """
+    clip, exponent = Fraction(hess_clip), -200
+    if n <= 1 << 52:
+        # The least e with B <= 4^e floor(2^52 / n): half of a ceiling of log2, in integers.
+        ratio = clip / ((1 << 52) // n)
+        log2 = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+        log2 += ratio > Fraction(2) ** log2
+        exponent = max(-(-log2 // 2), -200)
+    q = Fraction(2) ** exponent
+    if n > 1 << 52 or exponent > 200 or q * q * dim * 1024 > clip:
+        raise ValueError(
+            f"hess_clip = {hess_clip!r} with n = {n} records of d = {dim} coordinates has no exact "
+            "sum: rows would be rounded to a power of two q between 2^-200 and 2^200 with "
+            "n ceil(hess_clip / q^2) <= 2^52 and q sqrt(d) <= sqrt(hess_clip) / 32"
+        )
+    return float(q)
+
+
 def _kind(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
@@ -686,6 +781,41 @@ def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
     if values.shape not in ((), (m,)):
         raise ValueError(f"{name} must be a number or have shape ({m},), got {values.shape}")
     return np.ascontiguousarray(np.broadcast_to(values, (m,)))
+
+
+def _silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
+    if silo_weight is None:
+        return None
+    weights = _per_silo("silo_weight", silo_weight, m)
+    if not (np.all(weights >= 0.0) and np.all(weights <= 1.0)):
+        raise ValueError("silo_weight must lie in [0, 1]")
+    return weights
+
+
+def _hessian_grids(
+    grid: ArrayLike | None, *, m: int, n: int, dim: int, hess_clip: float
+) -> tuple[float, FloatArray | None]:
+    """Step of the rows, 0 for plain float sums, and the grids of the sums, None for its square.
+
+    On grids of q^2 and more the sum over all silos is a double exactly, too.
+    """
+    if math.isinf(hess_clip):
+        if grid is not None:
+            raise ValueError("grid needs a finite hess_clip: unbounded sums are not exact")
+        return 0.0, None
+    q = hessian_row_grid(n, hess_clip, dim)
+    if grid is None:
+        return q, None
+    grids = _per_silo("grid", grid, m)
+    for step in set(grids.tolist()):
+        if not _is_grid(step):
+            raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+        if step < q * q:
+            raise ValueError(
+                f"grid is {step}; with hess_clip = {hess_clip!r}, n = {n} records and d = {dim} it "
+                f"must be at least {q * q}"
+            )
+    return q, grids
 
 
 def _grids(

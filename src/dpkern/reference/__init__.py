@@ -2,6 +2,7 @@
 
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norms
+from dpkern.reference.hessian import glm_hessian
 from dpkern.reference.local_descent import glm_local_descent
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
@@ -10,6 +11,7 @@ __all__ = [
     "clip_and_sum",
     "gaussian",
     "glm_gradient",
+    "glm_hessian",
     "glm_local_descent",
     "glm_losses",
     "glm_margins",

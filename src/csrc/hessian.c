@@ -1,0 +1,274 @@
+/* Weighted Gram matrices: rows are packed as integers in panels of WIDTH columns, and products of
+ * panels are added to square blocks on and below the diagonal.
+ *
+ * Block (i, j), j <= i, of an accumulator holds H[i WIDTH + r, j WIDTH + c] at c WIDTH + r. */
+#include "hessian.h"
+#include "block.h"
+#include "rows.h"
+
+extern dpk_load_block_fn DPK_FN(dpk_load_block);
+dpk_glm_hessian_fn DPK_FN(dpk_glm_hessian);
+
+/* One register: WIDTH doubles. */
+#if defined(__AVX512F__)
+typedef __m512d vec;
+enum { WIDTH = 8 };
+#define VEC_LOAD(p) _mm512_load_pd(p)
+#define VEC_SET(a) _mm512_set1_pd(a)
+#define VEC_FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
+#define VEC_STORE(p, a) _mm512_store_pd(p, a)
+#elif defined(__AVX2__) && defined(__FMA__)
+typedef __m256d vec;
+enum { WIDTH = 4 };
+#define VEC_LOAD(p) _mm256_load_pd(p)
+#define VEC_SET(a) _mm256_set1_pd(a)
+#define VEC_FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
+#define VEC_STORE(p, a) _mm256_store_pd(p, a)
+#else
+typedef double vec;
+enum { WIDTH = 1 };
+#define VEC_LOAD(p) (*(p))
+#define VEC_SET(a) (a)
+#define VEC_FMA(a, b, c) DPK_FMA(a, b, c)
+#define VEC_STORE(p, a) (*(p) = (a))
+#endif
+enum { BLOCK_SIZE = WIDTH * WIDTH };
+
+/* Where block (i, 0) of an accumulator is. */
+static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
+
+/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. What lies
+ * ahead, `step` bytes a record, is asked for on the way. a, b: the panels i and j, `stride` from
+ * one to the next; c: block (i, j). */
+typedef void tile_fn(intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i,
+                     double *c, uintptr_t ahead, uintptr_t step);
+
+DPK_INLINE void tile(int height, intptr_t n, const double *a, intptr_t stride, const double *b,
+                     intptr_t i, double *c, uintptr_t ahead, uintptr_t step) {
+    vec sum[3][WIDTH];
+    double *at[3] = {c, c + (i + 1) * BLOCK_SIZE, c + (2 * i + 3) * BLOCK_SIZE};
+    const double *const a1 = a + stride, *const a2 = a1 + stride;
+#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
+    EACH(h, height) EACH(k, WIDTH) sum[h][k] = VEC_LOAD(at[h] + k * WIDTH);
+    for (intptr_t t = 0; t < n * WIDTH; t += WIDTH, ahead += step) {
+        const vec x0 = VEC_LOAD(a + t);
+        const vec x1 = height > 1 ? VEC_LOAD(a1 + t) : x0, x2 = height > 2 ? VEC_LOAD(a2 + t) : x0;
+        __builtin_prefetch((const void *)ahead, 0, 2);
+        EACH(k, WIDTH) {
+            const vec y = VEC_SET(b[t + k]);
+            sum[0][k] = VEC_FMA(x0, y, sum[0][k]);
+            if (height > 1)
+                sum[1][k] = VEC_FMA(x1, y, sum[1][k]);
+            if (height > 2)
+                sum[2][k] = VEC_FMA(x2, y, sum[2][k]);
+        }
+    }
+    EACH(h, height) EACH(k, WIDTH) VEC_STORE(at[h] + k * WIDTH, sum[h][k]);
+#undef EACH
+}
+
+/* Functions of their own: in a larger one the sums would not all stay in registers. */
+#define TILE(height)                                                                               \
+    static __attribute__((noinline)) void tile_##height(                                           \
+        intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i, double *c,      \
+        uintptr_t ahead, uintptr_t step) {                                                         \
+        tile(height, n, a, stride, b, i, c, ahead, step);                                          \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+
+/* acc += products of all panels with those before them, over n records; `bytes` ahead are asked for
+ * on the way. */
+static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stride, double *acc,
+                     uintptr_t ahead, int64_t bytes) {
+    static tile_fn *const tiles[] = {tile_1, tile_2, tile_3};
+    const intptr_t count = (d + WIDTH - 1) / WIDTH;
+    intptr_t height;
+    /* Some count^2 / 6 tiles; the same line again does no harm, one left out is not missed. */
+    const int64_t share = n > 0 ? bytes * 6 / (n * count * (count + 3)) : 0;
+    const uintptr_t step = share > 64 ? 64 : (uintptr_t)share;
+    for (intptr_t i = 0; i < count; i += height) {
+        const intptr_t left = count - i;
+        height = left == 4 ? 2 : left < 3 ? left : 3; /* one panel by itself takes as long as two */
+        for (intptr_t j = 0; j < i + height; j++) {
+            const intptr_t first = j > i ? j : i;
+            tiles[i + height - first - 1](n, panels + first * stride, stride, panels + j * stride,
+                                          first, acc + block_row(first) + j * BLOCK_SIZE, ahead,
+                                          step);
+            ahead += step * (uintptr_t)n;
+        }
+    }
+}
+
+DPK_INLINE void put(double *to, intptr_t stride, f8 v) {
+#if defined(__AVX512F__)
+    (void)stride;
+    _mm512_store_pd(to, v);
+#elif defined(__AVX2__) && defined(__FMA__)
+    _mm256_store_pd(to, v.lo);
+    _mm256_store_pd(to + stride, v.hi);
+#else
+    for (int l = 0; l < 8; l++)
+        to[l / WIDTH * stride + l % WIDTH] = v.lane[l];
+#endif
+}
+
+/* Panels of n dense records: factor[i] [x, 1][i], rounded to integers where M, 1.5 * 2^52, is not
+ * 0. */
+typedef void pack_fn(const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
+                     double M, double *to, intptr_t stride);
+
+DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int64_t *rows,
+                     const double *factor, double M, double *to, intptr_t stride) {
+    const intptr_t p = data->p, d = data->d, intercept = data->intercept;
+    const f8 magic_number = f8_set(M), minus = f8_set(-M);
+    for (intptr_t i = 0; i < n; i++, to += WIDTH) {
+        const row x = row_at(kind, data, rows[i]);
+        const f8 s = f8_set(factor[i]);
+        double *panel = to;
+        intptr_t k = 0;
+        for (; k + 8 <= p; k += 8, panel += 8 / WIDTH * stride)
+            put(panel, stride, f8_add(f8_fma(s, entries(kind, data, &x, k), magic_number), minus));
+        if (k < d) {
+            f8 last = last_entries(kind, data, &x, k, p - k);
+            if (intercept)
+                last = f8_with(last, p - k, 1.0);
+            put(panel, stride, f8_add(f8_fma(s, last, magic_number), minus));
+        }
+    }
+}
+
+#define PACK(kind)                                                                                 \
+    static __attribute__((noinline)) void pack_##kind(const dpk_data *data, intptr_t n,            \
+                                                      const int64_t *rows, const double *factor,   \
+                                                      double M, double *to, intptr_t stride) {     \
+        pack(kind, data, n, rows, factor, M, to, stride);                                          \
+    }
+PACK(0)
+PACK(1)
+PACK(2)
+PACK(3)
+
+/* acc += the outer product of one sparse record; value, at: (d,) work space. */
+static void add_outer(const dpk_data *data, double factor, int64_t i, double M, double *value,
+                      intptr_t *at, double *acc) {
+    const row x = row_at(kind_of(data), data, i);
+    for (intptr_t t = 0; t < x.n + data->intercept; t++) {
+        const intptr_t k = t < x.n ? x.at[t] : data->p;
+        double v = t == x.n             ? 1.0
+                   : data->x_is_float32 ? ((const float *)x.x)[t]
+                                        : ((const double *)x.x)[t];
+        if (data->scale && t < x.n)
+            v *= data->scale[k];
+        value[t] = DPK_FMA(factor, v, M) - M;
+        at[t] = k / WIDTH * BLOCK_SIZE + k % WIDTH * WIDTH;
+        double *const to = acc + block_row(k / WIDTH) + k % WIDTH;
+        for (intptr_t u = 0; u <= t; u++)
+            to[at[u]] = DPK_FMA(value[t], value[u], to[at[u]]);
+    }
+}
+
+/* s: factors of the n stored rows, in units of q where M is not 0; those that are 0, and with them
+ * all that are not finite, are left out. Returns how many are left. */
+static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
+    intptr_t count = 0;
+    if (loss->checked) /* what it does not write must not be another record's */
+        for (intptr_t i = 0; i < n; i++)
+            b->s[i] = NAN;
+    loss->block(n, b->y, b->z, NULL, NULL, b->s, loss->params);
+    if (loss->checked)
+        for (intptr_t i = 0; i < n; i++)
+            b->s[i] = b->s[i] <= DBL_MAX ? b->s[i] : 0.0;
+    for (intptr_t i = 0; i < n; i++) {
+        const double t = sqrt(b->s[i] > 0.0 ? b->s[i] : 0.0) * b->ratio[i];
+        b->s[i] = clamp_scalar(t, factor_limit(clip, b->norm[i])) * scale;
+    }
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[count] = b->s[i];
+        b->row[count] = b->row[i];
+        count += b->s[i] != 0.0;
+    }
+    return count;
+}
+
+/* Accumulator of the records begin .. end. scale: on every factor; M: 1.5 * 2^52 or 0. */
+static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *loss, double clip,
+                        double scale, double M, int64_t begin, int64_t end, double *scratch,
+                        double *acc) {
+    static pack_fn *const packs[] = {pack_0, pack_1, pack_2, pack_3};
+    const intptr_t d = data->d, most = dpk_hessian_rows(d);
+    const intptr_t stride = (most + 1) * WIDTH; /* not a power of two: lines would share sets */
+    const int64_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
+    /* Rows that the first cache still holds when they are packed. */
+    const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, rows = fit < 64 ? fit : 64;
+    block b;
+    memset(acc, 0, (size_t)dpk_hessian_size(d) * sizeof(double));
+    for (int64_t i = begin; i < end;) {
+        intptr_t filled = 0;
+        while (i < end && filled < most) {
+            const intptr_t room = most - filled;
+            const intptr_t n = rows_left(i, end, rows < room ? rows : room);
+            DPK_FN(dpk_load_block)(data, w, i, n, &b);
+            const intptr_t count = factors(loss, clip, scale, n, &b);
+            i += n;
+            if (data->indptr)
+                for (intptr_t r = 0; r < count; r++)
+                    add_outer(data, b.s[r], b.row[r], M, scratch,
+                              (intptr_t *)(void *)(scratch + dpk_padded(d)), acc);
+            else {
+                packs[kind_of(data)](data, count, b.row, b.s, M, scratch + filled * WIDTH, stride);
+                filled += count;
+            }
+        }
+        if (filled)
+            add_gram(d, filled, scratch, stride, acc, (uintptr_t)data->X + (uintptr_t)(i * bytes),
+                     (end - i < most ? end - i : most) * bytes);
+    }
+}
+
+/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`. */
+static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intptr_t d,
+                   double *out) {
+    const intptr_t width = dpk_apart(dpk_hessian_size(d)), rows = rows_left(i * WIDTH, d, WIDTH);
+    const double step = sum->grid ? sum->grid[j] : unit;
+    for (intptr_t k = 0; k <= i; k++) {
+        double total[BLOCK_SIZE] = {0.0};
+        for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++) {
+            const double *const part = sum->partial + t * width + block_row(i) + k * BLOCK_SIZE;
+            for (int e = 0; e < BLOCK_SIZE; e++)
+                total[e] += part[e];
+        }
+        if (unit != 0.0)
+            for (int e = 0; e < BLOCK_SIZE; e++)
+                total[e] = rint(total[e] * (unit / step)) * step;
+        for (intptr_t r = 0; r < rows; r++)
+            for (intptr_t c = 0; c < WIDTH && k * WIDTH + c <= i * WIDTH + r; c++) {
+                const intptr_t row = i * WIDTH + r, column = k * WIDTH + c;
+                out[row * d + column] = out[column * d + row] = total[c * WIDTH + r];
+            }
+    }
+}
+
+dpk_status DPK_FN(dpk_glm_hessian)(const dpk_data *data, const double *w, intptr_t w_stride,
+                                   const dpk_loss *loss, double row_grid, const dpk_sum *sum,
+                                   double *scratch, double *out) {
+    const intptr_t d = data->d, panels = (d + WIDTH - 1) / WIDTH;
+    const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
+    const double clip =
+        (sqrt(sum->clip) - 0.5 * row_grid * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+#pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
+    for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
+        const task u = task_number(data, sum, t);
+        const double weight = sum->silo_weight ? sqrt(sum->silo_weight[u.j]) : 1.0;
+        sum_of_task(data, w + u.j * w_stride, loss, clip,
+                    row_grid != 0.0 ? weight / row_grid : weight, M, u.begin, u.end,
+                    scratch + thread_number() * dpk_apart(dpk_hessian_scratch(d)),
+                    sum->partial + t * dpk_apart(dpk_hessian_size(d)));
+    }
+#pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
+    for (intptr_t t = 0; t < data->m * panels; t++)
+        finish(sum, row_grid * row_grid, t / panels, panels - 1 - t % panels, d,
+               out + t / panels * d * d);
+    return DPK_OK;
+}

@@ -1,0 +1,40 @@
+"""Sums of clipped per-record Hessians h x x^T, on integer-valued rows."""
+
+import math
+
+import numpy as np
+
+from dpkern.reference.clip import clip_limit, silo_grids
+from dpkern.reference.glm import _silos
+from dpkern.reference.loss import block
+
+
+def row_grid(n, hess_clip):
+    """The finest power of two q with n ceil(B / q^2) <= 2^52; 0 where B is infinite."""
+    if math.isinf(hess_clip):
+        return 0.0
+    q = 2.0 ** max(math.frexp(hess_clip)[1] // 2 - 40, -200)
+    while n * math.ceil(hess_clip / q**2) > 2**52:
+        q *= 2.0
+    return q
+
+
+def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, out=None, n_threads=None):
+    out = np.empty((data.m, data.d, data.d)) if out is None else out
+    weight = np.ones(data.m) if silo_weight is None else silo_weight
+    q = row_grid(len(data.y), hess_clip)
+    for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
+        lim = clip_limit(square, data.d, clip=math.sqrt(hess_clip), grid=q)
+        with np.errstate(invalid="ignore"):
+            h = np.maximum(np.nan_to_num(block(loss, y, z)[2], nan=0.0, posinf=np.inf), 0.0)
+            t = np.sqrt(h) * ratio
+        s = math.sqrt(weight[j]) * np.where(np.isnan(t), 0.0, np.minimum(t, lim))
+        K = s[s > 0.0, None] * V[s > 0.0]
+        if q:
+            K = np.rint(K / q)
+        H = K.T @ K
+        step = silo_grids(grid, data.m)[j]
+        if step is not None:
+            H = np.rint(H * (q * q / step)) * (step / (q * q))
+        out[j] = H * (q * q) if q else H
+    return out
