@@ -6,6 +6,7 @@
 #endif
 
 dpk_load_block_fn DPK_FN(dpk_load_block);
+dpk_load_line_fn DPK_FN(dpk_load_line);
 dpk_row_norms_fn DPK_FN(dpk_row_norms);
 dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 
@@ -58,6 +59,27 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
         b->ratio[i] = row_ratio(data, b->norm[i]);
     for (intptr_t i = 0; i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
+}
+
+/* So few rows at a time that they are in the first cache still for their second product. */
+DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
+                          int64_t first, intptr_t n, ahead *next, double *y, double *z,
+                          double *dz) {
+    const dpk_data own = *shared, *const data = &own; /* nobody else's: not read again and again */
+    const double bias = data->intercept ? p[data->p] : 0.0;
+    const intptr_t rows = block_rows(data, 0);
+    block b;
+    for (intptr_t i = 0; i < n; i += rows) {
+        const intptr_t some = rows_left(i, n, rows);
+        load_block(kind, data, w, first + i, some, &b);
+        ask(next);
+        dots(kind, data, p, some, b.row, NULL, dz + i);
+        for (intptr_t r = 0; r < some; r++) {
+            y[i + r] = b.y[r];
+            z[i + r] = b.z[r];
+            dz[i + r] = b.ratio[r] * (dz[i + r] + bias);
+        }
+    }
 }
 
 /* s: (n,) derivatives at y, z. */
@@ -236,6 +258,11 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
                                  block *b) {                                                       \
         load_block(kind, data, w, first, n, b);                                                    \
     }                                                                                              \
+    OWN_CODE load_line_##number(const dpk_data *data, const double *w, const double *p,            \
+                                int64_t first, intptr_t n, ahead *next, double *y, double *z,      \
+                                double *dz) {                                                      \
+        load_line(kind, data, w, p, first, n, next, y, z, dz);                                     \
+    }                                                                                              \
     OWN_CODE row_norms_##number(const dpk_data *data, int64_t begin, int64_t end, double *norm) {  \
         row_norms(kind, data, begin, end, norm);                                                   \
     }                                                                                              \
@@ -264,6 +291,11 @@ FOR_ONE_KIND(any, kind_of(data))
 void DPK_FN(dpk_load_block)(const dpk_data *data, const double *w, int64_t first, intptr_t n,
                             block *b) {
     OF_KIND(load_block, kind_of(data))(data, w, first, n, b);
+}
+
+void DPK_FN(dpk_load_line)(const dpk_data *data, const double *w, const double *p, int64_t first,
+                           intptr_t n, ahead *next, double *y, double *z, double *dz) {
+    OF_KIND(load_line, kind_of(data))(data, w, p, first, n, next, y, z, dz);
 }
 
 void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, double *norm) {

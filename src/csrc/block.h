@@ -27,6 +27,26 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
 typedef void dpk_load_block_fn(const dpk_data *data, const double *w, int64_t first, intptr_t n,
                                block *b);
 
+/* Memory that will be read soon, asked for in equal shares between other work. */
+typedef struct {
+    const char *next;
+    intptr_t left, share; /* bytes */
+} ahead;
+
+static inline void ask(ahead *rows) {
+    const intptr_t size = rows->share < rows->left ? rows->share : rows->left;
+    for (intptr_t k = 0; k < size; k += 64)
+        __builtin_prefetch(rows->next + k, 0, 2);
+    rows->next += size;
+    rows->left -= size;
+}
+
+/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n, n
+ * <= DPK_BLOCK: z = x . w, dz = x . p, while each row is in the first cache. w, p: (d,); y, z, dz:
+ * (n,); next: asked for a share of at every DPK_LINE_BYTES of rows. */
+typedef void dpk_load_line_fn(const dpk_data *data, const double *w, const double *p, int64_t first,
+                              intptr_t n, ahead *next, double *y, double *z, double *dz);
+
 /* norm: (end - begin,) upper bounds of |[scale x + shift, 1]| of the stored rows begin .. end. */
 typedef void dpk_row_norms_fn(const dpk_data *data, int64_t begin, int64_t end, double *norm);
 

@@ -9,7 +9,9 @@
 #include "glm.h"
 #include "goe.h"
 #include "hessian.h"
+#include "line_search.h"
 #include "local_descent.h"
+#include "newton.h"
 
 /* For tests: out = f(x) for a function of vmath.h. x, out: (n,). */
 typedef void dpk_vmath_fn(intptr_t n, const double *x, double *out);
@@ -37,6 +39,8 @@ typedef struct {
     dpk_gaussian_fn *gaussian;
     dpk_gaussian_words_fn *gaussian_words;
     dpk_goe_fn *goe;
+    dpk_line_search_fn *line_search;
+    dpk_newton_direction_fn *newton_direction;
 } dpk_kernels;
 
 /* Kernels for instruction set number i, best first; NULL past the end. */

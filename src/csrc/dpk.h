@@ -9,7 +9,9 @@
 
 typedef enum {
     DPK_OK = 0,
-    DPK_ERR_ROUNDING_MODE = 1, /* the processor does not round to nearest */
+    DPK_ERR_ROUNDING_MODE = 1,  /* the processor does not round to nearest */
+    DPK_ERR_NO_CONVERGENCE = 2, /* LAPACK found no eigenvalues */
+    DPK_ERR_NOT_FINITE = 3,     /* an input holds NaN or infinity */
 } dpk_status;
 
 /* Entry points carry the instruction set they were compiled for: dpk_glm_gradient_v3. */

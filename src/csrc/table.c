@@ -19,6 +19,8 @@ extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 extern dpk_gaussian_fn DPK_FN(dpk_gaussian);
 extern dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 extern dpk_goe_fn DPK_FN(dpk_goe);
+extern dpk_line_search_fn DPK_FN(dpk_line_search);
+extern dpk_newton_direction_fn DPK_FN(dpk_newton_direction);
 
 #define NAME_STRING(name) #name,
 #define BLOCK_FUNCTION(name) name##_block,
@@ -66,4 +68,6 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .gaussian = DPK_FN(dpk_gaussian),
     .gaussian_words = DPK_FN(dpk_gaussian_words),
     .goe = DPK_FN(dpk_goe),
+    .line_search = DPK_FN(dpk_line_search),
+    .newton_direction = DPK_FN(dpk_newton_direction),
 };

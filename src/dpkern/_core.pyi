@@ -93,3 +93,20 @@ def gaussian_words(
     decided_by: NDArray[np.uint8],
 ) -> None: ...
 def goe(diagonal: F, above: F, out: F, n_threads: int) -> None: ...
+def line_search(
+    data: Any,
+    w: F,
+    p: F,
+    loss: Loss,
+    step: F,
+    bound: F | None,
+    grid: F | None,
+    out: F,
+    n_threads: int,
+) -> None: ...
+
+class Lapack: ...
+
+NEWTON_MAX: int
+
+def newton_direction(H: F, g: F, floor: float, lapack: Lapack, out: F, n_threads: int) -> None: ...

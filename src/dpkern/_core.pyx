@@ -12,6 +12,8 @@ cdef extern from "dpk.h":
     ctypedef enum dpk_status:
         DPK_OK
         DPK_ERR_ROUNDING_MODE
+        DPK_ERR_NO_CONVERGENCE
+        DPK_ERR_NOT_FINITE
     ctypedef void (*dpk_loss_fn)(
         intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
         void *params) noexcept nogil
@@ -69,6 +71,21 @@ cdef extern from "dispatch.h":
         const double *sigma
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
+    ctypedef struct dpk_search:
+        intptr_t count
+        const double *step
+        const double *bound
+        const double *grid
+    ctypedef struct dpk_lapack:
+        void *dpotrf
+        void *dpotrs
+        void *dsytrd
+        void *dstedc
+        void *dormtr
+        void *dgemv
+    intptr_t dpk_newton_work(intptr_t d) nogil
+    intptr_t dpk_newton_iwork(intptr_t d) nogil
+    int DPK_NEWTON_MAX
     intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
@@ -116,6 +133,14 @@ cdef extern from "dispatch.h":
         dpk_status (*goe)(
             intptr_t m, intptr_t d, const double *diagonal, const double *above, int n_threads,
             double *out) noexcept nogil
+        dpk_status (*line_search)(
+            const dpk_data *data, const double *w, intptr_t w_stride, const double *direction,
+            intptr_t direction_stride, const dpk_loss *loss, const dpk_search *search,
+            const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*newton_direction)(
+            intptr_t m, intptr_t d, const double *H, const double *g, double floor,
+            const dpk_lapack *lapack, int n_threads, double *work, int *iwork, double *out
+        ) noexcept nogil
     ctypedef enum dpk_path:
         DPK_PATH_FAST
     const int DPK_CHUNK_WORDS
@@ -200,6 +225,10 @@ cdef int check(dpk_status status) except -1:
     if status == DPK_ERR_ROUNDING_MODE:
         raise RuntimeError(
             "the processor's rounding mode is not 'to nearest', which exact sums rely on")
+    if status == DPK_ERR_NO_CONVERGENCE:
+        raise RuntimeError("LAPACK's eigenvalue iteration did not converge")
+    if status == DPK_ERR_NOT_FINITE:
+        raise ValueError("H must be finite")
     if status != DPK_OK:
         raise RuntimeError(f"kernel failed with status {<int> status}")
     return 0
@@ -581,6 +610,67 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
         upper = &above[0, 0]
     with nogil:
         status = kernels.goe(m, d, &diagonal[0, 0], upper, n_threads, &out[0, 0, 0])
+    check(status)
+
+
+def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
+                const double[::1] step, const double[::1] bound, const double[::1] grid,
+                double[:, ::1] out, int n_threads):
+    """bound and grid: (len(step),), or None for sums of losses."""
+    cdef Models models = Models(w), directions = Models(p)
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads)
+    cdef dpk_search search
+    cdef dpk_status status
+    search.count, search.step = step.shape[0], &step[0]
+    search.bound = NULL if bound is None else &bound[0]
+    search.grid = NULL if grid is None else &grid[0]
+    with nogil:
+        status = kernels.line_search(&records.c, models.c, models.stride, directions.c,
+                                     directions.stride, &loss.c, &search, &work.c, &out[0, 0])
+    check(status)
+
+
+cdef class Lapack:
+    """LAPACK's routines where scipy keeps them for Cython, as C calls them."""
+    cdef dpk_lapack c
+
+    def __init__(self):
+        from scipy.linalg import cython_blas, cython_lapack
+
+        lapack, blas = cython_lapack.__pyx_capi__, cython_blas.__pyx_capi__
+        find(lapack, "dpotrf", &self.c.dpotrf)
+        find(lapack, "dpotrs", &self.c.dpotrs)
+        find(lapack, "dsytrd", &self.c.dsytrd)
+        find(lapack, "dstedc", &self.c.dstedc)
+        find(lapack, "dormtr", &self.c.dormtr)
+        find(blas, "dgemv", &self.c.dgemv)
+
+
+cdef int find(dict functions, str name, void *pointer) except -1:
+    """Writes the address of a function whose integers are C's int."""
+    capsule = functions[name]
+    cdef const char *signature = PyCapsule_GetName(capsule)
+    if b", int *, " not in signature:
+        raise ImportError(f"scipy's {name} is {signature.decode()}; it must count in C's int")
+    cdef void *function = PyCapsule_GetPointer(capsule, signature)
+    memcpy(pointer, &function, sizeof(function))
+    return 0
+
+
+NEWTON_MAX = DPK_NEWTON_MAX
+
+
+def newton_direction(const double[:, :, ::1] H, const double[:, ::1] g, double floor,
+                     Lapack lapack, double[:, ::1] out, int n_threads):
+    cdef intptr_t m = out.shape[0], d = out.shape[1]
+    cdef dpk_status status
+    n_threads = max(1, min(n_threads, m))
+    cdef double[::1] work = np.empty(n_threads * dpk_newton_work(d))
+    cdef int[::1] iwork = np.empty(n_threads * dpk_newton_iwork(d), dtype=np.intc)
+    with nogil:
+        status = kernels.newton_direction(m, d, &H[0, 0, 0], &g[0, 0], floor, &lapack.c,
+                                          n_threads, &work[0], &iwork[0], &out[0, 0])
     check(status)
 
 

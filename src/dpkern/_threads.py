@@ -4,15 +4,26 @@ import functools
 import math
 import numbers
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
 
 SERIAL_WORK = 1 << 18
 _forked = False
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_before: list[tuple["LibController", int]] = []
 
 
 def _after_fork_in_child() -> None:
-    global _forked
+    global _forked, _blas_lock
     _forked = True
+    _blas_lock = threading.Lock()  # another thread may have held it
 
 
 if hasattr(os, "register_at_fork"):
@@ -83,3 +94,36 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
     if n_threads is not None:
         return int(n_threads)
     return usable_cores() if work >= SERIAL_WORK else 1
+
+
+@functools.cache
+def _blas_libraries() -> list["LibController"]:
+    """Those that are loaded by now, scipy's among them; looking for them takes milliseconds."""
+    import scipy.linalg.cython_lapack  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to the calling thread; for kernels that call it from threads of their own.
+
+    The limit is the whole process's, so the first of several overlapping users sets it and the last
+    one lifts it: if each restored what it had found, one would leave the limit of another behind.
+    """
+    global _blas_users
+    with _blas_lock:
+        if _blas_users == 0:
+            for lib in _blas_libraries():
+                _blas_before.append((lib, lib.get_num_threads()))
+                lib.set_num_threads(1)
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            while _blas_users == 0 and _blas_before:
+                lib, threads = _blas_before.pop()
+                lib.set_num_threads(threads)

@@ -4,6 +4,7 @@ Every kernel returns sums over a silo's records of the clipped data part: no mea
 Callers divide after the release, so that what is noised is an exact sum on a grid.
 """
 
+import functools
 import math
 import operator
 import os
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
-from dpkern._threads import resolve_threads, usable_cores
+from dpkern._threads import one_blas_thread, resolve_threads, usable_cores
 from dpkern.losses import Custom, Loss, get_loss
 from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer
 from dpkern.stream import MAX_SILOS, NoiseStream, Purpose, ReleaseKey
@@ -36,6 +37,8 @@ __all__ = [
     "glm_norms",
     "goe",
     "info",
+    "line_search",
+    "newton_direction",
     "prox",
 ]
 
@@ -588,6 +591,152 @@ def goe(
     return out
 
 
+def line_search(
+    data: "SiloData",
+    w: ArrayLike,
+    p: ArrayLike,
+    *,
+    loss: str | Loss,
+    steps: ArrayLike,
+    bound: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Losses of every silo along the line w - a p, for every candidate step a.
+
+    Margins along w and p are computed once, in one pass over X; a candidate then costs one loss a
+    record.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    w, p : array_like, shape (d,) or (m, d)
+        Model and direction, one for all silos or one per silo.
+    loss : str or Loss
+        See `dpkern.losses`.
+    steps : array_like, shape (k,)
+        Candidate steps a, finite.
+    bound : array_like, shape (k,), optional
+        For a private search: bounds b_a > 0, one per candidate, on one record's decrease of the
+        loss.
+    grid : float or array_like, shape (k,), optional
+        With `bound` only: power of two q, one for all candidates or one per candidate, with
+        max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and q <= b_a / 32. None takes
+        the finest on which the sum of all N records is exact too.
+    out : ndarray, shape (m, k), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, k)
+        Float64. Without `bound` sum_i phi(y_i, z_i - a dz_i), z = x . w and dz = x . p of the
+        effective rows: `glm_losses` at w - a p up to rounding. Not private.
+        With `bound` the decreases sum_i round_q(clamp(phi(y_i, z_i) - phi(y_i, z_i - a dz_i),
+        -b_a, b_a)), every entry a multiple of its grid; a NaN (infinity less infinity) counts as 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+
+    Notes
+    -----
+    Sensitivity of the private sums: one record's term is at most b_a in absolute value, exactly,
+    for the doubles returned. Replacing a record moves candidate a of its silo by at most 2 b_a, and
+    all candidates by at most 2 |b| in l2 norm; adding or removing one by half of that. For a loss
+    whose derivative is clipped to C / |x|, b_a = |a| C |p| clamps nothing but rounding.
+    """
+    w, p = _models(data, w), _models(data, p, "p")
+    compiled = _loss(loss)
+    candidates = _real("steps", steps)
+    if candidates.ndim != 1 or not candidates.size:
+        raise ValueError(f"steps must have shape (k,), k >= 1, got {candidates.shape}")
+    if not np.isfinite(candidates).all():
+        raise ValueError("steps must be finite")
+    bounds = grids = None
+    if bound is not None:
+        bounds = _real("bound", bound)
+        if bounds.shape != candidates.shape:
+            raise ValueError(f"bound must have shape {candidates.shape}, got {bounds.shape}")
+        if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
+            raise ValueError("bound must be positive and finite")
+        grids = _candidate_grids(grid, offsets=data.offsets, bounds=bounds)
+    elif grid is not None:
+        raise ValueError("grid needs a bound: sums of unbounded losses are not exact")
+    out = _output(out, (data.m, candidates.size))
+    threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
+    _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
+    return out
+
+
+def newton_direction(
+    H: ArrayLike, g: ArrayLike, *, floor: float, n_threads: int | None = None
+) -> FloatArray:
+    """Newton directions with the Hessian's eigenvalues truncated from below.
+
+    Parameters
+    ----------
+    H : array_like, shape (m, d, d)
+        One symmetric matrix per silo, finite. Its lower triangle is read, and nothing else.
+    g : array_like, shape (m, d)
+        One vector per silo, finite.
+    floor : float
+        Least eigenvalue, positive and finite.
+    n_threads : int, optional
+        None means the cores that the process may use; silos run in parallel, each in one thread of
+        LAPACK. The result does not depend on it.
+
+    Returns
+    -------
+    p : ndarray, shape (m, d)
+        p_j = (V max(lam, floor) V^T)^-1 g_j with H_j = V diag(lam) V^T. Float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+    RuntimeError
+        When LAPACK finds no eigenvalues.
+
+    Notes
+    -----
+    Where a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and
+    Cholesky of H solves the system; else the eigenvalues are found. In floating point an eigenvalue
+    within d u |H| of the floor, u = 2^-53, may be taken for either side of it: a change of H of the
+    size that every algorithm makes of it anyway. So |p| <= |g| / floor holds up to the relative
+    error that this means, d u |H| / floor.
+
+    While it runs, every BLAS in the process that threadpoolctl knows is limited to one thread.
+    """
+    H, g = _real("H", H), _real("g", g)
+    if H.ndim != 3 or H.shape[1] != H.shape[2] or not H.size:
+        raise ValueError(f"H must have shape (m, d, d), m, d >= 1, got {H.shape}")
+    m, d = H.shape[:2]
+    if d > _core.NEWTON_MAX:
+        raise ValueError(f"H is {d} x {d}; it must be at most {_core.NEWTON_MAX}")
+    if g.shape != (m, d):
+        raise ValueError(f"g must have shape ({m}, {d}), got {g.shape}")
+    if not np.isfinite(g).all():
+        raise ValueError("g must be finite")
+    floor = positive("floor", floor)
+    out = np.empty((m, d))
+    threads = resolve_threads(n_threads, H.size * d // 8)
+    lapack = _lapack()
+    with one_blas_thread():
+        _core.newton_direction(H, g, floor, lapack, out, threads)
+    return out
+
+
+@functools.cache
+def _lapack() -> _core.Lapack:
+    """Found when first needed: scipy.linalg takes a while to import."""
+    return _core.Lapack()
+
+
 def prox(name: str, v: ArrayLike, gamma: float, **parameters: float) -> FloatArray:
     """Proximal operator argmin_x gamma r(x) + |x - v|^2 / 2.
 
@@ -699,15 +848,15 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _models(data: "SiloData", w: ArrayLike) -> FloatArray:
+def _models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
     """`w` as (1, d) or (m, d)."""
-    models = _real("w", w)
+    models = _real(name, w)
     if models.shape not in ((data.d,), (data.m, data.d)):
         raise ValueError(
-            f"w must have shape ({data.d},) or ({data.m}, {data.d}), got {models.shape}"
+            f"{name} must have shape ({data.d},) or ({data.m}, {data.d}), got {models.shape}"
         )
     if not np.isfinite(models).all():
-        raise ValueError("w must be finite")
+        raise ValueError(f"{name} must be finite")
     return models.reshape(-1, data.d)
 
 
@@ -853,6 +1002,28 @@ def _grids(
             f"grid is too coarse: grid * sqrt({dim}) must be at most clip / 32 = {clip / 32.0:g}, "
             f"got grid = {coarsest}"
         )
+    return grids
+
+
+def _candidate_grids(
+    grid: ArrayLike | None, *, offsets: NDArray[np.int64], bounds: FloatArray
+) -> FloatArray:
+    """One grid per candidate, checked as in `_grids` against one record's bound."""
+    if grid is None:
+        grids = np.array([finest_grid(int(offsets[-1]), b) for b in bounds.tolist()])
+    else:
+        grids = _per_silo("grid", grid, bounds.size)
+    n = int(np.diff(offsets).max())
+    for q, b in zip(grids.tolist(), bounds.tolist(), strict=True):
+        if not _is_grid(q):
+            raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+        if max(n, 2) * b > 2.0**52 * q:
+            raise ValueError(
+                f"grid is too fine for {n} records with bound = {b!r}: "
+                f"max({n}, 2) bound must be <= 2^52 grid, got grid = {q}"
+            )
+        if q > b / 32.0:
+            raise ValueError(f"grid is {q}; it must be at most bound / 32 = {b / 32.0:g}")
     return grids
 
 

@@ -3,7 +3,9 @@
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norms
 from dpkern.reference.hessian import glm_hessian
+from dpkern.reference.line_search import line_search
 from dpkern.reference.local_descent import glm_local_descent
+from dpkern.reference.newton import newton_direction
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 
@@ -17,5 +19,7 @@ __all__ = [
     "glm_margins",
     "glm_norms",
     "goe",
+    "line_search",
+    "newton_direction",
     "prox",
 ]

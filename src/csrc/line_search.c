@@ -1,0 +1,119 @@
+/* Losses along a line: sum_i phi(y_i, z_i - a dz_i) for every candidate step a, in one pass over X.
+ *
+ * Margins of a block of records at w and along p, then every candidate costs one evaluation of the
+ * loss on numbers that lie in the first cache. Meanwhile the rows of the next block are asked for,
+ * so that memory does not rest. */
+#include "block.h"
+#include "gridsum.h"
+#include "line_search.h"
+#include "simd.h"
+
+extern dpk_load_line_fn DPK_FN(dpk_load_line);
+dpk_line_search_fn DPK_FN(dpk_line_search);
+
+/* Dense rows of a block that are asked for ahead, in bytes: they must stay in the second cache. */
+enum { ASKED_AT_MOST = 1 << 18 };
+
+/* The records after a block. Eight KiB of products take about as long as a candidate does for a
+ * block, and each asks for one share. */
+static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, intptr_t shares) {
+    const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);
+    if (data->indptr || n * size > ASKED_AT_MOST)
+        return (ahead){NULL, 0, 0};
+    shares += n * size >> 13;
+    return (ahead){(const char *)data->X + first * size, n * size,
+                   ((n * size + shares - 1) / shares + 63) / 64 * 64};
+}
+
+/* value: (n,) losses at z - a dz; a value that is not written, by a user's function, is a NaN. */
+DPK_INLINE void losses_at(const dpk_loss *loss, double a, intptr_t n, const double *y,
+                          const double *z, const double *dz, double *value) {
+    double at[DPK_BLOCK];
+    for (intptr_t i = 0; i < n; i++)
+        at[i] = DPK_FMA(-a, dz[i], z[i]);
+    if (loss->checked)
+        for (intptr_t i = 0; i < n; i++)
+            value[i] = NAN;
+    loss->block(n, y, at, value, NULL, NULL, loss->params);
+}
+
+/* Sums of losses: eight lanes, record i of a block in lane i mod 8. */
+static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t n, const double *y,
+                       const double *z, const double *dz, ahead *rows, double *acc) {
+    double value[DPK_BLOCK];
+    for (intptr_t c = 0; c < search->count; c++) {
+        f8 total = f8_zero();
+        ask(rows);
+        losses_at(loss, search->step[c], n, y, z, dz, value);
+        for (intptr_t i = n; i % 8; i++)
+            value[i] = 0.0;
+        for (intptr_t i = 0; i < n; i += 8)
+            total = f8_add(total, f8_load(value + i));
+        acc[c] += f8_sum(total);
+    }
+}
+
+/* Sums of decreases phi(z) - phi(z - a dz), clamped and rounded, as integers with M in for every
+ * record.
+ *
+ * |rounded decrease| <= bound, exactly: the clamp is at B = floor(bound / q) q, a multiple of the
+ * grid q with B <= bound. (bound / q is exact, q being a power of two with 2^5 q <= bound <=
+ * 2^51 q; and B has as many bits as a double at most.) Rounding to multiples of q is monotone and
+ * leaves B and -B where they are, so what lies between them stays there. v + M with M = 1.5 2^52 q
+ * is that rounding for |v| <= 2^51 q, and its bit pattern is that of M plus the integer v / q
+ * (gridsum.h). A NaN (infinity less infinity) becomes 0, infinities B or -B: whatever the record
+ * is, its integer is within floor(bound / q). */
+static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr_t n,
+                          const double *y, const double *z, const double *dz, ahead *rows,
+                          int64_t *acc) {
+    double here[DPK_BLOCK], value[DPK_BLOCK];
+    losses_at(loss, 0.0, n, y, z, z, here);
+    for (intptr_t c = 0; c < search->count; c++) {
+        const double q = search->grid[c], M = magic(q), B = floor(search->bound[c] / q) * q;
+        int64_t total = 0;
+        ask(rows);
+        losses_at(loss, search->step[c], n, y, z, dz, value);
+        for (intptr_t i = 0; i < n; i++) {
+            const double v = clamp_scalar(here[i] - value[i], B);
+            total += bits_of(v + M) - bits_of(M);
+        }
+        acc[c] += total;
+    }
+}
+
+dpk_status DPK_FN(dpk_line_search)(const dpk_data *data, const double *w, intptr_t w_stride,
+                                   const double *direction, intptr_t direction_stride,
+                                   const dpk_loss *loss, const dpk_search *search,
+                                   const dpk_sum *sum, double *out) {
+    const intptr_t m = data->m, count = search->count, width = dpk_apart(count);
+#pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
+    for (int64_t t = 0; t < sum->first_task[m]; t++) {
+        const task u = task_number(data, sum, t);
+        double *const acc = sum->partial + t * width;
+        double y[DPK_BLOCK], z[DPK_BLOCK], dz[DPK_BLOCK];
+        memset(acc, 0, (size_t)count * sizeof(double)); /* the integer 0 too */
+        for (int64_t i = u.begin; i < u.end; i += DPK_BLOCK) {
+            const intptr_t n = rows_left(i, u.end, DPK_BLOCK);
+            const intptr_t left = rows_left(i + n, u.end, DPK_BLOCK);
+            ahead rows = rows_ahead(data, i + n, left, count);
+            DPK_FN(dpk_load_line)
+            (data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows, y, z, dz);
+            if (search->bound)
+                add_decreases(loss, search, n, y, z, dz, &rows, (int64_t *)(void *)acc);
+            else
+                add_losses(loss, search, n, y, z, dz, &rows, acc);
+        }
+    }
+    if (!search->bound) {
+        sum_partials(sum, m, count, out);
+        return DPK_OK;
+    }
+    for (intptr_t j = 0; j < m; j++)
+        for (intptr_t c = 0; c < count; c++) {
+            int64_t steps = 0;
+            for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++)
+                steps += ((const int64_t *)(const void *)sum->partial)[t * width + c];
+            out[j * count + c] = (double)steps * search->grid[c];
+        }
+    return DPK_OK;
+}

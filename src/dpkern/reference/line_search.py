@@ -1,0 +1,23 @@
+"""Losses along a line, one silo at a time."""
+
+import numpy as np
+
+from dpkern.reference.clip import round_to_grid
+from dpkern.reference.glm import _silos
+from dpkern.reference.loss import block
+
+
+def line_search(data, w, p, *, loss, steps, bound=None, grid=None, out=None, n_threads=None):
+    out = np.empty((data.m, len(steps))) if out is None else out
+    for j, ((*_, y, z), (*_, dz)) in enumerate(zip(_silos(data, w), _silos(data, p), strict=True)):
+        for k, a in enumerate(steps):
+            value = block(loss, y, z - a * dz)[0]
+            if bound is None:
+                out[j, k] = np.sum(value)
+                continue
+            q = np.broadcast_to(grid, np.shape(steps))[k]
+            inner = np.floor(bound[k] / q) * q
+            with np.errstate(invalid="ignore"):
+                decrease = np.clip(block(loss, y, z)[0] - value, -inner, inner)
+            out[j, k] = np.sum(round_to_grid(np.where(np.isnan(decrease), 0.0, decrease), q))
+    return out

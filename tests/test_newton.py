@@ -1,0 +1,220 @@
+"""Newton directions: twin, truncated system, floor, scale, threads, forks, bad input."""
+
+import math
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from dpkern import _threads, kernels
+from dpkern import reference as ref
+
+FLOOR = 0.25
+SIZES = [(1, 1), (3, 2), (4, 7), (3, 64), (2, 200)]
+U = 2.0**-53
+
+
+def matrices(m, d, spectrum, seed=0):
+    """m symmetric matrices with these eigenvalues and random eigenvectors, and m vectors."""
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((m, d, d)))[0]
+    H = np.einsum("jik,k,jlk->jil", V, spectrum(rng, d), V)
+    return (H + H.transpose(0, 2, 1)) / 2, rng.standard_normal((m, d))
+
+
+SPECTRA = {
+    "well-conditioned": lambda rng, d: rng.uniform(0.5, 2.0, d),
+    "ill-conditioned": lambda rng, d: FLOOR * np.logspace(0.01, 10, d),
+    "indefinite": lambda rng, d: rng.uniform(-3.0, 3.0, d),
+    "at the floor": lambda rng, d: np.full(d, FLOOR),
+    "partly at the floor": lambda rng, d: np.where(np.arange(d) % 2, FLOOR, 1.0),
+    "one just below": lambda rng, d: np.where(np.arange(d) == 0, FLOOR * (1 - 1e-6), 1.0),
+    "all below": lambda rng, d: rng.uniform(-5.0, 0.9 * FLOOR, d),
+    "zero": lambda rng, d: np.zeros(d),
+}
+
+
+def truncated(H, floor):
+    lam, V = np.linalg.eigh(H)
+    return (V * np.maximum(lam, floor)) @ V.T
+
+
+@pytest.fixture(params=SPECTRA)
+def spectrum(request):
+    return SPECTRA[request.param]
+
+
+@pytest.mark.parametrize(("m", "d"), SIZES)
+@pytest.mark.usefixtures("isa")
+def test_direction_agrees_with_its_twin(m, d, spectrum):
+    H, g = matrices(m, d, spectrum)
+    p, twin = (module.newton_direction(H, g, floor=FLOOR) for module in (kernels, ref))
+    for ours, theirs, matrix in zip(p, twin, H, strict=True):
+        condition = max(1.0, np.linalg.norm(matrix, 2) / FLOOR)
+        assert np.linalg.norm(ours - theirs) <= 20 * d * U * condition * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize(("m", "d"), SIZES)
+def test_direction_solves_the_truncated_system(m, d, spectrum):
+    H, g = matrices(m, d, spectrum, seed=1)
+    for p, matrix, gradient in zip(kernels.newton_direction(H, g, floor=FLOOR), H, g, strict=True):
+        K = truncated(matrix, FLOOR)
+        scale = np.linalg.norm(K, 2) * np.linalg.norm(p) + np.linalg.norm(gradient)
+        assert np.linalg.norm(K @ p - gradient) <= 20 * d * U * scale
+        assert np.linalg.norm(p) <= np.linalg.norm(gradient) / FLOOR * (1 + 1e-8)
+
+
+def test_a_diagonal_matrix_is_truncated_entry_by_entry():
+    lam = np.array([-1e3, 0.0, 0.1, 0.5, 4.0])
+    g = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    for floor in (1e-3, 0.1, 0.3, 10.0):
+        p = kernels.newton_direction(np.diag(lam)[None], g[None], floor=floor)[0]
+        np.testing.assert_allclose(p, g / np.maximum(lam, floor), rtol=1e-12)
+
+
+def test_above_the_floor_nothing_depends_on_it():
+    """Cholesky of H itself solves the system, not that of the shifted matrix."""
+    H, g = matrices(3, 20, SPECTRA["well-conditioned"])
+    at_one = kernels.newton_direction(H, g, floor=0.1)
+    np.testing.assert_array_equal(kernels.newton_direction(H, g, floor=0.2), at_one)
+    np.testing.assert_allclose(at_one, np.linalg.solve(H, g[..., None])[..., 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
+def test_only_the_lower_triangle_is_read(case):
+    H, g = matrices(3, 9, SPECTRA[case])
+    p = kernels.newton_direction(H, g, floor=FLOOR)
+    H[:, *np.triu_indices(9, 1)] = math.nan
+    np.testing.assert_array_equal(kernels.newton_direction(H, g, floor=FLOOR), p)
+
+
+@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
+@pytest.mark.parametrize("exponent", [-900, -500, 500, 900])
+def test_powers_of_two_on_both_sides_cancel_at_any_magnitude(case, exponent):
+    H, g = matrices(2, 12, SPECTRA[case])
+    p = kernels.newton_direction(H, g, floor=FLOOR)
+    far = kernels.newton_direction(np.ldexp(H, exponent), g, floor=math.ldexp(FLOOR, exponent))
+    np.testing.assert_array_equal(np.ldexp(far, exponent), p)
+
+
+def test_a_floor_far_from_the_matrix_is_no_trouble():
+    H, g = matrices(2, 6, SPECTRA["indefinite"])
+    np.testing.assert_allclose(
+        kernels.newton_direction(H * 1e-320, g, floor=1e300), g / 1e300, rtol=1e-12
+    )
+    p = kernels.newton_direction(np.zeros((1, 3, 3)), np.ones((1, 3)), floor=1e-310)
+    np.testing.assert_array_equal(p, np.inf)
+    assert np.all(np.isfinite(kernels.newton_direction(H @ H * 1e300, g, floor=5e-324)))
+
+
+@pytest.mark.parametrize("case", ["well-conditioned", "indefinite"])
+@pytest.mark.parametrize("d", [7, 130])
+def test_same_bits_for_any_threads(case, d):
+    H, g = matrices(9, d, SPECTRA[case])
+    alone = kernels.newton_direction(H, g, floor=FLOOR, n_threads=1)
+    for n_threads in (None, 2, 3, 7):
+        again = kernels.newton_direction(H, g, floor=FLOOR, n_threads=n_threads)
+        np.testing.assert_array_equal(again, alone)
+    for j in range(9):
+        one = kernels.newton_direction(H[j : j + 1], g[j : j + 1], floor=FLOOR)
+        np.testing.assert_array_equal(one[0], alone[j])
+
+
+def test_concurrent_calls_agree_and_leave_the_threads_of_blas_as_they_were():
+    libraries = _threads._blas_libraries()
+    if not libraries:
+        pytest.skip("no BLAS that threadpoolctl knows")
+    H, g = matrices(6, 60, SPECTRA["indefinite"])
+    alone = kernels.newton_direction(H, g, floor=FLOOR, n_threads=1)
+
+    def work(n_threads):
+        for _ in range(20):
+            again = kernels.newton_direction(H, g, floor=FLOOR, n_threads=n_threads)
+            np.testing.assert_array_equal(again, alone)
+        return True
+
+    before = [lib.get_num_threads() for lib in libraries]
+    try:
+        for lib in libraries:
+            lib.set_num_threads(2)
+        with _threads.one_blas_thread(), _threads.one_blas_thread():
+            assert all(lib.get_num_threads() == 1 for lib in libraries)
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, (1, 2, 1, 2)))
+        assert all(lib.get_num_threads() == 2 for lib in libraries)
+        with pytest.raises(ValueError, match="H must be finite"):
+            kernels.newton_direction(H + math.nan, g, floor=FLOOR)
+        assert all(lib.get_num_threads() == 2 for lib in libraries)
+    finally:
+        for lib, threads in zip(libraries, before, strict=True):
+            lib.set_num_threads(threads)
+
+
+def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
+    program = """
+        import os, sys
+        import numpy as np
+        from dpkern import kernels
+        H = np.random.default_rng(0).standard_normal((4, 90, 90))
+        g = np.ones((4, 90))
+        parent = kernels.newton_direction(H, g, floor=0.5, n_threads=2)
+        child = os.fork()
+        if child == 0:
+            again = kernels.newton_direction(H, g, floor=0.5, n_threads=2)
+            os._exit(0 if np.array_equal(again, parent) else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def spoiled(value):
+    H = np.zeros((3, 4, 4))
+    H[1, 2, 1] = value
+    return H
+
+
+BAD_INPUT = {
+    "H NaN": ({"H": spoiled(math.nan)}, ValueError, "H must be finite"),
+    "H infinite": ({"H": spoiled(-math.inf)}, ValueError, "H must be finite"),
+    "H one matrix": ({"H": np.eye(4)}, ValueError, r"H must have shape \(m, d, d\)"),
+    "H not square": ({"H": np.zeros((3, 4, 5))}, ValueError, r"H must have shape \(m, d, d\)"),
+    "H empty": ({"H": np.zeros((0, 4, 4))}, ValueError, r"H must have shape \(m, d, d\)"),
+    "H complex": ({"H": np.zeros((3, 4, 4), complex)}, TypeError, "H must be real"),
+    "g NaN": ({"g": np.full((3, 4), math.nan)}, ValueError, "g must be finite"),
+    "g short": ({"g": np.ones((3, 3))}, ValueError, r"g must have shape \(3, 4\)"),
+    "g of one silo": ({"g": np.ones(4)}, ValueError, r"g must have shape \(3, 4\)"),
+    "g text": ({"g": "ones"}, TypeError, "g must be real"),
+    **{
+        f"floor {floor}": ({"floor": floor}, ValueError, "floor is .* must be positive")
+        for floor in (0.0, -1.0, math.nan, math.inf)
+    },
+    "floor None": ({"floor": None}, TypeError, "floor is .* must be"),
+    "floor True": ({"floor": True}, TypeError, "floor is .* must be"),
+    "threads 0": ({"n_threads": 0}, ValueError, "n_threads must be"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_by_name(case):
+    how, error, message = BAD_INPUT[case]
+    given = {"H": np.zeros((3, 4, 4)), "g": np.ones((3, 4)), "floor": 0.5} | how
+    with pytest.raises(error, match=message):
+        kernels.newton_direction(given.pop("H"), given.pop("g"), **given)
+
+
+def test_inputs_of_any_real_dtype_and_order_are_taken_and_left_alone():
+    H, g = matrices(3, 5, SPECTRA["indefinite"])
+    H, g = np.rint(8 * H), np.rint(8 * g)
+    kept = H.copy(), g.copy()
+    p = kernels.newton_direction(H, g, floor=0.5)
+    for kind in (np.float32, np.int64):
+        ours = kernels.newton_direction(
+            np.asfortranarray(H.astype(kind)), g.astype(kind), floor=0.5
+        )
+        np.testing.assert_array_equal(ours, p)
+    np.testing.assert_array_equal(H, kept[0])
+    np.testing.assert_array_equal(g, kept[1])
