@@ -117,6 +117,11 @@ class Objective:
         l1 = self.l1 * np.sum(self.penalized * np.abs(w))
         return self.data_value(w) + self.penalty(w) + float(l1)
 
+    def accuracy(self, w: FloatArray) -> float:
+        """Share of the records whose label the sign of the margin gives. Not private."""
+        z = kernels.glm_margins(self.data, w, n_threads=self.n_threads)
+        return float(np.mean((z > 0.0) == (self.data.y > 0.0)))
+
     def penalty(self, w: FloatArray) -> float:
         """(l2/2) |w|^2 + strength g(w) on the penalised coordinates."""
         square = float(np.sum(self.penalized * w**2))

@@ -16,6 +16,10 @@ from dpkern.privacy import Certificate
 FORMAT = 1
 
 
+# What a run keeps of its monitor, and not in a file: it may be of the training records.
+MONITORED = ("objective", "accuracy")
+
+
 @dataclass(frozen=True)
 class SolverResult:
     """A model and what is true about it.
@@ -169,7 +173,7 @@ class SolverResult:
     def _public_history(self) -> dict[str, list[float]]:
         if self.parameters.get("monitor") != "train":
             return self.history
-        return {name: values for name, values in self.history.items() if name != "objective"}
+        return {name: values for name, values in self.history.items() if name not in MONITORED}
 
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())

@@ -141,6 +141,8 @@ class Run(AbstractContextManager["Run"]):
         self.history["gradient_norm"].append(float(np.linalg.norm(gradient)))
         if self._monitor is not None:
             self.history.setdefault("objective", []).append(self._monitor.value(w))
+            if self._monitor.data.task == "classification":
+                self.history.setdefault("accuracy", []).append(self._monitor.accuracy(w))
         if self._callback is not None:
             self._callback(t, self.ledger.releases[-1])
 
@@ -157,7 +159,10 @@ class Run(AbstractContextManager["Run"]):
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
         if self._monitor is self.objective:
-            notes = (*notes, "history['objective'] is a non-private diagnostic on training data")
+            notes = (
+                *notes,
+                "what history holds of the monitor is a non-private diagnostic on training data",
+            )
         certificate = Certificate.from_ledger(
             self.ledger,
             trust=trust,

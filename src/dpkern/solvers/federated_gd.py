@@ -119,8 +119,8 @@ def federated_gd(
     callback : callable or None
         callback(round, release) after every round.
     monitor : SiloData, "train" or None
-        Public records on which the objective is kept in the history, or "train" as a non-private
-        diagnostic.
+        Public records on which objective and accuracy are kept in the history, or "train" as a
+        non-private diagnostic.
 
     Returns
     -------

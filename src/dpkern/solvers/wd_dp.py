@@ -111,8 +111,8 @@ def wd_dp(
     callback : callable or None
         callback(0, release) at the end.
     monitor : SiloData, "train" or None
-        Public records on which the objective is kept in the history, or "train" as a non-private
-        diagnostic.
+        Public records on which objective and accuracy are kept in the history, or "train" as a
+        non-private diagnostic.
 
     Returns
     -------
