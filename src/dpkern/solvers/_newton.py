@@ -202,7 +202,9 @@ class PrivateSearch:
         with self._run.clock("noise"):
             released = self._mechanism.release(decreases / unit[:, np.newaxis])
         mean = released * (unit * self._scale)[:, np.newaxis]
-        return self._steps[np.argmax(mean + _penalty_decrease(self._run, w, p, self._steps), axis=1)]
+        return self._steps[
+            np.argmax(mean + _penalty_decrease(self._run, w, p, self._steps), axis=1)
+        ]
 
     def _decreases(self, w: FloatArray, p: FloatArray, unit: FloatArray) -> FloatArray:
         run, objective, grid = self._run, self._run.objective, self._mechanism.grid

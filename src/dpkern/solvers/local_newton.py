@@ -50,6 +50,11 @@ FloatArray = NDArray[np.float64]
 
 STRATEGIES = ("damped", "private_search", "paper_search")
 
+NOT_SEEN = (
+    "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
+    "model after its local steps leaves the silo is not used"
+)
+
 
 def local_newton(
     data: SiloData,
@@ -228,7 +233,14 @@ def local_newton(
                 w_local = w_local - alpha[:, np.newaxis] * p
             w = weight @ w_local
             run.record(r, w, travelled, released)
-        return run.result(w, trust=trust, claimed=claimed)
+        hidden = run.budget is not None and L > 1
+        return run.result(
+            w,
+            trust=trust,
+            bound="upper" if hidden else "exact",
+            notes=(NOT_SEEN,) if hidden else (),
+            claimed=claimed,
+        )
 
 
 def _direction(H: FloatArray, g: FloatArray, floors: FloatArray, run: Run) -> FloatArray:
