@@ -804,7 +804,7 @@ class _Comparison:
             self._data,
             get_loss(self._parameters["loss"]),
             parameters["l2"],
-            parameters["l1"],
+            parameters.get("l1", 0.0),
             parameters["weights"],
             parameters["penalize_intercept"],
             n_threads=None,

@@ -8,6 +8,7 @@ from dpkern.privacy.budget import (
     gdp_mu,
     split_budget,
 )
+from dpkern.privacy.hessian import GaussianHessian, choose_hessian_grid
 from dpkern.privacy.ledger import (
     Certificate,
     Ledger,
@@ -28,6 +29,7 @@ from dpkern.stream import NoiseStream
 __all__ = [
     "Budget",
     "Certificate",
+    "GaussianHessian",
     "GaussianMessages",
     "GaussianSum",
     "LastIterate",
@@ -38,6 +40,7 @@ __all__ = [
     "UncertifiedLaplace",
     "WeightNoise",
     "choose_grid",
+    "choose_hessian_grid",
     "compose_parallel",
     "compose_sequential",
     "gdp_delta",

@@ -208,7 +208,6 @@ class GaussianSum:
 
         self.sigma = _read_only(stds)
         self.grid = None if grids is None else _read_only(grids)
-        self._steps_per_unit = None if self.grid is None else 1.0 / self.grid[:, np.newaxis]
         one = shares or k == 1
         self._release = Release(
             what=what,
@@ -251,7 +250,8 @@ class GaussianSum:
                 + (f" or {(self._dim,)}" if k == 1 else "")
             )
         sums = total.reshape(k, self._dim)
-        self._check_grid(sums)
+        if self.grid is not None:
+            require_grid(sums, self.grid[:, np.newaxis])
         noisy = self._with_noise(sums)
         released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
         self._ledger.append(self._release)
@@ -274,24 +274,38 @@ class GaussianSum:
         sigma = self.sigma if self._noisy else None
         return compute(sigma=sigma, grid=self.grid, rng=self._rng)
 
-    def _check_grid(self, sums: NDArray[np.float64]) -> None:
-        # Noise coarser than the sum would leave the sum's low bits in the open.
-        if self.grid is None or self._steps_per_unit is None:
-            return
-        with np.errstate(all="ignore"):
-            # Scaling by a power of two is exact; what over- or underflows fails a comparison.
-            whole = np.rint(sums * self._steps_per_unit)
-            on_grid = (whole * self.grid[:, np.newaxis] == sums) & (np.abs(whole) <= _LARGEST_STEPS)
-        if not on_grid.all():
-            raise ValueError(
-                "grid mismatch: total has an entry that is no finite multiple of the mechanism's "
-                "grid within 2^52 steps; compute the sum with grid=mechanism.grid"
-            )
-
     def _with_noise(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self._noisy:
             return sums.copy()
         return sums + kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=self._rng)
+
+
+def require_grid(sums: NDArray[np.float64], grid: float | NDArray[np.float64]) -> None:
+    """Refuse sums that are not whole multiples of their grid within 2^52 steps.
+
+    Noise coarser than a sum would leave the sum's low bits in the open.
+
+    Parameters
+    ----------
+    sums : ndarray, float64
+        Any shape.
+    grid : float or ndarray
+        Powers of two between 2^-400 and 2^400, broadcast against `sums`.
+
+    Raises
+    ------
+    ValueError
+        An entry is off its grid; the message does not show it.
+    """
+    with np.errstate(all="ignore"):
+        # Scaling by a power of two is exact; what over- or underflows fails a comparison.
+        whole = np.rint(sums * (1.0 / grid))
+        on_grid = (whole * grid == sums) & (np.abs(whole) <= _LARGEST_STEPS)
+    if not on_grid.all():
+        raise ValueError(
+            "grid mismatch: total has an entry that is no finite multiple of the mechanism's "
+            "grid within 2^52 steps; compute the sum with grid=mechanism.grid"
+        )
 
 
 def _stds(
@@ -333,4 +347,4 @@ def _read_only(values: Sequence[float]) -> NDArray[np.float64]:
     return array
 
 
-__all__ = ["GaussianSum", "choose_grid"]
+__all__ = ["GaussianSum", "choose_grid", "require_grid"]

@@ -8,6 +8,7 @@ from dpkern.solvers._objective import Objective
 from dpkern.solvers._result import SolverResult, load
 from dpkern.solvers.federated_gd import federated_gd
 from dpkern.solvers.gradient_descent import gradient_descent
+from dpkern.solvers.local_newton import local_newton
 from dpkern.solvers.output_perturbation import output_perturbation
 from dpkern.solvers.wd_dp import wd_dp
 
@@ -18,6 +19,7 @@ __all__ = [
     "federated_gd",
     "gradient_descent",
     "load",
+    "local_newton",
     "output_perturbation",
     "solve",
     "wd_dp",
@@ -28,6 +30,7 @@ SOLVERS: dict[str, Callable[..., SolverResult]] = {
     "federated_gd": federated_gd,
     "wd_dp": wd_dp,
     "output_perturbation": output_perturbation,
+    "local_newton": local_newton,
 }
 
 

@@ -72,6 +72,27 @@ class NoisyMeanGradient:
 
     def __call__(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
+        released = self._release(w)
+        return self._scale @ released if self._per_silo else self._scale * released
+
+    def means(self, w: FloatArray) -> FloatArray:
+        """Release the mean gradients of the messages, each at its own public model.
+
+        Parameters
+        ----------
+        w : ndarray, shape (k, d)
+            k = m models under silo trust, else one.
+
+        Returns
+        -------
+        ndarray, shape (k, d)
+        """
+        if self._per_silo:
+            return self._release(w) / self._run.objective.data.sizes[:, np.newaxis]
+        return self._scale * self._release(w[0])[np.newaxis]
+
+    def _release(self, w: FloatArray) -> FloatArray:
+        """The noisy sums: (m, d) under silo trust, else (d,)."""
         run, objective = self._run, self._run.objective
         with run.clock("kernels"):
             sums = kernels.glm_gradient(
@@ -84,7 +105,5 @@ class NoisyMeanGradient:
                 n_threads=objective.n_threads,
             )
         with run.clock("noise"):
-            if self._per_silo:
-                return self._scale @ self._mechanism.release(sums)
-            total = sums if self._shares else sums.sum(axis=0)
-            return self._scale * self._mechanism.release(total)
+            alone = self._per_silo or self._shares
+            return self._mechanism.release(sums if alone else sums.sum(axis=0))

@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 
 _DECLARED = (
     *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
-    "penalize_intercept",
+    *("penalize_intercept", "hess_clip", "max_step", "floor"),
 )
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -40,9 +40,10 @@ class Run(AbstractContextManager["Run"]):
     data : SiloData
         The records.
     parameters : dict
-        All keyword arguments of the solver. Read here: loss, l2, l1, regularizer, weights,
-        penalize_intercept, budget, clip, rounds, local_steps (1 where a solver has none), rng,
-        n_threads, progress, callback, monitor. The others are kept for the result.
+        All keyword arguments of the solver. Read here: loss, l2, l1 and regularizer (none where a
+        solver has none), weights, penalize_intercept, budget, clip, rounds, local_steps (1 where a
+        solver has none), rng, n_threads, progress, callback, monitor. The others are kept for the
+        result.
 
     Raises
     ------
@@ -54,9 +55,13 @@ class Run(AbstractContextManager["Run"]):
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         self.solver, self.parameters = solver, parameters
-        shared = ("l2", "l1", "regularizer", "weights", "penalize_intercept", "n_threads")
+        shared = ("l2", "weights", "penalize_intercept", "n_threads")
         self.objective = Objective(
-            data=data, loss=get_loss(parameters["loss"]), **{k: parameters[k] for k in shared}
+            data=data,
+            loss=get_loss(parameters["loss"]),
+            l1=parameters.get("l1", 0.0),
+            regularizer=parameters.get("regularizer"),
+            **{k: parameters[k] for k in shared},
         )
         self.budget = _budget(parameters["budget"])
         self.clip = _clip(parameters["clip"], self.budget)
@@ -83,6 +88,12 @@ class Run(AbstractContextManager["Run"]):
             options = " or ".join(map(repr, allowed))
             raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
         return str(value)
+
+    def resolve(self, **values: float | FloatArray) -> None:
+        """Put the numbers that arguments came to in their place; equal ones become one."""
+        for name, value in values.items():
+            numbers = np.unique(value)
+            self.parameters[name] = float(numbers[0]) if numbers.size == 1 else value
 
     def only_under(self, trust: str, **argument: str) -> None:
         """Refuse a value of an argument that makes sense under one trust only."""
@@ -153,8 +164,12 @@ class Run(AbstractContextManager["Run"]):
         trust: str,
         bound: str = "exact",
         notes: tuple[str, ...] = (),
+        claimed: dict[str, float] | None = None,
     ) -> SolverResult:
-        """The model w with the certificate of everything that the ledger holds."""
+        """The model w with the certificate of everything that the ledger holds.
+
+        `claimed` are a paper's figures where they are no epsilon and delta.
+        """
         data = self.objective.data
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
@@ -168,7 +183,7 @@ class Run(AbstractContextManager["Run"]):
             trust=trust,
             noise=self.stream.kind,
             declared=self._declared(),
-            claimed=self.claimed,
+            claimed=self.claimed if claimed is None else claimed,
             bound=bound,
             notes=notes,
             at_delta=None if self.budget is None else self.budget.delta,
