@@ -25,6 +25,7 @@ FILES = {
     "adult": ("adult/adult.data.xz", "adult/adult.test.xz"),
     "wisconsin": ("breast-cancer-wisconsin/breast-cancer-wisconsin.data.xz",),
     "wdbc": (),  # scikit-learn carries it
+    "ijcnn1": ("ijcnn1/ijcnn1.xz", "ijcnn1/ijcnn1.t.xz"),
 }
 
 # adult.names: the columns used, with the documented values of those that are words. The sampling
@@ -73,7 +74,7 @@ def load(name: str, regression: bool = False) -> Task:
     name : str
         A key of `FILES`.
     regression : bool
-        Whether to predict a numeric column in place of the label; not of a9a, which has none.
+        Whether to predict a numeric column in place of the label; a9a and ijcnn1 have none.
 
     Raises
     ------
@@ -91,17 +92,25 @@ def _file(name: str, number: int) -> Path:
     state = f"{path} is not there" if folder else "the environment variable DPKERN_DATA is not set"
     files = ", ".join(file for files in FILES.values() for file in files)
     raise FileNotFoundError(
-        f"{state}. It names a folder with the public files {files}: a9a of the LIBSVM data page, "
-        "Adult and Breast Cancer Wisconsin (Original) of the UCI repository (doi 10.24432/C5XW20 "
-        "and 10.24432/C5HP4Z), each compressed with xz. The set wdbc needs no file."
+        f"{state}. It names a folder with the public files {files}: a9a and ijcnn1 of the "
+        "LIBSVM data page, Adult and Breast Cancer Wisconsin (Original) of the UCI repository "
+        "(doi 10.24432/C5XW20 and 10.24432/C5HP4Z), each compressed with xz. The set wdbc needs no file."
     )
 
 
 def _a9a(regression: bool) -> Task:
+    return _libsvm("a9a", regression, 123, "income above 50 000")
+
+
+def _ijcnn1(regression: bool) -> Task:
+    return _libsvm("ijcnn1", regression, 22, "misfiring of an engine")
+
+
+def _libsvm(name: str, regression: bool, n_features: int, target: str) -> Task:
     if regression:
-        raise ValueError("a9a has no numeric column to predict")
-    train, test = (datasets.read_table(_file("a9a", k), n_features=123) for k in (0, 1))
-    return Task("income above 50 000", train.X, train.y, test.X, test.y)
+        raise ValueError(f"{name} has no numeric column to predict")
+    train, test = (datasets.read_table(_file(name, k), n_features=n_features) for k in (0, 1))
+    return Task(target, train.X, train.y, test.X, test.y)
 
 
 def _adult(regression: bool) -> Task:
@@ -155,4 +164,4 @@ def _wdbc(regression: bool) -> Task:
     return Task(target, *datasets.train_test_split(X, y, rng=SEED))
 
 
-_LOADERS = {"a9a": _a9a, "adult": _adult, "wisconsin": _wisconsin, "wdbc": _wdbc}
+_LOADERS = {"a9a": _a9a, "ijcnn1": _ijcnn1, "adult": _adult, "wisconsin": _wisconsin, "wdbc": _wdbc}

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from public_sets import FILES, Task, load
+from public_sets import Task, load
 from report import Point, print_tables, save
 from tqdm import tqdm
 
@@ -315,12 +315,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("wd_dp_results"), metavar="DIR")
     parser.add_argument("--draws", type=int, metavar="N", help="10, 2 with --quick, 20 to compare")
     parser.add_argument("--quick", action="store_true", help="few points, less than a minute")
-    parser.add_argument("--sets", default=",".join(FILES), help=f"default: {','.join(FILES)}")
-    parser.add_argument("--compare", choices=FILES, metavar="SET", help="WD-DP and centralised")
+    parser.add_argument("--sets", default=",".join(SILOS), help=f"default: {','.join(SILOS)}")
+    parser.add_argument("--compare", choices=SILOS, metavar="SET", help="WD-DP and centralised")
     arguments = parser.parse_args()
     sets = arguments.sets.split(",")
-    if unknown := [name for name in sets if name not in FILES]:
-        parser.error(f"--sets has {unknown[0]!r}; it must be among {', '.join(FILES)}")
+    if unknown := [name for name in sets if name not in SILOS]:
+        parser.error(f"--sets has {unknown[0]!r}; it must be among {', '.join(SILOS)}")
     if arguments.draws is not None and arguments.draws < 1:
         parser.error(f"--draws is {arguments.draws}; it must be at least 1")
     try:

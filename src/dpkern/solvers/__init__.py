@@ -6,6 +6,7 @@ from typing import Any
 from dpkern.data import SiloData
 from dpkern.solvers._objective import Objective
 from dpkern.solvers._result import SolverResult, load
+from dpkern.solvers.double_noise_newton import double_noise_newton
 from dpkern.solvers.federated_gd import federated_gd
 from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
@@ -16,6 +17,7 @@ __all__ = [
     "SOLVERS",
     "Objective",
     "SolverResult",
+    "double_noise_newton",
     "federated_gd",
     "gradient_descent",
     "load",
@@ -31,6 +33,7 @@ SOLVERS: dict[str, Callable[..., SolverResult]] = {
     "wd_dp": wd_dp,
     "output_perturbation": output_perturbation,
     "local_newton": local_newton,
+    "double_noise_newton": double_noise_newton,
 }
 
 

@@ -1,0 +1,289 @@
+"""Newton's method with noise on the gradient and on the direction.
+
+Ganesh, Haghifam, Steinke, Thakurta, "Faster differentially private convex optimization via
+second-order methods", NeurIPS 2023:
+
+    w = 0
+    for t = 1..T:
+        g~ = grad J(w) + N(0, s_g^2 I)
+        c~ = max( tr H(w) + N(0, s_c^2), 0 ),      H the mean Hessian of the clipped losses
+        l0 = max( (32 b^2 c~ / mu_p^2)^(1/3), 4 b ),    b = B / N  (clip: sqrt(2) b in the root)
+        add:   p = (H + l2 I + l0 I)^-1 g~,        D_p = |g~| b / (l0 (l0 + b))
+        clip:  p = max(H + l2 I, l0)^-1 g~,        D_p = |g~| sqrt(2) b / l0^2
+        w = w - (p + N(0, (D_p / mu_p)^2 I))
+    return w
+
+No matrix is released: its noise would be d times larger in dimension than that of the direction,
+which shrinks with the gradient.
+"""
+
+import functools
+import math
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.data import SiloData
+from dpkern.losses import Loss
+from dpkern.privacy import Budget, GaussianMessages, NoiseStream, split_budget
+from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.solvers._gradient import SEEN_BY, NoisyMeanGradient
+from dpkern.solvers._newton import hessian_bound
+from dpkern.solvers._result import SolverResult
+from dpkern.solvers._run import Callback, Monitor, Run
+
+FloatArray = NDArray[np.float64]
+
+# Shares of the squared budget of a round: gradient, trace, direction.
+_SHARES = (0.5, 0.05, 0.45)
+
+SOLVED = (
+    "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "
+    "doubles)"
+)
+CLIPPED = (
+    "variant 'clip' takes LAPACK's symmetric eigensolver to converge, and eigenvalues and vectors "
+    "to be backward stable within 16 (d + 1)^2 2^-53 of the matrix's norm, in Frobenius norm"
+)
+
+
+def double_noise_newton(
+    data: SiloData,
+    *,
+    budget: Budget | None,
+    clip: float | None = None,
+    hess_clip: float | None = None,
+    loss: str | Loss = "logistic",
+    l2: float = 0.0,
+    rounds: int = 10,
+    variant: Literal["add", "clip"] = "add",
+    weights: Literal["size", "uniform"] = "size",
+    trust: Literal["central"] = "central",
+    calibration: Literal["sound"] = "sound",
+    neighbours: Literal["replace_one"] = "replace_one",
+    penalize_intercept: bool = True,
+    rng: int | NoiseStream | None = None,
+    n_threads: int | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+    monitor: Monitor = None,
+) -> SolverResult:
+    r"""Newton's method on the clipped objective, the direction released instead of the Hessian.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos.
+    budget : Budget or None
+        Total budget of the run under replacement of one record; None runs the same code without
+        noise and certifies nothing.
+    clip : float
+        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
+    hess_clip : float
+        Bound B of one record's Hessian in Frobenius norm; None is phi''max row_bound^2, which never
+        clips, where that is finite.
+    loss : str or Loss
+        A convex one; see `dpkern.losses`.
+    l2 : float
+        Penalty (l2/2) |w|^2.
+    rounds : int
+        Number of rounds T, of three releases each.
+    variant : {"add", "clip"}
+        Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
+    weights : {"size", "uniform"}
+        Silo weights p_j = n_j / N or 1 / m.
+    trust : {"central"}
+        The aggregator is believed.
+    calibration : {"sound"}
+        The paper's constants are those for adding or removing a record; they are not offered.
+    neighbours : {"replace_one"}
+        Adding or removing a record is not offered here.
+    penalize_intercept : bool
+        Whether the penalty acts on the intercept too.
+    rng : None, int or NoiseStream
+        None is the operating system's entropy; an int is reproducible and not private.
+    n_threads : int or None
+        None means the cores that the process may use. Results do not depend on it.
+    progress : bool
+        Show a progress bar.
+    callback : callable or None
+        callback(round, release) after every round.
+    monitor : SiloData, "train" or None
+        Public records on which objective and accuracy are kept in the history, or "train" as a
+        non-private diagnostic.
+
+    Returns
+    -------
+    result : SolverResult
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument or a condition does not hold; the message names it.
+
+    Notes
+    -----
+    Released, three times a round, to whoever sees the aggregate; om = max_k p_k / n_k.
+
+    1. The noisy mean gradient, as in `gradient_descent`: the sum has sensitivity 2 C.
+    2. The trace of the summed Hessian. One record's is in [0, B]: sensitivity B.
+    3. The direction p = f(A) g~, A the mean Hessian and penalty, g~ and l0 released before. A
+       record's share of A is positive semi-definite, of rank one and of norm b = B om at most.
+       "add", f(x) = 1 / (x + l0): with M = A + l0 I less one record's share, M^-1 - (M + b v v')^-1
+       is positive semi-definite and at most b / (l0 (l0 + b)) (Sherman, Morrison); so is the like
+       of the record in its place, and the difference of two such matrices is no larger.
+       "clip", f(x) = 1 / max(x, l0) has Lipschitz constant 1 / l0^2, on symmetric matrices in
+       Frobenius norm too, and replacing a record moves A by sqrt(2) b in that norm.
+       Where every coordinate is penalised, l2 adds to l0, or is a second lower bound.
+       What solving in doubles adds is bounded by the backward error of Cholesky's method,
+       (A + E) p = g~ with |E| <= 4 d (3 d + 1) 2^-53 |A| (Higham, Accuracy and stability, theorem
+       10.4), and charged; the like is assumed of the eigensolver, and the certificate says so.
+
+    The shares of mu^2 are 50 % for gradients, 5 % for traces and 45 % for directions.
+    """
+    parameters = {name: value for name, value in locals().items() if name != "data"}
+    with Run("double_noise_newton", data, parameters | {"l1": 0.0, "regularizer": None}) as run:
+        run.choose("trust", "central")
+        run.choose("calibration", "sound")
+        run.choose("neighbours", "replace_one")
+        run.choose("variant", "add", "clip")
+        if not run.objective.loss.convex:
+            raise ValueError(
+                f"double_noise_newton needs a convex loss, which {run.objective.loss.name!r} is "
+                "not: the Hessian of a record must be positive semi-definite"
+            )
+        B = hessian_bound(run, hess_clip)
+        run.resolve(hess_clip=B)
+        mu_g = mu_c = mu_p = None
+        if run.budget is not None:
+            mu_g, mu_c, mu_p = split_budget(run.budget.mu, _SHARES, (run.rounds,) * 3)
+        gradient = NoisyMeanGradient(run, trust=trust, mu=mu_g)
+        newton = _Direction(run, variant=variant, hess_clip=B, trace_mu=mu_c, mu=mu_p)
+        w = np.zeros(data.d)
+        for t in run.numbered_rounds():
+            g = gradient(w) + run.objective.penalty_gradient(w)
+            w = w - newton(w, g)
+            run.record(t, w, 1.0, g)
+        notes = (SOLVED,) if variant == "add" else (SOLVED, CLIPPED)
+        return run.result(w, trust=trust, notes=notes if budget else ())
+
+
+class _Direction:
+    """The released direction at a public model, from a released gradient."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        variant: str,
+        hess_clip: float,
+        trace_mu: float | None,
+        mu: float | None,
+    ) -> None:
+        objective, data = run.objective, run.objective.data
+        self._run, self._add, self._hess_clip, self._mu = run, variant == "add", hess_clip, mu
+        self._penalty = objective.l2 * objective.penalized
+        self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
+        # Backward error of forming and solving, relative to |A| + l0.
+        self._relative = 16.0 * (data.d + 1) ** 2 * 2.0**-53
+        if mu is not None:
+            # What cannot work with public numbers is refused before anything is released.
+            kernels.hessian_row_grid(data.n, hess_clip, data.d)
+            self._moved_by_one(self._regularisation(0.0))
+        messages = functools.partial(
+            GaussianMessages, ledger=run.ledger, rng=run.stream, seen_by=SEEN_BY["central"]
+        )
+        self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
+        self._release = messages(what="Newton direction", dim=data.d, mu=mu)
+
+    def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
+        run, objective = self._run, self._run.objective
+        om = objective.record_weight()
+        with run.clock("kernels"):
+            H = kernels.glm_hessian(
+                objective.data,
+                w,
+                loss=objective.loss,
+                hess_clip=self._hess_clip,
+                silo_weight=objective.silo_weight(),
+                n_threads=objective.n_threads,
+            ).sum(axis=0)
+        with run.clock("noise"):
+            trace = om * self._released_trace(np.trace(H))
+        l0 = self._regularisation(trace) if self._mu else self._without_noise(trace)
+        A, floor = om * H + np.diag(self._penalty), l0
+        if self._add:
+            # All eigenvalues are above l0 / 2: no truncation, and so a Cholesky solve.
+            A, floor = A + l0 * np.eye(g.size), 0.5 * l0
+        with run.clock("kernels"):
+            p = kernels.newton_direction(
+                A[np.newaxis], g[np.newaxis], floor=floor, n_threads=objective.n_threads
+            )
+        with run.clock("noise"):
+            return self._released_direction(p, g, l0)
+
+    def _released_trace(self, trace: float) -> float:
+        if self._mu is None:
+            return float(trace)
+        B = self._hess_clip
+        bound = round_up(self._run.objective.data.n * Fraction(B))
+        noisy = self._trace.release(np.array([[trace]]), sensitivity=[B], bound=bound)
+        return max(float(noisy[0]), 0.0)
+
+    @property
+    def _largest(self) -> float:
+        """b: Frobenius norm of one record's share of A, at most."""
+        return self._hess_clip * self._run.objective.record_weight()
+
+    @property
+    def _size(self) -> float:
+        """|A| at most."""
+        n = self._run.objective.data.n
+        return self._largest * n * (1.0 + 2.0**-40) + self._run.objective.l2
+
+    def _regularisation(self, trace: float) -> float:
+        """l0 of the authors' code, where b is 1 / (4 N), with room for the errors of solving."""
+        assert self._mu is not None
+        moved = self._largest * (1.0 if self._add else math.sqrt(2.0))
+        wanted = float(np.cbrt(32.0 * trace)) * (moved / self._mu) ** (2.0 / 3.0)
+        return max(wanted, 4.0 * self._largest, 64.0 * self._relative * self._size)
+
+    def _without_noise(self, trace: float) -> float:
+        """As little as the solution can be trusted with; 1 for a matrix of zeros."""
+        return 64.0 * self._relative * (trace + self._run.objective.l2) or 1.0
+
+    def _moved_by_one(self, l0: float) -> tuple[Fraction, Fraction]:
+        """|p - p'| / |g| for the doubles computed, and the least of |A g| / |g|, error included."""
+        b = Fraction(self._run.objective.record_weight()) * Fraction(self._hess_clip)
+        b *= 1 + Fraction(1, 2**50)  # A is formed in doubles
+        wrong = Fraction(self._relative) * (Fraction(self._size) + Fraction(l0))
+        if self._add:
+            low = Fraction(l0) + Fraction(self._least)
+            exact = b / (low * (low + b))
+        else:
+            low = max(Fraction(l0), Fraction(self._least))
+            exact = Fraction(sqrt_up(Fraction(2))) * b / low**2
+        moved = exact + 2 * wrong / (low * (low - wrong))
+        if moved > Fraction(5, 4) * exact:
+            raise ValueError(
+                "rounding errors of solving would exceed a quarter of the direction's sensitivity: "
+                f"d = {self._penalty.size} or l2 = {self._run.objective.l2!r} is too large for "
+                "silos of these sizes"
+            )
+        return moved, low - wrong
+
+    def _released_direction(self, p: FloatArray, g: FloatArray, l0: float) -> FloatArray:
+        if self._mu is None:
+            return self._release.release(p)
+        norm = sqrt_up(sum((Fraction(x) ** 2 for x in g.tolist()), Fraction(0)))
+        if norm == 0.0:  # the direction is 0, whatever the records
+            return np.zeros_like(g)
+        moved, least = self._moved_by_one(l0)
+        return self._release.release(
+            p,
+            sensitivity=[round_up(moved * Fraction(norm))],
+            bound=round_up(Fraction(norm) / least),
+        )

@@ -1,0 +1,187 @@
+"""Double-noise Newton: the sensitivity of its direction, its releases, its noiseless limit."""
+
+import math
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import Budget
+from dpkern.solvers import Objective, double_noise_newton
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+
+
+def records(n=400, d=5, m=4, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) / math.sqrt(d)
+    y = np.where(X @ rng.normal(size=d) + 0.3 * rng.normal(size=n) > 0, 1.0, -1.0)
+    return dpk.SiloData.split(X, y, m=m, how="random", rng=0, row_bound=1.0, **options)
+
+
+def objective(data, l2):
+    return Objective(
+        data=data,
+        loss=dpk.losses.get_loss("logistic"),
+        l2=l2,
+        l1=0.0,
+        weights="size",
+        penalize_intercept=True,
+        n_threads=1,
+    )
+
+
+def of(M, f):
+    """f on the eigenvalues of a symmetric matrix, times a vector, in 100 digits."""
+    values, vectors = mpmath.eigsy(mpmath.matrix(M.tolist()))
+    return lambda g: (
+        vectors * (mpmath.diag([f(v) for v in values]) * (vectors.T * mpmath.matrix(g.tolist())))
+    )
+
+
+@pytest.mark.parametrize("variant", ["add", "clip"])
+def test_without_noise_it_reaches_the_optimum(variant):
+    data = records(intercept=True)
+    run = double_noise_newton(data, budget=None, l2=1e-2, rounds=12, variant=variant)
+    w, _ = objective(data, 1e-2).minimum()
+    np.testing.assert_allclose(np.append(run.coef, run.intercept), w, atol=1e-6)
+    assert run.privacy.mu == math.inf
+
+
+@pytest.mark.parametrize("variant", ["add", "clip"])
+@pytest.mark.parametrize("d", [1, 2, 6])
+def test_replacing_a_record_moves_the_direction_by_no_more_than_is_charged(variant, d):
+    rng = np.random.default_rng(d)
+    n, B, l0, l2 = 7, 0.25, 0.02, 0.003
+    f = (lambda x: 1 / (x + l0)) if variant == "add" else (lambda x: 1 / max(x, mpmath.mpf(l0)))
+    reached = 0.0
+    with mpmath.workdps(60):
+        for trial in range(60):
+            rows = rng.normal(size=(n, d)) * rng.choice([0.0, 1e-3, 1.0], size=(n, 1))
+            two = rng.normal(size=(2, d))
+            two *= (math.sqrt(B) / np.linalg.norm(two, axis=1))[:, None]
+            if trial % 3 == 0:
+                two[1] = 0.0
+            rows *= np.minimum(1.0, math.sqrt(B) / np.maximum(np.linalg.norm(rows, axis=1), 1e-9))[
+                :, None
+            ]
+            g = two[0] if trial % 2 else rng.normal(size=d)
+            moved = []
+            for row in two:
+                rows[0] = row
+                moved.append(of(rows.T @ rows / n + l2 * np.eye(d), f)(g))
+            apart = mpmath.norm(moved[0] - moved[1])
+            b = B / n
+            low = l0 + l2 if variant == "add" else max(l0, l2)
+            factor = b / (low * (low + b)) if variant == "add" else math.sqrt(2.0) * b / low**2
+            reached = max(reached, float(apart / (factor * np.linalg.norm(g))))
+    assert reached <= 1.0 + 1e-12
+    assert reached > 0.05
+
+
+@pytest.mark.parametrize("variant", ["add", "clip"])
+def test_its_releases_are_those_of_the_docstring_and_compose_to_the_budget(variant):
+    data = records()
+    released = []
+    run = double_noise_newton(
+        data,
+        budget=BUDGET,
+        clip=1.0,
+        rounds=3,
+        variant=variant,
+        rng=1,
+        callback=lambda t, r: released.append(r),
+    )
+    releases = run.privacy.releases
+    assert [(r.what, r.times) for r in releases] == [
+        ("sum of clipped gradients", 3),
+        ("trace of the summed Hessian", 3),
+        *[("Newton direction", 1)] * 3,
+    ]
+    assert [r.what for r in released] == ["Newton direction"] * 3
+    squares = sum(r.times * (r.sensitivity / r.std) ** 2 for r in releases)
+    assert math.sqrt(squares) <= BUDGET.mu * (1 + 1e-12)
+    assert math.sqrt(squares) >= BUDGET.mu * (1 - 1e-9)
+    assert run.privacy.mu == pytest.approx(BUDGET.mu, rel=1e-9)
+    traces = [r for r in releases if r.what.startswith("trace")]
+    assert all(0.25 <= r.sensitivity <= 0.25 * 1.001 for r in traces)
+    assert any("eigensolver" in note for note in run.privacy.notes) == (variant == "clip")
+
+
+def test_what_the_direction_is_charged_follows_from_earlier_releases(monkeypatch):
+    """D_p = |g| b / (l0 (l0 + b)), b = B / N: nothing of the records but through g and l0."""
+    from dpkern.privacy import GaussianMessages
+
+    seen = []
+    release = GaussianMessages.release
+
+    def spy(self, values, **known):
+        out = release(self, values, **known)
+        seen.append((values.copy(), known, out))
+        return out
+
+    monkeypatch.setattr(GaussianMessages, "release", spy)
+    data = records()
+    run = double_noise_newton(data, budget=BUDGET, clip=1.0, rounds=2, rng=3)
+    for t in range(2):
+        (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
+        norm = run.history["gradient_norm"][t]
+        direction = run.privacy.releases[2 + t]
+        mu = direction.sensitivity / direction.std
+        b = 0.25 / data.n
+        l0 = max((32 * b**2 * max(trace[0], 0) / data.n / mu**2) ** (1 / 3), 4 * b)
+        assert known["sensitivity"][0] == pytest.approx(norm * b / (l0 * (l0 + b)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "both"}, "variant"),
+        ({"trust": "silo"}, "trust"),
+        ({"neighbours": "add_remove"}, "neighbours"),
+        ({"hess_clip": -1.0}, "hess_clip"),
+        ({"hess_clip": 1e200}, "hess_clip"),
+        ({"l2": 1e200}, "l2"),
+        ({"loss": "squared_hinge", "clip": None}, "clip"),
+    ],
+)
+def test_errors_name_the_argument_and_come_before_any_release(options, message):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        double_noise_newton(records(), **{"budget": BUDGET, "clip": 1.0, "rounds": 2, **options})
+    assert not getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("variant", ["add", "clip"])
+def test_a_hessian_of_zeros_is_no_error(variant):
+    data = dpk.SiloData(np.zeros((4, 2)), [-1, 1, -1, 1], [0, 4], row_bound=1.0)
+    run = double_noise_newton(data, budget=None, rounds=2, variant=variant)
+    assert not run.coef.any()
+
+
+def test_a_released_gradient_of_zero_releases_no_direction(monkeypatch):
+    module = sys.modules["dpkern.solvers.double_noise_newton"]
+
+    class Zero:
+        def __init__(self, *_, **__):
+            pass
+
+        def __call__(self, w):
+            return np.zeros_like(w)
+
+    monkeypatch.setattr(module, "NoisyMeanGradient", Zero)
+    run = double_noise_newton(records(), budget=BUDGET, clip=1.0, rounds=2)
+    assert not run.coef.any()
+    assert [r.what for r in run.privacy.releases] == ["trace of the summed Hessian"]
+
+
+def test_without_a_row_bound_the_hessians_clip_must_be_given():
+    rng = np.random.default_rng(0)
+    data = dpk.SiloData(
+        rng.normal(size=(50, 3)), np.where(rng.random(50) < 0.5, -1.0, 1.0), [0, 50]
+    )
+    with pytest.raises(ValueError, match="hess_clip"):
+        double_noise_newton(data, budget=BUDGET, clip=1.0)
+    run = double_noise_newton(data, budget=BUDGET, clip=1.0, hess_clip=0.5, rounds=2)
+    assert run.privacy.mu <= BUDGET.mu * (1 + 1e-12)
