@@ -37,8 +37,8 @@ enum { BLOCK_SIZE = WIDTH * WIDTH };
 /* Where block (i, 0) of an accumulator is. */
 static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
 
-/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. What lies
- * ahead, `step` bytes a record, is asked for on the way. a, b: the panels i and j, `stride` from
+/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Rows that lie
+ * ahead, `step` bytes a record, are asked for on the way. a, b: the panels i and j, `stride` from
  * one to the next; c: block (i, j). */
 typedef void tile_fn(intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i,
                      double *c, uintptr_t ahead, uintptr_t step);
@@ -54,6 +54,7 @@ DPK_INLINE void tile(int height, intptr_t n, const double *a, intptr_t stride, c
         const vec x0 = VEC_LOAD(a + t);
         const vec x1 = height > 1 ? VEC_LOAD(a1 + t) : x0, x2 = height > 2 ? VEC_LOAD(a2 + t) : x0;
         __builtin_prefetch((const void *)ahead, 0, 2);
+        __builtin_prefetch(b + t + 16 * WIDTH); /* of this panel, then of the next */
         EACH(k, WIDTH) {
             const vec y = VEC_SET(b[t + k]);
             sum[0][k] = VEC_FMA(x0, y, sum[0][k]);
@@ -114,28 +115,29 @@ DPK_INLINE void put(double *to, intptr_t stride, f8 v) {
 #endif
 }
 
-/* Panels of n dense records: factor[i] [x, 1][i], rounded to integers where M, 1.5 * 2^52, is not
- * 0. */
+/* Panels of n <= DPK_BLOCK dense records: factor[i] [x, 1][i], rounded to integers where M, 1.5 *
+ * 2^52, is not 0. */
 typedef void pack_fn(const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
                      double M, double *to, intptr_t stride);
 
 DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int64_t *rows,
                      const double *factor, double M, double *to, intptr_t stride) {
-    const intptr_t p = data->p, d = data->d, intercept = data->intercept;
+    const intptr_t p = data->p;
     const f8 magic_number = f8_set(M), minus = f8_set(-M);
-    for (intptr_t i = 0; i < n; i++, to += WIDTH) {
-        const row x = row_at(kind, data, rows[i]);
-        const f8 s = f8_set(factor[i]);
-        double *panel = to;
-        intptr_t k = 0;
-        for (; k + 8 <= p; k += 8, panel += 8 / WIDTH * stride)
-            put(panel, stride, f8_add(f8_fma(s, entries(kind, data, &x, k), magic_number), minus));
-        if (k < d) {
-            f8 last = last_entries(kind, data, &x, k, p - k);
-            if (intercept)
-                last = f8_with(last, p - k, 1.0);
-            put(panel, stride, f8_add(f8_fma(s, last, magic_number), minus));
+    row x[DPK_BLOCK];
+    intptr_t k = 0;
+    for (intptr_t i = 0; i < n; i++)
+        x[i] = row_at(kind, data, rows[i]);
+    for (; k + 8 <= p; k += 8, to += 8 / WIDTH * stride)
+        for (intptr_t i = 0; i < n; i++) {
+            const f8 v = entries(kind, data, x + i, k);
+            put(to + i * WIDTH, stride, f8_add(f8_fma(f8_set(factor[i]), v, magic_number), minus));
         }
+    for (intptr_t i = 0; k < data->d && i < n; i++) {
+        f8 v = last_entries(kind, data, x + i, k, p - k);
+        if (data->intercept)
+            v = f8_with(v, p - k, 1.0);
+        put(to + i * WIDTH, stride, f8_add(f8_fma(f8_set(factor[i]), v, magic_number), minus));
     }
 }
 

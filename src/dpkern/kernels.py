@@ -816,14 +816,14 @@ def finest_grid(n: int, clip: float) -> float:
 def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
     """The finest power of two q with n ceil(B / q^2) <= 2^52, within 2^-200 .. 2^200.
 
-    Sums of n outer products q^2 k k^T of integer vectors with |q k|^2 <= B are exact in doubles: q^2
-    is the grid of such a sum.
+    Sums of n outer products q^2 k k^T of integer vectors k with |q k|^2 <= B are exact in doubles:
+    q^2 is their grid.
 
     Raises
     ------
     ValueError
-        When rounding to q would take more than a 32nd of a row: q sqrt(d) > sqrt(B) / 32, or q would
-        lie above 2^200.
+        When q sqrt(d) > sqrt(B) / 32, as rounding would take too much of a row, or q would lie
+        above 2^200.
     """
     clip, exponent = Fraction(hess_clip), -200
     if n <= 1 << 52:

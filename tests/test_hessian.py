@@ -1,0 +1,453 @@
+"""Exact sums of clipped Hessians: twin, rational recomputation, Frobenius bound, threads, grids."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.losses import LOSSES
+
+FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
+# Parameters away from their defaults: a default of 1 hides a misplaced one.
+EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
+anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
+def loss(request):
+    return request.param
+
+
+def models(data, seed=1, scale=0.5):
+    return scale * np.random.default_rng(seed).standard_normal((data.m, data.d))
+
+
+def row_grid(data, hess_clip):
+    return kernels.hessian_row_grid(data.n, hess_clip, data.d)
+
+
+def coarsest_row_grid(hess_clip, dim):
+    """The coarsest power of two q with q sqrt(d) <= sqrt(B) / 32."""
+    q = 2.0 ** math.floor(math.log2(math.sqrt(hess_clip / dim) / 32))
+    while Fraction(q) ** 2 * dim * 1024 > Fraction(hess_clip):
+        q /= 2.0
+    return q
+
+
+def whole(H, step, steps):
+    """H / step as integers, exactly; fails where an entry is no multiple."""
+    return np.array(steps(H, step), dtype=object).reshape(H.shape)
+
+
+def on_row_grid(data, w, loss, hess_clip, q, silo_weight=None):
+    """The kernel with a row grid of the caller's choice."""
+    out = np.empty((data.m, data.d, data.d))
+    number, params = _core.loss_names().index(loss), np.array([0.7, 0.0])
+    w = np.asarray(w, dtype=float).reshape(-1, data.d)
+    compiled = _core.Loss(number, params)
+    _core.glm_hessian(data, w, compiled, hess_clip, q, None, silo_weight, out, 1)
+    return out
+
+
+@pytest.mark.parametrize("hess_clip", [0.05, 3.0, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
+    for n, p in ((3000, 11), (500, 40), (200, 8)):
+        data = make(n=n, p=p, **layout)
+        weight = np.linspace(0.1, 1.0, data.m)
+        q = 0.0 if math.isinf(hess_clip) else row_grid(data, hess_clip)
+        for w in (models(data, scale=0.2), models(data)[0]):
+            how = dict(loss=loss, hess_clip=hess_clip, silo_weight=weight)
+            twin = ref.glm_hessian(data, w, **how)
+            # A row's entry may round the other way: a step of q times the entries beside it.
+            largest = 1.0 if math.isinf(hess_clip) else math.sqrt(hess_clip)
+            np.testing.assert_allclose(
+                kernels.glm_hessian(data, w, **how),
+                twin,
+                rtol=1e-12,
+                atol=1e-11 + 20 * q * largest,
+            )
+
+
+@pytest.mark.usefixtures("isa")
+def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
+    data = make(n=40, m=2, seed=7, **layout)
+    w = models(data, scale=0.2)
+    H = kernels.glm_hessian(data, w, loss="logistic", hess_clip=math.inf)
+    step = 1e-5
+    for k in range(data.d):
+        e = np.eye(data.d)[k] * step
+        plus, minus = (kernels.glm_gradient(data, v, clip=math.inf) for v in (w + e, w - e))
+        np.testing.assert_allclose((plus - minus) / (2 * step), H[:, k], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.usefixtures("isa")
+def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
+    data = make(n=60, m=2, **layout)
+    w = models(data, scale=0.1)
+    free = kernels.glm_hessian(data, w, loss=loss, hess_clip=math.inf)
+    loose = kernels.glm_hessian(data, w, loss=loss, hess_clip=1e6)
+    np.testing.assert_allclose(loose, free, rtol=1e-4, atol=1e-2)
+
+
+def rounded_rows(data, w, loss, hess_clip, q):
+    """The integer rows of one silo from the definition: products rounded in rational arithmetic."""
+    fused = _core.isa() != "base"
+    z, norms = kernels.glm_margins(data, w), kernels.glm_norms(data)
+    h = np.empty(data.n)
+    compiled = _core.Loss(_core.loss_names().index(loss.name), np.array([*loss.params, 0.0]))
+    _core.loss_block(compiled, data.y, z, np.empty(data.n), np.empty(data.n), h)
+    inner = (math.sqrt(hess_clip) - 0.5 * q * math.sqrt(data.d)) * (1 - (data.d + 16) * 2.0**-52)
+    X = np.asarray(data.X.toarray() if hasattr(data.X, "toarray") else data.X, dtype=float)
+    rows = []
+    for x, hi, norm in zip(X, h, norms, strict=True):
+        ratio = data.row_bound / norm if norm > data.row_bound else 1.0
+        t = min(math.sqrt(max(hi, 0.0)) * ratio, inner / norm) / q
+        if data.scale is not None and (data.shift is None or not fused):
+            x = data.scale * x + (0.0 if data.shift is None else data.shift)
+        elif data.scale is not None:
+            terms = zip(data.scale, x, data.shift, strict=True)
+            x = [float(Fraction(a) * Fraction(b) + Fraction(c)) for a, b, c in terms]
+        x = np.append(x, np.ones(int(data.intercept)))
+        rows.append(
+            [round(Fraction(t) * Fraction(v)) if fused else round(Fraction(t * v)) for v in x]
+        )
+    return np.array(rows, dtype=object)
+
+
+@pytest.mark.usefixtures("isa")
+def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, steps):
+    for hess_clip in (0.1, 1e3):
+        data = make(n=150, p=9, m=1, **layout)
+        w = models(data)
+        q = row_grid(data, hess_clip)
+        rows = rounded_rows(data, w, loss, hess_clip, q)
+        H = kernels.glm_hessian(data, w, loss=loss, hess_clip=hess_clip)[0]
+        assert (whole(H, q * q, steps) == rows.T @ rows).all()
+
+
+@pytest.mark.usefixtures("isa")
+def test_sum_is_that_of_its_records_for_any_order_and_threads(
+    make, layout, bare_records, loss, steps
+):
+    data = make(n=1100, p=13, m=1, **layout)
+    w, hess_clip = models(data)[0], 0.3
+    how = {"loss": loss, "hess_clip": hess_clip}
+    options = {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
+    q = row_grid(data, hess_clip)
+    all_of_them = kernels.glm_hessian(data, w, n_threads=1, **how)
+    each = bare_records(data.X, data.y, np.arange(data.n + 1), **options)
+    parts = whole(kernels.glm_hessian(each, w, **how), q * q, steps)
+    assert (parts.sum(axis=0) == whole(all_of_them[0], q * q, steps)).all()
+    order = np.random.default_rng(8).permutation(data.n)
+    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options)
+    for n_threads in (1, 2, 3, 7):
+        again = kernels.glm_hessian(shuffled, w, n_threads=n_threads, **how)
+        np.testing.assert_array_equal(again, all_of_them)
+    split = bare_records(data.X, data.y, [0, 1, 1, 513, 1000, data.n], **options)
+    silos = kernels.glm_hessian(split, w, **how)
+    assert not np.any(silos[1])
+    np.testing.assert_array_equal(silos.sum(axis=0), all_of_them[0])
+
+
+@pytest.mark.parametrize("hess_clip", [0.3, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
+    data = make(n=3000, p=21, m=3, **layout)
+    how = {"loss": loss, "hess_clip": hess_clip}
+    alone = kernels.glm_hessian(data, models(data), n_threads=1, **how)
+    np.testing.assert_array_equal(alone, alone.transpose(0, 2, 1))
+    for n_threads in (2, 3, 7):
+        again = kernels.glm_hessian(data, models(data), n_threads=n_threads, **how)
+        np.testing.assert_array_equal(again, alone)
+
+
+def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
+    fused = [name for name in _core.isa_names() if name != "base"]
+    if len(fused) < 2:
+        pytest.skip("one instruction set with fused multiply-add here")
+    data = make(n=700, p=77, **layout)
+    w = models(data)
+    before, results = _core.isa(), []
+    try:
+        for name in fused:
+            _core._use_isa(name)
+            clips = (0.1, math.inf)
+            results.append([kernels.glm_hessian(data, w, loss=loss, hess_clip=B) for B in clips])
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+@pytest.mark.usefixtures("isa")
+def test_every_width_and_number_of_records(make, loss, steps):
+    """Tiles, panels, packed blocks and tasks, full and not."""
+    for p in (1, 2, 3, 4, 5, 7, 8, 9, 16, 23, 24, 25, 31, 32, 33, 40, 48, 57, 130):
+        for n in (1, 2, 31, 64, 127, 128, 129, 300):
+            data = make(n=n, p=p, m=1)
+            w = models(data, scale=1 / math.sqrt(p))
+            H = kernels.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
+            twin = ref.glm_hessian(data, w, loss=loss, hess_clip=1.0)[0]
+            np.testing.assert_allclose(H, twin, atol=1e-6)
+    wide = make(n=40, p=1300, m=1)
+    H = kernels.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
+    twin = ref.glm_hessian(wide, np.zeros(1300), loss=loss, hess_clip=1.0)
+    np.testing.assert_allclose(H, twin, atol=1e-6)
+
+
+ROWS = {
+    "one": [1.0],
+    "zero": [0.0, -0.0],
+    "computed norm zero": [3e-170, 4e-170],
+    "squares denormal": [1e-160, 2e-161],
+    "denormal": [5e-324, 2e-310, -1e-315],
+    "squares overflow": [1e300, -1e300, 1.0],
+    "largest": [1.7976931348623157e308] * 3,
+    "square just finite": [1e154, 1e153],
+    "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
+    "equal": [1.0] * 64,
+    "long": np.random.default_rng(0).standard_normal(100),
+}
+CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
+
+
+def refuse_more_than(H, q, hess_clip, steps):
+    """Fails unless H = q^2 k k^T of an integer k with q^2 |k|^2, its Frobenius norm, within B."""
+    k2 = whole(H, q * q, steps)
+    square = [math.isqrt(v) for v in np.diag(k2)]
+    assert np.all(np.abs(k2) == np.outer(square, square))
+    assert sum(np.diag(k2)) * Fraction(q) ** 2 <= Fraction(hess_clip)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("flush", [0, FLUSH])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"intercept": True},
+        {"affine": True, "intercept": True, "row_bound": 0.7},
+        {"row_bound": 1e-3},
+    ],
+    ids=["plain", "intercept", "affine", "bounded"],
+)
+@pytest.mark.usefixtures("isa")
+def test_one_record_never_adds_more_than_the_clip(
+    name, flush, options, bare_records, steps, control_bits
+):
+    x = np.asarray(ROWS[name])
+    options = dict(options)
+    if options.pop("affine", False):
+        options |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
+    for y, hess_clip in itertools.product([-1.0, 1e300], CLIPS):
+        data = bare_records(x.reshape(1, -1), np.array([y]), [0, 1], **options)
+        w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
+        fine, coarse = row_grid(data, hess_clip), coarsest_row_grid(hess_clip, data.d)
+        for q, loss, weight in (
+            (fine, "squared", None),
+            (fine, "squared", np.array([0.7])),
+            (coarse, "squared", None),
+            (coarse, "logistic", None),
+        ):
+            with control_bits(flush):
+                H = on_row_grid(data, w, loss, hess_clip, q, weight)
+            refuse_more_than(H[0], q, hess_clip, steps)
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(bare_records):
+    """Every addition to the computed square loses almost half a unit: only the factor
+    1 - (d + 16) 2^-52 of the inner clip bound covers it."""
+    x = np.full(3_000, math.sqrt(0.9 * 2.0**-53))
+    x[:8] = 1.0
+    data = bare_records(x.reshape(1, -1), np.ones(1), [0, 1])
+    for hess_clip in (1.0, 1.3, 1.7):
+        H = kernels.glm_hessian(data, np.zeros(data.d), loss="squared", hess_clip=hess_clip)
+        assert math.fsum(np.diag(H[0])) <= hess_clip
+
+
+@pytest.mark.usefixtures("isa")
+def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, steps):
+    for dim in (1, 4, 64):
+        data = bare_records(np.ones((1, dim)), np.ones(1), [0, 1])
+        reached = []
+        for hess_clip in np.linspace(0.5, 0.99, 97):
+            q = coarsest_row_grid(hess_clip, dim)
+            H = on_row_grid(data, np.zeros(dim), "squared", hess_clip, q)[0]
+            refuse_more_than(H, q, hess_clip, steps)
+            reached.append(np.trace(H) / hess_clip)
+        assert max(reached) > 0.99
+
+
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def random_cases(draw, n=4):
+    p = draw(st.integers(1, 12))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    X = draw(hnp.arrays(dtype, (n, p), elements=finite))
+    if dtype == np.float64:
+        with np.errstate(over="ignore", under="ignore"):
+            X = np.clip(np.ldexp(X, draw(st.integers(-1000, 900))), -1e308, 1e308)
+    big = st.floats(-1e300, 1e300)
+    options = {
+        "intercept": draw(st.booleans()),
+        "row_bound": draw(st.sampled_from([math.inf, 1e-3, 1.0, 1e200])),
+    }
+    if draw(st.booleans()):
+        options["scale"] = draw(hnp.arrays(np.float64, p, elements=big))
+        options["shift"] = draw(hnp.arrays(np.float64, p, elements=big))
+    w = draw(hnp.arrays(np.float64, p + options["intercept"], elements=big))
+    hess_clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
+    how = {"loss": draw(st.sampled_from(EVERY_LOSS)), "hess_clip": hess_clip}
+    return X, draw(hnp.arrays(np.float64, n, elements=big)), options, w, how
+
+
+@given(case=random_cases(), coarser=st.integers(0, 60))
+@settings(anywhere, max_examples=200)
+@pytest.mark.usefixtures("isa")
+def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
+    case, coarser, bare_records, steps
+):
+    X, y, options, w, how = case
+    hess_clip, d = how["hess_clip"], len(w)
+    q2 = kernels.hessian_row_grid(3, hess_clip, d) ** 2
+    grid = min(q2 * 2.0**coarser, 2.0**400)
+    other = [0, 1, 3]
+    before, after = (bare_records(X[i], y[i], [0, 3], **options) for i in ([0, 1, 2], other))
+    for step, rounding in ((None, 0), (grid, Fraction(grid) * d)):
+        H, G = (kernels.glm_hessian(data, w, grid=step, **how)[0] for data in (before, after))
+        moved = whole(H - G, step or q2, steps) * Fraction(step or q2)
+        root = Fraction(math.isqrt(2 << 200) + 1, 1 << 100)  # just above sqrt(2)
+        assert np.sum(moved * moved) <= (root * Fraction(hess_clip) + rounding) ** 2
+
+
+@pytest.mark.usefixtures("isa")
+def test_orthogonal_records_reach_the_sensitivity(bare_records):
+    for hess_clip in (0.01, 1 / 3, 1.0):
+        H, G = (
+            kernels.glm_hessian(
+                bare_records(x, np.ones(1), [0, 1]),
+                np.zeros(2),
+                loss="squared",
+                hess_clip=hess_clip,
+            )
+            for x in (np.array([[3e9, 0.0]]), np.array([[0.0, 4e9]]))
+        )
+        distance = np.linalg.norm(H - G)
+        assert distance == pytest.approx(math.sqrt(2) * hess_clip, rel=1e-6)
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(make, steps):
+    data = make(n=500, p=10, m=3)
+    w, q = models(data), row_grid(data, 0.3)
+    how = {"loss": "logistic", "hess_clip": 0.3}
+    exact = whole(kernels.glm_hessian(data, w, **how), q * q, steps)
+    for shift in (np.array([0, 1, 2]), np.array([20, 3, 40])):
+        grid = q * q * 2.0**shift
+        rounded = kernels.glm_hessian(data, w, grid=grid, **how)
+        for j in range(3):
+            factor = 1 << int(shift[j])
+            nearest = [round(Fraction(v, factor)) for v in exact[j].ravel()]
+            assert list(whole(rounded[j], grid[j], steps).ravel()) == nearest
+
+
+@pytest.mark.usefixtures("isa")
+def test_records_without_a_finite_curvature_or_norm_never_raise(bare_records, loss):
+    """A NaN margin (inf - inf), a row that the feature map makes infinite."""
+    rest = np.array([[1.0, 2.0], [0.5, -1.0]])
+    w = np.array([1e300, 1e300])
+    how = {"loss": loss, "hess_clip": 1.0}
+    X = np.vstack([rest, [[1e200, 1.0]]])
+    unit = {"scale": np.array([1e200, 1.0]), "shift": np.array([1.0, 0.0])}
+    X[:2, 0] = 0.0
+    X0 = np.vstack([X[:2], np.zeros((1, 2))])
+    labels = np.array([1.0, -1.0, 1.0])
+    overflow, zero = (
+        kernels.glm_hessian(bare_records(rows, labels, [0, 2, 3], **unit), w, **how)
+        for rows in (X, X0)
+    )
+    assert not np.any(overflow[1])
+    np.testing.assert_array_equal(overflow[0], zero[0])
+    for bad in ([1e150, -1e150], [-1e150, 1e150]):
+        data = bare_records(np.array([bad]), np.ones(1), [0, 1])
+        assert np.isnan(kernels.glm_margins(data, w)[0])
+        H = kernels.glm_hessian(data, w, **how)
+        assert np.all(np.isfinite(H))
+        assert np.trace(H[0]) <= 1.0
+        if loss.name in ("logistic", "huber", "smoothed_hinge", "squared_hinge"):
+            assert not np.any(H)
+
+
+@given(
+    n=st.one_of(st.integers(1, 10**6), st.integers(1, 2**40)),
+    mantissa=st.floats(1.0, 2.0),
+    exponent=st.integers(-420, 420),
+)
+def test_row_grid_is_the_finest_that_keeps_sums_exact(n, mantissa, exponent):
+    hess_clip = math.ldexp(mantissa, exponent)
+    try:
+        q = Fraction(kernels.hessian_row_grid(n, hess_clip, 1))
+    except ValueError:
+        too_fine = Fraction(hess_clip) < 1024 * Fraction(2) ** -400
+        assert too_fine or n * math.ceil(Fraction(hess_clip) / Fraction(2) ** 400) > 2**52
+        return
+    assert n * math.ceil(Fraction(hess_clip) / q**2) <= 2**52
+    assert q == Fraction(2) ** -200 or n * math.ceil(4 * Fraction(hess_clip) / q**2) > 2**52
+    assert float(q) == max(ref.hessian.row_grid(n, hess_clip), 2.0**-200)
+
+
+def test_out_is_written_and_returned(make):
+    data = make()
+    out = np.full((data.m, data.d, data.d), np.nan)
+    how = {"loss": "logistic", "hess_clip": 1.0}
+    assert kernels.glm_hessian(data, models(data), out=out, **how) is out
+    np.testing.assert_array_equal(out, kernels.glm_hessian(data, models(data), **how))
+
+
+@pytest.mark.usefixtures("isa")
+def test_kept_norms_change_no_bit(make, layout):
+    data = make(n=600, **layout)
+    how = {"loss": "logistic", "hess_clip": 0.5}
+    fresh = kernels.glm_hessian(data, models(data), **how)
+    data.row_norms = kernels.glm_norms(data)
+    np.testing.assert_array_equal(kernels.glm_hessian(data, models(data), **how), fresh)
+
+
+BAD = {
+    "clip zero": ({"hess_clip": 0.0}, ValueError, "hess_clip is 0.0"),
+    "clip NaN": ({"hess_clip": math.nan}, ValueError, "hess_clip is nan"),
+    "clip text": ({"hess_clip": "1"}, TypeError, "hess_clip is '1'"),
+    "clip tiny": ({"hess_clip": 1e-130}, ValueError, "hess_clip = 1e-130 with n = 300 .* d = 11"),
+    "clip huge": ({"hess_clip": 1e140}, ValueError, "hess_clip = 1e.140 with n = 300"),
+    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid is .* must be at least"),
+    "grid no power": ({"grid": 0.3}, ValueError, "grid must be a power of two"),
+    "grid without clip": ({"hess_clip": math.inf, "grid": 1.0}, ValueError, "finite hess_clip"),
+    "grids of 3 silos": ({"grid": [1.0] * 3}, ValueError, "grid must be a number or have shape"),
+    "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
+    "out": ({"out": np.empty((4, 11))}, ValueError, "out must be a float64 array"),
+    "loss": ({"loss": "hinge"}, ValueError, "hinge"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_name(make, case):
+    how, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        kernels.glm_hessian(make(), np.zeros(11), **({"loss": "logistic", "hess_clip": 1.0} | how))
+
+
+def test_too_many_records_for_their_dimension_are_refused():
+    kernels.hessian_row_grid(2**30, 1.0, 2**10)
+    with pytest.raises(ValueError, match=f"n = {2**36} records of d = {2**10} coordinates"):
+        kernels.hessian_row_grid(2**36, 1.0, 2**10)
