@@ -74,7 +74,8 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number], kernels->slopes[number], params, 0};
+    const dpk_loss loss = {kernels->losses[number], kernels->slopes[number], kernels->parts[number],
+                           params, 0};
     const dpk_descent run = {3,
                              eta,
                              data->p,
@@ -96,6 +97,18 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
     return bad;
 }
 
+static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                const int64_t *tasks, int bounded) {
+    const double step[3] = {0.5, 1.0, -2.0}, bound[3] = {1.0, 0.3, 7.0};
+    const double grid[3] = {0x1p-20, 0x1p-30, 0x1p-20};
+    double *partial = buffer((size_t)(tasks[M] * dpk_apart(3)) * 8), *out = buffer(M * 3 * 8);
+    const dpk_sum sum = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
+    const dpk_search search = {3, step, bounded ? bound : NULL, bounded ? grid : NULL};
+    const int bad = (int)kernels->line_search(data, W, data->d, W, 0, loss, &search, &sum, out);
+    free(partial), free(out);
+    return bad;
+}
+
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
@@ -106,17 +119,19 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
     for (int l = 0; kernels->loss_names[l]; l++) {
-        const dpk_loss loss = {kernels->losses[l], l % 2 ? NULL : kernels->slopes[l], params,
-                               l % 2};
+        const dpk_loss loss = {kernels->losses[l], l % 2 ? NULL : kernels->slopes[l],
+                               kernels->parts[l], params, l % 2};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        bad |= line(kernels, &data, &loss, tasks, grid != NULL);
         if (!data.rows)
             bad |= local(kernels, &data, grid, l);
     }
     if (!data.rows) {
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
-        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], params, 0};
+        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], kernels->parts[0], params,
+                               0};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);

@@ -7,14 +7,15 @@ import pytest
 from dpkern import _core
 
 # Errors stated in vmath.h, in units in the last place of the result.
-STATED = {"exp_negative": 1.4, "log1p_unit": 2.6}
+STATED = {"exp_negative": 1.4, "log1p_unit": 2.6, "log1p_product": 2.6}
 EXP_STATED_RELATIVE = 1.9  # in units of 2^-53
-EXACT = {"exp_negative": mpmath.exp, "log1p_unit": mpmath.log1p}
+EXACT = {"exp_negative": mpmath.exp, "log1p_unit": mpmath.log1p, "log1p_product": mpmath.log1p}
 # Where the largest errors were found, in searches of some ten million points.
 WORST = {
     "exp_negative": ("-0x1.97920f0d0ab2ep+5", "-0x1.6adc57a85918cp+8", "-0x1.a6cd87aad558dp+6"),
     "log1p_unit": ("0x1.b0822c9246485p-2", "0x1.bdc71f9d12a85p-2", "0x1.badad15d8fb61p-2"),
 }
+WORST["log1p_product"] = (*WORST["log1p_unit"], "0x1.aa83c33308085p-2", "0x1.934b793c4b5e5p+0")
 BY_BITS = np.concatenate([2.0 ** -np.arange(1, 1075), [5e-324, 3e-310]])
 
 
@@ -42,6 +43,16 @@ def points(name):
         1 - BY_BITS,
         worst,
     ]
+    if name == "log1p_product":
+        powers = 2.0 ** np.arange(0, 1001)
+        some += [
+            rng.uniform(1, 4, 5000),
+            rng.uniform(2.2, 2.7, 3000),
+            neighbours(powers),
+            powers - 1,
+        ]
+        some += [2.0 ** rng.uniform(0, 1000, 3000), worst]
+        return np.clip(np.concatenate(some), 0.0, 2.0**1000)
     return np.clip(np.concatenate(some), 0.0, 1.0)
 
 

@@ -25,9 +25,10 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     return rows < 8 ? 8 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
-/* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). */
+/* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). Norms that
+ * are neither kept nor asked for are 0. */
 DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, block *b) {
+                           intptr_t n, int with_norms, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
     if (data->rows) {
         for (intptr_t i = 0; i < n; i++) {
@@ -42,7 +43,7 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
             b->norm[i] = data->norm ? data->norm[first + i] : 0.0;
         }
     }
-    if (data->norm)
+    if (data->norm || !with_norms)
         dots(kind, data, w, n, b->row, NULL, b->z);
     else {
         dots(kind, data, w, n, b->row, b->norm, b->z);
@@ -68,10 +69,11 @@ DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w
     const dpk_data own = *shared, *const data = &own; /* nobody else's: not read again and again */
     const double bias = data->intercept ? p[data->p] : 0.0;
     const intptr_t rows = block_rows(data, 0);
+    const int bounded = data->row_bound <= DBL_MAX;
     block b;
     for (intptr_t i = 0; i < n; i += rows) {
         const intptr_t some = rows_left(i, n, rows);
-        load_block(kind, data, w, first + i, some, &b);
+        load_block(kind, data, w, first + i, some, bounded, &b);
         ask(next);
         dots(kind, data, p, some, b.row, NULL, dz + i);
         for (intptr_t r = 0; r < some; r++) {
@@ -235,7 +237,7 @@ DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const doubl
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
-            load_block(kind, data, w, i, n, &b);
+            load_block(kind, data, w, i, n, 1, &b);
             derivatives(loss, n, b.y, b.z, b.s);
             added += add_block(kind, data, M, clip, weight, n, &b, acc);
         }
@@ -256,7 +258,7 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
 #define FOR_ONE_KIND(number, kind)                                                                 \
     OWN_CODE load_block_##number(const dpk_data *data, const double *w, int64_t first, intptr_t n, \
                                  block *b) {                                                       \
-        load_block(kind, data, w, first, n, b);                                                    \
+        load_block(kind, data, w, first, n, 1, b);                                                 \
     }                                                                                              \
     OWN_CODE load_line_##number(const dpk_data *data, const double *w, const double *p,            \
                                 int64_t first, intptr_t n, ahead *next, double *y, double *z,      \

@@ -41,9 +41,9 @@ static inline void ask(ahead *rows) {
     rows->left -= size;
 }
 
-/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n, n
- * <= DPK_BLOCK: z = x . w, dz = x . p, while each row is in the first cache. w, p: (d,); y, z, dz:
- * (n,); next: asked for a share of at every DPK_LINE_BYTES of rows. */
+/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n:
+ * z = x . w, and dz = x . p while the row is in the first cache. w, p: (d,); y, z, dz: (n,); next:
+ * asked for a share at a time, one for some 8 KiB of rows. */
 typedef void dpk_load_line_fn(const dpk_data *data, const double *w, const double *p, int64_t first,
                               intptr_t n, ahead *next, double *y, double *z, double *dz);
 

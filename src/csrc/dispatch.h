@@ -21,6 +21,7 @@ typedef struct {
     const char *const *loss_names;   /* ended by NULL */
     dpk_loss_fn *const *losses;      /* in the order of loss_names */
     dpk_slope_fn *const *slopes;     /* in the order of loss_names */
+    dpk_parts_fn *const *parts;      /* in the order of loss_names; some are NULL */
     const char *const *prox_names;   /* ended by NULL */
     dpk_prox_fn *const *proxes;      /* in the order of prox_names */
     const char *const *smooth_names; /* ended by NULL */

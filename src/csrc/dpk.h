@@ -34,6 +34,12 @@ typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *v
 /* The first derivative of a margin loss at one record. */
 typedef double dpk_slope_fn(double y, double z, const void *params);
 
+/* The values of a margin loss as a number and the logarithm of another: plain + log(1 + factor), 0
+ * <= factor <= 1. Sums need one logarithm for many records then, that of a product. y, z, plain,
+ * factor: (n,). */
+typedef void dpk_parts_fn(intptr_t n, const double *y, const double *z, double *plain,
+                          double *factor, const void *params);
+
 /* A prox on a block of coordinates: out = argmin_x gamma r(x) + |x - v|^2 / 2.
  * v, out: (n,), may be the same array; params: the regulariser's own numbers. */
 typedef void dpk_prox_fn(intptr_t n, const double *v, double gamma, const double *params,
@@ -47,6 +53,7 @@ typedef double dpk_smooth_fn(double norm);
 typedef struct {
     dpk_loss_fn *block;
     dpk_slope_fn *slope; /* or NULL: a block of one does it */
+    dpk_parts_fn *parts; /* or NULL: the loss has no such form */
     void *params;
     int checked;
 } dpk_loss;

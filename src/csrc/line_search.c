@@ -7,15 +7,20 @@
 #include "gridsum.h"
 #include "line_search.h"
 #include "simd.h"
+#include "vmath.h"
 
 extern dpk_load_line_fn DPK_FN(dpk_load_line);
 dpk_line_search_fn DPK_FN(dpk_line_search);
 
+/* Records of a block, and of a strip of it, between which memory is asked for: the few requests
+ * that a core has open at a time must not come in one burst. */
+enum { LINE = 128, STRIP = 32 };
+
 /* Dense rows of a block that are asked for ahead, in bytes: they must stay in the second cache. */
 enum { ASKED_AT_MOST = 1 << 18 };
 
-/* The records after a block. Eight KiB of products take about as long as a candidate does for a
- * block, and each asks for one share. */
+/* The records after a block. Eight KiB of products and a strip of a candidate each ask for one of
+ * the shares. */
 static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, intptr_t shares) {
     const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);
     if (data->indptr || n * size > ASKED_AT_MOST)
@@ -25,31 +30,61 @@ static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, 
                    ((n * size + shares - 1) / shares + 63) / 64 * 64};
 }
 
-/* value: (n,) losses at z - a dz; a value that is not written, by a user's function, is a NaN. */
-DPK_INLINE void losses_at(const dpk_loss *loss, double a, intptr_t n, const double *y,
-                          const double *z, const double *dz, double *value) {
-    double at[DPK_BLOCK];
+DPK_INLINE void margins_at(double a, intptr_t n, const double *z, const double *dz, double *at) {
     for (intptr_t i = 0; i < n; i++)
         at[i] = DPK_FMA(-a, dz[i], z[i]);
+}
+
+/* value: (n,) losses; one that is not written, by a user's function, is a NaN. */
+DPK_INLINE void losses(const dpk_loss *loss, intptr_t n, const double *y, const double *z,
+                       double *value) {
     if (loss->checked)
         for (intptr_t i = 0; i < n; i++)
             value[i] = NAN;
-    loss->block(n, y, at, value, NULL, NULL, loss->params);
+    loss->block(n, y, z, value, NULL, NULL, loss->params);
 }
 
-/* Sums of losses: eight lanes, record i of a block in lane i mod 8. */
+/* Zeros behind the last of n numbers, up to a whole vector. */
+DPK_INLINE void fill_up(intptr_t n, double *value) {
+    for (intptr_t i = n; i % 8; i++)
+        value[i] = 0.0;
+}
+
+/* Sums of losses in eight lanes, record i of a block in lane i mod 8.
+ *
+ * Of a loss in parts q grows to the product of all 1 + factor of a lane, less 1, as q + factor (1 +
+ * q). All terms are positive, so its relative error is at most 2 u for each of the LINE / 8
+ * factors, and that of its logarithm no larger; q < 2^(LINE / 8). */
 static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t n, const double *y,
                        const double *z, const double *dz, ahead *rows, double *acc) {
-    double value[DPK_BLOCK];
+    const f8 one = f8_set(1.0);
+    double at[STRIP], value[STRIP], factor[STRIP], lane[8];
     for (intptr_t c = 0; c < search->count; c++) {
-        f8 total = f8_zero();
-        ask(rows);
-        losses_at(loss, search->step[c], n, y, z, dz, value);
-        for (intptr_t i = n; i % 8; i++)
-            value[i] = 0.0;
-        for (intptr_t i = 0; i < n; i += 8)
-            total = f8_add(total, f8_load(value + i));
+        f8 total = f8_zero(), q = f8_zero();
+        for (intptr_t i = 0; i < n; i += STRIP) {
+            const intptr_t some = n - i < STRIP ? n - i : STRIP;
+            ask(rows);
+            margins_at(search->step[c], some, z + i, dz + i, at);
+            if (loss->parts)
+                loss->parts(some, y + i, at, value, factor, loss->params);
+            else
+                losses(loss, some, y + i, at, value);
+            fill_up(some, value);
+            for (intptr_t k = 0; k < some; k += 8)
+                total = f8_add(total, f8_load(value + k));
+            if (loss->parts) {
+                fill_up(some, factor);
+                for (intptr_t k = 0; k < some; k += 8)
+                    q = f8_fma(f8_load(factor + k), f8_add(q, one), q);
+            }
+        }
         acc[c] += f8_sum(total);
+        if (loss->parts) {
+            f8_store(lane, q);
+            for (int l = 0; l < 8; l++)
+                lane[l] = log1p_product(lane[l]);
+            acc[c] += f8_sum(f8_load(lane));
+        }
     }
 }
 
@@ -66,18 +101,20 @@ static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t 
 static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr_t n,
                           const double *y, const double *z, const double *dz, ahead *rows,
                           int64_t *acc) {
-    double here[DPK_BLOCK], value[DPK_BLOCK];
-    losses_at(loss, 0.0, n, y, z, z, here);
+    double at[STRIP], here[LINE], value[STRIP];
+    losses(loss, n, y, z, here);
     for (intptr_t c = 0; c < search->count; c++) {
         const double q = search->grid[c], M = magic(q), B = floor(search->bound[c] / q) * q;
-        int64_t total = 0;
-        ask(rows);
-        losses_at(loss, search->step[c], n, y, z, dz, value);
-        for (intptr_t i = 0; i < n; i++) {
-            const double v = clamp_scalar(here[i] - value[i], B);
-            total += bits_of(v + M) - bits_of(M);
+        uint64_t total = 0;
+        for (intptr_t i = 0; i < n; i += STRIP) {
+            const intptr_t some = n - i < STRIP ? n - i : STRIP;
+            ask(rows);
+            margins_at(search->step[c], some, z + i, dz + i, at);
+            losses(loss, some, y + i, at, value);
+            for (intptr_t k = 0; k < some; k++)
+                total += (uint64_t)bits_of(clamp_scalar(here[i + k] - value[k], B) + M);
         }
-        acc[c] += total;
+        acc[c] += (int64_t)(total - (uint64_t)n * (uint64_t)bits_of(M));
     }
 }
 
@@ -90,12 +127,12 @@ dpk_status DPK_FN(dpk_line_search)(const dpk_data *data, const double *w, intptr
     for (int64_t t = 0; t < sum->first_task[m]; t++) {
         const task u = task_number(data, sum, t);
         double *const acc = sum->partial + t * width;
-        double y[DPK_BLOCK], z[DPK_BLOCK], dz[DPK_BLOCK];
+        double y[LINE], z[LINE], dz[LINE];
         memset(acc, 0, (size_t)count * sizeof(double)); /* the integer 0 too */
-        for (int64_t i = u.begin; i < u.end; i += DPK_BLOCK) {
-            const intptr_t n = rows_left(i, u.end, DPK_BLOCK);
-            const intptr_t left = rows_left(i + n, u.end, DPK_BLOCK);
-            ahead rows = rows_ahead(data, i + n, left, count);
+        for (int64_t i = u.begin; i < u.end; i += LINE) {
+            const intptr_t n = rows_left(i, u.end, LINE);
+            const intptr_t left = rows_left(i + n, u.end, LINE);
+            ahead rows = rows_ahead(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
             DPK_FN(dpk_load_line)
             (data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows, y, z, dz);
             if (search->bound)

@@ -23,6 +23,16 @@ static inline void logistic_point(double y, double z, const double *params, doub
     *d2 = upper * lower;
 }
 
+static void logistic_parts(intptr_t n, const double *y, const double *z, double *plain,
+                           double *factor, const void *params) {
+    (void)params;
+    for (intptr_t i = 0; i < n; i++) {
+        const double t = y[i] * z[i];
+        plain[i] = t < 0.0 ? -t : 0.0;
+        factor[i] = exp_negative(-fabs(t));
+    }
+}
+
 /* (z - y)^2 / 2 */
 static inline void squared_point(double y, double z, const double *params, double *value,
                                  double *d1, double *d2) {

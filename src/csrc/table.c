@@ -29,6 +29,9 @@ static const char *const loss_names[] = {DPK_LOSS_LIST(NAME_STRING) NULL};
 static const char *const prox_names[] = {DPK_PROX_LIST(NAME_STRING) NULL};
 static dpk_loss_fn *const losses[] = {DPK_LOSS_LIST(BLOCK_FUNCTION)};
 static dpk_slope_fn *const slopes[] = {DPK_LOSS_LIST(SLOPE_FUNCTION)};
+#define LOSS_NUMBER(name) LOSS_##name,
+enum { DPK_LOSS_LIST(LOSS_NUMBER) N_LOSSES };
+static dpk_parts_fn *const parts[N_LOSSES] = {[LOSS_logistic] = logistic_parts};
 static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
 #define FACTOR_FUNCTION(name) name##_factor,
 static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
@@ -50,6 +53,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .loss_names = loss_names,
     .losses = losses,
     .slopes = slopes,
+    .parts = parts,
     .prox_names = prox_names,
     .proxes = proxes,
     .smooth_names = smooth_names,

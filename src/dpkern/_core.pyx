@@ -23,9 +23,13 @@ cdef extern from "dpk.h":
     ) noexcept nogil
     ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
     ctypedef void (*dpk_vmath_fn)(intptr_t n, const double *x, double *out) noexcept nogil
+    ctypedef void (*dpk_parts_fn)(
+        intptr_t n, const double *y, const double *z, double *plain, double *factor,
+        const void *params) noexcept nogil
     ctypedef struct dpk_loss:
         dpk_loss_fn block
         dpk_slope_fn slope
+        dpk_parts_fn parts
         void *params
         int checked
     ctypedef struct dpk_data:
@@ -92,6 +96,7 @@ cdef extern from "dispatch.h":
         const char *const *loss_names
         dpk_loss_fn *losses
         dpk_slope_fn *slopes
+        dpk_parts_fn *parts
         const char *const *prox_names
         dpk_prox_fn *proxes
         const char *const *smooth_names
@@ -382,6 +387,7 @@ cdef class Loss:
         self.keep = params
         self.c.block = kernels.losses[number]
         self.c.slope = kernels.slopes[number]
+        self.c.parts = kernels.parts[number]
         self.c.params = &params[0]
         self.c.checked = 0
 
@@ -394,6 +400,7 @@ cdef class Loss:
         loss.keep = callable
         memcpy(&loss.c.block, &function, sizeof(function))
         loss.c.slope = NULL
+        loss.c.parts = NULL
         loss.c.params = PyCapsule_GetContext(capsule)
         loss.c.checked = 1
         return loss

@@ -1,0 +1,298 @@
+"""Losses along a line: twin, the losses at the points, exact clamped sums, threads, bad input."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.losses import LOSSES, Logistic, Squared
+
+# Parameters away from their defaults: a default of 1 hides a misplaced one.
+EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
+STEPS = np.array([0.0, 1.0, -0.5, 0.25, 2.0, 1e-3, 40.0])
+BOUNDS = np.array([1.0, 0.3, 0.3, 5.0, 1e-3, 1e-3, 77.0])
+
+
+@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
+def loss(request):
+    return request.param
+
+
+def models(data, seed=1, scale=0.5):
+    rng = np.random.default_rng(seed)
+    return scale * rng.standard_normal((2, data.m, data.d))
+
+
+def options_of(data):
+    return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
+
+
+@pytest.mark.usefixtures("isa")
+def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
+    data = make(n=3000, **layout)
+    w, p = models(data)
+    for model, direction in ((w, p), (w[0], p), (w, p[0])):
+        twin = ref.line_search(data, model, direction, loss=loss, steps=STEPS)
+        alone = kernels.line_search(data, model, direction, loss=loss, steps=STEPS, n_threads=1)
+        np.testing.assert_allclose(alone, twin, rtol=1e-12)
+        for n_threads in (2, 3, 7):
+            again = kernels.line_search(
+                data, model, direction, loss=loss, steps=STEPS, n_threads=n_threads
+            )
+            np.testing.assert_array_equal(again, alone)
+
+
+@pytest.mark.usefixtures("isa")
+def test_sums_are_the_losses_at_the_points_of_the_line(make, layout, loss):
+    data = make(n=700, **layout)
+    w, p = models(data)
+    sums = kernels.line_search(data, w, p, loss=loss, steps=STEPS)
+    for k, a in enumerate(STEPS):
+        there = kernels.glm_losses(data, w - a * p, loss=loss)
+        np.testing.assert_allclose(sums[:, k], there, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("p", [1, 9, 130, 1200, 9000])
+@pytest.mark.parametrize("n", [1, 31, 33, 127, 300])
+def test_every_width_and_remainder(make, bare_records, n, p):
+    """Rows by eights, one by one, asked for ahead or not; blocks and strips that are not full."""
+    data = make(n=n, p=p, m=1, row_bound=2.0)
+    w, direction = models(data, scale=1 / math.sqrt(p))[:, 0]
+    for loss in ("logistic", "squared"):
+        for kept in (None, kernels.glm_norms(data)):
+            data.row_norms = kept
+            sums = kernels.line_search(data, w, direction, loss=loss, steps=STEPS)
+            twin = ref.line_search(data, w, direction, loss=loss, steps=STEPS)
+            np.testing.assert_allclose(sums, twin, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("isa")
+def test_small_logistic_losses_keep_their_relative_precision(bare_records):
+    """Sums are logarithms of products of 1 + exp(-z): those of tiny factors must not be lost."""
+    for margin in (30.0, 300.0, 700.0):
+        data = bare_records(np.full((500, 1), margin), np.ones(500), [0, 500])
+        sums = kernels.line_search(data, [1.0], [1.0], loss="logistic", steps=[0.0, 0.01])
+        exact = [500 * math.exp(-margin * t) for t in (1.0, 0.99)]
+        np.testing.assert_allclose(sums[0], exact, rtol=1e-11)
+    data = bare_records(np.full((500, 1), 1e5), -np.ones(500), [0, 500])
+    sums = kernels.line_search(data, [1.0], [1.0], loss="logistic", steps=[0.0, 2.0])
+    np.testing.assert_array_equal(sums[0, 0], 500 * 1e5)
+    assert 0.0 <= sums[0, 1] < 1e-300
+
+
+@pytest.mark.usefixtures("isa")
+def test_infinite_and_undefined_losses_show_in_plain_sums(bare_records):
+    data = bare_records(np.array([[1e200, 1e200], [1.0, 1.0]]), np.ones(2), [0, 1, 2])
+    p = np.array([1e200, -1e200])
+    sums = kernels.line_search(data, [0.0, 0.0], p, loss="squared", steps=[0.0, 1.0])
+    assert np.isnan(sums[0]).all()
+    assert sums[1, 1] == 0.5
+    far = kernels.line_search(data, [1.0, 0.0], [1.0, 0.0], loss="squared", steps=[0.0, 2.0])
+    np.testing.assert_array_equal(far[0], math.inf)
+
+
+def exact_decrease(here, there, bound, q):
+    """round_q(clamp(here - there, -bound, bound)) of two doubles as the kernel defines it."""
+    v = here - there  # one rounding, before the clamp
+    if math.isnan(v):
+        return 0
+    inner = Fraction(bound) // Fraction(q)
+    if math.isinf(v):
+        return int(math.copysign(inner, v))
+    return round(max(-inner, min(inner, Fraction(v) / Fraction(q))))
+
+
+def values_at(loss, data, w, p, a):
+    """The compiled losses at z - a dz, record by record."""
+    z, dz = kernels.glm_margins(data, w), kernels.glm_margins(data, p)
+    if _core.isa() == "base":
+        at = np.array([z_i + (-a) * dz_i for z_i, dz_i in zip(z, dz, strict=True)])
+    else:
+        exact = [
+            Fraction(z_i) - Fraction(a) * Fraction(dz_i) for z_i, dz_i in zip(z, dz, strict=True)
+        ]
+        at = np.array([float(t) for t in exact])  # one rounding, as a fused operation has
+    out = np.empty((3, data.n))
+    number = _core.loss_names().index(loss.name)
+    _core.loss_block(_core.Loss(number, np.array([*loss.params, 0.0])), data.y, at, *out)
+    return out[0]
+
+
+@pytest.mark.parametrize("depth", [0, 20, 36])
+@pytest.mark.usefixtures("isa")
+def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, steps):
+    data = make(n=400, m=3, **layout)
+    w, p = models(data)[:, 0]
+    grids = np.array([kernels.finest_grid(data.n, b) * 2.0**depth for b in BOUNDS])
+    given = None if depth == 0 else grids
+    sums = kernels.line_search(data, w, p, loss=loss, steps=STEPS, bound=BOUNDS, grid=given)
+    here = values_at(loss, data, w, p, 0.0)
+    for k, (a, bound, q) in enumerate(zip(STEPS, BOUNDS, grids, strict=True)):
+        there = values_at(loss, data, w, p, a)
+        terms = [exact_decrease(*pair, bound, q) for pair in zip(here, there, strict=True)]
+        exact = [sum(terms[data.offsets[j] : data.offsets[j + 1]]) for j in range(data.m)]
+        assert steps(sums[:, k], q) == exact
+
+
+@pytest.mark.usefixtures("isa")
+def test_clamped_sums_agree_with_their_twin_for_any_order_and_threads(
+    make, layout, loss, bare_records
+):
+    data = make(n=3000, m=1, **layout)
+    w, p = models(data)[:, 0]
+    how = {"loss": loss, "steps": STEPS, "bound": BOUNDS, "grid": BOUNDS.min() * 2.0**-20}
+    how["grid"] = 2.0 ** math.floor(math.log2(how["grid"]))
+    alone = kernels.line_search(data, w, p, n_threads=1, **how)
+    twin = ref.line_search(data, w, p, **how)
+    np.testing.assert_allclose(alone, twin, rtol=1e-12, atol=data.n * how["grid"])
+    order = np.random.default_rng(8).permutation(data.n)
+    shuffled = bare_records(data.X[order], data.y[order], data.offsets, **options_of(data))
+    for n_threads in (1, 2, 3, 7):
+        again = kernels.line_search(shuffled, w, p, n_threads=n_threads, **how)
+        np.testing.assert_array_equal(again, alone)
+    split = bare_records(data.X, data.y, [0, 1, 1, 513, 2000, data.n], **options_of(data))
+    silos = kernels.line_search(split, w, p, **how)
+    assert not np.any(silos[1])
+    np.testing.assert_array_equal(silos.sum(axis=0), alone[0])
+
+
+EXTREME = [0.0, -0.0, 1.0, 5e-324, 1e-160, 1e154, -1e200, 1.7976931348623157e308]
+
+
+@pytest.mark.usefixtures("isa")
+def test_one_record_never_adds_more_than_its_bound(bare_records, loss, steps):
+    """Bounds that are no multiples of the grid, on fine and coarse grids; records that overflow."""
+    candidates = np.array([-1e3, -1.0, 1e-9, 1.0, 1e300])
+    for x in EXTREME:
+        for y in (-1.0, 1.0, 1e300):
+            data = bare_records(np.array([[x, 1.0]]), np.array([y]), [0, 1])
+            for w, p in (([1.0, 1.0], [1.0, -1.0]), ([1e200, 0.0], [-1e200, 1e200])):
+                for bound in (0.1, math.pi, 2.0**-300, 1.0, 1 + 2.0**-52):
+                    for depth in (0, 21, 45):
+                        q = kernels.finest_grid(1, bound) * 2.0**depth
+                        v = kernels.line_search(
+                            data, w, p, loss=loss, steps=candidates, bound=[bound] * 5, grid=q
+                        )
+                        for k in steps(v, q):
+                            assert abs(k) * Fraction(q) <= Fraction(bound)
+
+
+@pytest.mark.usefixtures("isa")
+def test_the_clamp_is_reached(bare_records):
+    data = bare_records(np.array([[1.0]]), np.array([0.0]), [0, 1])
+    how = {"loss": "squared", "steps": [1.0, -1.0], "bound": [0.7, 0.7], "grid": 2.0**-10}
+    v = kernels.line_search(data, [100.0], [100.0], **how)
+    inner = math.floor(0.7 * 2**10) / 2**10
+    np.testing.assert_array_equal(v, [[inner, -inner]])
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_nan_counts_as_zero_and_infinities_as_the_bound(bare_records):
+    X = np.array([[1e200, 1e200], [1e200, 0.0]])
+    data = bare_records(X, np.ones(2), [0, 1, 2])
+    how = {"loss": "squared", "steps": [1.0], "bound": [2.0], "grid": 2.0**-10}
+    v = kernels.line_search(data, [0.0, 0.0], [1e200, -1e200], **how)
+    np.testing.assert_array_equal(v, [[0.0], [-2.0]])
+
+
+@pytest.mark.usefixtures("isa")
+def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make, steps):
+    data = make(n=40, m=1)
+    w, p = models(data)[:, 0]
+    how = {"loss": "squared", "steps": STEPS, "bound": BOUNDS}
+    before = kernels.line_search(data, w, p, **how)
+    for x, y in ((1e9, 1e9), (-1e300, 1.0), (0.0, -1e200)):
+        X, labels = data.X.copy(), data.y.copy()
+        data.X[7], data.y[7] = x, y
+        after = kernels.line_search(data, w, p, **how)
+        data.X, data.y = X, labels
+        for k, bound in enumerate(BOUNDS):
+            q = kernels.finest_grid(40, bound)
+            moved = abs(steps(after[:, k], q)[0] - steps(before[:, k], q)[0])
+            assert moved * Fraction(q) <= 2 * Fraction(bound)
+
+
+def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
+    fused = [name for name in _core.isa_names() if name != "base"]
+    if len(fused) < 2:
+        pytest.skip("one instruction set with fused multiply-add here")
+    data = make(n=700, p=77, **layout)
+    w, p = models(data)
+    before, results = _core.isa(), []
+    try:
+        for name in fused:
+            _core._use_isa(name)
+            plain = kernels.line_search(data, w, p, loss=loss, steps=STEPS)
+            private = kernels.line_search(data, w, p, loss=loss, steps=STEPS, bound=BOUNDS)
+            results.append((plain, private))
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        for ours, first in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(ours, first)
+
+
+def test_out_is_written_and_returned(make):
+    data = make()
+    w, p = models(data)
+    out = np.full((data.m, 7), np.nan)
+    for bound in (None, BOUNDS):
+        how = {"loss": "logistic", "steps": STEPS, "bound": bound}
+        assert kernels.line_search(data, w, p, out=out, **how) is out
+        np.testing.assert_array_equal(out, kernels.line_search(data, w, p, **how))
+    with pytest.raises(ValueError, match="out must be"):
+        kernels.line_search(data, w, p, loss="logistic", steps=[1.0], out=out)
+
+
+BAD_INPUT = {  # for 4 silos of d = 11, 300 records; three steps
+    "w short": ({"w": np.zeros(10)}, ValueError, "w must have shape"),
+    "p short": ({"p": np.zeros(10)}, ValueError, "p must have shape"),
+    "p NaN": ({"p": np.full(11, math.nan)}, ValueError, "p must be finite"),
+    "p text": ({"p": "down"}, TypeError, "p must be real"),
+    "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "steps a number": ({"steps": 1.0}, ValueError, "steps must have shape"),
+    "steps none": ({"steps": []}, ValueError, "steps must have shape"),
+    "steps a matrix": ({"steps": np.ones((1, 3))}, ValueError, "steps must have shape"),
+    "steps NaN": ({"steps": [1.0, math.nan, 2.0]}, ValueError, "steps must be finite"),
+    "steps text": ({"steps": ["a"]}, TypeError, "steps must be real"),
+    "bound a number": ({"bound": 1.0}, ValueError, "bound must have shape"),
+    "bound short": ({"bound": [1.0, 1.0]}, ValueError, "bound must have shape"),
+    "bound 0": ({"bound": [1.0, 0.0, 1.0]}, ValueError, "bound must be positive"),
+    "bound NaN": ({"bound": [1.0, math.nan, 1.0]}, ValueError, "bound must be positive"),
+    "bound infinite": ({"bound": [math.inf] * 3}, ValueError, "bound must be positive"),
+    "bound huge": ({"bound": [1e300] * 3}, ValueError, "needs a grid coarser"),
+    "grid alone": ({"grid": 2.0**-20}, ValueError, "grid needs a bound"),
+    "grid 3": ({"bound": [1.0] * 3, "grid": 3 * 2.0**-20}, ValueError, "grid must be a power"),
+    "grid NaN": ({"bound": [1.0] * 3, "grid": math.nan}, ValueError, "grid must be a power"),
+    "grid shape": ({"bound": [1.0] * 3, "grid": [2.0**-20] * 4}, ValueError, "grid must be a num"),
+    "grid fine": ({"bound": [1.0] * 3, "grid": 2.0**-51}, ValueError, "grid is too fine"),
+    "grid fine for one": (
+        {"bound": [1.0, 1.0, 2.0**20], "grid": 2.0**-30},
+        ValueError,
+        "grid is too fine",
+    ),
+    "grid coarse": ({"bound": [1.0] * 3, "grid": 2.0**-4}, ValueError, "at most bound / 32"),
+    "threads 0": ({"n_threads": 0}, ValueError, "n_threads must be"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_by_name(make, case):
+    how, error, message = BAD_INPUT[case]
+    given = {"w": np.zeros(11), "p": np.ones(11), "loss": "logistic", "steps": [1.0, 2.0, 3.0]}
+    with pytest.raises(error, match=message):
+        kernels.line_search(make(), **(given | how))
+
+
+def test_losses_are_taken_by_name_and_by_object(make):
+    data = make()
+    w, p = models(data)
+    for name, loss in (("logistic", Logistic()), ("squared", Squared())):
+        np.testing.assert_array_equal(
+            kernels.line_search(data, w, p, loss=name, steps=STEPS),
+            kernels.line_search(data, w, p, loss=loss, steps=STEPS),
+        )
