@@ -9,7 +9,7 @@ import pytest
 import scipy
 
 import dpkern as dpk
-from dpkern import kernels
+from dpkern import kernels, reference
 from dpkern.losses import LOSSES
 from dpkern.privacy import GaussianHessian, GaussianSum
 from dpkern.solvers import Objective
@@ -387,8 +387,8 @@ def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_s
     """
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((12, 2)), np.where(rng.random(12) < 0.5, 1.0, -1.0)
-    flipped = np.append(-y[:1], y[1:])
-    first, second = (dpk.SiloData(X, labels, [0, 12], row_bound=3.0) for labels in (y, flipped))
+    replaced = np.vstack([[3.0, 0.0], X[1:]])
+    first, second = (dpk.SiloData(rows, y, [0, 12], row_bound=3.0) for rows in (X, replaced))
     how = {"clip": 3.0, "rounds": 1, "calibration": "paper", "floor": 0.1, "l2": 0.01}
     how |= {"step_size": "paper_search", "max_step": 4.0}
     real = {kind: kind.release for kind in (GaussianSum, GaussianHessian)}
@@ -519,3 +519,19 @@ def test_paper_search_is_the_only_reader_of_unnoised_numbers(data, monkeypatch):
     monkeypatch.setattr(PaperSearch, "__init__", lambda *_, **__: pytest.fail("made"))
     for step_size in (0.5, "damped", "private_search"):
         run(data, step_size=step_size)
+
+
+def test_line_search_bounds_of_every_silo_are_those_of_the_silo_alone(data):
+    rng = np.random.default_rng(2)
+    p, steps = rng.standard_normal((3, 5)), np.array([2.0, 0.5])
+    bound = np.outer([1.0, 0.01, 4.0], steps)
+    grid = np.outer([2.0**-20, 2.0**-30, 2.0**-18], np.ones(2))
+    how = {"loss": "logistic", "steps": steps}
+    together = kernels.line_search(data, np.zeros(5), p, bound=bound, grid=grid, **how)
+    twin = reference.line_search(data, np.zeros(5), p, bound=bound, grid=grid, **how)
+    for j in range(3):
+        alone = kernels.line_search(
+            data, np.zeros(5), p, bound=bound[j], grid=grid[j], n_threads=2, **how
+        )
+        np.testing.assert_array_equal(together[j], alone[j])
+        np.testing.assert_allclose(together[j], twin[j], atol=data.sizes[j] * grid[j, 0])

@@ -94,7 +94,8 @@ def _file(name: str, number: int) -> Path:
     raise FileNotFoundError(
         f"{state}. It names a folder with the public files {files}: a9a and ijcnn1 of the "
         "LIBSVM data page, Adult and Breast Cancer Wisconsin (Original) of the UCI repository "
-        "(doi 10.24432/C5XW20 and 10.24432/C5HP4Z), each compressed with xz. The set wdbc needs no file."
+        "(doi 10.24432/C5XW20 and 10.24432/C5HP4Z), each compressed with xz. "
+        "The set wdbc needs no file."
     )
 
 

@@ -128,6 +128,9 @@ dpk_status DPK_FN(dpk_line_search)(const dpk_data *data, const double *w, intptr
         const task u = task_number(data, sum, t);
         double *const acc = sum->partial + t * width;
         double y[LINE], z[LINE], dz[LINE];
+        dpk_search own = *search; /* of silo j */
+        if (own.bound)
+            own.bound += u.j * count, own.grid += u.j * count;
         memset(acc, 0, (size_t)count * sizeof(double)); /* the integer 0 too */
         for (int64_t i = u.begin; i < u.end; i += LINE) {
             const intptr_t n = rows_left(i, u.end, LINE);
@@ -135,8 +138,8 @@ dpk_status DPK_FN(dpk_line_search)(const dpk_data *data, const double *w, intptr
             ahead rows = rows_ahead(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
             DPK_FN(dpk_load_line)
             (data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows, y, z, dz);
-            if (search->bound)
-                add_decreases(loss, search, n, y, z, dz, &rows, (int64_t *)(void *)acc);
+            if (own.bound)
+                add_decreases(loss, &own, n, y, z, dz, &rows, (int64_t *)(void *)acc);
             else
                 add_losses(loss, search, n, y, z, dz, &rows, acc);
         }
@@ -150,7 +153,7 @@ dpk_status DPK_FN(dpk_line_search)(const dpk_data *data, const double *w, intptr
             int64_t steps = 0;
             for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++)
                 steps += ((const int64_t *)(const void *)sum->partial)[t * width + c];
-            out[j * count + c] = (double)steps * search->grid[c];
+            out[j * count + c] = (double)steps * search->grid[j * count + c];
         }
     return DPK_OK;
 }

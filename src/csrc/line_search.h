@@ -8,8 +8,8 @@
 typedef struct {
     intptr_t count;      /* candidate steps */
     const double *step;  /* (count,) */
-    const double *bound; /* (count,) clamp of one record's decrease, or NULL: sums of losses */
-    const double *grid;  /* (count,) powers of two, 2^51 grid >= bound; given with bound */
+    const double *bound; /* (m, count) clamp of one record's decrease, or NULL: sums of losses */
+    const double *grid;  /* (m, count) powers of two, 2^51 grid >= bound; given with bound */
 } dpk_search;
 
 /* w, direction: those of silo j at w + j * w_stride and direction + j * direction_stride, (d,)

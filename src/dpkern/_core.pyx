@@ -621,17 +621,17 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
 
 
 def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
-                const double[::1] step, const double[::1] bound, const double[::1] grid,
+                const double[::1] step, const double[:, ::1] bound, const double[:, ::1] grid,
                 double[:, ::1] out, int n_threads):
-    """bound and grid: (len(step),), or None for sums of losses."""
+    """bound and grid: (m, len(step)), or None for sums of losses."""
     cdef Models models = Models(w), directions = Models(p)
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads)
     cdef dpk_search search
     cdef dpk_status status
     search.count, search.step = step.shape[0], &step[0]
-    search.bound = NULL if bound is None else &bound[0]
-    search.grid = NULL if grid is None else &grid[0]
+    search.bound = NULL if bound is None else &bound[0, 0]
+    search.grid = NULL if grid is None else &grid[0, 0]
     with nogil:
         status = kernels.line_search(&records.c, models.c, models.stride, directions.c,
                                      directions.stride, &loss.c, &search, &work.c, &out[0, 0])

@@ -618,13 +618,13 @@ def line_search(
         See `dpkern.losses`.
     steps : array_like, shape (k,)
         Candidate steps a, finite.
-    bound : array_like, shape (k,), optional
-        For a private search: bounds b_a > 0, one per candidate, on one record's decrease of the
-        loss.
-    grid : float or array_like, shape (k,), optional
-        With `bound` only: power of two q, one for all candidates or one per candidate, with
-        max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and q <= b_a / 32. None takes
-        the finest on which the sum of all N records is exact too.
+    bound : array_like, shape (k,) or (m, k), optional
+        For a private search: bounds b_a > 0, one per candidate, or per silo and candidate, on one
+        record's decrease of the loss.
+    grid : float or array_like, shape (k,) or (m, k), optional
+        With `bound` only: power of two q, one for all candidates, one per candidate, or one per
+        silo and candidate, with max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and
+        q <= b_a / 32. None takes the finest on which the sum of all N records is exact too.
     out : ndarray, shape (m, k), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -659,9 +659,7 @@ def line_search(
         raise ValueError("steps must be finite")
     bounds = grids = None
     if bound is not None:
-        bounds = _real("bound", bound)
-        if bounds.shape != candidates.shape:
-            raise ValueError(f"bound must have shape {candidates.shape}, got {bounds.shape}")
+        bounds = _per_candidate("bound", bound, (data.m, candidates.size))
         if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
             raise ValueError("bound must be positive and finite")
         grids = _candidate_grids(grid, offsets=data.offsets, bounds=bounds)
@@ -1005,25 +1003,37 @@ def _grids(
     return grids
 
 
+def _per_candidate(name: str, value: ArrayLike, shape: tuple[int, int]) -> FloatArray:
+    """`value`, of shape (k,) or (m, k), as (m, k)."""
+    values = _real(name, value)
+    if values.shape not in (shape, shape[1:]):
+        raise ValueError(f"{name} must have shape {shape[1:]} or {shape}, got {values.shape}")
+    return np.ascontiguousarray(np.broadcast_to(values, shape))
+
+
 def _candidate_grids(
     grid: ArrayLike | None, *, offsets: NDArray[np.int64], bounds: FloatArray
 ) -> FloatArray:
-    """One grid per candidate, checked as in `_grids` against one record's bound."""
+    """One grid per silo and candidate, checked as in `_grids` against one record's bound."""
     if grid is None:
-        grids = np.array([finest_grid(int(offsets[-1]), b) for b in bounds.tolist()])
+        n = int(offsets[-1])
+        finest = {b: finest_grid(n, b) for b in set(bounds.ravel().tolist())}
+        grids = np.array([[finest[b] for b in row] for row in bounds.tolist()])
     else:
-        grids = _per_silo("grid", grid, bounds.size)
-    n = int(np.diff(offsets).max())
-    for q, b in zip(grids.tolist(), bounds.tolist(), strict=True):
-        if not _is_grid(q):
-            raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-        if max(n, 2) * b > 2.0**52 * q:
-            raise ValueError(
-                f"grid is too fine for {n} records with bound = {b!r}: "
-                f"max({n}, 2) bound must be <= 2^52 grid, got grid = {q}"
-            )
-        if q > b / 32.0:
-            raise ValueError(f"grid is {q}; it must be at most bound / 32 = {b / 32.0:g}")
+        same = np.ndim(grid) == 0
+        shape = (bounds.shape[0], bounds.shape[1])
+        grids = _per_candidate("grid", np.full(shape, grid) if same else grid, shape)
+    for n, own, limits in zip(np.diff(offsets).tolist(), grids, bounds, strict=True):
+        for q, b in zip(own.tolist(), limits.tolist(), strict=True):
+            if not _is_grid(q):
+                raise ValueError("grid must be a power of two between 2^-400 and 2^400")
+            if max(n, 2) * b > 2.0**52 * q:
+                raise ValueError(
+                    f"grid is too fine for {n} records with bound = {b!r}: "
+                    f"max({n}, 2) bound must be <= 2^52 grid, got grid = {q}"
+                )
+            if q > b / 32.0:
+                raise ValueError(f"grid is {q}; it must be at most bound / 32 = {b / 32.0:g}")
     return grids
 
 

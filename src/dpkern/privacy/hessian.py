@@ -1,7 +1,7 @@
 """The Gaussian mechanism on exact sums of rank-one Hessians.
 
-A record's clipped Hessian is positive semi-definite, of rank one and of Frobenius norm at most B, so
-replacing it moves the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'>, and
+A record's clipped Hessian is positive semi-definite, of rank one and of Frobenius norm at most B,
+so replacing it moves the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'>, and
 <A, A'> >= 0. The exact sum is rounded once to the grid q of its noise, which moves each of the d^2
 entries of a difference by at most q: D = sqrt(2) B + q d.
 """
@@ -191,8 +191,8 @@ class GaussianHessian:
         TypeError
             `total` is no float64 array.
         ValueError
-            `total` has another shape, an entry that is not on the noise's grid, or is not symmetric:
-            the noise of an entry hides its mirror image only where both are the same number.
+            `total` has another shape, an entry that is not on the noise's grid, or is not
+            symmetric: an entry's noise hides its mirror image only where both are one number.
             Nothing is drawn, released or recorded then.
         """
         shape = (self._k, self._dim, self._dim)

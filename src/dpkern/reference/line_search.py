@@ -15,8 +15,8 @@ def line_search(data, w, p, *, loss, steps, bound=None, grid=None, out=None, n_t
             if bound is None:
                 out[j, k] = np.sum(value)
                 continue
-            q = np.broadcast_to(grid, np.shape(steps))[k]
-            inner = np.floor(bound[k] / q) * q
+            q = np.broadcast_to(grid, out.shape)[j, k]
+            inner = np.floor(np.broadcast_to(bound, out.shape)[j, k] / q) * q
             with np.errstate(invalid="ignore"):
                 decrease = np.clip(block(loss, y, z)[0] - value, -inner, inner)
             out[j, k] = np.sum(round_to_grid(np.where(np.isnan(decrease), 0.0, decrease), q))

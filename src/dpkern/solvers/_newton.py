@@ -178,7 +178,7 @@ class PrivateSearch:
                 "step_size='private_search' needs weights='size' under central trust where silos "
                 "differ in size"
             )
-        self._steps = max_step * 2.0 ** -np.arange(_CANDIDATES)
+        self._steps: FloatArray = max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
         self._scale = 1.0 / (data.sizes if self._per_silo else np.array([data.n]))
         self._mechanism = GaussianSum(
             what="decreases of the loss along the released direction p, in units of a power of two "
@@ -249,7 +249,7 @@ class PaperSearch:
     def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:
         m = run.objective.data.m
         self._run, self._hess_clip = run, hess_clip
-        self._steps = max_step * 2.0 ** -np.arange(_CANDIDATES)
+        self._steps: FloatArray = max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
         self._release = Release(
             what="step sizes that Equation (10) chose by un-noised losses, gradients and Hessians",
             sensitivity=math.inf if m == 1 else (math.inf,) * m,
@@ -261,12 +261,23 @@ class PaperSearch:
 
     def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
-        shared = {"loss": objective.loss, "n_threads": objective.n_threads}
         sizes, penalty = objective.data.sizes[:, np.newaxis], objective.l2 * objective.penalized
         losses = _losses(run, w, p, np.append(0.0, self._steps)) / sizes
         with run.clock("kernels"):
-            slopes = kernels.glm_gradient(objective.data, w, clip=run.clip, **shared)
-            H = kernels.glm_hessian(objective.data, w, hess_clip=self._hess_clip, **shared)
+            slopes = kernels.glm_gradient(
+                objective.data,
+                w,
+                loss=objective.loss,
+                clip=run.clip,
+                n_threads=objective.n_threads,
+            )
+            H = kernels.glm_hessian(
+                objective.data,
+                w,
+                loss=objective.loss,
+                hess_clip=self._hess_clip,
+                n_threads=objective.n_threads,
+            )
         self._run.ledger.append(self._release)
         slope = np.sum(p * (slopes / sizes + penalty * w), axis=1, keepdims=True)
         curved = np.einsum("ki,kij,kj->k", p, H, p)[:, np.newaxis] / sizes

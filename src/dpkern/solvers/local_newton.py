@@ -158,8 +158,8 @@ def local_newton(
     The budget is split evenly, mu_i^2 = mu^2 / (2 T): gradient and Hessian have different units, so
     no rule that compares their sensitivities is free of the scale of the rows. "private_search"
     makes it thirds and releases at each step the decreases
-    v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)) of all candidates a, dz_i = x_i p,
-    s the power of two above C |p|, of l2 sensitivity 2 s sqrt(sum a^2).
+    v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)) of all candidates a at once,
+    dz_i = x_i . p, s the power of two above C |p|: the l2 sensitivity is 2 s sqrt(sum a^2).
 
     Everything else is a function of the releases and of public numbers: the penalty, which is added
     after the noise, the floor, truncation, direction, damped steps, the choice among candidates.
