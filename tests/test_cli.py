@@ -343,18 +343,35 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     out, err = shown(capsys, ["compare", train, *SMALL, "--plot", tmp_path / "c.png"])
     rows = table_of(out)
     assert rows[0][:3] == ["gradient_descent", "-", "no noise"]
+    first_order = ("gradient_descent", "federated_gd", "wd_dp", "output_perturbation")
+    variants = [(solver, trust) for solver in first_order for trust in ("central", "silo")]
+    variants += [("local_newton", "silo"), ("local_newton", "central")]
+    variants += [("double_noise_newton", "central")]
     assert [row[:3] for row in rows[1:]] == [
-        [solver, trust, epsilon]
-        for solver in ("gradient_descent", "federated_gd", "wd_dp", "output_perturbation")
-        for trust in ("central", "silo")
-        for epsilon in ("1", "4")
+        [*variant, epsilon] for variant in variants for epsilon in ("1", "4")
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
     assert "60 of 300 records held out at random (seed 0)" in out
-    assert "the 32 noisy runs read the same training records and compose" in out
+    assert "the 44 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
-    assert "33/33" in err or "run/s" in err
+    assert "45/45" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
+    capsys, train, monkeypatch
+):
+    seen = []
+
+    def kept(data, *, budget, rng, loss, rounds=10, step_size="damped", trust="silo"):
+        seen.append((rounds, step_size))
+        raise ValueError("enough")
+
+    monkeypatch.setitem(cli.SOLVERS, "local_newton", kept)
+    for given in ([], ["--rounds", "7", "--set", "step_size=0.5"]):
+        assert main(["fit", train, "--solver", "local_newton", *BUDGET, *given]) == 2
+        assert main(["compare", train, "--solvers", "local_newton", "--no-plot", *given]) == 2
+    assert seen == [(10, "damped")] * 2 + [(7, 0.5)] * 2
 
 
 def test_compare_composes_what_it_spent(capsys, train):
@@ -395,7 +412,7 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
     monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
-    assert len(table_of(out)) == 17
+    assert len(table_of(out)) == 23
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2

@@ -48,6 +48,9 @@ _WISCONSIN_DEFAULTS: dict[str, Any] = {
     "rounds": 200,
     "step_size": 0.12,
 }
+# Newton's method needs few rounds and has steps of its own: there the solver's defaults hold.
+_SECOND_ORDER = ("local_newton", "double_noise_newton")
+_OF_FIRST_ORDER = ("rounds", "step_size")
 _LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 _FLAGS = ("loss", "clip", "l2", "rounds", "trust")
@@ -249,7 +252,11 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--clip", type=float, help=f"bound of a record's gradient (default: {_DEFAULTS['clip']:g})"
     )
     group.add_argument("--l2", type=float, help=f"penalty (default: {_DEFAULTS['l2']:g})")
-    group.add_argument("--rounds", type=int, help=f"releases (default: {_DEFAULTS['rounds']})")
+    group.add_argument(
+        "--rounds",
+        type=int,
+        help=f"releases (default: {_DEFAULTS['rounds']}; Newton's method: 10)",
+    )
     group.add_argument(
         "--set",
         action="append",
@@ -318,6 +325,12 @@ def _given_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
 def _settable(solver: str) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(SOLVERS[solver]).parameters
     return {name: p for name, p in parameters.items() if name not in _NOT_SETTABLE}
+
+
+def _defaults(solver: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Those of the defaults that are meant for this solver."""
+    left = _OF_FIRST_ORDER if solver in _SECOND_ORDER else ()
+    return {k: v for k, v in defaults.items() if k in _settable(solver) and k not in left}
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], who: str) -> None:
@@ -490,7 +503,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     if arguments.test is not None:
         test = _read_test(arguments, source.table, data)
         lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
-    parameters = {name: value for name, value in source.defaults.items() if name in settable}
+    parameters = _defaults(solver, source.defaults)
     parameters |= {"loss": _LOSS_OF_TASK[data.task], **given}
     draws = arguments.draws
     if budget is None and draws > 1:
@@ -669,9 +682,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     source = _read_source(arguments)
     data, X_test, y_test, split = _held_out(source, arguments)
-    parameters = {"loss": _LOSS_OF_TASK[data.task], **source.defaults, **given}
+    defaults = {"loss": _LOSS_OF_TASK[data.task], **source.defaults}
+    parameters = defaults | given
     draws = arguments.draws or (_WISCONSIN_DRAWS if arguments.data is None else _DRAWS)
-    comparison = _Comparison(data, X_test, y_test, parameters, draws, arguments.noise_seed)
+    comparison = _Comparison(data, X_test, y_test, defaults, given, draws, arguments.noise_seed)
     rows = comparison.run(variants, budgets, must_run=arguments.solvers is not None)
 
     metric = f"test {_metric(data.task)}"
@@ -679,6 +693,10 @@ def _compare(arguments: argparse.Namespace) -> None:
     lines.append(("test", split))
     stated = [f"{name} {_shown(value)}" for name, value in parameters.items()]
     lines.append(("parameters", ", ".join(stated)))
+    if any(solver in _SECOND_ORDER for solver, _ in variants):
+        own = [name for name in _OF_FIRST_ORDER if name not in given]
+        if own:
+            lines.append(("", f"Newton's method: its own {' and '.join(own)}"))
     lines.append(("draws", f"{draws} runs per row, each with fresh noise"))
     _print_lines(lines)
     print()
@@ -732,12 +750,14 @@ class _Comparison:
         data: SiloData,
         X_test: Matrix,
         y_test: Array,
-        parameters: dict[str, Any],
+        defaults: dict[str, Any],
+        given: dict[str, Any],
         draws: int,
         noise_seed: int | None,
     ) -> None:
         self._data, self._X, self._y = data, X_test, y_test
-        self._parameters, self._draws, self._noise_seed = parameters, draws, noise_seed
+        self._defaults, self._given = defaults, given
+        self._draws, self._noise_seed = draws, noise_seed
         self._minima: dict[Objective, float] = {}
         self._certificates: list[Certificate] = []
 
@@ -778,7 +798,8 @@ class _Comparison:
         self, solver: str, trust: str, budget: Budget | None, draws: int, bar: Any
     ) -> CompareRow:
         settable = _settable(solver)
-        parameters = {k: v for k, v in self._parameters.items() if k in settable} | {"trust": trust}
+        given = {k: v for k, v in self._given.items() if k in settable}
+        parameters = _defaults(solver, self._defaults) | given | {"trust": trust}
         results = []
         for _ in range(draws):
             rng = _seed(self._noise_seed, bar.n)
@@ -802,13 +823,13 @@ class _Comparison:
         parameters = result.parameters
         objective = Objective(
             self._data,
-            get_loss(self._parameters["loss"]),
+            get_loss((self._defaults | self._given)["loss"]),
             parameters["l2"],
             parameters.get("l1", 0.0),
             parameters["weights"],
             parameters["penalize_intercept"],
             n_threads=None,
-            regularizer=self._parameters.get("regularizer"),
+            regularizer=self._given.get("regularizer") if "regularizer" in parameters else None,
         )
         if objective not in self._minima:
             self._minima[objective] = objective.minimum()[1]
