@@ -216,7 +216,9 @@ ROWS = {
     "equal": [1.0] * 64,
     "long": np.random.default_rng(0).standard_normal(100),
 }
-CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
+# Just below (5/8)^2: the root rounds to 5/8, and (5/8 - q / 2) / q is a tie that rounds up to an even
+# number. Only the factor 1 - (d + 16) 2^-52 of the inner bound prevents it.
+CLIPS = [2.0**-300, 0.1, math.nextafter(25 / 64, 0.0), math.pi, 2.0**300]
 
 
 def refuse_more_than(H, q, hess_clip, steps):
@@ -260,18 +262,6 @@ def test_one_record_never_adds_more_than_the_clip(
             with control_bits(flush):
                 H = on_row_grid(data, w, loss, hess_clip, q, weight)
             refuse_more_than(H[0], q, hess_clip, steps)
-
-
-@pytest.mark.usefixtures("isa")
-def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(bare_records):
-    """Every addition to the computed square loses almost half a unit: only the factor
-    1 - (d + 16) 2^-52 of the inner clip bound covers it."""
-    x = np.full(3_000, math.sqrt(0.9 * 2.0**-53))
-    x[:8] = 1.0
-    data = bare_records(x.reshape(1, -1), np.ones(1), [0, 1])
-    for hess_clip in (1.0, 1.3, 1.7):
-        H = kernels.glm_hessian(data, np.zeros(data.d), loss="squared", hess_clip=hess_clip)
-        assert math.fsum(np.diag(H[0])) <= hess_clip
 
 
 @pytest.mark.usefixtures("isa")
