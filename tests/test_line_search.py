@@ -268,7 +268,11 @@ BAD_INPUT = {  # for 4 silos of d = 11, 300 records; three steps
     "grid alone": ({"grid": 2.0**-20}, ValueError, "grid needs a bound"),
     "grid 3": ({"bound": [1.0] * 3, "grid": 3 * 2.0**-20}, ValueError, "grid must be a power"),
     "grid NaN": ({"bound": [1.0] * 3, "grid": math.nan}, ValueError, "grid must be a power"),
-    "grid shape": ({"bound": [1.0] * 3, "grid": [2.0**-20] * 4}, ValueError, "grid must be a num"),
+    "grid shape": (
+        {"bound": [1.0] * 3, "grid": [2.0**-20] * 4},
+        ValueError,
+        "grid must have shape",
+    ),
     "grid fine": ({"bound": [1.0] * 3, "grid": 2.0**-51}, ValueError, "grid is too fine"),
     "grid fine for one": (
         {"bound": [1.0, 1.0, 2.0**20], "grid": 2.0**-30},

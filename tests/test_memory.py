@@ -46,13 +46,13 @@ def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(
 ):
     X, y = records
     X, size = in_layout(X, layout, tmp_path)
-    few = {"rounds": 2, "local_steps": 2}
+    few = {"rounds": 2, "local_steps": 2, "step_size": 0.1}
     few = {k: few[k] for k in few if k in inspect.signature(SOLVERS[solver]).parameters}
 
     def fit(X, y, offsets):
         data = dpk.SiloData(X, y, offsets, row_bound=1.0, intercept=True)
         budget = dpk.Budget(epsilon=1.0, delta=1e-6)
-        return dpk.solve(solver, data, budget=budget, clip=1.0, l2=1e-3, step_size=0.1, **few)
+        return dpk.solve(solver, data, budget=budget, clip=1.0, l2=1e-3, **few)
 
     fit(X[: 100 * M], y[: 100 * M], 100 * np.arange(M + 1))  # what is loaded late
     tracemalloc.start()

@@ -142,6 +142,9 @@ def double_noise_newton(
        (A + E) p = g~ with |E| <= 4 d (3 d + 1) 2^-53 |A| (Higham, Accuracy and stability, theorem
        10.4), and charged; the like is assumed of the eigensolver, and the certificate says so.
 
+    Steps are whole Newton steps, as in the paper: with losses whose curvature jumps, such as the
+    smoothed hinge, they can go round in circles, noise or not.
+
     The shares of mu^2 are 50 % for gradients, 5 % for traces and 45 % for directions.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
