@@ -28,7 +28,6 @@ from report import Point, print_tables, save
 from tqdm import tqdm
 
 import dpkern as dpk
-from dpkern.privacy import gdp_epsilon
 
 DELTA = 1e-6
 SILOS = {"synthetic": 50, "a9a": 50, "ijcnn1": 50}
@@ -124,9 +123,9 @@ def measure(curve: Curve, draws: int) -> list[Point]:
             score_sd=float(np.std(score, ddof=min(1, len(score) - 1))),
             gap=float(np.mean(gap)),
             gap_sd=float(np.std(gap, ddof=min(1, len(gap) - 1))),
-            epsilon=np.inf if curve.mu is None else gdp_epsilon(curve.mu, DELTA),
+            epsilon=np.inf if curve.mu is None else curve.mu,
             delta=DELTA,
-            certified=certificate.epsilon(DELTA),
+            certified=certificate.mu,
             bound=certificate.bound,
         )
         for r, (score, gap) in enumerate(zip(np.transpose(scores), np.transpose(gaps), strict=True))
@@ -232,8 +231,8 @@ def main() -> int:
                 for curve in tqdm(curves, desc=experiment.title, unit="curve")
                 for point in measure(curve, draws)
             ]
-            print_tables(experiment.title, experiment.x_label, points)
-            save(arguments.out / name, experiment.title, experiment.x_label, points)
+            print_tables(experiment.title, experiment.x_label, points, unit="mu")
+            save(arguments.out / name, experiment.title, experiment.x_label, points, unit="mu")
     except OSError as error:
         print(f"local_newton.py: {error}", file=sys.stderr)
         return 2

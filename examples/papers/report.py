@@ -13,7 +13,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured there: means and standard deviations over draws of the noise."""
+    """What was measured there: means and standard deviations over draws of the noise.
+
+    `epsilon` is the budget and `certified` what the run certifies, both in the unit of the figure:
+    epsilon at `delta`, or mu.
+    """
 
     panel: str
     metric: str
@@ -38,14 +42,14 @@ def grouped(points: Iterable[Point], field: str) -> dict[str, list[Point]]:
     return groups
 
 
-def print_tables(title: str, x_label: str, points: list[Point]) -> None:
-    """Score, gap and certified epsilon, a row for each method."""
+def print_tables(title: str, x_label: str, points: list[Point], unit: str = "epsilon") -> None:
+    """Score, gap and certified budget, a row for each method."""
     for panel, rows in grouped(points, "panel").items():
         xs = sorted({point.x for point in rows})
         head = ["no noise" if math.isinf(x) else f"{x:g}" for x in xs]
         print(f"\n{title}: {panel}, {rows[0].draws} draws, delta {rows[0].delta:g}")
         print(f"noiseless optimum: {rows[0].metric} {rows[0].optimum:.4f}")
-        for what in (rows[0].metric, "gap", "certified epsilon"):
+        for what in (rows[0].metric, "gap", f"certified {unit}"):
             print(f"{what + ' over ' + x_label:36}" + "".join(f"{x:>18}" for x in head))
             for method, curve in grouped(rows, "method").items():
                 cells = {point.x: cell(point, what) for point in curve}
@@ -53,7 +57,7 @@ def print_tables(title: str, x_label: str, points: list[Point]) -> None:
 
 
 def cell(point: Point, what: str) -> str:
-    if what == "certified epsilon":
+    if what.startswith("certified"):
         most = "<= " if point.bound == "upper" else ""
         return "none" if math.isinf(point.certified) else f"{most}{point.certified:.3g}"
     mean, sd = (point.gap, point.gap_sd) if what == "gap" else (point.score, point.score_sd)
@@ -115,10 +119,10 @@ def say_once(line: str) -> None:
     print(line)
 
 
-def save(path: Path, title: str, x_label: str, points: list[Point]) -> None:
+def save(path: Path, title: str, x_label: str, points: list[Point], unit: str = "epsilon") -> None:
     """Points as JSON, infinity as null, and the figure where matplotlib is installed."""
     rows = [{k: None if v == math.inf else v for k, v in asdict(point).items()} for point in points]
-    content = {"title": title, "x": x_label, "points": rows}
+    content = {"title": title, "x": x_label, "unit": unit, "points": rows}
     write_whole(path.with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False).encode())
     try:
         write_whole(path.with_suffix(".png"), draw(title, x_label, points))
