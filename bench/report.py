@@ -30,6 +30,7 @@ from bench import (
     bench_gaussian,
     bench_glm,
     bench_local_descent,
+    bench_newton,
     bench_sparse,
     bench_wd_dp,
     memory,
@@ -40,6 +41,7 @@ from dpkern import _threads, kernels
 SUITES = (
     bench_glm.cases,
     bench_local_descent.cases,
+    bench_newton.cases,
     bench_sparse.cases,
     bench_custom.cases,
     bench_clip.cases,

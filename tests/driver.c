@@ -123,9 +123,10 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
                                kernels->parts[l], params, l % 2};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
-        bad |= line(kernels, &data, &loss, tasks, grid != NULL);
-        if (!data.rows)
+        if (!data.rows) {
+            bad |= line(kernels, &data, &loss, tasks, grid != NULL);
             bad |= local(kernels, &data, grid, l);
+        }
     }
     if (!data.rows) {
         bad |= kernels->glm_norms(&data, &in_float, norm);
@@ -135,6 +136,73 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);
+    return bad;
+}
+
+/* Stands for LAPACK: writes to the end of every array that LAPACK may write to. */
+static void fill_to(double *a, int n) {
+    for (int i = 0; i < n; i++)
+        a[i] = 1.0;
+}
+
+static void potrf(char *uplo, int *n, double *a, int *lda, int *info) {
+    (void)uplo;
+    *info = a[0] < 0.0;
+    fill_to(a, *n * *lda);
+}
+
+static void potrs(char *uplo, int *n, int *nrhs, double *a, int *lda, double *b, int *ldb,
+                  int *info) {
+    (void)uplo, (void)a, (void)n, (void)lda;
+    fill_to(b, *nrhs * *ldb);
+    *info = 0;
+}
+
+static void sytrd(char *uplo, int *n, double *a, int *lda, double *d, double *e, double *tau,
+                  double *work, int *lwork, int *info) {
+    (void)uplo;
+    fill_to(a, *n * *lda), fill_to(d, *n), fill_to(e, *n - 1), fill_to(tau, *n - 1);
+    fill_to(work, *lwork);
+    *info = 0;
+}
+
+static void stedc(char *compz, int *n, double *d, double *e, double *z, int *ldz, double *work,
+                  int *lwork, int *iwork, int *liwork, int *info) {
+    (void)compz;
+    fill_to(d, *n), fill_to(e, *n - 1), fill_to(z, *n * *ldz), fill_to(work, *lwork);
+    for (int i = 0; i < *liwork; i++)
+        iwork[i] = 1;
+    *info = *lwork < 1 + 4 * *n + *n * *n;
+}
+
+static void ormtr(char *side, char *uplo, char *trans, int *m, int *n, double *a, int *lda,
+                  double *tau, double *c, int *ldc, double *work, int *lwork, int *info) {
+    (void)side, (void)uplo, (void)trans, (void)m, (void)a, (void)lda, (void)tau;
+    fill_to(c, *n * *ldc), fill_to(work, *lwork);
+    *info = 0;
+}
+
+static void gemv(char *trans, int *m, int *n, double *alpha, double *a, int *lda, double *x,
+                 int *incx, double *beta, double *y, int *incy) {
+    (void)trans, (void)m, (void)alpha, (void)a, (void)lda, (void)x, (void)incx, (void)beta;
+    fill_to(y, *n * *incy);
+}
+
+static int newton(const dpk_kernels *kernels) {
+    const dpk_lapack lapack = {potrf, potrs, sytrd, stedc, ormtr, gemv};
+    int bad = 0;
+    for (intptr_t d = 1; d < 12; d++) {
+        double *work = buffer((size_t)dpk_newton_work(d) * 8), *out = buffer((size_t)(M * d) * 8);
+        int *iwork = buffer((size_t)dpk_newton_iwork(d) * sizeof(int));
+        for (int sign = -1; sign <= 1; sign += 2) {
+            double *H = buffer((size_t)(M * d * d) * 8);
+            for (intptr_t k = 0; k < M * d * d; k++)
+                H[k] = sign;
+            bad |= kernels->newton_direction(M, d, H, W, 0.5, &lapack, 1, work, iwork, out);
+            free(H);
+        }
+        free(work), free(iwork), free(out);
+    }
     return bad;
 }
 
@@ -196,6 +264,7 @@ static int all_kernels(const dpk_kernels *kernels) {
         bad |= kernels->goe(2, d, diagonal, above, 1, out);
         free(diagonal), free(above), free(out);
     }
+    bad |= newton(kernels);
     return bad;
 }
 

@@ -12,10 +12,10 @@ typedef struct {
     const double *grid;  /* (m, count) powers of two, 2^51 grid >= bound; given with bound */
 } dpk_search;
 
-/* w, direction: those of silo j at w + j * w_stride and direction + j * direction_stride, (d,)
- * each. out: (m, count) floating-point sums of the losses at w - step * direction; or, with a
- * bound, exact sums of clamped, rounded decreases phi(z) - phi(z - step dz). sum->grid is NULL and
- * sum->partial (n_tasks, dpk_apart(count)). */
+/* data->rows is NULL. w, direction: those of silo j at w + j * w_stride and direction + j *
+ * direction_stride, (d,) each. out: (m, count) floating-point sums of the losses at w - step *
+ * direction; or, with a bound, exact sums of clamped, rounded decreases phi(z) - phi(z - step dz).
+ * sum->grid is NULL and sum->partial (n_tasks, dpk_apart(count)). */
 typedef dpk_status dpk_line_search_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                       const double *direction, intptr_t direction_stride,
                                       const dpk_loss *loss, const dpk_search *search,
