@@ -35,6 +35,14 @@ static void *buffer(size_t size) {
     return p;
 }
 
+/* From the start of a cache line on; of whole ones. */
+static double *lines(intptr_t n) {
+    void *p = aligned_alloc(64, (size_t)n * sizeof(double));
+    if (!p)
+        abort();
+    return p;
+}
+
 static void fill(void) {
     unsigned state = 1;
     for (int i = 0; i < N * P_MAX; i++) {
@@ -96,6 +104,20 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
     return bad;
 }
 
+static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
+                   const double *grid, int number) {
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = {kernels->losses[number], NULL, params, number % 2};
+    double *partial = lines(tasks[M] * dpk_apart(dpk_hessian_size(data->d))),
+           *scratch = lines(dpk_apart(dpk_hessian_scratch(data->d))),
+           *out = buffer((size_t)(M * data->d * data->d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    const int bad = (int)kernels->glm_hessian(data, W, data->d, &loss, grid ? 0x1p-20 : 0.0, &sum,
+                                              scratch, out);
+    free(partial), free(scratch), free(out);
+    return bad;
+}
+
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
@@ -114,8 +136,10 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
             bad |= local(kernels, &data, grid, l);
     }
     if (!data.rows) {
+        bad |= hessian(kernels, &data, tasks, grid, 1);
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
+        bad |= hessian(kernels, &data, tasks, grid, 0);
         const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], params, 0};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
