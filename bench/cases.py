@@ -42,6 +42,10 @@ class Case:
         bandwidth.
     other_work : tuple of str
         Contenders that do something else on purpose: their results are not compared.
+    limits : mapping
+        Contenders whose rate no kernel of this kind exceeds by much, and their units of work in one
+        call. Their results are not compared; of them the share of their rate is reported, and goals
+        are least shares.
     """
 
     kernel: str
@@ -52,6 +56,7 @@ class Case:
     tolerance: float | None = 1e-4
     goals: Mapping[str, float] = field(default_factory=dict)
     other_work: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -70,7 +75,7 @@ class Times:
 
 def refuse_other_work(case: Case, ours: np.ndarray, name: str, other: np.ndarray) -> None:
     """A contender that computes something else is no rival."""
-    if case.tolerance is None or name in case.other_work:
+    if case.tolerance is None or name in case.other_work or name in case.limits:
         return
     ours, other = np.ravel(ours), np.ravel(other)
     if not np.linalg.norm(ours - other) <= case.tolerance * np.linalg.norm(ours):

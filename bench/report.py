@@ -29,6 +29,7 @@ from bench import (
     bench_custom,
     bench_gaussian,
     bench_glm,
+    bench_hessian,
     bench_local_descent,
     bench_newton,
     bench_sparse,
@@ -44,6 +45,7 @@ SUITES = (
     bench_newton.cases,
     bench_sparse.cases,
     bench_custom.cases,
+    bench_hessian.cases,
     bench_clip.cases,
     bench_gaussian.cases,
     bench_wd_dp.cases,
@@ -72,12 +74,14 @@ def run(case: Case, seconds: float, clock: Callable[[], float]) -> dict[str, obj
     others = (busy_seconds() - busy) / (time.perf_counter() - begin)
     medians = {name: times.median(name) for name in times.seconds}
     ours = medians["dpkern"]
-    ratios = {name: t / ours for name, t in medians.items() if name not in ("dpkern", *READERS)}
+    no_rivals = ("dpkern", *READERS, *case.limits)
+    ratios = {name: t / ours for name, t in medians.items() if name not in no_rivals}
+    shares = {name: case.amount / ours * medians[name] / n for name, n in case.limits.items()}
     share = None
     if read is not None:
         bandwidth = read.nbytes / min(medians[name] for name in READERS if name in medians)
         share = case.amount / ours / bandwidth
-    reached = ratios | ({} if share is None else {"read": share})
+    reached = ratios | shares | ({} if share is None else {"read": share})
     return {
         "kernel": case.kernel,
         "size": case.size,
@@ -87,6 +91,7 @@ def run(case: Case, seconds: float, clock: Callable[[], float]) -> dict[str, obj
         "unit": case.unit,
         "roofline": share,
         "ratios": ratios,
+        "shares": shares,
         "missed": {
             name: {"goal": goal, "reached": reached[name]}
             for name, goal in case.goals.items()
@@ -104,7 +109,8 @@ def line(row: dict) -> str:
     unit = "GB/s" if row["unit"] == "B" else f"G{row['unit']}/s"
     share = "" if row["roofline"] is None else f"{100 * row['roofline']:.0f} %"
     ratios = [f"{row['ratios'][r]:9.2f}" if r in row["ratios"] else " " * 9 for r in RIVALS]
-    rest = [f"x {name} {x:.2f}" for name, x in row["ratios"].items() if name not in RIVALS]
+    rest = [f"{100 * x:.0f} % of {name}" for name, x in row["shares"].items()]
+    rest += [f"x {name} {x:.2f}" for name, x in row["ratios"].items() if name not in RIVALS]
     text = (
         f"{row['kernel']:17}{row['size']:>34}{1e3 * row['seconds']['dpkern']:11.3f}"
         f"{row['rate'] / 1e9:7.2f} {unit:5}{share:>9}{''.join(ratios)}   {', '.join(rest)}"

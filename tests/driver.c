@@ -35,6 +35,14 @@ static void *buffer(size_t size) {
     return p;
 }
 
+/* From the start of a cache line on; of whole ones. */
+static double *lines(intptr_t n) {
+    void *p = aligned_alloc(64, (size_t)n * sizeof(double));
+    if (!p)
+        abort();
+    return p;
+}
+
 static void fill(void) {
     unsigned state = 1;
     for (int i = 0; i < N * P_MAX; i++) {
@@ -99,13 +107,29 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
 
 static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
                 const int64_t *tasks, int bounded) {
-    const double step[3] = {0.5, 1.0, -2.0}, bound[3] = {1.0, 0.3, 7.0};
-    const double grid[3] = {0x1p-20, 0x1p-30, 0x1p-20};
+    const double step[3] = {0.5, 1.0, -2.0};
+    const double bound[M * 3] = {1.0, 0.3, 7.0, 1.0, 0.3, 7.0, 1.0, 0.3, 7.0};
+    const double grid[M * 3] = {0x1p-20, 0x1p-30, 0x1p-20, 0x1p-20, 0x1p-30,
+                                0x1p-20, 0x1p-20, 0x1p-30, 0x1p-20};
     double *partial = buffer((size_t)(tasks[M] * dpk_apart(3)) * 8), *out = buffer(M * 3 * 8);
     const dpk_sum sum = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     const dpk_search search = {3, step, bounded ? bound : NULL, bounded ? grid : NULL};
     const int bad = (int)kernels->line_search(data, W, data->d, W, 0, loss, &search, &sum, out);
     free(partial), free(out);
+    return bad;
+}
+
+static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
+                   const double *grid, int number) {
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = {kernels->losses[number], NULL, NULL, params, number % 2};
+    double *partial = lines(tasks[M] * dpk_apart(dpk_hessian_size(data->d))),
+           *scratch = lines(dpk_apart(dpk_hessian_scratch(data->d))),
+           *out = buffer((size_t)(M * data->d * data->d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    const int bad = (int)kernels->glm_hessian(data, W, data->d, &loss, grid ? 0x1p-20 : 0.0, &sum,
+                                              scratch, out);
+    free(partial), free(scratch), free(out);
     return bad;
 }
 
@@ -129,8 +153,10 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         }
     }
     if (!data.rows) {
+        bad |= hessian(kernels, &data, tasks, grid, 1);
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
+        bad |= hessian(kernels, &data, tasks, grid, 0);
         const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], kernels->parts[0], params,
                                0};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);

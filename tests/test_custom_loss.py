@@ -206,6 +206,36 @@ def test_a_derivative_that_is_not_written_is_nobody_elses(make, p, clip):
     assert not np.any(kernels.glm_gradient(data, w, loss=silent, clip=clip))
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("hess_clip", [0.5, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_curvatures_that_are_not_finite_or_negative_count_as_zero(make, hess_clip, bad):
+    def mend(y, z):
+        return z**2, z - y, np.where(z > 0.0, 0.0, 1.0)
+
+    def spoil(y, z):
+        return z**2, z - y, np.where(z > 0.0, bad, 1.0)
+
+    for csr in (False, True):
+        data = make(n=300, p=9, csr=csr)
+        w = np.random.default_rng(1).standard_normal(data.d)
+        spoilt, mended = (
+            kernels.glm_hessian(data, w, loss=formula_loss(f), hess_clip=hess_clip)
+            for f in (spoil, mend)
+        )
+        np.testing.assert_array_equal(spoilt, mended)
+        assert np.any(spoilt)
+
+
+@pytest.mark.parametrize("hess_clip", [0.5, math.inf])
+def test_a_curvature_that_is_not_written_is_nobody_elses(make, hess_clip):
+    data = make(n=300)
+    w = np.random.default_rng(1).standard_normal(data.d)
+    silent = Custom(LowLevelCallable(PROTOTYPE(lambda *arguments: None)))
+    kernels.glm_hessian(data, w, loss="logistic", hess_clip=hess_clip)
+    assert not np.any(kernels.glm_hessian(data, w, loss=silent, hess_clip=hess_clip))
+
+
 def test_function_and_user_data_live_as_long_as_the_loss(make):
     data = make()
     w = np.ones(data.d)

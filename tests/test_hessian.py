@@ -216,8 +216,8 @@ ROWS = {
     "equal": [1.0] * 64,
     "long": np.random.default_rng(0).standard_normal(100),
 }
-# Just below (5/8)^2: the root rounds to 5/8, and (5/8 - q / 2) / q is a tie that rounds up to an
-# even number. Only the factor 1 - (d + 16) 2^-52 of the inner bound prevents it.
+# The third is just below (5/8)^2: its root rounds to 5/8, (5/8 - q / 2) / q is a tie that rounds up
+# to an even number. Only the factor 1 - (d + 16) 2^-52 of the inner bound prevents it.
 CLIPS = [2.0**-300, 0.1, math.nextafter(25 / 64, 0.0), math.pi, 2.0**300]
 
 

@@ -163,11 +163,12 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
                                         : ((const double *)x.x)[t];
         if (data->scale && t < x.n)
             v *= data->scale[k];
-        value[t] = DPK_FMA(factor, v, M) - M;
+        v = DPK_FMA(factor, v, M) - M;
+        value[t] = v;
         at[t] = k / WIDTH * BLOCK_SIZE + k % WIDTH * WIDTH;
         double *const to = acc + block_row(k / WIDTH) + k % WIDTH;
         for (intptr_t u = 0; u <= t; u++)
-            to[at[u]] = DPK_FMA(value[t], value[u], to[at[u]]);
+            to[at[u]] = DPK_FMA(v, value[u], to[at[u]]);
     }
 }
 
