@@ -45,7 +45,7 @@ def zeros(made):
     n=st.floats(0, 7).map(lambda e: int(10.0**e)),
     clip=st.floats(-40, 40).map(lambda e: 10.0**e),
     dim=st.integers(1, 500),
-    ratio=st.floats(-3, 5).map(lambda e: 10.0**e),
+    ratio=st.floats(-10, 5).map(lambda e: 10.0**e),
 )
 def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for_more(
     n, clip, dim, ratio

@@ -422,28 +422,29 @@ def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_s
     assert steps["damped"][0] == steps["damped"][1]
 
 
-def test_the_papers_search_satisfies_equation_10_on_the_silos_own_numbers(data):
-    """Every candidate above the step violates it; the step itself does not."""
-    result = free(
-        dpk.SiloData(data.X[:90], data.y[:90], [0, 90], row_bound=2.0, intercept=True),
-        calibration="paper", step_size="paper_search", max_step=64.0, rounds=1,
-    )  # fmt: skip
+def test_the_papers_search_takes_the_largest_step_of_equation_10_on_the_silos_own_numbers(data):
     own = dpk.SiloData(data.X[:90], data.y[:90], [0, 90], row_bound=2.0, intercept=True)
     objective = Objective(own, dpk.losses.Logistic(), 0.05, 0.0, "size", True, None)
-    (alpha,) = result.history["step_size"]
-    p = -result.w / alpha
     g = kernels.glm_gradient(own, np.zeros(5), clip=math.inf)[0] / 90
     H = kernels.glm_hessian(own, np.zeros(5), loss="logistic", hess_clip=math.inf)[0] / 90
     H = H + 0.05 * np.eye(5)
-    exact = p - np.linalg.solve(H, g)  # the paper's N tilde
-
-    def holds(a):
-        right = objective.value(np.zeros(5)) - 0.5 * a * p @ g + 0.5 * a * p @ H @ exact
-        return objective.value(-a * p) <= right + 1e-12
-
-    assert holds(alpha)
-    assert alpha < 64.0
-    assert not holds(2 * alpha)
+    start = objective.value(np.zeros(5))
+    found = []
+    for max_step in np.geomspace(32.0, 64.0, 30):
+        result = free(
+            own, calibration="paper", step_size="paper_search", max_step=max_step, rounds=1,
+            floor=0.2,
+        )  # fmt: skip
+        (alpha,) = result.history["step_size"]
+        p = -result.w / alpha
+        exact = p - np.linalg.solve(H, g)  # the paper's N tilde
+        holds = [
+            objective.value(-a * p) <= start - 0.5 * a * p @ g + 0.5 * a * p @ H @ exact
+            for a in (alpha, 2.0 * alpha)
+        ]
+        assert holds == [True, False]
+        found.append(alpha)
+    assert max(found) > 1.9 * min(found)
 
 
 # ------------------------------------------------------------------------------------- errors

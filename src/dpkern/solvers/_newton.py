@@ -1,7 +1,8 @@
 """The noisy Hessian, the floor of its eigenvalues, and the step sizes of Newton's method."""
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.privacy import GaussianHessian, GaussianSum, Release
 from dpkern.solvers._gradient import SEEN_BY
+from dpkern.solvers._objective import step_sizes
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -124,23 +126,41 @@ def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> F
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 
 
-def public_steps(eta: FloatArray) -> Steps:
-    """The steps eta (T,), the same for all."""
+def step_rule(
+    run: Run,
+    step_size: float | str | Sequence[float] | FloatArray,
+    *,
+    trust: str,
+    mu: float | None,
+    hess_clip: float,
+    max_step: float,
+) -> Steps:
+    """What an argument step_size stands for; mu is the budget of one private search."""
+    if not isinstance(step_size, str):
+        eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps).ravel()
+        return lambda t, w, g, p: np.full(len(p), eta[t])
+    if step_size == "damped":
+        return functools.partial(damped_steps, max_step)
+    if step_size == "private_search":
+        return PrivateSearch(run, trust=trust, mu=mu, max_step=max_step)
+    if step_size != "paper_search":
+        raise ValueError(
+            "step_size must be a number, a sequence, 'damped', 'private_search' or 'paper_search' "
+            f"in {run.solver}, got {step_size!r}"
+        )
+    if run.parameters["calibration"] != "paper":
+        raise ValueError(
+            "step_size='paper_search' needs calibration='paper': it reads un-noised losses"
+        )
+    return PaperSearch(run, hess_clip=hess_clip, max_step=max_step)
 
-    def steps(t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
-        return np.full(len(p), eta[t])
 
-    return steps
-
-
-def damped_steps(max_step: float) -> Steps:
+def damped_steps(
+    max_step: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
+) -> FloatArray:
     """min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of the released g and H: free post-processing."""
-
-    def steps(t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
-        decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0))
-        return np.minimum(max_step, 1.0 / (1.0 + decrement))
-
-    return steps
+    decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0))
+    return np.minimum(max_step, 1.0 / (1.0 + decrement))
 
 
 class PrivateSearch:

@@ -20,6 +20,7 @@ The paper's bound of the Hessian's sensitivity holds for a rank-one Hessian with
 its line search reads un-noised losses, gradients and Hessians, which no theorem covers.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -30,25 +31,18 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, split_budget
+from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._gradient import NoisyMeanGradient
 from dpkern.solvers._newton import (
     NoisyMeanHessian,
-    PaperSearch,
-    PrivateSearch,
-    Steps,
-    damped_steps,
     eigenvalue_floors,
     hessian_bound,
-    public_steps,
+    step_rule,
 )
-from dpkern.solvers._objective import step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
 FloatArray = NDArray[np.float64]
-
-STRATEGIES = ("damped", "private_search", "paper_search")
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -173,6 +167,7 @@ def local_newton(
         run.choose("neighbours", "replace_one")
         run.only_under("silo", calibration="paper")
         objective, L = run.objective, run.local_steps
+        T, max_step = run.rounds * L, positive("max_step", max_step)
         if not objective.loss.convex:
             raise ValueError(
                 f"local_newton needs a convex loss, which {objective.loss.name!r} is not: the "
@@ -180,40 +175,17 @@ def local_newton(
             )
         if not silo and L > 1:
             raise ValueError(f"local_steps is {L}; trust='central' needs 1 in local_newton")
-        max_step, T = positive("max_step", max_step), run.rounds * L
-        if isinstance(step_size, str) and step_size not in STRATEGIES:
-            raise ValueError(
-                f"step_size must be a number, a sequence or one of {', '.join(STRATEGIES)} in "
-                f"local_newton, got {step_size!r}"
-            )
-        if isinstance(step_size, str) and step_size == "paper_search" and not paper:
-            raise ValueError(
-                "step_size='paper_search' needs calibration='paper': it reads un-noised losses"
-            )
-        B = hessian_bound(run, hess_clip)
-        searches = isinstance(step_size, str) and step_size == "private_search"
-        families = 3 if searches else 2
-        mu = s_g = s_H = None
-        claimed = None
+        families = 3 if isinstance(step_size, str) and step_size == "private_search" else 2
+        mu, B = run.mu_of_one(families * T), hessian_bound(run, hess_clip)
+        noise, s_g, s_H, claimed = mu, None, None, None
         if run.budget is not None and paper:
-            claimed = {"mu": run.budget.mu}
-            top = 2.0 * np.sqrt(families * T) / run.budget.mu
-            s_g, s_H = float(top * run.clip), float(top * B)
-        if run.budget is not None:
-            mu = split_budget(run.budget.mu, (1.0,) * families, (T,) * families)[0]
-        noisy = None if paper else mu
+            root, claimed = math.sqrt(families * T) / run.budget.mu, {"mu": run.budget.mu}
+            noise, s_g, s_H = None, 2.0 * run.clip * root, 2.0 * B * root
 
-        gradient = NoisyMeanGradient(run, trust=trust, mu=noisy, sigma=s_g)
-        hessian = NoisyMeanHessian(run, trust=trust, hess_clip=B, mu=noisy, sigma=s_H)
+        gradient = NoisyMeanGradient(run, trust=trust, mu=noise, sigma=s_g)
+        hessian = NoisyMeanHessian(run, trust=trust, hess_clip=B, mu=noise, sigma=s_H)
         floors = eigenvalue_floors(run, floor, hessian.noise_norm)
-        if not isinstance(step_size, str):
-            steps: Steps = public_steps(step_sizes(step_size, run.rounds, objective, L).ravel())
-        elif step_size == "damped":
-            steps = damped_steps(max_step)
-        elif step_size == "private_search":
-            steps = PrivateSearch(run, trust=trust, mu=mu, max_step=max_step)
-        else:
-            steps = PaperSearch(run, hess_clip=B, max_step=max_step)
+        steps = step_rule(run, step_size, trust=trust, mu=mu, hess_clip=B, max_step=max_step)
         run.resolve(hess_clip=B, floor=floors)
 
         penalty = objective.l2 * objective.penalized
