@@ -76,8 +76,8 @@ static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *ac
 /* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, dpk_apart(d)) hold
  * multiples of the grid as integers, or doubles without a grid. out: (m, d). */
 static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
-    const int shared = sum->n_threads > 1 && m > 1;
-#pragma omp parallel for schedule(static) num_threads(sum->n_threads) if (shared)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(sum->n_threads) if (sum->n_threads > 1 && m > 1)
     for (intptr_t j = 0; j < m; j++) {
         const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
         const intptr_t width = dpk_apart(d);

@@ -1,106 +1,14 @@
 /* Weighted Gram matrices: rows are packed as integers in panels of WIDTH columns, and products of
  * panels are added to square blocks on and below the diagonal.
  *
- * Block (i, j), j <= i, of an accumulator holds H[i WIDTH + r, j WIDTH + c] at c WIDTH + r. */
+ * gram.h says how panels and accumulators lie in memory. */
 #include "hessian.h"
 #include "block.h"
+#include "gram.h"
 #include "rows.h"
 
 extern dpk_load_block_fn DPK_FN(dpk_load_block);
 dpk_glm_hessian_fn DPK_FN(dpk_glm_hessian);
-
-/* One register: WIDTH doubles. */
-#if defined(__AVX512F__)
-typedef __m512d vec;
-enum { WIDTH = 8 };
-#define VEC_LOAD(p) _mm512_load_pd(p)
-#define VEC_SET(a) _mm512_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm512_store_pd(p, a)
-#elif defined(__AVX2__) && defined(__FMA__)
-typedef __m256d vec;
-enum { WIDTH = 4 };
-#define VEC_LOAD(p) _mm256_load_pd(p)
-#define VEC_SET(a) _mm256_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm256_store_pd(p, a)
-#else
-typedef double vec;
-enum { WIDTH = 1 };
-#define VEC_LOAD(p) (*(p))
-#define VEC_SET(a) (a)
-#define VEC_FMA(a, b, c) DPK_FMA(a, b, c)
-#define VEC_STORE(p, a) (*(p) = (a))
-#endif
-enum { BLOCK_SIZE = WIDTH * WIDTH };
-
-/* Where block (i, 0) of an accumulator is. */
-static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
-
-/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Rows that lie
- * ahead, `step` bytes a record, are asked for on the way. a, b: the panels i and j, `stride` from
- * one to the next; c: block (i, j). */
-typedef void tile_fn(intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i,
-                     double *c, uintptr_t ahead, uintptr_t step);
-
-DPK_INLINE void tile(int height, intptr_t n, const double *a, intptr_t stride, const double *b,
-                     intptr_t i, double *c, uintptr_t ahead, uintptr_t step) {
-    vec sum[3][WIDTH];
-    double *at[3] = {c, c + (i + 1) * BLOCK_SIZE, c + (2 * i + 3) * BLOCK_SIZE};
-    const double *const a1 = a + stride, *const a2 = a1 + stride;
-#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
-    EACH(h, height) EACH(k, WIDTH) sum[h][k] = VEC_LOAD(at[h] + k * WIDTH);
-    for (intptr_t t = 0; t < n * WIDTH; t += WIDTH, ahead += step) {
-        const vec x0 = VEC_LOAD(a + t);
-        const vec x1 = height > 1 ? VEC_LOAD(a1 + t) : x0, x2 = height > 2 ? VEC_LOAD(a2 + t) : x0;
-        __builtin_prefetch((const void *)ahead, 0, 2);
-        __builtin_prefetch(b + t + 16 * WIDTH); /* of this panel, then of the next */
-        EACH(k, WIDTH) {
-            const vec y = VEC_SET(b[t + k]);
-            sum[0][k] = VEC_FMA(x0, y, sum[0][k]);
-            if (height > 1)
-                sum[1][k] = VEC_FMA(x1, y, sum[1][k]);
-            if (height > 2)
-                sum[2][k] = VEC_FMA(x2, y, sum[2][k]);
-        }
-    }
-    EACH(h, height) EACH(k, WIDTH) VEC_STORE(at[h] + k * WIDTH, sum[h][k]);
-#undef EACH
-}
-
-/* Functions of their own: in a larger one the sums would not all stay in registers. */
-#define TILE(height)                                                                               \
-    static __attribute__((noinline)) void tile_##height(                                           \
-        intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i, double *c,      \
-        uintptr_t ahead, uintptr_t step) {                                                         \
-        tile(height, n, a, stride, b, i, c, ahead, step);                                          \
-    }
-TILE(1)
-TILE(2)
-TILE(3)
-
-/* acc += products of all panels with those before them, over n records; `bytes` ahead are asked for
- * on the way. */
-static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stride, double *acc,
-                     uintptr_t ahead, int64_t bytes) {
-    static tile_fn *const tiles[] = {tile_1, tile_2, tile_3};
-    const intptr_t count = (d + WIDTH - 1) / WIDTH;
-    intptr_t height;
-    /* Some count^2 / 6 tiles; the same line again does no harm, one left out is not missed. */
-    const int64_t share = n > 0 ? bytes * 6 / (n * count * (count + 3)) : 0;
-    const uintptr_t step = share > 64 ? 64 : (uintptr_t)share;
-    for (intptr_t i = 0; i < count; i += height) {
-        const intptr_t left = count - i;
-        height = left == 4 ? 2 : left < 3 ? left : 3; /* one panel by itself takes as long as two */
-        for (intptr_t j = 0; j < i + height; j++) {
-            const intptr_t first = j > i ? j : i;
-            tiles[i + height - first - 1](n, panels + first * stride, stride, panels + j * stride,
-                                          first, acc + block_row(first) + j * BLOCK_SIZE, ahead,
-                                          step);
-            ahead += step * (uintptr_t)n;
-        }
-    }
-}
 
 DPK_INLINE void put(double *to, intptr_t stride, f8 v) {
 #if defined(__AVX512F__)
