@@ -1,5 +1,6 @@
 """The examples run, and what they write agrees with what they say."""
 
+import functools
 import json
 import os
 import runpy
@@ -9,18 +10,18 @@ import sys
 import numpy as np
 import pytest
 
-PUBLIC = {"a9a": 123, "adult": 48, "wisconsin": 9, "wdbc": 30}
+PUBLIC = {"a9a": 123, "ijcnn1": 22, "adult": 48, "wisconsin": 9, "wdbc": 30}
 
 
 @pytest.fixture(scope="module")
-def wd_dp(source_tree):
-    """Run the script outside the tree."""
+def example(source_tree):
+    """Run a script outside the tree."""
 
-    def run(*arguments, cwd, data=None):
+    def run(name, *arguments, cwd, data=None):
         environment = {k: v for k, v in os.environ.items() if k != "DPKERN_DATA"}
         if data is not None:
             environment["DPKERN_DATA"] = str(data)
-        script = source_tree / "examples" / "papers" / "wd_dp.py"
+        script = source_tree / "examples" / "papers" / name
         return subprocess.run(
             [sys.executable, script, *arguments],
             cwd=cwd,
@@ -31,6 +32,11 @@ def wd_dp(source_tree):
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def wd_dp(example):
+    return functools.partial(example, "wd_dp.py")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,22 @@ def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones
             assert point["certified"] > 1.5 * point["epsilon"]
 
 
+def test_newton_runs_certify_their_mu_and_the_printed_search_nothing(example, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = example("local_newton.py", "--quick", "--sets", "synthetic", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    for name in ("budgets", "local_steps", "steps", "methods"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        for point in points(tmp_path / "out", name):
+            if point["method"] == "printed search" or point["epsilon"] is None:
+                assert point["certified"] is None
+            else:
+                assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+            assert point["gap"] > -1e-9
+    methods = {p["method"]: p["gap"] for p in points(tmp_path / "out", "methods") if p["x"] == 10.0}
+    assert methods["Newton, central"] < 0.1 * methods["gradient descent, central"]
+
+
 def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
     for data, cause in ((None, "DPKERN_DATA is not set"), (tmp_path, "is not there")):
         run = wd_dp("--quick", cwd=tmp_path, data=data)
@@ -95,7 +117,13 @@ def test_features_of_the_public_sets_have_their_documented_bounds_and_counts(
         assert len(set(task.y.tolist())) == 2
         records[name] = task.X.shape[0] + task.X_test.shape[0]
     # Adult without incomplete records, as in the paper.
-    assert records == {"a9a": 48842, "adult": 45222, "wisconsin": 683, "wdbc": 569}
+    assert records == {
+        "a9a": 48842,
+        "ijcnn1": 141691,
+        "adult": 45222,
+        "wisconsin": 683,
+        "wdbc": 569,
+    }
 
 
 def test_every_word_of_adult_is_a_documented_one(source_tree, real_data):
