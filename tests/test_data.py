@@ -11,7 +11,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpkern import kernels
+from dpkern import _core, kernels
 from dpkern.data import SiloData, Transform
 
 HOWS = {
@@ -785,6 +785,26 @@ def test_scipys_own_check_leaves_sparse_rows_as_kernels_read_them():
     data.X.check_format()
     assert data.X.indices.dtype == np.int32
     kernels.glm_gradient(data, np.ones(6), clip=1.0)
+
+
+def test_norms_of_mapped_rows_are_those_of_the_machine_that_loads_them():
+    """Where scale x and shift cancel, rows themselves depend on whether they are fused."""
+    rng = np.random.default_rng(0)
+    low = 1e15
+    X = low + 3.0 * rng.random((200, 8))
+    y = np.where(rng.random(200) < 0.5, -1.0, 1.0)
+    in_use = _core.isa()
+    try:
+        _core._use_isa("base")
+        silos = [(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
+        data = SiloData.from_silos(silos, feature_range=(low, low + 3.0), task="classification")
+        assert data.row_norms is not None
+        pickled = pickle.dumps(data)
+    finally:
+        _core._use_isa(in_use)
+    back = pickle.loads(pickled)
+    sums = kernels.glm_gradient(back, np.full(8, 5.0), clip=1e-2)
+    assert np.all(np.linalg.norm(sums, axis=1) <= 1e-2)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -536,3 +536,18 @@ def test_line_search_bounds_of_every_silo_are_those_of_the_silo_alone(data):
         )
         np.testing.assert_array_equal(together[j], alone[j])
         np.testing.assert_allclose(together[j], twin[j], atol=data.sizes[j] * grid[j, 0])
+
+
+def test_a_private_search_without_a_grid_is_refused_before_any_release():
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(60) < 0.5, -1.0, 1.0)
+    data = dpk.SiloData(rng.normal(size=(60, 3)), y, [0, 30, 60], row_bound=1.0)
+    with pytest.raises(ValueError, match="has no grid for its smallest candidate") as caught:
+        dpk.solve(
+            "local_newton",
+            data,
+            budget=dpk.Budget(mu=1e-5),
+            clip=1.0,
+            step_size="private_search",
+        )
+    assert not getattr(caught.value, "__notes__", [])

@@ -112,14 +112,16 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
     const intptr_t stride = (most + 1) * WIDTH; /* not a power of two: lines would share sets */
     const int64_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
     /* Rows that the first cache still holds when they are packed. */
-    const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, rows = fit < 64 ? fit : 64;
+    const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, upto = fit < 64 ? fit : 64;
+    const intptr_t rows = upto < most ? upto : most;
     block b;
     memset(acc, 0, (size_t)dpk_hessian_size(d) * sizeof(double));
     for (int64_t i = begin; i < end;) {
         intptr_t filled = 0;
-        while (i < end && filled < most) {
-            const intptr_t room = most - filled;
-            const intptr_t n = rows_left(i, end, rows < room ? rows : room);
+        /* Blocks begin at fixed records, whatever those before them hold: a user's loss may depend
+         * in its last bit on where in a block a record stands. */
+        while (i < end && filled + rows <= most) {
+            const intptr_t n = rows_left(i, end, rows);
             DPK_FN(dpk_load_block)(data, w, i, n, &b);
             const intptr_t count = factors(loss, clip, scale, n, &b);
             i += n;

@@ -241,7 +241,9 @@ class Custom(Loss):
 
     - Each derivative is a function of its own label and margin, whatever else is in the block,
       whatever was computed before and in which thread: the sensitivity of a sum rests on it. So the
-      function keeps no state, draws no random numbers and writes to nothing but its outputs.
+      function keeps no state, draws no random numbers and writes to nothing but its outputs. Its
+      bits should not depend on where in a block a record stands either, as those of vectorised
+      loops compiled with -ffast-math do.
     - It runs in several threads at once without Python's lock: no Python object may be touched. A
       ctypes callback of a Python function takes the lock for every block; it works, slowly.
     - The bounds, kappa and convexity are true. The clip bounds every sum whatever they are, but

@@ -167,8 +167,8 @@ class PrivateSearch:
     """The candidate with the largest released decrease of the objective.
 
     v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)), dz_i = x_i . p, is released for
-    all candidates a at once with N(0, s_v^2) on each; s is the power of two above C |p|, p the
-    released direction. In units of s replacing a record moves the vector by at most
+    all candidates a at once with N(0, s_v^2) on each; s is the power of two above C |p| (2^300 at
+    most), p the released direction. In units of s replacing a record moves the vector by at most
     2 sqrt(sum a^2), the same at every step.
 
     Parameters
@@ -211,6 +211,12 @@ class PrivateSearch:
             mu=mu,
             seen_by=SEEN_BY[trust],
         )
+        grid = self._mechanism.grid
+        if grid is not None and 32.0 * float(grid.max()) > self._steps[-1]:
+            raise ValueError(
+                f"step_size='private_search' has no grid for its smallest candidate "
+                f"{self._steps[-1]!r}: the budget is too small, or the records are too many"
+            )
 
     def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         unit = np.ones(len(p))
