@@ -389,7 +389,7 @@ class SiloData:
         if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
             self._set(row_norms=None)
         if self.row_norms is not None and self.scale is not None:
-            # Another machine may round scale x + shift otherwise (without a fused multiply-add), far
+            # Another machine may round scale x + shift otherwise (without a fused operation), far
             # otherwise where the two cancel: those would be the norms of other rows.
             self._keep_norms()
 
