@@ -93,8 +93,8 @@ def measure(
 ) -> Times:
     """Times contenders and readers for about `seconds`, in turn: a slow spell hits all of them.
 
-    A turn is several calls, and its first is not counted: the thread pool of the contender before
-    may still be spinning on the cores, and the caches hold that one's data.
+    A turn is several calls, and its first is not counted: the caches hold the data of the contender
+    before, and its thread pool may still be spinning on the cores for a moment.
     """
     times = Times()
     again = {}
