@@ -88,8 +88,7 @@ static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stri
     const int64_t share = n > 0 ? bytes * 6 / (n * count * (count + 3)) : 0;
     const uintptr_t step = share > 64 ? 64 : (uintptr_t)share;
     for (intptr_t i = 0; i < count; i += height) {
-        const intptr_t left = count - i;
-        height = left == 4 ? 2 : left < 3 ? left : 3; /* one panel by itself takes as long as two */
+        height = i == 0 && count % 3 ? count % 3 : 3; /* the small tiles where there are fewest */
         for (intptr_t j = 0; j < i + height; j++) {
             const intptr_t first = j > i ? j : i;
             tiles[i + height - first - 1](n, panels + first * stride, stride, panels + j * stride,

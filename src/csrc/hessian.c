@@ -32,20 +32,19 @@ DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int6
                      const double *factor, double M, double *to, intptr_t stride) {
     const intptr_t p = data->p;
     const f8 magic_number = f8_set(M), minus = f8_set(-M);
-    row x[DPK_BLOCK];
-    intptr_t k = 0;
-    for (intptr_t i = 0; i < n; i++)
-        x[i] = row_at(kind, data, rows[i]);
-    for (; k + 8 <= p; k += 8, to += 8 / WIDTH * stride)
-        for (intptr_t i = 0; i < n; i++) {
-            const f8 v = entries(kind, data, x + i, k);
-            put(to + i * WIDTH, stride, f8_add(f8_fma(f8_set(factor[i]), v, magic_number), minus));
+    for (intptr_t i = 0; i < n; i++, to += WIDTH) {
+        const row x = row_at(kind, data, rows[i]);
+        const f8 f = f8_set(factor[i]);
+        double *at = to;
+        intptr_t k = 0;
+        for (; k + 8 <= p; k += 8, at += 8 / WIDTH * stride)
+            put(at, stride, f8_add(f8_fma(f, entries(kind, data, &x, k), magic_number), minus));
+        if (k < data->d) {
+            f8 v = last_entries(kind, data, &x, k, p - k);
+            if (data->intercept)
+                v = f8_with(v, p - k, 1.0);
+            put(at, stride, f8_add(f8_fma(f, v, magic_number), minus));
         }
-    for (intptr_t i = 0; k < data->d && i < n; i++) {
-        f8 v = last_entries(kind, data, x + i, k, p - k);
-        if (data->intercept)
-            v = f8_with(v, p - k, 1.0);
-        put(to + i * WIDTH, stride, f8_add(f8_fma(f8_set(factor[i]), v, magic_number), minus));
     }
 }
 

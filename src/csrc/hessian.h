@@ -14,7 +14,7 @@
  * records in the second. */
 static inline intptr_t dpk_hessian_rows(intptr_t d) {
     const intptr_t rows = 65536 / dpk_padded(d);
-    return rows > 128 ? 128 : rows < 32 ? 32 : rows;
+    return rows > 112 ? 112 : rows < 32 ? 32 : rows;
 }
 
 /* Doubles of one accumulator: the blocks on and below the diagonal. */

@@ -478,7 +478,7 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
     cdef intptr_t n = records.offsets[records.c.m], size = dpk_hessian_size(out.shape[1])
     # At most 64 units of work besides one a silo, and fewer where their matrices are large.
     cdef intptr_t units = max(4, min(64, (1 << 23) // size))
-    cdef Work work = Work(records.offsets, max(512, (n + units - 1) // units), size, n_threads,
+    cdef Work work = Work(records.offsets, max(1024, (n + units - 1) // units), size, n_threads,
                           hess_clip, grid, silo_weight)
     cdef double[::1] scratch = aligned(
         work.c.n_threads * dpk_apart(dpk_hessian_scratch(out.shape[1])))
