@@ -31,6 +31,7 @@ from bench import (
     bench_glm,
     bench_hessian,
     bench_local_descent,
+    bench_local_newton,
     bench_newton,
     bench_sparse,
     bench_wd_dp,
@@ -42,6 +43,7 @@ from dpkern import _threads, kernels
 SUITES = (
     bench_glm.cases,
     bench_local_descent.cases,
+    bench_local_newton.cases,
     bench_newton.cases,
     bench_sparse.cases,
     bench_custom.cases,

@@ -16,7 +16,8 @@
 dpk_newton_direction_fn DPK_FN(dpk_newton_direction);
 
 /* LAPACK's columns are our rows: its upper triangle is our lower one. */
-static char UPPER = 'U', LEFT = 'L', TRANSPOSED = 'T', PLAIN = 'N', VECTORS = 'I';
+static char UPPER = 'U', LEFT = 'L', TRANSPOSED = 'T', PLAIN = 'N', WANTED = 'V', ABOVE = 'V',
+            ALL = 'A', TRIDIAGONAL = 'I';
 
 /* A = scale H - shift I, its lower triangle. */
 static void load(intptr_t d, const double *H, double scale, double shift, double *A) {
@@ -53,25 +54,69 @@ static int factor(const dpk_lapack *lapack, int n, double *A) {
     return info == 0;
 }
 
-/* x = (V max(lam, floor) V^T)^-1 x. A: H (d, d), overwritten. The vectors of the tridiagonal form
- * T = Q^T H Q = Z lam Z^T are enough: V = Q Z is applied as two factors and never formed. */
+/* How many eigenvalues of a tridiagonal matrix are above the floor, by the signs of its pivots
+ * (Sylvester's law of inertia). */
+static intptr_t count_above(intptr_t d, const double *diagonal, const double *beside,
+                            double floor) {
+    double pivot = 1.0;
+    intptr_t count = 0;
+    for (intptr_t k = 0; k < d; k++) {
+        pivot = diagonal[k] - floor - (k > 0 ? beside[k - 1] * beside[k - 1] / pivot : 0.0);
+        pivot = fabs(pivot) > DBL_MIN ? pivot : -DBL_MIN;
+        count += pivot > 0.0;
+    }
+    return count;
+}
+
+/* Eigenvalues and rows of eigenvectors of a tridiagonal matrix, at least those above the floor, by
+ * relatively robust representations (Dhillon and Parlett 2004), or where these fail by divide and
+ * conquer. copy, rest: (2 d,) and (d^2 + 64 d + 1,) work space. Returns how many, or -1. */
+static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, double *beside,
+                             double floor, double *lam, double *Z, double *copy, double *rest,
+                             int *iwork) {
+    const intptr_t d = n;
+    int lwork = (int)(d * d + 64 * d + 1), liwork = 10 * n, all = 5 * n + 3, robust = 1, none = 0;
+    int found, info;
+    double above = 2.0 * (double)d; /* no entry exceeds 1, and so no eigenvalue d */
+    /* Bisection finds a few, dqds all of them faster than an eighth by bisection. */
+    char *const range = count_above(d, diagonal, beside, floor) <= d / 8 ? &ABOVE : &ALL;
+    memcpy(copy, diagonal, (size_t)d * sizeof(double));
+    memcpy(copy + d, beside, (size_t)d * sizeof(double));
+    lapack->dstemr(&WANTED, range, &n, diagonal, beside, &floor, &above, &none, &none, &found, lam,
+                   Z, &n, &n, iwork + 10 * d, &robust, rest, &lwork, iwork, &liwork, &info);
+    if (info == 0)
+        return found;
+    lapack->dstedc(&TRIDIAGONAL, &n, copy, copy + d, Z, &n, rest, &lwork, iwork, &all, &info);
+    memcpy(lam, copy, (size_t)d * sizeof(double));
+    return info == 0 ? n : -1;
+}
+
+/* x = (V max(lam, floor) V^T)^-1 x = x / floor + sum_k (1 / lam_k - 1 / floor) v_k (v_k . x) over
+ * lam_k > floor. A: H (d, d), overwritten. The vectors of the tridiagonal form T = Q^T H Q =
+ * Z lam Z^T are enough: V = Q Z is applied as two factors and never formed. */
 static int solve_truncated(const dpk_lapack *lapack, int n, double *A, double floor, double *work,
                            int *iwork, double *x) {
     const intptr_t d = n;
-    double *const Z = work, *const lam = Z + d * d, *const e = lam + d, *const tau = e + d,
-                  *const c = tau + d, *const rest = c + d;
-    double zero = 0.0, unit = 1.0;
-    int lwork = (int)(d * d + 64 * d + 1), liwork = (int)dpk_newton_iwork(d), one = 1, info;
+    double *const Z = work, *const lam = Z + d * d, *const diagonal = lam + d,
+                  *const beside = diagonal + d, *const tau = beside + d, *const c = tau + d,
+                  *const copy = c + d, *const rest = copy + 2 * d;
+    double zero = 0.0, unit = 1.0, share = 1.0 / floor;
+    int lwork = (int)(d * d + 64 * d + 1), one = 1, info;
     int least = 1; /* one vector gains nothing from blocks of reflections, which more room allows */
-    lapack->dsytrd(&UPPER, &n, A, &n, lam, e, tau, rest, &lwork, &info);
-    lapack->dstedc(&VECTORS, &n, lam, e, Z, &n, rest, &lwork, iwork, &liwork, &info);
-    if (info != 0)
+    lapack->dsytrd(&UPPER, &n, A, &n, diagonal, beside, tau, rest, &lwork, &info);
+    int found =
+        (int)eigenvectors(lapack, n, diagonal, beside, floor, lam, Z, copy, rest, iwork);
+    if (found < 0)
         return 0;
     lapack->dormtr(&LEFT, &UPPER, &TRANSPOSED, &n, &one, A, &n, tau, x, &n, rest, &least, &info);
-    lapack->dgemv(&TRANSPOSED, &n, &n, &unit, Z, &n, x, &one, &zero, c, &one);
-    for (intptr_t k = 0; k < d; k++)
-        c[k] /= lam[k] > floor ? lam[k] : floor;
-    lapack->dgemv(&PLAIN, &n, &n, &unit, Z, &n, c, &one, &zero, x, &one);
+    if (found > 0) {
+        lapack->dgemv(&TRANSPOSED, &n, &found, &unit, Z, &n, x, &one, &zero, c, &one);
+        for (intptr_t k = 0; k < found; k++)
+            c[k] *= lam[k] > floor ? 1.0 / lam[k] - share : 0.0;
+        lapack->dgemv(&PLAIN, &n, &found, &unit, Z, &n, c, &one, &share, x, &one);
+    } else
+        for (intptr_t k = 0; k < d; k++)
+            x[k] *= share;
     lapack->dormtr(&LEFT, &UPPER, &PLAIN, &n, &one, A, &n, tau, x, &n, rest, &least, &info);
     return 1;
 }

@@ -12,6 +12,9 @@ typedef struct {
                    int *info);
     void (*dsytrd)(char *uplo, int *n, double *a, int *lda, double *d, double *e, double *tau,
                    double *work, int *lwork, int *info);
+    void (*dstemr)(char *jobz, char *range, int *n, double *d, double *e, double *vl, double *vu,
+                   int *il, int *iu, int *m, double *w, double *z, int *ldz, int *nzc, int *isuppz,
+                   int *tryrac, double *work, int *lwork, int *iwork, int *liwork, int *info);
     void (*dstedc)(char *compz, int *n, double *d, double *e, double *z, int *ldz, double *work,
                    int *lwork, int *iwork, int *liwork, int *info);
     void (*dormtr)(char *side, char *uplo, char *trans, int *m, int *n, double *a, int *lda,
@@ -25,7 +28,7 @@ enum { DPK_NEWTON_MAX = 40000 };
 
 /* Doubles, and integers, of work space that a thread needs. */
 static inline intptr_t dpk_newton_work(intptr_t d) { return 3 * d * d + 72 * d + 64; }
-static inline intptr_t dpk_newton_iwork(intptr_t d) { return 5 * d + 3; }
+static inline intptr_t dpk_newton_iwork(intptr_t d) { return 12 * d + 3; }
 
 /* H: (m, d, d), of which the lower triangle is read; g, out: (m, d); floor: positive and finite;
  * work: (n_threads, dpk_newton_work(d)); iwork: (n_threads, dpk_newton_iwork(d)). */

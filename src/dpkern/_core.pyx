@@ -84,6 +84,7 @@ cdef extern from "dispatch.h":
         void *dpotrf
         void *dpotrs
         void *dsytrd
+        void *dstemr
         void *dstedc
         void *dormtr
         void *dgemv
@@ -649,6 +650,7 @@ cdef class Lapack:
         find(lapack, "dpotrf", &self.c.dpotrf)
         find(lapack, "dpotrs", &self.c.dpotrs)
         find(lapack, "dsytrd", &self.c.dsytrd)
+        find(lapack, "dstemr", &self.c.dstemr)
         find(lapack, "dstedc", &self.c.dstedc)
         find(lapack, "dormtr", &self.c.dormtr)
         find(blas, "dgemv", &self.c.dgemv)

@@ -206,7 +206,8 @@ class GaussianHessian:
             require_grid(total, self.grid)
             if not np.array_equal(total, total.transpose(0, 2, 1)):
                 raise ValueError("total is not symmetric; it must be")
-            released = total + self._noise(self.grid)
+            released = self._noise(self.grid)
+            released += total
         self._ledger.append(self._release)
         return released
 

@@ -299,9 +299,12 @@ def require_grid(sums: NDArray[np.float64], grid: float | NDArray[np.float64]) -
     """
     with np.errstate(all="ignore"):
         # Scaling by a power of two is exact; what over- or underflows fails a comparison.
-        whole = np.rint(sums * (1.0 / grid))
-        on_grid = (whole * grid == sums) & (np.abs(whole) <= _LARGEST_STEPS)
-    if not on_grid.all():
+        whole = np.asarray(sums * (1.0 / grid))
+        np.rint(whole, out=whole)
+        most = max(whole.max(initial=0.0), -whole.min(initial=0.0))
+        whole *= grid
+        on_grid = most <= _LARGEST_STEPS and np.array_equal(whole, sums)
+    if not on_grid:
         raise ValueError(
             "grid mismatch: total has an entry that is no finite multiple of the mechanism's "
             "grid within 2^52 steps; compute the sum with grid=mechanism.grid"
