@@ -104,8 +104,7 @@ static int solve_truncated(const dpk_lapack *lapack, int n, double *A, double fl
     int lwork = (int)(d * d + 64 * d + 1), one = 1, info;
     int least = 1; /* one vector gains nothing from blocks of reflections, which more room allows */
     lapack->dsytrd(&UPPER, &n, A, &n, diagonal, beside, tau, rest, &lwork, &info);
-    int found =
-        (int)eigenvectors(lapack, n, diagonal, beside, floor, lam, Z, copy, rest, iwork);
+    int found = (int)eigenvectors(lapack, n, diagonal, beside, floor, lam, Z, copy, rest, iwork);
     if (found < 0)
         return 0;
     lapack->dormtr(&LEFT, &UPPER, &TRANSPOSED, &n, &one, A, &n, tau, x, &n, rest, &least, &info);
