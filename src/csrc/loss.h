@@ -56,7 +56,8 @@ static inline void huber_point(double y, double z, const double *params, double 
 static inline void smoothed_hinge_point(double y, double z, const double *params, double *value,
                                         double *d1, double *d2) {
     const double h = params[0], a = 1.0 - y * z;
-    const double inside = fmin(fmax(a, 0.0), h); /* distance from the flat side, at most h */
+    const double inside =
+        a > 0.0 ? a < h ? a : h : 0.0; /* distance from the flat side, at most h */
     *value = a <= h ? 0.5 * inside * inside / h : a - 0.5 * h;
     *d1 = -y * (inside / h);
     *d2 = a > 0.0 && a < h ? 1.0 / h : 0.0;
@@ -65,7 +66,7 @@ static inline void smoothed_hinge_point(double y, double z, const double *params
 /* max(0, 1 - y z)^2 / 2 */
 static inline void squared_hinge_point(double y, double z, const double *params, double *value,
                                        double *d1, double *d2) {
-    const double a = fmax(1.0 - y * z, 0.0);
+    const double margin = 1.0 - y * z, a = margin > 0.0 ? margin : 0.0;
     (void)params;
     *value = 0.5 * a * a;
     *d1 = -y * a;
