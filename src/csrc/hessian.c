@@ -139,21 +139,27 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
     }
 }
 
-/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`. */
+/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`.
+ * Whole numbers are added as 64-bit integers: the sum of a task is exact in doubles, but those of
+ * all tasks need not be. What is rounded to a coarser grid is clamped to 2^52 first, and exact. */
 static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intptr_t d,
                    double *out) {
     const intptr_t width = dpk_apart(dpk_hessian_size(d)), rows = rows_left(i * WIDTH, d, WIDTH);
     const double step = sum->grid ? sum->grid[j] : unit;
     for (intptr_t k = 0; k <= i; k++) {
         double total[BLOCK_SIZE] = {0.0};
+        int64_t whole[BLOCK_SIZE] = {0};
         for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++) {
             const double *const part = sum->partial + t * width + block_row(i) + k * BLOCK_SIZE;
-            for (int e = 0; e < BLOCK_SIZE; e++)
+            for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++)
+                whole[e] += (int64_t)part[e];
+            for (int e = 0; unit == 0.0 && e < BLOCK_SIZE; e++)
                 total[e] += part[e];
         }
-        if (unit != 0.0)
-            for (int e = 0; e < BLOCK_SIZE; e++)
-                total[e] = rint(total[e] * (unit / step)) * step;
+        for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++) {
+            const double v = clamp_scalar((double)whole[e], sum->grid ? 0x1p52 : HUGE_VAL);
+            total[e] = rint(v * (unit / step)) * step;
+        }
         for (intptr_t r = 0; r < rows; r++)
             for (intptr_t c = 0; c < WIDTH && k * WIDTH + c <= i * WIDTH + r; c++) {
                 const intptr_t row = i * WIDTH + r, column = k * WIDTH + c;

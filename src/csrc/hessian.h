@@ -3,8 +3,9 @@
  *
  * A record's row becomes k = rint(t x / q) with t = min(sqrt(h), (sqrt(B) - q sqrt(d) / 2) / |x|),
  * so |k|^2 q^2 <= B (gridsum.h counts the roundings; here they are one more, that of sqrt(B)).
- * Where n ceil(B / q^2) <= 2^52, all products and partial sums are integers below 2^53: exact in
- * doubles, in any order, with or without fused operations. */
+ * Where n ceil(B / q^2) <= 2^52, n the records of a unit of work, all products and partial sums are
+ * integers below 2^53: exact in doubles, in any order, with or without fused operations. Units are
+ * added as 64-bit integers, which hold the sum of 2^11 such units. */
 #ifndef DPK_HESSIAN_H
 #define DPK_HESSIAN_H
 
@@ -29,9 +30,10 @@ static inline intptr_t dpk_hessian_scratch(intptr_t d) {
 }
 
 /* out: (m, d, d) symmetric. row_grid: q, a power of two, or 0 for floating-point sums; sum->clip:
- * B, infinity without q; sum->grid: NULL or (m,) powers of two >= q^2, to which the exact sums are
- * rounded once; sum->partial: (n_tasks, dpk_apart(dpk_hessian_size(d))); scratch: (sum->n_threads,
- * dpk_apart(dpk_hessian_scratch(d))). Both start at a cache line. data->rows is NULL. */
+ * B, infinity without q; sum->grid: (m,) powers of two >= q^2, to which the exact sums, clamped to
+ * 2^52 q^2, are rounded once, or NULL: they are rounded to doubles; sum->partial: (n_tasks,
+ * dpk_apart(dpk_hessian_size(d))); scratch: (sum->n_threads, dpk_apart(dpk_hessian_scratch(d))).
+ * Both start at a cache line. data->rows is NULL. */
 typedef dpk_status dpk_glm_hessian_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                       const dpk_loss *loss, double row_grid, const dpk_sum *sum,
                                       double *scratch, double *out);

@@ -50,6 +50,7 @@ def glm_hessian(
     row_grid: float,
     grid: F | None,
     silo_weight: F | None,
+    records: int,
     out: F,
     n_threads: int,
 ) -> None: ...

@@ -471,21 +471,22 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
 
 
 def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, double row_grid,
-                const double[::1] grid, const double[::1] silo_weight, double[:, :, ::1] out,
-                int n_threads):
-    """row_grid: 0 for floating-point sums."""
+                const double[::1] grid, const double[::1] silo_weight, intptr_t records,
+                double[:, :, ::1] out, int n_threads):
+    """row_grid: 0 for floating-point sums; records: of how many a sum is exact in doubles."""
     cdef Models models = Models(w)
-    cdef Records records = Records(data)
-    cdef intptr_t n = records.offsets[records.c.m], size = dpk_hessian_size(out.shape[1])
-    # At most 64 units of work besides one a silo, and fewer where their matrices are large.
+    cdef Records rows = Records(data)
+    cdef intptr_t n = rows.offsets[rows.c.m], size = dpk_hessian_size(out.shape[1])
+    # At most 64 units of work besides one a silo, and fewer where their matrices are large; more
+    # where a unit's sum would not be exact.
     cdef intptr_t units = max(4, min(64, (1 << 23) // size))
-    cdef Work work = Work(records.offsets, max(1024, (n + units - 1) // units), size, n_threads,
-                          hess_clip, grid, silo_weight)
+    cdef Work work = Work(rows.offsets, min(records, max(1024, (n + units - 1) // units)), size,
+                          n_threads, hess_clip, grid, silo_weight)
     cdef double[::1] scratch = aligned(
         work.c.n_threads * dpk_apart(dpk_hessian_scratch(out.shape[1])))
     cdef dpk_status status
     with nogil:
-        status = kernels.glm_hessian(&records.c, models.c, models.stride, &loss.c, row_grid,
+        status = kernels.glm_hessian(&rows.c, models.c, models.stride, &loss.c, row_grid,
                                      &work.c, &scratch[0], &out[0, 0, 0])
     check(status)
 

@@ -163,6 +163,7 @@ def glm_gradient(
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     rows: Rows | None = None,
+    saturate: bool = False,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -190,6 +191,9 @@ def glm_gradient(
     rows : (indices, offsets), optional
         A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets. A record
         that occurs r times counts r times, also in the sensitivity.
+    saturate : bool
+        Where numbers of records are not public: the grid must suit 2 records, and up to 2^10 times
+        as many as are said above, and entries of the exact sum beyond 2^52 q become +-2^52 q.
     out : ndarray, shape (m, d), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -224,12 +228,12 @@ def glm_gradient(
     clip = positive("clip", clip, or_infinite=True)
     rows = None if rows is None else _minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
-    grids = _grids(grid, offsets=offsets, dim=data.d, clip=clip)
+    grids = _grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
-    return out
+    return _saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out
 
 
 def glm_hessian(
@@ -240,6 +244,7 @@ def glm_hessian(
     hess_clip: float,
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
+    records: int | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -247,7 +252,7 @@ def glm_hessian(
 
     A record's effective row x is rounded to integers k = rint(t x / q), with h = max(phi''(z), 0)
     and t = min(sqrt(h), ((sqrt(B) - q sqrt(d) / 2) (1 - (d + 16) 2^-52)) / |x|); its Hessian is
-    q^2 k k^T. The step q is `hessian_row_grid` of all N records.
+    q^2 k k^T. The step q is `hessian_row_grid` of all N records, or of as many as are said.
 
     Parameters
     ----------
@@ -266,6 +271,10 @@ def glm_hessian(
         once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
     silo_weight : array_like, shape (m,), optional
         Factors in [0, 1] on the Hessians of a silo, applied before rounding (their roots to rows).
+    records : int, optional
+        A number of records to choose q by where N is not public; N must be below 2^11 times it.
+        Where entries of the sum of more records leave +-2^52 q^2, they are clamped to that before
+        they are rounded to `grid`; without one they are rounded to doubles.
     out : ndarray, shape (m, d, d), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -291,11 +300,14 @@ def glm_hessian(
     w = _models(data, w)
     compiled = _loss(loss)
     hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
-    row_grid, grids = _hessian_grids(grid, m=data.m, n=data.n, dim=data.d, hess_clip=hess_clip)
+    n = data.n if records is None else count("records", records)
+    if data.n >= n << 11:
+        raise ValueError(f"records is {n}; it must be above a 2^11-th of the records, {data.n}")
+    row_grid, grids = _hessian_grids(grid, m=data.m, n=n, dim=data.d, hess_clip=hess_clip)
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, data.d, data.d))
     threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
-    _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, out, threads)
+    _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, n, out, threads)
     return out
 
 
@@ -600,6 +612,7 @@ def line_search(
     steps: ArrayLike,
     bound: ArrayLike | None = None,
     grid: ArrayLike | None = None,
+    saturate: bool = False,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -625,6 +638,8 @@ def line_search(
         With `bound` only: power of two q, one for all candidates, one per candidate, or one per
         silo and candidate, with max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and
         q <= b_a / 32. None takes the finest on which the sum of all N records is exact too.
+    saturate : bool
+        With `bound`, as in `glm_gradient`.
     out : ndarray, shape (m, k), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -662,13 +677,13 @@ def line_search(
         bounds = _per_candidate("bound", bound, (data.m, candidates.size))
         if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
             raise ValueError("bound must be positive and finite")
-        grids = _candidate_grids(grid, offsets=data.offsets, bounds=bounds)
+        grids = _candidate_grids(grid, offsets=data.offsets, bounds=bounds, saturate=saturate)
     elif grid is not None:
         raise ValueError("grid needs a bound: sums of unbounded losses are not exact")
     out = _output(out, (data.m, candidates.size))
     threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
     _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
-    return out
+    return _saturated(out, grids) if saturate and grids is not None else out
 
 
 def newton_direction(
@@ -966,7 +981,12 @@ def _hessian_grids(
 
 
 def _grids(
-    grid: ArrayLike | None, *, offsets: NDArray[np.int64], dim: int, clip: float
+    grid: ArrayLike | None,
+    *,
+    offsets: NDArray[np.int64],
+    dim: int,
+    clip: float,
+    saturate: bool = False,
 ) -> FloatArray | None:
     """One grid per silo, checked against the bounds of an exact sum; None for plain float sums.
 
@@ -986,7 +1006,7 @@ def _grids(
         for q, n in set(zip(grids.tolist(), np.diff(offsets).tolist(), strict=True)):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-            if max(n, 2) * clip > 2.0**52 * q:
+            if _exact(n, saturate) * clip > 2.0**52 * q:
                 raise ValueError(
                     f"grid is too fine for {n} records with clip = {clip!r}: "
                     f"max({n}, 2) clip must be <= 2^52 grid, got grid = {q}"
@@ -1012,7 +1032,11 @@ def _per_candidate(name: str, value: ArrayLike, shape: tuple[int, int]) -> Float
 
 
 def _candidate_grids(
-    grid: ArrayLike | None, *, offsets: NDArray[np.int64], bounds: FloatArray
+    grid: ArrayLike | None,
+    *,
+    offsets: NDArray[np.int64],
+    bounds: FloatArray,
+    saturate: bool = False,
 ) -> FloatArray:
     """One grid per silo and candidate, checked as in `_grids` against one record's bound."""
     if grid is None:
@@ -1027,7 +1051,7 @@ def _candidate_grids(
         for q, b in zip(own.tolist(), limits.tolist(), strict=True):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")
-            if max(n, 2) * b > 2.0**52 * q:
+            if _exact(n, saturate) * b > 2.0**52 * q:
                 raise ValueError(
                     f"grid is too fine for {n} records with bound = {b!r}: "
                     f"max({n}, 2) bound must be <= 2^52 grid, got grid = {q}"
@@ -1035,6 +1059,21 @@ def _candidate_grids(
             if q > b / 32.0:
                 raise ValueError(f"grid is {q}; it must be at most bound / 32 = {b / 32.0:g}")
     return grids
+
+
+def _exact(n: int, saturate: bool) -> float:
+    """What times one record's bound may not exceed 2^52 steps of the grid.
+
+    A record alone must stay within 2^51 (gridsum.h), and a sum, where it is clamped afterwards,
+    within the 2^62 that 64-bit integers hold with room to spare.
+    """
+    return max(n / 1024 if saturate else n, 2)
+
+
+def _saturated(out: FloatArray, grids: FloatArray) -> FloatArray:
+    """Sums clamped to 2^52 steps; above 2^53 a sum was rounded to a double, which crosses none."""
+    most = 2.0**52 * grids
+    return np.clip(out, -most, most, out=out)
 
 
 def _is_grid(q: float) -> bool:

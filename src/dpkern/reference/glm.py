@@ -62,6 +62,7 @@ def glm_gradient(
     grid=None,
     silo_weight=None,
     rows=None,
+    saturate=False,
     out=None,
     n_threads=None,
 ):
@@ -73,4 +74,6 @@ def glm_gradient(
         with np.errstate(invalid="ignore"):
             s = ratio * block(loss, y, z)[1]
         out[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        if saturate and grids[j] is not None:
+            out[j] = np.clip(out[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
     return out

@@ -19,10 +19,21 @@ def row_grid(n, hess_clip):
     return q
 
 
-def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, out=None, n_threads=None):
+def glm_hessian(
+    data,
+    w,
+    *,
+    loss,
+    hess_clip,
+    grid=None,
+    silo_weight=None,
+    records=None,
+    out=None,
+    n_threads=None,
+):
     out = np.empty((data.m, data.d, data.d)) if out is None else out
     weight = np.ones(data.m) if silo_weight is None else silo_weight
-    q = row_grid(len(data.y), hess_clip)
+    q = row_grid(records or len(data.y), hess_clip)
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
         lim = clip_limit(square, data.d, clip=math.sqrt(hess_clip), grid=q)
         with np.errstate(invalid="ignore"):
@@ -35,6 +46,6 @@ def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, out=No
         H = K.T @ K
         step = silo_grids(grid, data.m)[j]
         if step is not None:
-            H = np.rint(H * (q * q / step)) * (step / (q * q))
+            H = np.rint(np.clip(H, -(2.0**52), 2.0**52) * (q * q / step)) * (step / (q * q))
         out[j] = H * (q * q) if q else H
     return out
