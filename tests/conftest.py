@@ -13,6 +13,7 @@ import hypothesis
 import numpy as np
 import pytest
 import scipy.sparse
+from adversarial import EVERY_LOSS
 
 from dpkern import _core
 
@@ -91,6 +92,11 @@ def isa(request):
     _core._use_isa(request.param)
     yield request.param
     _core._use_isa(before)
+
+
+@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
+def loss(request):
+    return request.param
 
 
 @pytest.fixture

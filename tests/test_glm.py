@@ -9,27 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.losses import LOSSES
-
-FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
-# Parameters away from their defaults: a default of 1 hides a misplaced one.
-EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
-anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
-def loss(request):
-    return request.param
-
-
-def models(data, seed=1, scale=0.5):
-    return scale * np.random.default_rng(seed).standard_normal((data.m, data.d))
 
 
 def coarsest_grid(clip, dim):
@@ -150,46 +135,14 @@ def test_effective_rows_respect_the_row_bound(make, bare_records):
     assert not np.any(gradient)
 
 
-def adversarial_rows():
-    return {
-        "one": [1.0],
-        "zero": [0.0, -0.0],
-        "computed norm zero": [3e-170, 4e-170],
-        "squares denormal": [1e-160, 2e-161],
-        "denormal": [5e-324, 2e-310, -1e-315],
-        "squares overflow": [1e300, -1e300, 1.0],
-        "largest": [1.7976931348623157e308] * 3,
-        "square just finite": [1e154, 1e153],
-        "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
-        "equal": [1.0] * 1024,
-        "long": np.random.default_rng(0).standard_normal(5000),
-    }
-
-
-ROWS = adversarial_rows()
+ROWS = rows(equal=1024, long=5000)
 LABELS = [-1.0, 1.0, 1e300, -1e-300]
 CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
 
 
-def one_record(bare_records, x, y, **options):
-    x = np.asarray(x)
-    if options.pop("affine", False):
-        options |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
-    return bare_records(x.reshape(1, -1), np.array([y]), [0, 1], **options)
-
-
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"intercept": True},
-        {"affine": True, "intercept": True, "row_bound": 0.7},
-        {"row_bound": 1e-3},
-    ],
-    ids=["plain", "intercept", "affine", "bounded"],
-)
+@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     name, flush, options, bare_records, longer, control_bits
@@ -231,36 +184,16 @@ def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, longer):
             assert not longer(v, grid, clip)
 
 
-finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
 @st.composite
-def random_cases(draw, n=1):
-    p = draw(st.integers(1, 12))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    X = draw(hnp.arrays(dtype, (n, p), elements=finite))
-    if dtype == np.float64:
-        with np.errstate(over="ignore", under="ignore"):
-            X = np.clip(np.ldexp(X, draw(st.integers(-1000, 900))), -1e308, 1e308)
-    big = st.floats(-1e300, 1e300)
-    y = draw(hnp.arrays(np.float64, n, elements=big))
-    options = {
-        "intercept": draw(st.booleans()),
-        "row_bound": draw(st.sampled_from([math.inf, 1e-3, 1.0, 1e200])),
-    }
-    if draw(st.booleans()):
-        options["scale"] = draw(hnp.arrays(np.float64, p, elements=big))
-        options["shift"] = draw(hnp.arrays(np.float64, p, elements=big))
-    d = p + options["intercept"]
-    w = draw(hnp.arrays(np.float64, d, elements=big))
-    clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
-    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, d)
+def gradient_cases(draw, n=1):
+    """Records, labels, options and model, and a clip norm with a grid between its bounds."""
+    *case, clip, loss = draw(random_cases(n))
+    fine, coarse = kernels.finest_grid(n, clip), coarsest_grid(clip, len(case[-1]))
     grid = fine * 2.0 ** round(draw(st.floats(0, 1)) * math.log2(coarse / fine))
-    loss = draw(st.sampled_from(EVERY_LOSS))
-    return X, y, options, w, {"clip": clip, "grid": grid, "loss": loss}
+    return *case, {"clip": clip, "grid": grid, "loss": loss}
 
 
-@given(case=random_cases())
+@given(case=gradient_cases())
 @settings(anywhere, max_examples=300)
 @pytest.mark.usefixtures("isa")
 def test_clip_bound_holds_for_random_records(case, bare_records, longer):
@@ -269,7 +202,7 @@ def test_clip_bound_holds_for_random_records(case, bare_records, longer):
     assert not longer(v, how["grid"], how["clip"])
 
 
-@given(case=random_cases(n=6), others=random_cases())
+@given(case=gradient_cases(n=6), others=gradient_cases())
 @settings(anywhere, max_examples=150)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(

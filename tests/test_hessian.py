@@ -6,27 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.losses import LOSSES
-
-FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
-# Parameters away from their defaults: a default of 1 hides a misplaced one.
-EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
-anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
-def loss(request):
-    return request.param
-
-
-def models(data, seed=1, scale=0.5):
-    return scale * np.random.default_rng(seed).standard_normal((data.m, data.d))
 
 
 def row_grid(data, hess_clip):
@@ -52,7 +37,7 @@ def on_row_grid(data, w, loss, hess_clip, q, silo_weight=None):
     number, params = _core.loss_names().index(loss), np.array([0.7, 0.0])
     w = np.asarray(w, dtype=float).reshape(-1, data.d)
     compiled = _core.Loss(number, params)
-    _core.glm_hessian(data, w, compiled, hess_clip, q, None, silo_weight, out, 1)
+    _core.glm_hessian(data, w, compiled, hess_clip, q, None, silo_weight, data.n, out, 1)
     return out
 
 
@@ -203,19 +188,7 @@ def test_every_width_and_number_of_records(make, loss, steps):
     np.testing.assert_allclose(H, twin, atol=1e-6)
 
 
-ROWS = {
-    "one": [1.0],
-    "zero": [0.0, -0.0],
-    "computed norm zero": [3e-170, 4e-170],
-    "squares denormal": [1e-160, 2e-161],
-    "denormal": [5e-324, 2e-310, -1e-315],
-    "squares overflow": [1e300, -1e300, 1.0],
-    "largest": [1.7976931348623157e308] * 3,
-    "square just finite": [1e154, 1e153],
-    "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
-    "equal": [1.0] * 64,
-    "long": np.random.default_rng(0).standard_normal(100),
-}
+ROWS = rows(equal=64, long=100)
 # The third is just below (5/8)^2: its root rounds to 5/8, (5/8 - q / 2) / q is a tie that rounds up
 # to an even number. Only the factor 1 - (d + 16) 2^-52 of the inner bound prevents it.
 CLIPS = [2.0**-300, 0.1, math.nextafter(25 / 64, 0.0), math.pi, 2.0**300]
@@ -231,26 +204,13 @@ def refuse_more_than(H, q, hess_clip, steps):
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"intercept": True},
-        {"affine": True, "intercept": True, "row_bound": 0.7},
-        {"row_bound": 1e-3},
-    ],
-    ids=["plain", "intercept", "affine", "bounded"],
-)
+@pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
     name, flush, options, bare_records, steps, control_bits
 ):
-    x = np.asarray(ROWS[name])
-    options = dict(options)
-    if options.pop("affine", False):
-        options |= {"scale": np.full(x.size, -1.75), "shift": np.linspace(-1.0, 1.0, x.size)}
     for y, hess_clip in itertools.product([-1.0, 1e300], CLIPS):
-        data = bare_records(x.reshape(1, -1), np.array([y]), [0, 1], **options)
+        data = one_record(bare_records, ROWS[name], y, **options)
         w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
         fine, coarse = row_grid(data, hess_clip), coarsest_row_grid(hess_clip, data.d)
         for q, loss, weight in (
@@ -277,39 +237,14 @@ def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, steps):
         assert max(reached) > 0.99
 
 
-finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
-@st.composite
-def random_cases(draw, n=4):
-    p = draw(st.integers(1, 12))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    X = draw(hnp.arrays(dtype, (n, p), elements=finite))
-    if dtype == np.float64:
-        with np.errstate(over="ignore", under="ignore"):
-            X = np.clip(np.ldexp(X, draw(st.integers(-1000, 900))), -1e308, 1e308)
-    big = st.floats(-1e300, 1e300)
-    options = {
-        "intercept": draw(st.booleans()),
-        "row_bound": draw(st.sampled_from([math.inf, 1e-3, 1.0, 1e200])),
-    }
-    if draw(st.booleans()):
-        options["scale"] = draw(hnp.arrays(np.float64, p, elements=big))
-        options["shift"] = draw(hnp.arrays(np.float64, p, elements=big))
-    w = draw(hnp.arrays(np.float64, p + options["intercept"], elements=big))
-    hess_clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
-    how = {"loss": draw(st.sampled_from(EVERY_LOSS)), "hess_clip": hess_clip}
-    return X, draw(hnp.arrays(np.float64, n, elements=big)), options, w, how
-
-
-@given(case=random_cases(), coarser=st.integers(0, 60))
+@given(case=random_cases(n=4), coarser=st.integers(0, 60))
 @settings(anywhere, max_examples=200)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
     case, coarser, bare_records, steps
 ):
-    X, y, options, w, how = case
-    hess_clip, d = how["hess_clip"], len(w)
+    X, y, options, w, hess_clip, loss = case
+    how, d = {"hess_clip": hess_clip, "loss": loss}, len(w)
     q2 = kernels.hessian_row_grid(3, hess_clip, d) ** 2
     grid = min(q2 * 2.0**coarser, 2.0**400)
     other = [0, 1, 3]

@@ -8,7 +8,7 @@ from dpkern.privacy.budget import (
     gdp_mu,
     split_budget,
 )
-from dpkern.privacy.hessian import GaussianHessian, choose_hessian_grid
+from dpkern.privacy.hessian import GaussianHessian, choose_hessian_grid, records_of
 from dpkern.privacy.ledger import (
     Certificate,
     Ledger,
@@ -17,7 +17,7 @@ from dpkern.privacy.ledger import (
     compose_sequential,
 )
 from dpkern.privacy.local_runs import LocalRuns
-from dpkern.privacy.mechanisms import GaussianSum, choose_grid
+from dpkern.privacy.mechanisms import MAX_RECORDS, GaussianSum, choose_grid, total_on_grid
 from dpkern.privacy.messages import (
     GaussianMessages,
     LastIterate,
@@ -27,6 +27,7 @@ from dpkern.privacy.messages import (
 from dpkern.stream import NoiseStream
 
 __all__ = [
+    "MAX_RECORDS",
     "Budget",
     "Certificate",
     "GaussianHessian",
@@ -47,5 +48,7 @@ __all__ = [
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
+    "records_of",
     "split_budget",
+    "total_on_grid",
 ]

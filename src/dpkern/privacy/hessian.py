@@ -2,8 +2,9 @@
 
 A record's clipped Hessian is positive semi-definite, of rank one and of Frobenius norm at most B,
 so replacing it moves the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'>, and
-<A, A'> >= 0. The exact sum is rounded once to the grid q of its noise, which moves each of the d^2
-entries of a difference by at most q: D = sqrt(2) B + q d.
+<A, A'> >= 0. Adding or removing it moves the sum by at most B. The exact sum is rounded once to the
+grid q of its noise, which moves each of the d^2 entries of a difference by at most q:
+D = sqrt(2) B + q d, or B + q d.
 """
 
 import math
@@ -17,13 +18,22 @@ from dpkern import kernels
 from dpkern._numbers import count, positive, real
 from dpkern.privacy._exact import floor_log2, power_of_two, round_up, sqrt_up
 from dpkern.privacy.ledger import Ledger, Release
-from dpkern.privacy.mechanisms import require_grid
+from dpkern.privacy.mechanisms import MAX_RECORDS, require_grid
 from dpkern.stream import NoiseStream
 
 FloatArray = NDArray[np.float64]
 
-# Rounding to the grid adds a 32nd of B to a sensitivity of sqrt(2) B at most, and so to the noise.
+# Rounding to the grid adds a 32nd of B to a sensitivity of B or more, and so to the noise.
 _ROOM = 1.04
+
+
+def records_of(n: int) -> int:
+    """How many records a Hessian's rows are rounded for, n a public number in their place.
+
+    At least 2^20: then sums of any number of records below 2^31 are exact in the kernel, which
+    takes fewer than 2^11 times as many (`kernels.glm_hessian`).
+    """
+    return max(2 * n, MAX_RECORDS >> 11)
 
 
 def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> float:
@@ -32,7 +42,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     Parameters
     ----------
     n : int
-        Number of records of all silos, as the kernel counts them.
+        Number of records of all silos, as the kernel counts them or is told.
     hess_clip : float
         Bound B on the Frobenius norm of one record's Hessian, finite and above 0.
     dim : int
@@ -83,7 +93,7 @@ class GaussianHessian:
         d, for d x d matrices.
     sizes : sequence of int
         Number of records behind each of the k messages: (N,) under central trust, (n_1, ..., n_m)
-        under silo trust.
+        under silo trust. With "add_remove" public numbers in their place.
     mu : float, optional
         Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
         noise.
@@ -96,12 +106,18 @@ class GaussianHessian:
         Zhang (2023) print it. By default the off-diagonal entries have half the variance of the
         diagonal ones (GOE): the privacy loss then is |A - A'|_F / sigma exactly, at the same
         worst case.
+    neighbours : {"replace_one", "add_remove"}
+        What neighbouring data sets differ in. With "add_remove" the sums must have been computed
+        with `records`.
 
     Attributes
     ----------
+    records : int or None
+        To be passed to the kernel: what it rounds rows for; None is the number of records.
     sensitivity : float
         D = sqrt(2) B + q d, rounded up; with `triangle` sqrt(2) B + q sqrt(d (d + 1) / 2), in l2
-        norm of the triangle, which is at most the Frobenius norm.
+        norm of the triangle, which is at most the Frobenius norm. Without the root of 2 where a
+        record is added or removed.
     sigma : float
         Standard deviation of the diagonal's noise; D/mu rounded up, 0 without noise.
     grid : float or None
@@ -126,6 +142,7 @@ class GaussianHessian:
         sigma: float | None = None,
         seen_by: str,
         triangle: bool = False,
+        neighbours: str = "replace_one",
     ) -> None:
         if not isinstance(rng, NoiseStream):
             raise TypeError(f"rng is a {type(rng).__name__}; it must be the run's NoiseStream")
@@ -140,9 +157,12 @@ class GaussianHessian:
             raise ValueError(f"hess_clip is {hess_clip!r}; it must be above 0")
         self.grid: float | None = None
         self.sigma, self.sensitivity = 0.0, math.inf
+        n, adding = sum(count("sizes", size) for size in sizes), neighbours == "add_remove"
+        self.records = records_of(n) if adding else None
         if mu is not None or sigma is not None:
-            n = sum(count("sizes", size) for size in sizes)
-            self._calibrate(n, positive("hess_clip", hess_clip), mu, sigma)
+            B = positive("hess_clip", hess_clip)
+            moved = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
+            self._calibrate(self.records or n, B, moved, mu, sigma)
         k, noisy = self._k, self.grid is not None
         self._release = Release(
             what=what,
@@ -153,18 +173,21 @@ class GaussianHessian:
             seen_by=seen_by,
         )
 
-    def _calibrate(self, n: int, B: float, mu: float | None, sigma: float | None) -> None:
-        d, root = self._dim, sqrt_up(2 * Fraction(B) ** 2)
+    def _calibrate(
+        self, n: int, B: float, moved: Fraction, mu: float | None, sigma: float | None
+    ) -> None:
+        """Grid, sensitivity and noise; moved: what one record does to the exact sum."""
+        d = self._dim
         if sigma is not None:
             guess = self.sigma = positive("sigma", sigma)
         else:
             assert mu is not None
-            guess = _ROOM * round_up(Fraction(root) / Fraction(positive("mu", mu)))
+            guess = _ROOM * round_up(moved / Fraction(positive("mu", mu)))
             if guess == math.inf:
                 raise ValueError(f"mu is {mu!r}, too small: the noise exceeds every double")
         self.grid = choose_hessian_grid(n=n, hess_clip=B, dim=d, sigma=guess)
         entries = Fraction(sqrt_up(Fraction(d * (d + 1), 2))) if self._triangle else Fraction(d)
-        self.sensitivity = round_up(Fraction(root) + Fraction(self.grid) * entries)
+        self.sensitivity = round_up(moved + Fraction(self.grid) * entries)
         if mu is not None:
             self.sigma = round_up(Fraction(self.sensitivity) / Fraction(mu))
 
@@ -222,4 +245,4 @@ class GaussianHessian:
         return noise
 
 
-__all__ = ["GaussianHessian", "choose_hessian_grid"]
+__all__ = ["GaussianHessian", "choose_hessian_grid", "records_of"]

@@ -5,6 +5,7 @@ Z = round_q(sigma N) is on the same grid. Then S + Z = round_q(S + sigma N): pos
 textbook mechanism on the exact sum, with mu = sensitivity/sigma.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,12 +32,26 @@ _LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
 # Sums beyond 2^52 grid steps would leave no room for the noise below 2^53.
 _LARGEST_STEPS = 2.0**52
 
+# Data sets whose size is not public hold fewer records than this: their sums then fit into 64-bit
+# integers, on a grid of clip 2^-31 or more.
+MAX_RECORDS = 1 << 31
+
+# Sums of up to so many times the public number of records stay as they are.
+_MARGIN = 2
+
 # Below this many grid steps the rounded shares of several silos no longer add up to one rounded
 # Gaussian within the sampler's own error.
 _LEAST_SHARE_STEPS = 8.0
 
 
-def choose_grid(*, n: int, clip: float, dim: int, sigma: float | None = None) -> float:
+def choose_grid(
+    *,
+    n: int,
+    clip: float,
+    dim: int,
+    sigma: float | None = None,
+    neighbours: str = "replace_one",
+) -> float:
     """Choose the grid of one release from public numbers.
 
     Parameters
@@ -49,14 +64,17 @@ def choose_grid(*, n: int, clip: float, dim: int, sigma: float | None = None) ->
         Number of coordinates d of the sum, at least 1.
     sigma : float, optional
         Standard deviation of the noise on the sum, finite and above 0; None for no noise.
+    neighbours : {"replace_one", "add_remove"}
+        With "add_remove" n is not the number of records, but a public number in its place.
 
     Returns
     -------
     float
         A power of two q, 2^-400 <= q <= 2^400. With noise the coarsest with
         q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, then made coarser where max(n, 2) C <= 2^52 q or
-        sigma <= 2^32 q ask for it; without noise the finest with max(n, 2) C <= 2^52 q. All
-        comparisons are exact.
+        sigma <= 2^32 q ask for it; without noise the finest with max(n, 2) C <= 2^52 q. With
+        "add_remove" that is 2 n C <= 2^52 q and, so that 64-bit integers hold the sum of any number
+        of records below 2^31, C <= 2^31 q. All comparisons are exact.
 
     Raises
     ------
@@ -64,15 +82,19 @@ def choose_grid(*, n: int, clip: float, dim: int, sigma: float | None = None) ->
         An argument is out of range, or no grid serves: the magnitudes exceed 2^400, or rounding a
         record to q would eat more than 1/32 of its clip norm; the message names the cause.
     """
-    n, dim = count("n", n), count("dim", dim)
+    n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
     exact_clip = Fraction(positive("clip", clip))
     exact_sigma = None if sigma is None else Fraction(positive("sigma", sigma))
     needs = {
         f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact": (
-            _ceil_log2(max(n, 2) * exact_clip) - 52
+            _ceil_log2(max(n * (_MARGIN if adding else 1), 2) * exact_clip) - 52
         ),
         f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT,
     }
+    if adding:
+        needs[f"any number of records of norm up to clip = {clip!r} must have an exact sum"] = (
+            _ceil_log2(exact_clip) - floor_log2(Fraction(MAX_RECORDS))
+        )
     exponent = _LEAST_EXPONENT
     if exact_sigma is not None:
         needs[f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"] = (
@@ -121,7 +143,7 @@ class GaussianSum:
         Number of coordinates d of one message.
     sizes : sequence of int
         Number of records behind each of the k messages: (N,) under central trust, (n_1, ..., n_m)
-        under silo trust and for shares.
+        under silo trust and for shares. With "add_remove" public numbers in their place.
     mu : float, optional
         Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
         noise.
@@ -134,13 +156,17 @@ class GaussianSum:
         from N, and the noises add up.
     sampling : mapping, optional
         The sampling of records that precedes every release, for the ledger.
+    neighbours : {"replace_one", "add_remove"}
+        What neighbouring data sets differ in. With "add_remove" the sums must have been clamped to
+        2^52 grid steps (`saturate` of the kernels, `total_on_grid` over silos).
 
     Attributes
     ----------
     sensitivity : float
-        2C, the l2 sensitivity of every message when one record is replaced.
+        The l2 sensitivity D of every message: 2C when one record is replaced, C when one is added
+        or removed.
     sigma : ndarray, shape (k,), float64
-        Noise standard deviations; 2C/mu rounded up, so that the exact mu never exceeds the budget;
+        Noise standard deviations; D/mu rounded up, so that the exact mu never exceeds the budget;
         0 without noise. Read-only.
     grid : ndarray, shape (k,), float64, or None
         The grid of each message, to be passed to the sum kernel; None when `clip` is infinite.
@@ -166,6 +192,7 @@ class GaussianSum:
         seen_by: str,
         shares: bool = False,
         sampling: Mapping[str, Any] | None = None,
+        neighbours: str = "replace_one",
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
@@ -186,19 +213,17 @@ class GaussianSum:
 
         self._ledger, self._rng, self._noisy = ledger, rng, noisy
         self._dim, self._shares = dim, shares
-        self.sensitivity = 2.0 * clip
+        self.sensitivity = clip if neighbours == "add_remove" else 2.0 * clip
         stds = _stds(self.sensitivity, k, mu, sigma, shares)
         total_std = _total_std(stds) if shares else 0.0
         grids: list[float] | None = None
         if clip < math.inf:
+            grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=neighbours)
             if shares:
-                sigma_sum = total_std or None
-                grids = [choose_grid(n=sum(counts), clip=clip, dim=dim, sigma=sigma_sum)] * k
+                grids = [grid_of(n=sum(counts), sigma=total_std or None)] * k
             else:
                 pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
-                chosen = {
-                    (n, s): choose_grid(n=n, clip=clip, dim=dim, sigma=s) for n, s in set(pairs)
-                }
+                chosen = {(n, s): grid_of(n=n, sigma=s) for n, s in set(pairs)}
                 grids = [chosen[pair] for pair in pairs]
         if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
             raise ValueError(
@@ -280,6 +305,32 @@ class GaussianSum:
         return sums + kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=self._rng)
 
 
+def total_on_grid(sums: NDArray[np.float64], grid: float) -> NDArray[np.float64]:
+    """The exact sum over silos, clamped to 2^52 grid steps: for sums of any number of records.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (m, ...), float64
+        Multiples of the grid within 2^52 steps.
+    grid : float
+        A power of two, common to all silos.
+
+    Returns
+    -------
+    ndarray, shape (...), float64
+
+    Notes
+    -----
+    A silo's sum is clamped to 2^62 / m steps before, which changes nothing up to 1024 silos: the
+    integers cannot overflow. Both clamps keep distances within what they were, so a bound of what
+    one record does to its silo's sum is one of what it does to the total.
+    """
+    most = min(_LARGEST_STEPS, 2.0**62 / len(sums))
+    steps = np.clip(sums / grid, -most, most).astype(np.int64).sum(axis=0)
+    total: NDArray[np.float64] = np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
+    return total
+
+
 def require_grid(sums: NDArray[np.float64], grid: float | NDArray[np.float64]) -> None:
     """Refuse sums that are not whole multiples of their grid within 2^52 steps.
 
@@ -327,7 +378,7 @@ def _stds(
         while shares and std < math.inf and Fraction(_total_std([std] * k)) < least:
             std = math.nextafter(std, math.inf)
         if std == math.inf:
-            raise ValueError(f"mu is {mu!r}, too small: sigma = 2 clip/mu exceeds every double")
+            raise ValueError(f"mu is {mu!r}, too small: the noise exceeds every double")
         return [std] * k
     if sigma is None:
         return [0.0] * k
@@ -350,4 +401,4 @@ def _read_only(values: Sequence[float]) -> NDArray[np.float64]:
     return array
 
 
-__all__ = ["GaussianSum", "choose_grid", "require_grid"]
+__all__ = ["MAX_RECORDS", "GaussianSum", "choose_grid", "require_grid", "total_on_grid"]

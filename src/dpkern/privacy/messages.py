@@ -113,8 +113,8 @@ class GaussianMessages:
         values : ndarray, shape (m, d)
             One message per silo, computed from its own records and public numbers. Not changed.
         sensitivity : sequence of m floats, optional
-            Proved bounds of |v_j - v'_j| when a record of silo j is replaced, each finite and
-            above 0; needed with noise.
+            Proved bounds of |v_j - v'_j| when a record of silo j is replaced, or added or removed
+            where that is what neighbours differ in, each finite and above 0; needed with noise.
         bound : float, optional
             A public bound of every coordinate; needed with noise. Values beyond what the grid holds
             are clamped, and a NaN counts as 0.

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianSum
+from dpkern.privacy import GaussianSum, total_on_grid
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -20,9 +20,9 @@ class NoisyMeanGradient:
 
     Central trust: V = sum_j om_j S_j + Z is released, with om_j = (p_j/n_j) / max_k (p_k/n_k) on
     the records before rounding, and multiplied by max_k (p_k/n_k) afterwards. Replacing a record
-    moves V by at most 2 C.
+    moves V by at most 2 C, adding or removing one by C.
     Silo trust: V_j = S_j + Z_j is released by every silo. Replacing a record moves one V_j by at
-    most 2 C; silos hold disjoint records.
+    most 2 C, adding or removing one by C; silos hold disjoint records.
 
     Parameters
     ----------
@@ -57,18 +57,17 @@ class NoisyMeanGradient:
             rng=run.stream,
             clip=run.clip,
             dim=data.d,
-            sizes=tuple(data.sizes.tolist()) if per_silo or shares else (data.n,),
+            sizes=tuple(objective.sizes.tolist()) if per_silo or shares else (objective.n,),
             mu=mu,
             sigma=sigma,
             seen_by=SEEN_BY[trust],
             shares=shares,
+            neighbours=run.neighbours,
         )
         grid = self._mechanism.grid
         self._grid = None if grid is None else np.broadcast_to(grid, (data.m,)).copy()
         self._silo_weight = None if per_silo else objective.silo_weight()
-        self._scale = (
-            data.weights(objective.weights) / data.sizes if per_silo else objective.record_weight()
-        )
+        self._scale = objective.record_weights() if per_silo else objective.record_weight()
 
     def __call__(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
@@ -88,7 +87,7 @@ class NoisyMeanGradient:
         ndarray, shape (k, d)
         """
         if self._per_silo:
-            return self._release(w) / self._run.objective.data.sizes[:, np.newaxis]
+            return self._release(w) / self._run.objective.sizes[:, np.newaxis]
         return self._scale * self._release(w[0])[np.newaxis]
 
     def _release(self, w: FloatArray) -> FloatArray:
@@ -102,8 +101,20 @@ class NoisyMeanGradient:
                 clip=run.clip,
                 grid=self._grid,
                 silo_weight=self._silo_weight,
+                saturate=run.sizes_are_hidden,
                 n_threads=objective.n_threads,
             )
+            if not (self._per_silo or self._shares):
+                sums = over_silos(run, sums, self._mechanism.grid)
         with run.clock("noise"):
-            alone = self._per_silo or self._shares
-            return self._mechanism.release(sums if alone else sums.sum(axis=0))
+            return self._mechanism.release(sums)
+
+
+def over_silos(
+    run: Run, sums: FloatArray, grid: FloatArray | float | None, *, keepdims: bool = False
+) -> FloatArray:
+    """The sum over silos, on their common grid."""
+    if run.sizes_are_hidden and grid is not None:
+        total = total_on_grid(sums, float(np.max(grid)))
+        return total[np.newaxis] if keepdims else total
+    return sums.sum(axis=0, keepdims=keepdims)

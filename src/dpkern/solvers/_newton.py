@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.privacy import GaussianHessian, GaussianSum, Release
-from dpkern.solvers._gradient import SEEN_BY
+from dpkern.solvers._gradient import SEEN_BY, over_silos
 from dpkern.solvers._objective import step_sizes
 from dpkern.solvers._run import Run
 
@@ -34,7 +34,8 @@ class NoisyMeanHessian:
 
     Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
     rounding. Silo trust: V_j = S_j + Z_j of every silo. Replacing a record moves V, or one V_j, by
-    at most sqrt(2) B + q d in Frobenius norm (`dpkern.privacy.GaussianHessian`).
+    at most sqrt(2) B + q d in Frobenius norm, adding or removing one by B + q d
+    (`dpkern.privacy.GaussianHessian`).
 
     Parameters
     ----------
@@ -67,14 +68,17 @@ class NoisyMeanHessian:
             rng=run.stream,
             hess_clip=hess_clip,
             dim=data.d,
-            sizes=tuple(data.sizes.tolist()) if self._per_silo else (data.n,),
+            sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
             mu=mu,
             sigma=sigma,
             seen_by=SEEN_BY[trust],
             triangle=sigma is not None,
+            neighbours=run.neighbours,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
-        self._scale = 1.0 / data.sizes if self._per_silo else np.array([objective.record_weight()])
+        self._scale = (
+            1.0 / objective.sizes if self._per_silo else np.array([objective.record_weight()])
+        )
 
     @property
     def noise_norm(self) -> FloatArray:
@@ -92,11 +96,13 @@ class NoisyMeanHessian:
                 hess_clip=self._clip,
                 grid=self._mechanism.grid,
                 silo_weight=self._silo_weight,
+                records=self._mechanism.records,
                 n_threads=objective.n_threads,
             )
-            total = sums if self._per_silo else sums.sum(axis=0, keepdims=True)
+            if not self._per_silo:
+                sums = over_silos(run, sums, self._mechanism.grid, keepdims=True)
         with run.clock("noise"):
-            released = self._mechanism.release(total)
+            released = self._mechanism.release(sums)
         released *= self._scale[:, np.newaxis, np.newaxis]
         return released
 
@@ -169,7 +175,7 @@ class PrivateSearch:
     v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)), dz_i = x_i . p, is released for
     all candidates a at once with N(0, s_v^2) on each; s is the power of two above C |p| (2^300 at
     most), p the released direction. In units of s replacing a record moves the vector by at most
-    2 sqrt(sum a^2), the same at every step.
+    2 sqrt(sum a^2), adding or removing one by half of that, the same at every step.
 
     Parameters
     ----------
@@ -190,16 +196,17 @@ class PrivateSearch:
     """
 
     def __init__(self, run: Run, *, trust: str, mu: float | None, max_step: float) -> None:
-        data = run.objective.data
+        objective = run.objective
         self._run, self._per_silo = run, trust == "silo"
-        weight = run.objective.silo_weight()
+        weight = objective.silo_weight()
         if not self._per_silo and weight is not None and np.any(weight != 1.0):
             raise ValueError(
                 "step_size='private_search' needs weights='size' under central trust where silos "
                 "differ in size"
             )
         self._steps: FloatArray = max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
-        self._scale = 1.0 / (data.sizes if self._per_silo else np.array([data.n]))
+        sizes = objective.sizes if self._per_silo else np.array([objective.n])
+        self._scale = 1.0 / sizes
         self._mechanism = GaussianSum(
             what="decreases of the loss along the released direction p, in units of a power of two "
             "above C |p|",
@@ -207,9 +214,10 @@ class PrivateSearch:
             rng=run.stream,
             clip=max_step * _CANDIDATES_NORM if run.clip < math.inf else math.inf,
             dim=_CANDIDATES,
-            sizes=tuple(data.sizes.tolist()) if self._per_silo else (data.n,),
+            sizes=tuple(sizes.tolist()),
             mu=mu,
             seen_by=SEEN_BY[trust],
+            neighbours=run.neighbours,
         )
         grid = self._mechanism.grid
         if grid is not None and 32.0 * float(grid.max()) > self._steps[-1]:
@@ -238,8 +246,9 @@ class PrivateSearch:
             losses = _losses(run, w, p, np.append(0.0, self._steps))
             sums = losses[:, :1] - losses[:, 1:]
         else:
+            grid = unit * grid
             bound = unit[:, np.newaxis] * self._steps
-            steps_of_grid = np.broadcast_to((unit * grid)[:, np.newaxis], bound.shape)
+            steps_of_grid = np.broadcast_to(grid[:, np.newaxis], bound.shape)
             one = (lambda a: a) if self._per_silo else (lambda a: a[0])
             with run.clock("kernels"):
                 sums = kernels.line_search(
@@ -250,9 +259,10 @@ class PrivateSearch:
                     steps=self._steps,
                     bound=one(bound),
                     grid=one(steps_of_grid),
+                    saturate=run.sizes_are_hidden,
                     n_threads=objective.n_threads,
                 )
-        return sums if self._per_silo else sums.sum(axis=0, keepdims=True)
+        return sums if self._per_silo else over_silos(run, sums, grid, keepdims=True)
 
 
 class PaperSearch:

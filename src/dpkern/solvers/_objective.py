@@ -10,13 +10,15 @@ import scipy  # whose parts load when they are first used: an import of dpkern i
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._numbers import not_negative
+from dpkern._numbers import count, not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
+from dpkern.privacy import MAX_RECORDS
 from dpkern.regularizers import Regularizer, SmoothRegularizer, get_smooth
 
 FloatArray = NDArray[np.float64]
 Smooth = tuple[str | Regularizer, float] | None
+PublicSize = int | Sequence[int] | NDArray[np.integer] | None
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,15 @@ class Objective:
         For the kernels.
     regularizer : (name or Regularizer, strength) or None
         A smooth g of `dpkern.regularizers.SMOOTH` and its strength >= 0.
+    public_size : int, sequence of m ints or None
+        Numbers that stand for those of records, in p_j and n_j: N, which serves for weights "size",
+        or n_j of every silo. None are the true ones.
 
     Raises
     ------
     TypeError, ValueError
-        When the loss does not fit the task, a penalty is negative or not finite, or g is no smooth
-        regulariser.
+        When the loss does not fit the task, a penalty is negative or not finite, g is no smooth
+        regulariser, or `public_size` does not fit.
     """
 
     data: SiloData
@@ -55,6 +60,7 @@ class Objective:
     penalize_intercept: bool
     n_threads: int | None
     regularizer: Smooth = None
+    public_size: PublicSize = None
 
     def __post_init__(self) -> None:
         if self.loss.task == "classification" and self.data.task != "classification":
@@ -71,6 +77,26 @@ class Objective:
         if self.weights not in ("size", "uniform"):
             raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
         object.__setattr__(self, "regularizer", _smooth(self.regularizer))
+        object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
+
+    @property
+    def n(self) -> int:
+        """Number of records, or the public one."""
+        if self.public_size is None:
+            return self.data.n
+        return int(np.sum(self.public_size))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Numbers of records of the silos, or the public ones, shape (m,)."""
+        if self.public_size is None:
+            return self.data.sizes
+        if isinstance(self.public_size, int):
+            raise ValueError(
+                "public_size is one number; trust='silo' and weights='uniform' need that of each "
+                f"of the {self.data.m} silos"
+            )
+        return np.array(self.public_size)
 
     @property
     def smooth(self) -> tuple[SmoothRegularizer, float] | None:
@@ -96,21 +122,28 @@ class Objective:
         curvature = 0.0 if self.smooth is None else self.smooth[1] * self.smooth[0].smoothness
         return self.data_smoothness + self.l2 + curvature
 
+    def shares(self) -> FloatArray:
+        """p_j, shape (m,)."""
+        m = self.data.m
+        return self.sizes / self.n if self.weights == "size" else np.full(m, 1.0 / m)
+
+    def record_weights(self) -> FloatArray:
+        """p_j / n_j, shape (m,)."""
+        m = self.data.m
+        return np.full(m, 1.0 / self.n) if self.weights == "size" else 1.0 / (m * self.sizes)
+
     def record_weight(self) -> float:
         """max_j p_j / n_j: what the largest clipped gradient is multiplied by."""
-        smallest = int(self.data.sizes.min())
-        return 1.0 / self.data.n if self.weights == "size" else 1.0 / (self.data.m * smallest)
+        return float(self.record_weights().max())
 
     def silo_weight(self) -> FloatArray | None:
         """(p_j / n_j) / max_k (p_k / n_k), shape (m,); None when all are 1."""
-        if self.weights == "size":
-            return None
-        return self.data.sizes.min() / self.data.sizes
+        return None if self.weights == "size" else self.sizes.min() / self.sizes
 
     def data_value(self, w: FloatArray) -> float:
         """The weighted mean loss. Not private."""
         sums = kernels.glm_losses(self.data, w, loss=self.loss, n_threads=self.n_threads)
-        return float(np.sum(self.data.weights(self.weights) * sums / self.data.sizes))
+        return float(self.record_weights() @ sums)
 
     def value(self, w: FloatArray) -> float:
         """J(w). Not private."""
@@ -151,7 +184,7 @@ class Objective:
         With l1 > 0 on the split w = a - b, a, b >= 0, where the objective is smooth.
         """
         d, l1, mask = self.data.d, self.l1, self.penalized
-        weights = self.data.weights(self.weights) / self.data.sizes
+        weights = self.record_weights()
 
         def smooth(w: FloatArray) -> tuple[float, FloatArray]:
             sums = kernels.glm_gradient(
@@ -193,6 +226,21 @@ def _smooth(regularizer: Smooth) -> tuple[SmoothRegularizer, float] | None:
         )
     which, strength = regularizer
     return get_smooth(which), not_negative("the regularizer's strength", strength)
+
+
+def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
+    """One number, which for one silo is that silo's, or one for each of m silos."""
+    if size is None:
+        return None
+    listed = list(size) if isinstance(size, list | tuple | np.ndarray) else None
+    sizes = tuple(count("public_size", n) for n in ([size] if listed is None else listed))
+    if max(sizes, default=0) >= MAX_RECORDS:
+        raise ValueError(f"public_size is {max(sizes)}; it must be below 2^31")
+    if listed is None and m > 1:
+        return sizes[0]
+    if len(sizes) != m:
+        raise ValueError(f"public_size has {len(sizes)} entries; it must have {m}, one per silo")
+    return sizes
 
 
 def step_sizes(

@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 from dpkern._csr import is_sparse
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
-from dpkern.losses import Loss, get_loss
-from dpkern.privacy import Budget, Certificate, Ledger, NoiseStream, Release, split_budget
+from dpkern.losses import Custom, Loss, get_loss
+from dpkern.privacy import (
+    MAX_RECORDS,
+    Budget,
+    Certificate,
+    Ledger,
+    NoiseStream,
+    Release,
+    split_budget,
+)
 from dpkern.regularizers import Regularizer
 from dpkern.solvers._objective import Objective
 from dpkern.solvers._result import SolverResult
@@ -24,7 +32,12 @@ FloatArray = NDArray[np.float64]
 
 _DECLARED = (
     *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
-    *("penalize_intercept", "hess_clip", "max_step", "floor"),
+    *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
+)
+
+HIDDEN_SIZES = (
+    "add or remove: declared sizes stand for those of the data; taken as public that no silo is "
+    "empty and that there are fewer than 2^31 records"
 )
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -42,8 +55,8 @@ class Run(AbstractContextManager["Run"]):
     parameters : dict
         All keyword arguments of the solver. Read here: loss, l2, l1 and regularizer (none where a
         solver has none), weights, penalize_intercept, budget, clip, rounds, local_steps (1 where a
-        solver has none), rng, n_threads, progress, callback, monitor. The others are kept for the
-        result.
+        solver has none), neighbours, public_size (none where a solver has none), rng, n_threads,
+        progress, callback, monitor. The others are kept for the result.
 
     Raises
     ------
@@ -61,6 +74,7 @@ class Run(AbstractContextManager["Run"]):
             loss=get_loss(parameters["loss"]),
             l1=parameters.get("l1", 0.0),
             regularizer=parameters.get("regularizer"),
+            public_size=parameters.get("public_size"),
             **{k: parameters[k] for k in shared},
         )
         self.budget = _budget(parameters["budget"])
@@ -88,6 +102,45 @@ class Run(AbstractContextManager["Run"]):
             options = " or ".join(map(repr, allowed))
             raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
         return str(value)
+
+    @property
+    def neighbours(self) -> str:
+        """What neighbouring data sets differ in."""
+        return str(self.parameters["neighbours"])
+
+    @property
+    def sizes_are_hidden(self) -> bool:
+        """Whether numbers of records are private: nothing may depend on them but exact sums."""
+        return self.neighbours == "add_remove"
+
+    def choose_neighbours(self) -> None:
+        """Check neighbours and public_size, for a solver that releases sums over records only.
+
+        Raises
+        ------
+        ValueError
+            When public_size is there without "add_remove", or is not with it; with "add_remove"
+            under the papers' calibrations, for a custom loss, whose last bit may depend on where
+            in a block a record stands, and from 2^31 records on.
+        """
+        self.choose("neighbours", "replace_one", "add_remove")
+        if self.sizes_are_hidden == (self.objective.public_size is None):
+            raise ValueError(
+                "public_size goes with neighbours='add_remove', which needs it: numbers of records "
+                f"that are not the data's own; got {self.parameters['public_size']!r} with "
+                f"neighbours={self.neighbours!r}"
+            )
+        if not self.sizes_are_hidden:
+            return
+        if self.parameters["calibration"] == "paper":
+            raise ValueError("neighbours='add_remove' needs calibration='sound'")
+        if isinstance(self.objective.loss, Custom):
+            raise ValueError(
+                "neighbours='add_remove' needs a loss of the table: what a custom one returns for "
+                "a record may depend on those before it"
+            )
+        if self.objective.data.n >= MAX_RECORDS:
+            raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
 
     def resolve(self, **values: float | FloatArray) -> None:
         """Put the numbers that arguments came to in their place; equal ones become one."""
@@ -171,6 +224,8 @@ class Run(AbstractContextManager["Run"]):
         `claimed` are a paper's figures where they are no epsilon and delta.
         """
         data = self.objective.data
+        if self.sizes_are_hidden and self.budget is not None:
+            notes = (*notes, HIDDEN_SIZES)
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
         if self._monitor is self.objective:
@@ -182,6 +237,7 @@ class Run(AbstractContextManager["Run"]):
             self.ledger,
             trust=trust,
             noise=self.stream.kind,
+            neighbours=self.neighbours,
             declared=self._declared(),
             claimed=self.claimed if claimed is None else claimed,
             bound=bound,
@@ -213,7 +269,7 @@ class Run(AbstractContextManager["Run"]):
 
     def _declared(self) -> dict[str, Any]:
         """What the guarantee takes as public: it was not computed from the records."""
-        data = self.objective.data
+        data, sizes = self.objective.data, self.objective.public_size
         monitor = None
         if self._monitor is not None:
             public = self._monitor is not self.objective
@@ -221,7 +277,7 @@ class Run(AbstractContextManager["Run"]):
         declared = {k: plain(self.parameters[k]) for k in _DECLARED if k in self.parameters}
         return declared | {
             "clip": self.clip,
-            "sizes": data.sizes.tolist(),
+            "sizes": plain(data.sizes if sizes is None else sizes),
             "n_features": data.n_features,
             "partition": data.partition,
             "task": data.task,
@@ -286,6 +342,6 @@ def _monitor(monitor: Any, objective: Objective) -> Objective | None:
             "'train', which the certificate names"
         )
     try:
-        return dataclasses.replace(objective, data=monitor)
+        return dataclasses.replace(objective, data=monitor, public_size=None)
     except ValueError as error:
         raise ValueError(f"monitor does not fit: {error}") from None

@@ -7,9 +7,10 @@ second-order methods", NeurIPS 2023:
     for t = 1..T:
         g~ = grad J(w) + N(0, s_g^2 I)
         c~ = max( tr H(w) + N(0, s_c^2), 0 ),      H the mean Hessian of the clipped losses
-        l0 = max( (32 b^2 c~ / mu_p^2)^(1/3), 4 b ),    b = B / N  (clip: sqrt(2) b in the root)
-        add:   p = (H + l2 I + l0 I)^-1 g~,        D_p = |g~| b / (l0 (l0 + b))
-        clip:  p = max(H + l2 I, l0)^-1 g~,        D_p = |g~| sqrt(2) b / l0^2
+        l0 = max( (32 f^2 c~ / mu_p^2)^(1/3), 4 b ),    b = B / N
+        add:   p = (H + l2 I + l0 I)^-1 g~,        D_p = |g~| b / (l0 (l0 + b)),  f = b
+        clip:  p = max(H + l2 I, l0)^-1 g~,        D_p = |g~| f / l0^2
+        f = sqrt(2) b for a record that is replaced, b for one that is added or removed
         w = w - (p + N(0, (D_p / mu_p)^2 I))
     return w
 
@@ -28,10 +29,19 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, GaussianMessages, NoiseStream, split_budget
+from dpkern.privacy import (
+    MAX_RECORDS,
+    Budget,
+    GaussianMessages,
+    NoiseStream,
+    records_of,
+    split_budget,
+)
 from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.solvers._docs import documented
 from dpkern.solvers._gradient import SEEN_BY, NoisyMeanGradient
 from dpkern.solvers._newton import hessian_bound
+from dpkern.solvers._objective import PublicSize
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -50,6 +60,7 @@ CLIPPED = (
 )
 
 
+@documented
 def double_noise_newton(
     data: SiloData,
     *,
@@ -63,7 +74,8 @@ def double_noise_newton(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["central"] = "central",
     calibration: Literal["sound"] = "sound",
-    neighbours: Literal["replace_one"] = "replace_one",
+    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
+    public_size: PublicSize = None,
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
@@ -75,45 +87,16 @@ def double_noise_newton(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    hess_clip : float
-        Bound B of one record's Hessian in Frobenius norm; None is phi''max row_bound^2, which never
-        clips, where that is finite.
     loss : str or Loss
-        A convex one; see `dpkern.losses`.
-    l2 : float
-        Penalty (l2/2) |w|^2.
+        A convex loss; see `dpkern.losses`.
     rounds : int
         Number of rounds T, of three releases each.
     variant : {"add", "clip"}
         Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
-    weights : {"size", "uniform"}
-        Silo weights p_j = n_j / N or 1 / m.
     trust : {"central"}
         The aggregator is believed.
     calibration : {"sound"}
-        The paper's constants are those for adding or removing a record; they are not offered.
-    neighbours : {"replace_one"}
-        Adding or removing a record is not offered here.
-    penalize_intercept : bool
-        Whether the penalty acts on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
-    callback : callable or None
-        callback(round, release) after every round.
-    monitor : SiloData, "train" or None
-        Public records on which objective and accuracy are kept in the history, or "train" as a
-        non-private diagnostic.
+        The paper's constants are those of "sound" with neighbours "add_remove", or above them.
 
     Returns
     -------
@@ -128,19 +111,24 @@ def double_noise_newton(
     -----
     Released, three times a round, to whoever sees the aggregate; om = max_k p_k / n_k.
 
-    1. The noisy mean gradient, as in `gradient_descent`: the sum has sensitivity 2 C.
+    1. The noisy mean gradient, as in `gradient_descent`: the sum has sensitivity 2 C, or C where a
+       record is added or removed.
     2. The trace of the summed Hessian. One record's is in [0, B]: sensitivity B.
     3. The direction p = f(A) g~, A the mean Hessian and penalty, g~ and l0 released before. A
        record's share of A is positive semi-definite, of rank one and of norm b = B om at most.
        "add", f(x) = 1 / (x + l0): with M = A + l0 I less one record's share, M^-1 - (M + b v v')^-1
-       is positive semi-definite and at most b / (l0 (l0 + b)) (Sherman, Morrison); so is the like
-       of the record in its place, and the difference of two such matrices is no larger.
+       is positive semi-definite and at most b / (l0 (l0 + b)) (Sherman, Morrison). That is what
+       adding a record does, and all that M = l0 I allows. Replacing one is the difference of two
+       such matrices, which is no larger than the larger of them: the same constant.
        "clip", f(x) = 1 / max(x, l0) has Lipschitz constant 1 / l0^2, on symmetric matrices in
-       Frobenius norm too, and replacing a record moves A by sqrt(2) b in that norm.
+       Frobenius norm too, and replacing a record moves A by sqrt(2) b in that norm, adding or
+       removing one by b.
        Where every coordinate is penalised, l2 adds to l0, or is a second lower bound.
        What solving in doubles adds is bounded by the backward error of Cholesky's method,
        (A + E) p = g~ with |E| <= 4 d (3 d + 1) 2^-53 |A| (Higham, Accuracy and stability, theorem
        10.4), and charged; the like is assumed of the eigensolver, and the certificate says so.
+       Where sizes are not public, |A| is bounded by what was released of its trace: that plus 14
+       deviations of its noise and 2 B om.
 
     Steps are whole Newton steps, as in the paper: with losses whose curvature jumps, such as the
     smoothed hinge, they can go round in circles, noise or not.
@@ -151,7 +139,7 @@ def double_noise_newton(
     with Run("double_noise_newton", data, parameters | {"l1": 0.0, "regularizer": None}) as run:
         run.choose("trust", "central")
         run.choose("calibration", "sound")
-        run.choose("neighbours", "replace_one")
+        run.choose_neighbours()
         run.choose("variant", "add", "clip")
         if not run.objective.loss.convex:
             raise ValueError(
@@ -192,10 +180,22 @@ class _Direction:
         self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
         # Backward error of forming and solving, relative to |A| + l0.
         self._relative = 16.0 * (data.d + 1) ** 2 * 2.0**-53
+        self._moved = 1.0 if self._add or run.sizes_are_hidden else math.sqrt(2.0)  # f / b
+        self._records, self._trace_bound = None, data.n
+        self._trace_moved, self._not_seen = hess_clip, 0.0
+        if run.sizes_are_hidden:
+            # A silo's sum of very many records is rounded to a double, and their sum once a silo.
+            rounded = data.m + data.d + 2
+            self._relative += rounded * 2.0**-53
+            self._records, self._trace_bound = records_of(objective.n), MAX_RECORDS
+            self._trace_moved *= 1.0 + rounded * 2.0**-53 * 2.0 * MAX_RECORDS
+            if trace_mu is not None:
+                # Its noise is (1 + 1/32) / mu at most: 14 deviations, and the neighbour's record.
+                self._not_seen = (15.0 / trace_mu + 2.0) * self._trace_moved
         if mu is not None:
             # What cannot work with public numbers is refused before anything is released.
-            kernels.hessian_row_grid(data.n, hess_clip, data.d)
-            self._moved_by_one(self._regularisation(0.0))
+            kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
+            self._moved_by_one(self._regularisation(0.0), 0.0)
         messages = functools.partial(
             GaussianMessages, ledger=run.ledger, rng=run.stream, seen_by=SEEN_BY["central"]
         )
@@ -212,6 +212,7 @@ class _Direction:
                 loss=objective.loss,
                 hess_clip=self._hess_clip,
                 silo_weight=objective.silo_weight(),
+                records=self._records,
                 n_threads=objective.n_threads,
             ).sum(axis=0)
         with run.clock("noise"):
@@ -226,14 +227,15 @@ class _Direction:
                 A[np.newaxis], g[np.newaxis], floor=floor, n_threads=objective.n_threads
             )
         with run.clock("noise"):
-            return self._released_direction(p, g, l0)
+            return self._released_direction(p, g, l0, trace)
 
     def _released_trace(self, trace: float) -> float:
         if self._mu is None:
             return float(trace)
-        B = self._hess_clip
-        bound = round_up(self._run.objective.data.n * Fraction(B))
-        noisy = self._trace.release(np.array([[trace]]), sensitivity=[B], bound=bound)
+        bound = round_up(self._trace_bound * Fraction(self._hess_clip))
+        noisy = self._trace.release(
+            np.array([[trace]]), sensitivity=[self._trace_moved], bound=bound
+        )
         return max(float(noisy[0]), 0.0)
 
     @property
@@ -241,34 +243,35 @@ class _Direction:
         """b: Frobenius norm of one record's share of A, at most."""
         return self._hess_clip * self._run.objective.record_weight()
 
-    @property
-    def _size(self) -> float:
-        """|A| at most."""
-        n = self._run.objective.data.n
-        return self._largest * n * (1.0 + 2.0**-40) + self._run.objective.l2
+    def _size(self, trace: float) -> float:
+        """|A| at most: by the number of records or, where that is hidden, by the released trace."""
+        objective = self._run.objective
+        if self._run.sizes_are_hidden:
+            return trace + self._not_seen * objective.record_weight() + objective.l2
+        return self._largest * objective.n * (1.0 + 2.0**-40) + objective.l2
 
     def _regularisation(self, trace: float) -> float:
         """l0 of the authors' code, where b is 1 / (4 N), with room for the errors of solving."""
         assert self._mu is not None
-        moved = self._largest * (1.0 if self._add else math.sqrt(2.0))
+        moved = self._largest * self._moved
         wanted = float(np.cbrt(32.0 * trace)) * (moved / self._mu) ** (2.0 / 3.0)
-        return max(wanted, 4.0 * self._largest, 64.0 * self._relative * self._size)
+        return max(wanted, 4.0 * self._largest, 64.0 * self._relative * self._size(trace))
 
     def _without_noise(self, trace: float) -> float:
         """As little as the solution can be trusted with; 1 for a matrix of zeros."""
         return 64.0 * self._relative * (trace + self._run.objective.l2) or 1.0
 
-    def _moved_by_one(self, l0: float) -> tuple[Fraction, Fraction]:
+    def _moved_by_one(self, l0: float, trace: float) -> tuple[Fraction, Fraction]:
         """|p - p'| / |g| for the doubles computed, and the least of |A g| / |g|, error included."""
         b = Fraction(self._run.objective.record_weight()) * Fraction(self._hess_clip)
         b *= 1 + Fraction(1, 2**50)  # A is formed in doubles
-        wrong = Fraction(self._relative) * (Fraction(self._size) + Fraction(l0))
+        wrong = Fraction(self._relative) * (Fraction(self._size(trace)) + Fraction(l0))
         if self._add:
             low = Fraction(l0) + Fraction(self._least)
             exact = b / (low * (low + b))
         else:
             low = max(Fraction(l0), Fraction(self._least))
-            exact = Fraction(sqrt_up(Fraction(2))) * b / low**2
+            exact = Fraction(math.nextafter(self._moved, 2.0)) * b / low**2
         moved = exact + 2 * wrong / (low * (low - wrong))
         if moved > Fraction(5, 4) * exact:
             raise ValueError(
@@ -278,13 +281,15 @@ class _Direction:
             )
         return moved, low - wrong
 
-    def _released_direction(self, p: FloatArray, g: FloatArray, l0: float) -> FloatArray:
+    def _released_direction(
+        self, p: FloatArray, g: FloatArray, l0: float, trace: float
+    ) -> FloatArray:
         if self._mu is None:
             return self._release.release(p)
         norm = sqrt_up(sum((Fraction(x) ** 2 for x in g.tolist()), Fraction(0)))
         if norm == 0.0:  # the direction is 0, whatever the records
             return np.zeros_like(g)
-        moved, least = self._moved_by_one(l0)
+        moved, least = self._moved_by_one(l0, trace)
         return self._release.release(
             p,
             sensitivity=[round_up(moved * Fraction(norm))],

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream, split_budget
+from dpkern.solvers._docs import documented
 from dpkern.solvers._gradient import NoisyMeanGradient
 from dpkern.solvers._local import (
     HIDDEN,
@@ -39,7 +40,7 @@ from dpkern.solvers._local import (
     LastIterates,
     NoisySteps,
 )
-from dpkern.solvers._objective import Smooth, step_sizes
+from dpkern.solvers._objective import PublicSize, Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -47,6 +48,7 @@ FloatArray = NDArray[np.float64]
 Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
 
+@documented
 def federated_gd(
     data: SiloData,
     *,
@@ -63,7 +65,8 @@ def federated_gd(
     trust: Literal["central", "silo"] = "central",
     accounting: Literal["composition", "last_iterate"] = "composition",
     calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one"] = "replace_one",
+    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
+    public_size: PublicSize = None,
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
@@ -75,19 +78,6 @@ def federated_gd(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    loss : str or Loss
-        See `dpkern.losses`.
-    l2, l1 : float
-        Penalties (l2/2) |w|^2 and l1 |w|_1.
-    regularizer : (name or Regularizer, strength) or None
-        A smooth penalty, such as ("pl", 0.01).
     rounds : int
         Number of aggregations.
     local_steps : int
@@ -95,8 +85,6 @@ def federated_gd(
     step_size : float, sequence of T floats, "auto" or "theorem"
         "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" = 2 / (l2 (t + gamma)), gamma =
         max(8 (L + l2) / l2 - 1, K).
-    weights : {"size", "uniform"}
-        Silo weights p_j = n_j / N or 1 / m.
     trust : {"central", "silo"}
         Whether only the aggregate is seen, or every silo's message.
     accounting : {"composition", "last_iterate"}
@@ -106,21 +94,6 @@ def federated_gd(
         "paper" (central) draws Huang's noise in every silo at every step,
         s = sqrt(8 T ln(1/delta)) C / (m n_min epsilon) on the silo's mean gradient, and certifies
         what the aggregate really gives; for K > 1 an upper bound.
-    neighbours : {"replace_one"}
-        Adding or removing a record is not offered here.
-    penalize_intercept : bool
-        Whether the penalties act on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
-    callback : callable or None
-        callback(round, release) after every round.
-    monitor : SiloData, "train" or None
-        Public records on which objective and accuracy are kept in the history, or "train" as a
-        non-private diagnostic.
 
     Returns
     -------
@@ -150,16 +123,24 @@ def federated_gd(
     mu is sqrt(m) times the claimed one. K > 1: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each
     silo's own steps.
 
+    Adding or removing a record moves a sum by at most C: with K = 1 that stands for 2 C. What
+    hidden steps make of such a record is not bounded, and K > 1 is refused.
+
     Everything else is a function of the releases and of public numbers.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     with Run("federated_gd", data, parameters) as run:
         run.choose("trust", "central", "silo")
         run.choose("calibration", "sound", "paper")
-        run.choose("neighbours", "replace_one")
+        run.choose_neighbours()
         last = run.choose("accounting", "composition", "last_iterate") == "last_iterate"
         run.only_under("silo", accounting="last_iterate")
         run.only_under("central", calibration="paper")
+        if run.sizes_are_hidden and (last or run.local_steps > 1):
+            raise ValueError(
+                "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
+                "federated_gd: what hidden steps make of a record that comes or goes is not bounded"
+            )
         eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
         T, claim = eta.size, run.claimed
         sigma = None

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
+from dpkern.solvers._docs import documented
 from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._objective import Smooth, step_sizes
+from dpkern.solvers._objective import PublicSize, Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
 
+@documented
 def gradient_descent(
     data: SiloData,
     *,
@@ -44,7 +46,8 @@ def gradient_descent(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["central", "silo"] = "central",
     calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one"] = "replace_one",
+    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
+    public_size: PublicSize = None,
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
@@ -56,45 +59,15 @@ def gradient_descent(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    loss : str or Loss
-        See `dpkern.losses`.
-    l2, l1 : float
-        Penalties (l2/2) |w|^2 and l1 |w|_1.
-    regularizer : (name or Regularizer, strength) or None
-        A smooth penalty, such as ("pl", 0.01).
     rounds : int
         Number of releases T.
     step_size : float, sequence of T floats, "auto" or "theorem"
         "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" = 2 / (l2 (t + gamma)).
-    weights : {"size", "uniform"}
-        Silo weights p_j = n_j / N or 1 / m.
     trust : {"central", "silo"}
         Whether the aggregator is believed or every silo adds its own noise.
     calibration : {"sound", "paper"}
         "paper" takes the papers' formula and certifies what it really gives. Central:
         s = sqrt(8 T ln(1/delta)) C / (N epsilon). Silo: GDP-GD's formula is the sound one.
-    neighbours : {"replace_one"}
-        Adding or removing a record is not offered here.
-    penalize_intercept : bool
-        Whether the penalties act on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
-    callback : callable or None
-        callback(round, release) after every round.
-    monitor : SiloData, "train" or None
-        Public records on which objective and accuracy are kept in the history, or "train" as a
-        non-private diagnostic.
 
     Returns
     -------
@@ -110,16 +83,17 @@ def gradient_descent(
     Released, once a round: under central trust V = sum_j om_j S_j + Z to whoever sees the
     aggregate; under silo trust S_j + Z_j of every silo to whoever sees its messages. S_j is the
     exact sum on a grid of clipped per-record gradients at the public w, so replacing one record
-    moves V, or one S_j, by at most 2 C. Steps, penalties and prox act on released quantities and
-    public numbers only. T releases with mu_t = mu / sqrt(T) compose to mu: on the mean gradient
-    s = max_j (2 C p_j / n_j) sqrt(T) / mu, s_j = (2 C / n_j) sqrt(T) / mu. A record belongs to one
-    silo, so under silo trust the silos compose in parallel.
+    moves V, or one S_j, by at most 2 C, and adding or removing one by C. Steps, penalties and prox
+    act on released quantities and public numbers only. T releases with mu_t = mu / sqrt(T) compose
+    to mu: on the mean gradient s = max_j (2 C p_j / n_j) sqrt(T) / mu, s_j = (2 C / n_j) sqrt(T) /
+    mu, with C for 2 C under "add_remove". A record belongs to one silo, so under silo trust the
+    silos compose in parallel.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     with Run("gradient_descent", data, parameters) as run:
         run.choose("trust", "central", "silo")
         run.choose("calibration", "sound", "paper")
-        run.choose("neighbours", "replace_one")
+        run.choose_neighbours()
         objective = run.objective
         eta = step_sizes(step_size, run.rounds, objective)[:, 0]
         claim = run.claimed

@@ -32,6 +32,7 @@ from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
+from dpkern.solvers._docs import documented
 from dpkern.solvers._gradient import NoisyMeanGradient
 from dpkern.solvers._newton import (
     NoisyMeanHessian,
@@ -39,6 +40,7 @@ from dpkern.solvers._newton import (
     hessian_bound,
     step_rule,
 )
+from dpkern.solvers._objective import PublicSize
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -50,6 +52,7 @@ NOT_SEEN = (
 )
 
 
+@documented
 def local_newton(
     data: SiloData,
     *,
@@ -66,7 +69,8 @@ def local_newton(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["silo", "central"] = "silo",
     calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one"] = "replace_one",
+    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
+    public_size: PublicSize = None,
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
@@ -78,20 +82,8 @@ def local_newton(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    hess_clip : float
-        Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
-        row_bound^2, which clips nothing; needed with a budget where that is infinite.
     loss : str or Loss
         A convex loss; see `dpkern.losses`.
-    l2 : float
-        Penalty (l2/2) |w|^2.
     rounds : int
         Number of aggregations.
     local_steps : int
@@ -107,27 +99,10 @@ def local_newton(
         Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the spectral norm
         that the noise on the mean Hessian has in expectation, sqrt(2 d) times its deviation
         (2 sqrt(d) in paper mode): below, eigenvalues are noise. 1e-8 where both are 0.
-    weights : {"size", "uniform"}
-        Silo weights p_j = n_j / N or 1 / m.
     trust : {"silo", "central"}
         Whether every silo's message is seen, or only the aggregate.
     calibration : {"sound", "paper"}
         "paper" (silo) draws the paper's noise and certifies what it really gives.
-    neighbours : {"replace_one"}
-        Adding or removing a record is not offered here.
-    penalize_intercept : bool
-        Whether the penalty acts on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
-    callback : callable or None
-        callback(round, release) after every round.
-    monitor : SiloData, "train" or None
-        Public records on which the objective is kept in the history, or "train" as a non-private
-        diagnostic.
 
     Returns
     -------
@@ -145,15 +120,17 @@ def local_newton(
     Silo trust, at every local step, to whoever sees a silo's message: S_j + Z_j of the exact sum on
     a grid of clipped gradients, sensitivity 2 C, and of the sum of clipped Hessians, each positive
     semi-definite of rank one, rounded once to the grid q of its noise: sqrt(2) B + q d in Frobenius
-    norm. Silos hold disjoint records and compose in parallel; what leaves a silo after L steps is a
-    function of its 2 L noisy sums. Central trust, once a round, to whoever sees the aggregate:
-    sum_j om_j S_j + Z of both, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before rounding.
+    norm; C and B + q d where a record is added or removed. Silos hold disjoint records and compose
+    in parallel; what leaves a silo after L steps is a function of its 2 L noisy sums. Central
+    trust, once a round, to whoever sees the aggregate: sum_j om_j S_j + Z of both, om_j = (p_j/n_j)
+    / max_k (p_k/n_k) on the records before rounding.
 
     The budget is split evenly, mu_i^2 = mu^2 / (2 T): gradient and Hessian have different units, so
     no rule that compares their sensitivities is free of the scale of the rows. "private_search"
     makes it thirds and releases at each step the decreases
     v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)) of all candidates a at once,
-    dz_i = x_i . p, s the power of two above C |p|: the l2 sensitivity is 2 s sqrt(sum a^2).
+    dz_i = x_i . p, s the power of two above C |p|: the l2 sensitivity is 2 s sqrt(sum a^2), or half
+    of that.
 
     Everything else is a function of the releases and of public numbers: the penalty, which is added
     after the noise, the floor, truncation, direction, damped steps, the choice among candidates.
@@ -164,7 +141,7 @@ def local_newton(
     with Run("local_newton", data, parameters) as run:
         silo = run.choose("trust", "silo", "central") == "silo"
         paper = run.choose("calibration", "sound", "paper") == "paper"
-        run.choose("neighbours", "replace_one")
+        run.choose_neighbours()
         run.only_under("silo", calibration="paper")
         objective, L = run.objective, run.local_steps
         T, max_step = run.rounds * L, positive("max_step", max_step)
@@ -189,7 +166,7 @@ def local_newton(
         run.resolve(hess_clip=B, floor=floors)
 
         penalty = objective.l2 * objective.penalized
-        weight = data.weights(objective.weights) if silo else np.ones(1)
+        weight = objective.shares() if silo else np.ones(1)
         w = np.zeros(data.d)
         for r in run.numbered_rounds():
             w_local = np.tile(w, (len(weight), 1))

@@ -27,12 +27,14 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
+from dpkern.solvers._docs import documented
 from dpkern.solvers._local import HIDDEN, HiddenSteps, LaplaceAverage
 from dpkern.solvers._objective import Smooth, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
 
+@documented
 def output_perturbation(
     data: SiloData,
     *,
@@ -59,19 +61,6 @@ def output_perturbation(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    loss : str or Loss
-        See `dpkern.losses`.
-    l2, l1 : float
-        Penalties (l2/2) |w|^2 and l1 |w|_1.
-    regularizer : (name or Regularizer, strength) or None
-        A smooth penalty, such as ("pl", 0.01).
     local_steps : int
         Steps T of every silo: exactly so many, there is no tolerance.
     step_size : float, sequence of T floats, "auto" or "theorem"
@@ -85,19 +74,8 @@ def output_perturbation(
         2 C / (m n_min l2 epsilon), Pathak's divided by m; no guarantee is certified.
     neighbours : {"replace_one"}
         The sensitivity of hidden local steps is not known for added or removed records.
-    penalize_intercept : bool
-        Whether the penalties act on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
     callback : callable or None
         callback(0, release) at the end.
-    monitor : SiloData, "train" or None
-        Public records on which objective and accuracy are kept in the history, or "train" as a
-        non-private diagnostic.
 
     Returns
     -------

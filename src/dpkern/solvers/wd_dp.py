@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream, WeightNoise
+from dpkern.solvers._docs import documented
 from dpkern.solvers._local import (
     HIDDEN,
     HIDDEN_ITERATES,
@@ -44,6 +45,7 @@ from dpkern.solvers._run import Callback, Monitor, Run
 _PAPER_CONSTANT = 8.0
 
 
+@documented
 def wd_dp(
     data: SiloData,
     *,
@@ -71,25 +73,12 @@ def wd_dp(
 
     Parameters
     ----------
-    data : SiloData
-        N records in m silos.
-    budget : Budget or None
-        Total budget of the run under replacement of one record; None runs the same code without
-        noise and certifies nothing.
-    clip : float
-        Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
-    loss : str or Loss
-        See `dpkern.losses`.
-    l2, l1 : float
-        Penalties (l2/2) |w|^2 and l1 |w|_1.
     regularizer : (name or Regularizer, strength) or None
         A smooth penalty, such as ("pl", 0.01), the paper's non-convex one.
     local_steps : int
         Steps T of every silo.
     step_size : float, sequence of T floats, "auto" or "theorem"
         "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" as in `federated_gd`.
-    weights : {"size", "uniform"}
-        Silo weights p_j = n_j / N or 1 / m.
     trust : {"central", "silo"}
         Whether only the average is seen, or every silo's model.
     accounting : {"composition", "last_iterate"}
@@ -100,19 +89,8 @@ def wd_dp(
         epsilon and delta each, and certifies an upper bound of what that gives.
     neighbours : {"replace_one"}
         The sensitivity of hidden local steps is not known for added or removed records.
-    penalize_intercept : bool
-        Whether the penalties act on the intercept too.
-    rng : None, int or NoiseStream
-        None is the operating system's entropy; an int is reproducible and not private.
-    n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
-    progress : bool
-        Show a progress bar.
     callback : callable or None
         callback(0, release) at the end.
-    monitor : SiloData, "train" or None
-        Public records on which objective and accuracy are kept in the history, or "train" as a
-        non-private diagnostic.
 
     Returns
     -------

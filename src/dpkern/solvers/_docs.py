@@ -1,0 +1,85 @@
+"""What the arguments that solvers share mean, said once."""
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar
+
+Solver = TypeVar("Solver", bound=Callable[..., object])
+
+SHARED = """\
+data : SiloData
+    N records in m silos.
+budget : Budget or None
+    Total budget of the run, for one record; None runs the same code without noise and certifies
+    nothing.
+clip : float
+    Bound C of one record's gradient in l2 norm; needed with a budget, else infinite.
+hess_clip : float
+    Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+    row_bound^2, which clips nothing; needed with a budget where that is infinite.
+loss : str or Loss
+    See `dpkern.losses`.
+l2 : float
+    Penalty (l2/2) |w|^2.
+l1 : float
+    Penalty l1 |w|_1.
+regularizer : (name or Regularizer, strength) or None
+    A smooth penalty, such as ("pl", 0.01).
+weights : {"size", "uniform"}
+    Silo weights p_j = n_j / N or 1 / m.
+neighbours : {"replace_one", "add_remove"}
+    What neighbouring data sets differ in: the values of one record, numbers of records being
+    public, or whether one record is there, which halves sensitivities and hides those numbers.
+public_size : int, sequence of m ints or None
+    With "add_remove" a public number of records of every silo, or of all together, which will do
+    under central trust with weights "size". It stands for the data's own in weights, means, noise,
+    grids and everything that the result says. It need not be exact: sums of up to twice as many
+    records are taken whole, and larger ones cut off where they do not fit.
+penalize_intercept : bool
+    Whether the penalties act on the intercept too.
+rng : None, int or NoiseStream
+    None is the operating system's entropy; an int is reproducible and not private.
+n_threads : int or None
+    None means the cores that the process may use. Results do not depend on it.
+progress : bool
+    Show a progress bar.
+callback : callable or None
+    callback(round, release) after every round.
+monitor : SiloData, "train" or None
+    Public records on which objective and accuracy are kept in the history, or "train" as a
+    non-private diagnostic.
+"""
+
+_BEGIN, _END = "Parameters\n----------\n", "\n\nReturns\n"
+
+
+def documented(solver: Solver) -> Solver:
+    """Complete a solver's docstring: every argument of its signature, in order.
+
+    What its section of parameters describes stays; the others are taken from `SHARED`.
+
+    Raises
+    ------
+    KeyError
+        When an argument is described nowhere.
+    """
+    if solver.__doc__ is None:  # python -OO
+        return solver
+    before, rest = inspect.cleandoc(solver.__doc__).split(_BEGIN)
+    own, after = rest.split(_END)
+    entries = _entries(SHARED) | _entries(own)
+    text = "\n".join(entries[name] for name in inspect.signature(solver).parameters)
+    solver.__doc__ = f"{before}{_BEGIN}{text}{_END}{after}"
+    return solver
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Entries of a section of parameters by their names."""
+    entries: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            name = line.partition(" : ")[0]
+            entries[name] = line
+        else:
+            entries[name] += f"\n{line}"
+    return entries
