@@ -136,6 +136,48 @@ def test_local_descent_runs_a_custom_loss(custom, make, p):
     np.testing.assert_array_equal(ours, built_in)
 
 
+@pytest.mark.usefixtures("isa")
+def test_line_search_runs_a_custom_loss(custom, make, layout):
+    """Plain sums up to rounding (built-in ones share logarithms), decreases to the last bit."""
+    data = make(n=700, **layout)
+    w, p = np.random.default_rng(1).standard_normal((2, data.m, data.d))
+    steps, bound = np.array([0.0, 1.0, -0.5, 30.0]), np.array([1e-3, 1.0, 0.3, 5.0])
+    for how in ({}, {"bound": bound}, {"bound": bound, "grid": 2.0**-30}):
+        ours, built_in = (
+            kernels.line_search(data, w, p, loss=loss, steps=steps, n_threads=k, **how)
+            for loss, k in ((custom, 3), (Huber(DELTA), 1))
+        )
+        np.testing.assert_allclose(ours, built_in, rtol=0.0 if how else 1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.usefixtures("isa")
+def test_values_of_a_custom_loss_that_are_not_finite_stay_within_the_bound_of_a_search(make, bad):
+    """NaN and infinity less infinity are no decrease; infinities are the bound, never more."""
+
+    def spoil(y, z):
+        return np.where(z > 0.0, bad, 0.0), z, z
+
+    data = make(n=300, p=3, m=1)
+    z = kernels.glm_margins(data, np.ones(3))
+    (sums,) = kernels.line_search(
+        data, np.ones(3), np.ones(3), loss=formula_loss(spoil), steps=[0.0, 2.0], bound=[0.25, 0.25]
+    )
+    one = 0.0 if math.isnan(bad) else math.copysign(0.25, bad)
+    assert sums[0] == 0.0
+    assert sums[1] == one * (np.sum(z > 0.0) - np.sum(z < 0.0))
+
+
+def test_a_custom_loss_that_writes_nothing_has_no_decrease(make):
+    """What another record left in the same memory must not become this one's value."""
+    data = make(n=300, p=3, m=1)
+    silent = Custom(LowLevelCallable(PROTOTYPE(lambda *_: None)), task="regression")
+    sums = kernels.line_search(
+        data, np.ones(3), np.ones(3), loss=silent, steps=[0.0, 2.0], bound=[0.25, 0.25]
+    )
+    np.testing.assert_array_equal(sums, 0.0)
+
+
 def cauchy(y, z):
     r = z - y
     square = r**2
