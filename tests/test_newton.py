@@ -218,3 +218,17 @@ def test_inputs_of_any_real_dtype_and_order_are_taken_and_left_alone():
         np.testing.assert_array_equal(ours, p)
     np.testing.assert_array_equal(H, kept[0])
     np.testing.assert_array_equal(g, kept[1])
+
+
+@pytest.mark.parametrize("d", [2, 5, 8, 40])
+def test_where_every_eigenvalue_is_below_the_floor_the_gradient_is_divided_by_it(d):
+    """In memory that others have written to: LAPACK reads some of it for an empty interval."""
+    rng = np.random.default_rng(d)
+    rows = rng.standard_normal((d, d)) / d
+    H, g = (rows @ rows.T)[np.newaxis], rng.standard_normal((1, d))
+    floor = 1.5 * float(np.linalg.norm(H[0], 2))
+    for k in range(100):
+        used = [np.full(size, -(2**31) + k, dtype=np.intc) for size in range(12 * d, 12 * d + 8)]
+        del used
+        p = kernels.newton_direction(H, g, floor=floor, n_threads=1)
+        np.testing.assert_allclose(p, g / floor, rtol=1e-12)

@@ -77,12 +77,17 @@ static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, 
     const intptr_t d = n;
     int lwork = (int)(d * d + 64 * d + 1), liwork = 10 * n, all = 5 * n + 3, robust = 1, none = 0;
     int found, info;
-    double above = 2.0 * (double)d; /* no entry exceeds 1, and so no eigenvalue d */
+    /* No entry exceeds 1, and so no eigenvalue d. What was counted lies in the interval in spite of
+     * roundings: where that is empty, dstemr reads what nobody has written. */
+    double below = floor - 0x1p-20, above = 2.0 * (double)d;
+    const intptr_t count = count_above(d, diagonal, beside, floor);
+    if (count == 0)
+        return 0;
     /* Bisection finds a few, dqds all of them faster than an eighth by bisection. */
-    char *const range = count_above(d, diagonal, beside, floor) <= d / 8 ? &ABOVE : &ALL;
+    char *const range = count <= d / 8 ? &ABOVE : &ALL;
     memcpy(copy, diagonal, (size_t)d * sizeof(double));
     memcpy(copy + d, beside, (size_t)d * sizeof(double));
-    lapack->dstemr(&WANTED, range, &n, diagonal, beside, &floor, &above, &none, &none, &found, lam,
+    lapack->dstemr(&WANTED, range, &n, diagonal, beside, &below, &above, &none, &none, &found, lam,
                    Z, &n, &n, iwork + 10 * d, &robust, rest, &lwork, iwork, &liwork, &info);
     if (info == 0)
         return found;
