@@ -23,7 +23,6 @@ from dpkern.regularizers import (
     NonNegative,
     Simplex,
     get_regularizer,
-    get_smooth,
 )
 
 
@@ -236,12 +235,9 @@ def test_the_hessian_of_pl_reaches_both_ends_of_its_range():
     assert max(along.max(), across.max()) == pytest.approx(PL().smoothness, abs=1e-4)
 
 
-def test_what_has_no_gradient_is_no_smooth_regulariser():
-    assert get_smooth("pl") == get_smooth(PL()) == PL()
-    for given in ("l1", L1()):
-        with pytest.raises(ValueError, match=r"'l1', which acts by its prox.*must be .*: pl"):
-            get_smooth(given)
-    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, pl"):
-        get_smooth("ridge")
+def test_what_is_no_regulariser_is_refused():
+    assert get_regularizer("pl") == get_regularizer(PL()) == PL()
+    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, simplex"):
+        get_regularizer("ridge")
     with pytest.raises(TypeError, match="a name or a Regularizer"):
-        get_smooth(3)
+        get_regularizer(3)

@@ -35,7 +35,7 @@ static safe_norm norm_of(intptr_t n, const double *v) {
         return (safe_norm){1.0, plain};
     double largest = 0.0;
     for (intptr_t k = 0; k < n; k++)
-        largest = not_below(fabs(v[k]), largest);
+        largest = fabs(v[k]) > largest ? fabs(v[k]) : largest;
     int e;
     frexp(largest, &e);
     const double scale = ldexp(1.0, e > 1000 ? -1000 : e < -1000 ? 1000 : -e);

@@ -11,9 +11,10 @@
 /* A dpk_prox_fn; few need all of its arguments. */
 #define PROX(name)                                                                                 \
     static void name##_block(                                                                      \
-        __attribute__((unused)) intptr_t first, intptr_t n, const double *v,                       \
-        __attribute__((unused)) double gamma, __attribute__((unused)) const double *params,        \
-        __attribute__((unused)) double *scratch, double *out)
+        __attribute__((unused)) intptr_t first, __attribute__((unused)) intptr_t n,                \
+        const double *v, __attribute__((unused)) double gamma,                                     \
+        __attribute__((unused)) const double *params, __attribute__((unused)) double *scratch,     \
+        double *out)
 
 /* Written as the comparisons that become one instruction; fmax is a call. */
 DPK_INLINE double not_below(double x, double lower) { return x < lower ? lower : x; }

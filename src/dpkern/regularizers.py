@@ -6,7 +6,7 @@ A regulariser g has unit strength here; the caller scales it. It acts in one of 
   argmin_x gamma g(x) + |x - v|^2 / 2, gamma a step size times a strength; a constraint is the
   g that is 0 where it holds and infinite elsewhere, and its prox the projection, whatever gamma;
 - by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
-  strength f'(|x|) / |x| x to the gradient of the data.
+  strength f'(|x|) / |x| x to the gradient of the data, also where it has a prox.
 """
 
 import math
@@ -444,23 +444,6 @@ def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
     if not isinstance(regularizer, str):
         raise TypeError(f"a regularizer is a name or a Regularizer, got {regularizer!r}")
     return make_regularizer(regularizer, {})
-
-
-def get_smooth(regularizer: str | Regularizer) -> SmoothRegularizer:
-    """The same for one that acts by its gradient.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `get_regularizer`, and when it acts by its prox; the message lists the smooth ones.
-    """
-    found = get_regularizer(regularizer)
-    if not isinstance(found, SmoothRegularizer):
-        raise ValueError(
-            f"regularizer is {found.name!r}, which acts by its prox; it must be a smooth one: "
-            f"{', '.join(SMOOTH)} (l2 and l1 are parameters of their own)"
-        )
-    return found
 
 
 def _vector(name: str, value: ArrayLike) -> FloatArray:

@@ -18,9 +18,9 @@ def direction(v):
 
 def l2_ball(v, gamma, radius=1.0):
     scale, u, norm = direction(v)
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore"):
         outside = norm > radius / scale
-        return np.where(outside, u * (radius / norm), v)
+    return np.where(outside, u * (radius / np.where(outside, norm, 1.0)), v)
 
 
 def simplex(v, gamma, total=1.0):
