@@ -127,6 +127,26 @@ def test_threads_share_a_long_vector_and_leave_no_coordinate_out(case):
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("case", [L1(), Box(LOWER, UPPER)], ids=lambda case: case.name)
+@pytest.mark.usefixtures("isa")
+def test_results_that_are_written_past_the_caches_are_the_same(case):
+    """From 2^23 numbers on; in place they are written as others are."""
+    m = 2**23 // D + 1
+    v = np.resize(np.random.default_rng(6).normal(0, 3, 10_007), m * D + 1)[1:].reshape(m, D)
+    expected = np.concatenate([kernels.prox(case, part, 0.2) for part in np.array_split(v, 3)])
+    for n_threads in (1, 2):
+        out = np.full(m * D + 3, np.nan)
+        kernels.prox(case, v, 0.2, n_threads=n_threads, out=out[3:].reshape(m, D))
+        np.testing.assert_array_equal(out[3:].reshape(m, D), expected)
+        assert np.all(np.isnan(out[:3]))
+    v[-1, -1] = np.nan
+    with pytest.raises(ValueError, match="v must be finite"):
+        kernels.prox(case, v, 0.2, out=out[3:].reshape(m, D))
+    v[-1, -1] = 0.0
+    kernels.prox(case, v, 0.2, out=v)
+    np.testing.assert_array_equal(v[:-1], expected[:-1])
+
+
 @every_case
 def test_rows_are_independent_and_a_vector_is_one_row(case):
     v = points()

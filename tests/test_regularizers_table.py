@@ -170,7 +170,9 @@ def test_the_value_of_a_vector_is_the_formula():
 def test_a_constraint_forgives_what_rounding_does_and_no_more(constraint, edge):
     size = max(1.0, np.abs(edge).max()) if constraint.name != "simplex" else 3e-5
     assert constraint(edge) == 0.0
-    outwards = np.array([-1.0, 0.0]) if constraint.name == "non_negative" else edge / np.abs(edge[0])
+    outwards = (
+        np.array([-1.0, 0.0]) if constraint.name == "non_negative" else edge / np.abs(edge[0])
+    )
     assert constraint(edge + 0.5 * FEASIBLE * size * outwards / 2) == 0.0
     assert constraint(edge + 4.0 * FEASIBLE * size * outwards) == math.inf
 

@@ -176,7 +176,7 @@ def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(so
     assert inside.privacy.mu == free.privacy.mu
     assert np.all(inside.w >= 0.0)
     assert np.sum(inside.w) == pytest.approx(1.0, rel=1e-14)
-    assert inside.privacy.declared["regularizer"] == ["simplex", 1.0]
+    assert inside.privacy.declared["regularizer"] == ("simplex", 1.0)
 
 
 @pytest.mark.parametrize("local_steps", [{"local_steps": 3}, {"local_steps": 3, "trust": "silo"}])
@@ -192,7 +192,7 @@ def test_hidden_federated_steps_refuse_a_regulariser_without_a_bound_and_noisy_o
     result = dpk.solve("federated_gd", make_data(), **options)
     assert np.all(np.abs(result.w) <= 0.1 * (1 + 1e-14))
     box = result.privacy.declared["regularizer"][0]
-    assert box == {"name": "box", "lower": [-0.1] * 6, "upper": [0.1] * 6}
+    assert box == {"name": "box", "lower": (-0.1,) * 6, "upper": (0.1,) * 6}
 
 
 @pytest.mark.parametrize("feature_range", [None, (-2.0, 2.0)])

@@ -39,8 +39,8 @@ static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
 
 /* theta <- prox(theta - eta (S / n + pull theta)); S: (d,) steps of the grid as integers, or
  * doubles where grid is 0, overwritten; z: (d,) noise, or NULL. */
-static void take_step(const dpk_descent *run, double *S, double grid, const double *z,
-                      double n, double eta, intptr_t d, double *theta) {
+static void take_step(const dpk_descent *run, double *S, double grid, const double *z, double n,
+                      double eta, intptr_t d, double *theta) {
     const int64_t *const steps = (const int64_t *)(const void *)S;
     double pull = run->l2;
     if (run->smooth) {

@@ -10,13 +10,13 @@
 
 /* A dpk_prox_fn; few need all of its arguments. */
 #define PROX(name)                                                                                 \
-    static void name##_block(                                                                      \
-        __attribute__((unused)) intptr_t first, __attribute__((unused)) intptr_t n,                \
-        const double *v, __attribute__((unused)) double gamma,                                     \
-        __attribute__((unused)) const double *params, __attribute__((unused)) double *scratch,     \
-        double *out)
+    static void name##_block(__attribute__((unused)) intptr_t first,                               \
+                             __attribute__((unused)) intptr_t n, const double *v,                  \
+                             __attribute__((unused)) double gamma,                                 \
+                             __attribute__((unused)) const double *params,                         \
+                             __attribute__((unused)) double *scratch, double *out)
 
-/* Written as the comparisons that become one instruction; fmax is a call. */
+/* Comparisons become vector instructions; fmax is a call. */
 DPK_INLINE double not_below(double x, double lower) { return x < lower ? lower : x; }
 DPK_INLINE double not_above(double x, double upper) { return x > upper ? upper : x; }
 
@@ -49,7 +49,8 @@ PROX(non_negative) {
         out[k] = not_below(v[k], 0.0);
 }
 
-/* lower <= x <= upper; params: count, lower (count,), upper (count,), count 1 or the row's length */
+/* lower <= x <= upper; params: count, lower (count,), upper (count,), count 1 or the row's length
+ */
 PROX(box) {
     const intptr_t count = (intptr_t)params[0];
     const double *lower = params + 1, *upper = lower + count;

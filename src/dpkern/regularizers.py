@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import not_negative, positive, real
+from dpkern._numbers import positive, real
 
 FloatArray = NDArray[np.float64]
 
@@ -207,7 +207,8 @@ class GroupLasso(Regularizer):
     @cached_property
     def params(self) -> FloatArray:
         """The number of groups, their sizes, their weights."""
-        return np.concatenate([[np.size(self.groups)], self.groups, self.weights], dtype=np.float64)
+        sizes, weights = np.asarray(self.groups), np.asarray(self.weights)
+        return np.concatenate([[sizes.size], sizes, weights], dtype=np.float64)
 
     @property
     def size(self) -> int:
@@ -216,8 +217,9 @@ class GroupLasso(Regularizer):
 
     def __call__(self, x: FloatArray) -> float:
         """sum_g weight_g |x_g|."""
-        starts = np.cumsum(self.groups) - self.groups
-        return float(np.sqrt(np.add.reduceat(np.square(x), starts)) @ np.asarray(self.weights))
+        sizes = np.asarray(self.groups)
+        norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
+        return float(norms @ np.asarray(self.weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,9 +416,7 @@ def make_regularizer(name: str, parameters: Mapping[str, Any]) -> Regularizer:
     """
     known = REGULARIZERS | SMOOTH
     if name not in known:
-        raise ValueError(
-            f"the regularizer is {name!r}; it must be one of {', '.join(known)}"
-        )
+        raise ValueError(f"the regularizer is {name!r}; it must be one of {', '.join(known)}")
     takes = {field.name: field for field in fields(known[name])}
     for parameter in parameters:
         if parameter not in takes:

@@ -164,7 +164,7 @@ class Objective:
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
-        """argmin_x step strength g(x) + |x - v|^2 / 2 on the penalised coordinates, g `proximal`."""
+        """argmin_x step strength g(x) + |x - v|^2 / 2 on penalised coordinates, g `proximal`."""
         if self.proximal is None:
             return v
         g, strength = self.proximal
