@@ -33,6 +33,7 @@ from bench import (
     bench_local_descent,
     bench_local_newton,
     bench_newton,
+    bench_prox,
     bench_sparse,
     bench_wd_dp,
     memory,
@@ -50,6 +51,7 @@ SUITES = (
     bench_hessian.cases,
     bench_clip.cases,
     bench_gaussian.cases,
+    bench_prox.cases,
     bench_wd_dp.cases,
 )
 RIVALS = ("numpy", "numba", "twin")

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "dispatch.h"
 
 /* Inputs are shared by the threads and never written. */
@@ -246,6 +247,24 @@ static int newton(const dpk_kernels *kernels) {
     return bad;
 }
 
+/* Parameters that every prox can read: a number, bounds -1 and 1, or one group of n. */
+static int proxes(const dpk_kernels *kernels, intptr_t n, double *v) {
+    double *const scratch = buffer((size_t)dpk_apart(n) * 8);
+    int bad = 0;
+    for (int r = 0; kernels->prox_names[r]; r++) {
+        const char *const name = kernels->prox_names[r];
+        const double group[3] = {1.0, (double)n, 0.5}, box[3] = {1.0, -1.0, 1.0}, one[1] = {0.5};
+        const double *const params = !strcmp(name, "group_lasso") ? group
+                                     : !strcmp(name, "box")       ? box
+                                                                  : one;
+        for (int separable = 0; separable <= (r < 2); separable++)
+            bad |= (int)kernels->prox_rows(2, n, v, kernels->proxes[r], separable, 0.2, params,
+                                           separable ? NULL : scratch, 1, v);
+    }
+    free(scratch);
+    return bad;
+}
+
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
@@ -286,12 +305,11 @@ static int all_kernels(const dpk_kernels *kernels) {
         }
     for (intptr_t n = 1; n < 5000; n = 3 * n + 1) {
         const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-        const double sigma[2] = {0x1p32, 1.5}, grid[2] = {1.0, 0.25}, gamma[4] = {0.5, 0, 0, 0};
+        const double sigma[2] = {0x1p32, 1.5}, grid[2] = {1.0, 0.25};
         double *out = buffer((size_t)n * 16);
         for (int path = DPK_PATH_FAST; path <= (n < 100 ? DPK_PATH_EXACT : DPK_PATH_FAST); path++)
             bad |= kernels->gaussian(key, 1, 2, n, sigma, grid, (dpk_path)path, 1, out);
-        for (int r = 0; kernels->prox_names[r]; r++)
-            kernels->proxes[r](n, out, 0.7, gamma, out);
+        bad |= proxes(kernels, n, out);
         free(out);
     }
     for (intptr_t d = 1; d < 12; d++) {

@@ -13,7 +13,7 @@ from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.losses import LOSSES
 from dpkern.privacy import NoiseStream
-from dpkern.regularizers import PL, ElasticNet
+from dpkern.regularizers import PL, Box, ElasticNet, L2Ball, Simplex
 
 CLIP, GRID = 0.7, 2.0**-30
 
@@ -23,6 +23,8 @@ OPTIONS = [
     {"l2": 0.1, "regularizer": ("pl", 0.05)},
     {"regularizer": (PL(), 0.05), "prox": ("l1", 0.02), "penalize_intercept": False},
     {"l2": 0.1, "prox": (ElasticNet(0.3), 0.1)},
+    {"l2": 0.1, "prox": (L2Ball(0.3), 1.0), "penalize_intercept": False},
+    {"prox": (Simplex(), 1.0)},
     {"sigma": 0.5},
     {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": ("l1", 0.02)},
 ]
@@ -59,7 +61,7 @@ def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, los
         np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=80 * GRID)
 
 
-@pytest.mark.parametrize("options", OPTIONS[:5], ids=str)
+@pytest.mark.parametrize("options", OPTIONS[:7], ids=str)
 def test_steps_one_at_a_time_have_the_same_bits(make, options):
     data = make(n=200, p=11, intercept=True)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
@@ -234,7 +236,8 @@ def test_out_is_written_and_returned(make):
         ({"l2": math.inf}, "l2 is inf"),
         ({"regularizer": ("l1", 0.1)}, "regularizer is 'l1'; it must be one of pl"),
         ({"regularizer": ("pl", -0.1)}, "the strength in regularizer is -0.1"),
-        ({"prox": ("pl", 0.1)}, "prox is 'pl'; it must be one of l1"),
+        ({"prox": ("pl", 0.6)}, "step_size times the strength in prox is 0.3; pl needs .* 0.25"),
+        ({"prox": (Box([0.0] * 4, 1.0), 0.1)}, "what prox acts on has 3 .*; .* box are for 4"),
         ({"prox": ("l1", -0.1)}, "the strength in prox is -0.1"),
         ({"prox": ("l3", 0.1)}, "is 'l3'; it must be one of"),
         ({"sigma": 1.0, "clip": math.inf, "grid": None}, "sigma needs a finite clip"),

@@ -8,17 +8,48 @@ import pytest
 
 from dpkern import kernels
 from dpkern.reference.local_descent import COEFFICIENTS
-from dpkern.regularizers import L1, PL, REGULARIZERS, SMOOTH, ElasticNet, L2Squared, get_smooth
+from dpkern.regularizers import (
+    FEASIBLE,
+    L1,
+    PL,
+    REGULARIZERS,
+    SMOOTH,
+    Box,
+    Constraint,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    L2Squared,
+    NonNegative,
+    Simplex,
+    get_regularizer,
+)
+
+
+def zero_where(holds):
+    return np.where(holds, 0.0, np.inf)
+
 
 FORMULAS = {
     "l1": lambda x: np.abs(x),
     "l2_squared": lambda x: x**2 / 2,
     "elastic_net": lambda x, l1_ratio: l1_ratio * np.abs(x) + (1 - l1_ratio) * x**2 / 2,
+    "group_lasso": lambda x, groups, weights: weights[0] * np.abs(x),
     "pl": lambda x: x**2 + 3 * np.sin(x) ** 2,
+    "l2_ball": lambda x, radius: zero_where(np.abs(x) <= radius),
+    "box": lambda x, lower, upper: zero_where((lower <= x) & (x <= upper)),
+    "non_negative": lambda x: zero_where(x >= 0.0),
+    "simplex": lambda x, total: zero_where(x == total),
 }
 TABLE = REGULARIZERS | SMOOTH
+DEFAULTS = [make() for make in TABLE.values() if make is not GroupLasso]
 INSTANCES = [
-    *(make() for make in TABLE.values()),
+    *DEFAULTS,
+    GroupLasso([1]),
+    GroupLasso([1], weights=[2.5]),
+    L2Ball(2.0),
+    Box(-1.0, 3.0),
+    Box([-1.0], [math.inf]),
     ElasticNet(l1_ratio=0),
     ElasticNet(l1_ratio=0.9),
     ElasticNet(l1_ratio=1),
@@ -33,7 +64,14 @@ def test_every_row_has_a_formula_here():
 def test_bounds_are_the_extremes_of_the_second_difference_quotients(regularizer):
     x = np.linspace(-5.0, 5.0, 10_001)  # with a node at the kink
     step = x[1] - x[0]
-    curvatures = np.diff(FORMULAS[regularizer.name](x, *regularizer.params), n=2) / step**2
+    values = FORMULAS[regularizer.name](x, **regularizer.parameters)
+    if isinstance(regularizer, Constraint):
+        assert np.all(np.diff(values[np.isfinite(values)]) == 0.0)
+        assert math.isinf(values.max())
+        assert (regularizer.convex, regularizer.strong_convexity) == (True, 0.0)
+        assert math.isinf(regularizer.smoothness)
+        return
+    curvatures = np.diff(values, n=2) / step**2
     assert curvatures.min() == pytest.approx(regularizer.strong_convexity, abs=1e-5)
     assert regularizer.convex == (regularizer.strong_convexity >= 0.0)
     if math.isinf(regularizer.smoothness):
@@ -44,14 +82,104 @@ def test_bounds_are_the_extremes_of_the_second_difference_quotients(regularizer)
 
 @pytest.mark.parametrize("regularizer", INSTANCES, ids=repr)
 def test_params_and_parameters_are_the_fields_as_floats(regularizer):
-    assert regularizer.parameters == dataclasses.asdict(regularizer)
-    assert regularizer.params == tuple(regularizer.parameters.values())
-    assert all(type(value) is float for value in regularizer.params)
+    assert list(regularizer.parameters) == [f.name for f in dataclasses.fields(regularizer)]
+    assert type(regularizer)(**regularizer.parameters) == regularizer
+    assert regularizer.params.dtype == np.float64
+    scalars = [value for value in regularizer.parameters.values() if np.ndim(value) == 0]
+    assert all(type(value) is float for value in scalars)
+    if scalars and regularizer.name != "box":
+        assert regularizer.params.tolist() == scalars
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_a_name_stands_for_the_default_instance(name):
-    assert TABLE[name]().name == name
+def test_parameters_of_any_length_reach_c_as_their_number_and_then_themselves():
+    assert Box(0.0, 2.0).params.tolist() == [1.0, 0.0, 2.0]
+    assert Box([1.0, 2.0], 3.0).params.tolist() == [2.0, 1.0, 2.0, 3.0, 3.0]
+    assert Box(0.0, 1.0).size is None
+    assert Box([0.0], 1.0).size == 1
+    assert GroupLasso([2, 3]).params.tolist() == [2.0, 2.0, 3.0, 1.0, 1.0]
+    assert GroupLasso([2, 3], [0.5, 4]).params.tolist() == [2.0, 2.0, 3.0, 0.5, 4.0]
+    assert GroupLasso([2, 3]).size == 5
+
+
+def test_arrays_of_parameters_are_read_only_copies():
+    lower, groups = np.zeros(3), np.array([1, 2])
+    box, lasso = Box(lower, 1.0), GroupLasso(groups)
+    lower[:], groups[:] = 0.5, 7
+    assert box == Box(np.zeros(3), 1.0)
+    assert lasso == GroupLasso([1, 2])
+    for array in (box.lower, box.upper, lasso.groups, lasso.weights):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_equal_means_the_same_class_and_parameters():
+    assert len({Box([0.0, 1.0], 2.0), Box([0.0, 1.0], [2.0, 2.0]), Box([0.0, 1.0], 3.0)}) == 2
+    assert L2Ball(1.0) != Simplex(1.0)
+    assert L1() == L1() != NonNegative()
+
+
+@pytest.mark.parametrize("regularizer", DEFAULTS, ids=repr)
+def test_a_name_stands_for_the_default_instance(regularizer):
+    assert get_regularizer(regularizer.name) == regularizer
+
+
+def test_a_name_whose_parameters_have_no_default_is_refused():
+    with pytest.raises(TypeError, match="group_lasso needs the parameter groups"):
+        get_regularizer("group_lasso")
+
+
+@pytest.mark.parametrize("regularizer", INSTANCES, ids=repr)
+def test_the_value_of_a_point_is_the_formula(regularizer):
+    for x in (-7.0, -1.0, -0.3, 0.0, 0.25, 1.0, 2.0, 5.0):
+        formula = float(FORMULAS[regularizer.name](np.array([x]), **regularizer.parameters)[0])
+        assert regularizer(np.array([x])) == pytest.approx(formula, rel=1e-14)
+
+
+def test_the_value_of_a_vector_is_the_formula():
+    x = np.array([3.0, -4.0, 12.0, 0.0])
+    values = {
+        L1(): 19.0,
+        L2Squared(): 84.5,
+        ElasticNet(0.25): 0.25 * 19.0 + 0.75 * 84.5,
+        GroupLasso([2, 2]): 17.0,
+        GroupLasso([1, 3], [2.0, 0.5]): 6.0 + 0.5 * math.sqrt(160.0),
+        PL(): 169.0 + 3.0 * math.sin(13.0) ** 2,
+        L2Ball(13.0): 0.0,
+        L2Ball(12.9): math.inf,
+        Box(-4.0, 12.0): 0.0,
+        Box([3.0, -4.0, 12.0, 0.0], 12.0): 0.0,
+        Box([3.0, -4.0, 12.0, 0.1], 12.0): math.inf,
+        NonNegative(): math.inf,
+        Simplex(11.0): math.inf,
+    }
+    for regularizer, value in values.items():
+        assert regularizer(x) == pytest.approx(value, rel=1e-14)
+    assert Simplex(19.0)(np.abs(x)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("constraint", "edge"),
+    [
+        (L2Ball(5e3), np.array([3e3, 4e3])),
+        (Box(-1.0, 2e6), np.array([2e6, 0.0])),
+        (NonNegative(), np.array([0.0, 1.0])),
+        (Simplex(3e-5), np.array([1e-5, 2e-5])),
+    ],
+    ids=repr,
+)
+def test_a_constraint_forgives_what_rounding_does_and_no_more(constraint, edge):
+    size = max(1.0, np.abs(edge).max()) if constraint.name != "simplex" else 3e-5
+    assert constraint(edge) == 0.0
+    outwards = (
+        np.array([-1.0, 0.0]) if constraint.name == "non_negative" else edge / np.abs(edge[0])
+    )
+    assert constraint(edge + 0.5 * FEASIBLE * size * outwards / 2) == 0.0
+    assert constraint(edge + 4.0 * FEASIBLE * size * outwards) == math.inf
+
+
+def test_the_largest_gamma_is_infinite_with_convexity_and_else_the_inverse_curvature():
+    assert {r.largest_gamma for r in INSTANCES if r.convex} == {math.inf}
+    assert PL().largest_gamma == 0.25
 
 
 def test_an_unknown_name_is_refused_and_the_names_are_listed():
@@ -109,14 +237,9 @@ def test_the_hessian_of_pl_reaches_both_ends_of_its_range():
     assert max(along.max(), across.max()) == pytest.approx(PL().smoothness, abs=1e-4)
 
 
-def test_what_has_no_gradient_is_no_smooth_regulariser():
-    assert get_smooth("pl") == get_smooth(PL()) == PL()
-    for given in ("l1", L1()):
-        with pytest.raises(ValueError, match=r"'l1', which acts by its prox.*must be .*: pl"):
-            get_smooth(given)
-    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, pl"):
-        get_smooth("ridge")
+def test_what_is_no_regulariser_is_refused():
+    assert get_regularizer("pl") == get_regularizer(PL()) == PL()
+    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, simplex"):
+        get_regularizer("ridge")
     with pytest.raises(TypeError, match="a name or a Regularizer"):
-        get_smooth(3)
-    with pytest.raises(ValueError, match="name is 'pl'; it must be one of l1"):
-        kernels.prox("pl", [1.0], 1.0)
+        get_regularizer(3)

@@ -18,6 +18,7 @@ import scipy.sparse
 import dpkern as dpk
 from dpkern.losses import LOSSES
 from dpkern.privacy import Release
+from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers._docs import documented
 
@@ -101,6 +102,107 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
     w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
     np.testing.assert_allclose(result.w, w, atol=1e-4)
+
+
+BY_PROX = [
+    ("l2_squared", 0.2),
+    (ElasticNet(0.4), 0.05),
+    (GroupLasso([1, 3, 1]), 0.05),
+    (L2Ball(0.4), 0.0),
+    (Box(-0.1, [0.3, 0.1, 0.2, 0.05, 1.0]), 1.0),
+    (NonNegative(), 1.0),
+    (Simplex(0.7), 1.0),
+]
+
+
+@pytest.mark.parametrize("regularizer", BY_PROX, ids=str)
+def test_noiseless_run_reaches_the_optimum_with_every_regulariser_that_acts_by_its_prox(
+    solver, regularizer
+):
+    if not takes(solver, {"regularizer": regularizer}):
+        pytest.skip("the solver has no such argument")
+    data = alike(make_data(), 3)
+    options = {"l2": 0.02, "regularizer": regularizer, "penalize_intercept": False}
+    result = dpk.solve(solver, data, budget=None, **options, **length(solver, 3000))
+    objective = Objective(
+        data, dpk.losses.Logistic(), 0.02, 0.0, "size", False, None, regularizer=regularizer
+    )
+    w, value = objective.minimum()
+    assert objective.value(result.w) - value <= 1e-9
+    np.testing.assert_allclose(result.w, w, atol=1e-5)
+    # A point is the minimiser of a convex J when none of its neighbours is better.
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-1):
+        for _ in range(50):
+            assert objective.value(objective.prox(w + size * rng.normal(size=6), 1.0)) >= value
+
+
+def test_minimum_of_a_sum_of_known_penalties_is_that_of_its_parts():
+    data = make_data()
+
+    def objective(l2, l1, regularizer=None):
+        loss = dpk.losses.Logistic()
+        return Objective(data, loss, l2, l1, "size", True, None, regularizer=regularizer)
+
+    for ours, known in [
+        (objective(0.1, 0.0, ("l2_squared", 0.3)), objective(0.4, 0.0)),
+        (objective(0.1, 0.0, (ElasticNet(0.25), 0.1)), objective(0.1 + 0.075, 0.025)),
+        (objective(0.1, 0.0, ("l1", 0.02)), objective(0.1, 0.02)),
+        (objective(0.1, 0.0, (L2Ball(100.0), 1.0)), objective(0.1, 0.0)),
+    ]:
+        np.testing.assert_allclose(ours.minimum()[0], known.minimum()[0], atol=1e-6)
+        assert ours.minimum()[1] == pytest.approx(known.minimum()[1], abs=1e-12)
+
+
+def test_objective_is_infinite_where_a_constraint_does_not_hold_whatever_its_strength():
+    data = make_data()
+    for strength in (0.0, 2.0):
+        objective = Objective(
+            data,
+            dpk.losses.Logistic(),
+            *(0.1, 0.0, "size", True, None),
+            regularizer=("non_negative", strength),
+        )
+        w = np.full(data.d, 0.1)
+        assert objective.value(w) == objective.data_value(w) + objective.penalty(w)
+        w[2] = -1e-6
+        assert objective.value(w) == math.inf
+        assert objective.value(objective.prox(w, 1.0)) < math.inf
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
+    simplex = ("simplex", 1.0)
+    if not takes(solver, {"regularizer": simplex}):
+        pytest.skip("the solver has no such argument")
+    options = {"budget": budget(), "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
+    data = make_data()
+    if solver == "output_perturbation" or (solver, trust) == ("wd_dp", "central"):
+        with pytest.raises(ValueError, match="'simplex', which acts by its prox; the bound of hid"):
+            dpk.solve(solver, data, regularizer=simplex, **options)
+        return
+    free = dpk.solve(solver, data, **options)
+    inside = dpk.solve(solver, data, regularizer=simplex, **options)
+    assert inside.privacy.mu == free.privacy.mu
+    assert np.all(inside.w >= 0.0)
+    assert np.sum(inside.w) == pytest.approx(1.0, rel=1e-14)
+    assert inside.privacy.declared["regularizer"] == ("simplex", 1.0)
+
+
+@pytest.mark.parametrize("local_steps", [{"local_steps": 3}, {"local_steps": 3, "trust": "silo"}])
+def test_hidden_federated_steps_refuse_a_regulariser_without_a_bound_and_noisy_ones_take_it(
+    local_steps,
+):
+    options = {"budget": budget(), "clip": 1.0, "rng": 3, "rounds": 2, **local_steps}
+    options |= {"regularizer": (Box([-0.1] * 6, 0.1), 1.0)}
+    if "trust" not in local_steps:
+        with pytest.raises(ValueError, match="'box', which acts by its prox; the bound of hidden"):
+            dpk.solve("federated_gd", make_data(), **options)
+        return
+    result = dpk.solve("federated_gd", make_data(), **options)
+    assert np.all(np.abs(result.w) <= 0.1 * (1 + 1e-14))
+    box = result.privacy.declared["regularizer"][0]
+    assert box == {"name": "box", "lower": (-0.1,) * 6, "upper": (0.1,) * 6}
 
 
 @pytest.mark.parametrize("feature_range", [None, (-2.0, 2.0)])
@@ -532,7 +634,14 @@ BAD = [
     ({"rounds": True}, TypeError, "rounds"),
     ({"l2": -1.0}, ValueError, "l2"),
     ({"l1": math.inf}, ValueError, "l1"),
-    ({"regularizer": ("l1", 0.1)}, ValueError, "regularizer is 'l1', which acts by its prox"),
+    ({"regularizer": ("ridge", 0.1)}, ValueError, "regularizer is 'ridge'; it must be one of l1"),
+    ({"regularizer": ("l1", 0.1), "l1": 0.1}, ValueError, "l1 beside the regularizer 'l1'"),
+    ({"regularizer": ("group_lasso", 0.1)}, TypeError, "group_lasso needs the parameter groups"),
+    (
+        {"regularizer": (GroupLasso([2, 3]), 0.1)},
+        ValueError,
+        "'group_lasso' is for 5 coordinates; 6 are penalised",
+    ),
     ({"regularizer": ("pl", -0.1)}, ValueError, "strength"),
     ({"regularizer": "pl"}, TypeError, "regularizer must be None or a pair"),
     ({"loss": "hinge"}, ValueError, "loss"),

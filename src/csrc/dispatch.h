@@ -12,6 +12,7 @@
 #include "line_search.h"
 #include "local_descent.h"
 #include "newton.h"
+#include "prox_rows.h"
 
 /* For tests: out = f(x) for a function of vmath.h. x, out: (n,). */
 typedef void dpk_vmath_fn(intptr_t n, const double *x, double *out);
@@ -42,6 +43,7 @@ typedef struct {
     dpk_goe_fn *goe;
     dpk_line_search_fn *line_search;
     dpk_newton_direction_fn *newton_direction;
+    dpk_prox_rows_fn *prox_rows;
 } dpk_kernels;
 
 /* Kernels for instruction set number i, best first; NULL past the end. */

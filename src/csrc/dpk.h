@@ -40,10 +40,12 @@ typedef double dpk_slope_fn(double y, double z, const void *params);
 typedef void dpk_parts_fn(intptr_t n, const double *y, const double *z, double *plain,
                           double *factor, const void *params);
 
-/* A prox on a block of coordinates: out = argmin_x gamma r(x) + |x - v|^2 / 2.
- * v, out: (n,), may be the same array; params: the regulariser's own numbers. */
-typedef void dpk_prox_fn(intptr_t n, const double *v, double gamma, const double *params,
-                         double *out);
+/* A prox on coordinates first .. first + n - 1 of a row, or on a whole row, first = 0, where it
+ * does not take them one by one: out = argmin_x gamma r(x) + |x - v|^2 / 2. v, out: (n,), may be
+ * the same array; params: the regulariser's own numbers; scratch: (n,), used for whole rows only.
+ */
+typedef void dpk_prox_fn(intptr_t first, intptr_t n, const double *v, double gamma,
+                         const double *params, double *scratch, double *out);
 
 /* A smooth regulariser r(w) = f(|w|): f'(|w|) / |w| from |w|. */
 typedef double dpk_smooth_fn(double norm);

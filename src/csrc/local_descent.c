@@ -38,9 +38,9 @@ static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
 }
 
 /* theta <- prox(theta - eta (S / n + pull theta)); S: (d,) steps of the grid as integers, or
- * doubles where grid is 0; z: (d,) noise, or NULL. */
-static void take_step(const dpk_descent *run, const double *S, double grid, const double *z,
-                      double n, double eta, intptr_t d, double *theta) {
+ * doubles where grid is 0, overwritten; z: (d,) noise, or NULL. */
+static void take_step(const dpk_descent *run, double *S, double grid, const double *z, double n,
+                      double eta, intptr_t d, double *theta) {
     const int64_t *const steps = (const int64_t *)(const void *)S;
     double pull = run->l2;
     if (run->smooth) {
@@ -55,7 +55,7 @@ static void take_step(const dpk_descent *run, const double *S, double grid, cons
         theta[k] = DPK_FMA(-eta, g, theta[k]);
     }
     if (run->prox)
-        run->prox(run->penalized, theta, eta * run->prox_strength, run->prox_params, theta);
+        run->prox(0, run->penalized, theta, eta * run->prox_strength, run->prox_params, S, theta);
 }
 
 dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intptr_t w_stride,

@@ -15,7 +15,7 @@ typedef struct {
     double l2;
     dpk_smooth_fn *smooth; /* or NULL */
     double smooth_strength;
-    dpk_prox_fn *prox; /* or NULL; separable */
+    dpk_prox_fn *prox; /* or NULL */
     double prox_strength;
     const double *prox_params;
     const uint32_t *key; /* (8,) of the noise's release, or NULL: no noise */

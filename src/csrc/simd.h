@@ -32,6 +32,9 @@ DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
                                     p, 8);
 }
 DPK_INLINE void f8_store(double *p, f8 a) { _mm512_storeu_pd(p, a); }
+/* Past the caches; p starts a cache line. Before others read it: stream_end(). */
+DPK_INLINE void f8_stream(double *p, f8 a) { _mm512_stream_pd(p, a); }
+DPK_INLINE void stream_end(void) { _mm_sfence(); }
 /* a with entry l replaced. */
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     return _mm512_mask_mov_pd(a, (__mmask8)(1u << l), _mm512_set1_pd(value));
@@ -95,6 +98,11 @@ DPK_INLINE void f8_store(double *p, f8 a) {
     _mm256_storeu_pd(p, a.lo);
     _mm256_storeu_pd(p + 4, a.hi);
 }
+DPK_INLINE void f8_stream(double *p, f8 a) {
+    _mm256_stream_pd(p, a.lo);
+    _mm256_stream_pd(p + 4, a.hi);
+}
+DPK_INLINE void stream_end(void) { _mm_sfence(); }
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     const __m256i lane = _mm256_setr_epi64x(0, 1, 2, 3);
     const __m256d v = _mm256_set1_pd(value);
@@ -159,6 +167,8 @@ DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
 }
 DPK_INLINE f8 f8_gather(const double *p, const int32_t *at) { return f8_gather_first(p, at, 8); }
 DPK_INLINE void f8_store(double *p, f8 a) { DPK_EACH_LANE p[l] = a.lane[l]; }
+DPK_INLINE void f8_stream(double *p, f8 a) { f8_store(p, a); }
+DPK_INLINE void stream_end(void) {}
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     a.lane[l] = value;
     return a;

@@ -21,6 +21,7 @@ extern dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 extern dpk_goe_fn DPK_FN(dpk_goe);
 extern dpk_line_search_fn DPK_FN(dpk_line_search);
 extern dpk_newton_direction_fn DPK_FN(dpk_newton_direction);
+extern dpk_prox_rows_fn DPK_FN(dpk_prox_rows);
 
 #define NAME_STRING(name) #name,
 #define BLOCK_FUNCTION(name) name##_block,
@@ -74,4 +75,5 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .goe = DPK_FN(dpk_goe),
     .line_search = DPK_FN(dpk_line_search),
     .newton_direction = DPK_FN(dpk_newton_direction),
+    .prox_rows = DPK_FN(dpk_prox_rows),
 };

@@ -19,8 +19,8 @@ cdef extern from "dpk.h":
         void *params) noexcept nogil
     ctypedef double (*dpk_slope_fn)(double y, double z, const void *params) noexcept nogil
     ctypedef void (*dpk_prox_fn)(
-        intptr_t n, const double *v, double gamma, const double *params, double *out
-    ) noexcept nogil
+        intptr_t first, intptr_t n, const double *v, double gamma, const double *params,
+        double *scratch, double *out) noexcept nogil
     ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
     ctypedef void (*dpk_vmath_fn)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef void (*dpk_parts_fn)(
@@ -147,6 +147,9 @@ cdef extern from "dispatch.h":
             intptr_t m, intptr_t d, const double *H, const double *g, double floor,
             const dpk_lapack *lapack, int n_threads, double *work, int *iwork, double *out
         ) noexcept nogil
+        dpk_status (*prox_rows)(
+            intptr_t m, intptr_t d, const double *v, dpk_prox_fn prox, int separable, double gamma,
+            const double *params, double *scratch, int n_threads, double *out) noexcept nogil
     ctypedef enum dpk_path:
         DPK_PATH_FAST
     const int DPK_CHUNK_WORDS
@@ -227,14 +230,14 @@ def vmath_names():
     return names_of(kernels.vmath_names)
 
 
-cdef int check(dpk_status status) except -1:
+cdef int check(dpk_status status, str argument="") except -1:
     if status == DPK_ERR_ROUNDING_MODE:
         raise RuntimeError(
             "the processor's rounding mode is not 'to nearest', which exact sums rely on")
     if status == DPK_ERR_NO_CONVERGENCE:
         raise RuntimeError("LAPACK's eigenvalue iteration did not converge")
     if status == DPK_ERR_NOT_FINITE:
-        raise ValueError("H must be finite")
+        raise ValueError(f"{argument} must be finite")
     if status != DPK_OK:
         raise RuntimeError(f"kernel failed with status {<int> status}")
     return 0
@@ -494,7 +497,7 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
 def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
                   const double[::1] step_size, intptr_t penalized, double l2,
                   int smooth, double smooth_strength, int prox, double prox_strength,
-                  double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
+                  const double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
                   double[:, ::1] out, int n_threads):
     """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
     cdef Models models = Models(w)
@@ -544,11 +547,17 @@ def vmath(int number, const double[::1] x, double[::1] out):
     kernels.vmath[number](x.shape[0], &x[0], &out[0])
 
 
-def prox_block(int prox, double[::1] params, const double[::1] v, double gamma,
-               double[::1] out):
-    cdef intptr_t n = v.shape[0]
+def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,
+              double gamma, double[:, ::1] out, int n_threads):
+    """prox: number in its table."""
+    cdef intptr_t m = v.shape[0], d = v.shape[1]
+    cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_apart(d))
+    cdef dpk_status status
     with nogil:
-        kernels.proxes[prox](n, &v[0], gamma, &params[0], &out[0])
+        status = kernels.prox_rows(m, d, &v[0, 0], kernels.proxes[prox], separable, gamma,
+                                   &params[0], NULL if scratch is None else &scratch[0], n_threads,
+                                   &out[0, 0])
+    check(status, "v")
 
 
 cdef class Key:
@@ -681,7 +690,7 @@ def newton_direction(const double[:, :, ::1] H, const double[:, ::1] g, double f
     with nogil:
         status = kernels.newton_direction(m, d, &H[0, 0, 0], &g[0, 0], floor, &lapack.c,
                                           n_threads, &work[0], &iwork[0], &out[0, 0])
-    check(status)
+    check(status, "H")
 
 
 _use_isa(None)

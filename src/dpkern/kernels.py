@@ -20,7 +20,7 @@ from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import one_blas_thread, resolve_threads, usable_cores
 from dpkern.losses import Custom, Loss, get_loss
-from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer
+from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer, make_regularizer
 from dpkern.stream import MAX_SILOS, NoiseStream, Purpose, ReleaseKey
 
 if TYPE_CHECKING:
@@ -354,7 +354,8 @@ def glm_local_descent(
     regularizer : (str or Regularizer, float), optional
         A smooth regulariser r(|w|) and its strength a >= 0, as ("pl", 0.5).
     prox : (str or Regularizer, float), optional
-        A regulariser h that acts by its prox, and its strength b >= 0, as ("l1", 0.01).
+        A regulariser h that acts by its prox, and its strength b >= 0, as ("l1", 0.01); of a
+        constraint b is of no effect.
     penalize_intercept : bool
         Whether l2, `regularizer` and `prox` act on the intercept too.
     sigma : float or array_like, shape (m,), optional
@@ -398,6 +399,11 @@ def glm_local_descent(
     number, strength, params = _penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
         raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
+    penalized = data.d - (data.intercept and not penalize_intercept)
+    if prox is not None:
+        acting = get_regularizer(prox[0])
+        _refuse_size("what prox acts on", penalized, acting)
+        _refuse_step("step_size times the strength in prox", float(eta.max()) * strength, acting)
     grids = _grids(grid, offsets=data.offsets, dim=data.d, clip=clip)
     if sigma is not None:
         if grids is None:
@@ -415,7 +421,7 @@ def glm_local_descent(
             clip,
             grids,
             eta,
-            data.d - (data.intercept and not penalize_intercept),
+            penalized,
             l2,
             smooth,
             smooth_strength,
@@ -750,41 +756,86 @@ def _lapack() -> _core.Lapack:
     return _core.Lapack()
 
 
-def prox(name: str, v: ArrayLike, gamma: float, **parameters: float) -> FloatArray:
-    """Proximal operator argmin_x gamma r(x) + |x - v|^2 / 2.
+def prox(
+    name: str | Regularizer,
+    v: ArrayLike,
+    gamma: float,
+    *,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+    **parameters: Any,
+) -> FloatArray:
+    """Proximal operator argmin_x gamma r(x) + |x - v|^2 / 2 of a vector, or of every row.
 
     Parameters
     ----------
-    name : str
-        "l1": r = |x|_1; "l2_squared": r = |x|^2 / 2;
-        "elastic_net": r = a |x|_1 + (1 - a) |x|^2 / 2 with a = `l1_ratio`.
-    v : array_like
-        Point or points; any shape.
+    name : str or Regularizer
+        A name below, or an object of `dpkern.regularizers`, which holds its parameters.
+    v : array_like, shape (d,) or (m, d)
+        Finite.
     gamma : float
-        Step >= 0.
+        Step >= 0, finite; of no effect on a projection. At most 1/4 for "pl": beyond, some v have
+        two minimisers.
+    out : ndarray, shape of `v`, optional
+        Float64, C order; written and returned; `v` itself or apart from it. A call with `out` is
+        several times faster on vectors beyond the caches: new memory is mapped page by page.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
     **parameters
-        The regulariser's own: `l1_ratio` in [0, 1] for "elastic_net".
+        The regulariser's own.
 
     Returns
     -------
-    x : ndarray
-        Float64, shape of `v`.
+    x : ndarray, shape of `v`
+        Float64.
 
     Raises
     ------
-    ValueError
-        When the name or a parameter does not fit.
+    TypeError, ValueError
+        When an argument does not fit; after a `v` that is not finite `out` is of no use.
+
+    Notes
+    -----
+    ================  =======================================  ================================
+    name              r(x)                                     parameters
+    ================  =======================================  ================================
+    "l1"              |x|_1
+    "l2_squared"      |x|^2 / 2
+    "elastic_net"     a |x|_1 + (1 - a) |x|^2 / 2              `l1_ratio` = a in [0, 1]
+    "group_lasso"     sum_g weight_g |x_g|                     `groups` (sizes), `weights` or None
+    "pl"              |x|^2 + 3 sin^2 |x|
+    "l2_ball"         0 where |x| <= radius                    `radius`
+    "box"             0 where lower <= x <= upper              `lower`, `upper`: numbers or (d,)
+    "non_negative"    0 where x >= 0
+    "simplex"         0 where x >= 0 and sum x = total         `total`
+    ================  =======================================  ================================
+
+    A vector is cut among threads where r is a sum over coordinates; else the rows of a matrix are.
+    Ball, simplex and box are kept up to what `dpkern.regularizers` states. Norms do not overflow.
     """
-    if name not in REGULARIZERS:
-        raise ValueError(f"name is {name!r}; it must be one of {', '.join(REGULARIZERS)}")
-    regularizer = REGULARIZERS[name](**parameters)
+    regularizer = _regularizer(name, parameters)
     gamma = not_negative("gamma", gamma)
-    points = np.ascontiguousarray(v, dtype=np.float64)
-    out = np.empty_like(points)
+    _refuse_step("gamma", gamma, regularizer)
+    points = _real("v", v)
+    if points.ndim not in (1, 2):
+        raise ValueError(f"v must have shape (d,) or (m, d), got {points.shape}")
+    _refuse_size("v", points.shape[-1], regularizer)
+    out = _output(out, points.shape)
+    if np.may_share_memory(out, points) and _address(out) != _address(points):
+        raise ValueError("out overlaps v; it must be v itself or apart from it")
+    threads = resolve_threads(n_threads, points.size)
     if points.size:
-        number = _core.prox_names().index(regularizer.name)
-        _core.prox_block(
-            number, _parameters(regularizer.params), points.ravel(), gamma, out.reshape(-1)
+        # Without parameters per coordinate rows are one long vector where coordinates are apart.
+        flat = points.ndim == 1 or (regularizer.separable and regularizer.size is None)
+        shape = (1, points.size) if flat else points.shape
+        _core.prox_rows(
+            _core.prox_names().index(regularizer.name),
+            regularizer.separable,
+            regularizer.params,
+            points.reshape(shape),
+            gamma,
+            out.reshape(shape),
+            threads,
         )
     return out
 
@@ -892,7 +943,35 @@ def _penalty(
     if regularizer.name not in compiled:
         raise ValueError(f"{name} is {regularizer.name!r}; it must be one of {', '.join(compiled)}")
     strength = not_negative(f"the strength in {name}", value[1])
-    return compiled.index(regularizer.name), strength, _parameters(regularizer.params)
+    return compiled.index(regularizer.name), strength, regularizer.params
+
+
+def _regularizer(name: str | Regularizer, parameters: dict[str, Any]) -> Regularizer:
+    """What `prox` is asked for."""
+    which = name.name if isinstance(name, Regularizer) else name
+    if which not in REGULARIZERS:
+        raise ValueError(f"name is {which!r}; it must be one of {', '.join(REGULARIZERS)}")
+    if isinstance(name, str):
+        return make_regularizer(name, parameters)
+    if parameters:
+        raise TypeError(f"{', '.join(parameters)} given beside a Regularizer, which holds its own")
+    return name
+
+
+def _refuse_step(what: str, gamma: float, regularizer: Regularizer) -> None:
+    if gamma > regularizer.largest_gamma:
+        raise ValueError(
+            f"{what} is {gamma!r}; {regularizer.name} needs at most {regularizer.largest_gamma}: "
+            "beyond, some points have two minimisers"
+        )
+
+
+def _refuse_size(what: str, d: int, regularizer: Regularizer) -> None:
+    if regularizer.size not in (None, d):
+        raise ValueError(
+            f"{what} has {d} coordinates; the parameters of {regularizer.name} are for "
+            f"{regularizer.size}"
+        )
 
 
 def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
@@ -918,6 +997,10 @@ def _real(name: str, value: ArrayLike) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got {_kind(array)}")
     return np.asarray(array, dtype=np.float64, order="C")
+
+
+def _address(array: FloatArray) -> int:
+    return array.__array_interface__["data"][0]
 
 
 def _output(out: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:

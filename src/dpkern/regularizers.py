@@ -3,22 +3,36 @@
 A regulariser g has unit strength here; the caller scales it. It acts in one of two ways:
 
 - by its prox (`REGULARIZERS`): ``kernels.prox(name, v, gamma, **parameters)`` is
-  argmin_x gamma g(x) + |x - v|^2 / 2, gamma a step size times a strength;
+  argmin_x gamma g(x) + |x - v|^2 / 2, gamma a step size times a strength; a constraint is the
+  g that is 0 where it holds and infinite elsewhere, and its prox the projection, whatever gamma;
 - by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
-  strength f'(|x|) / |x| x to the gradient of the data.
+  strength f'(|x|) / |x| x to the gradient of the data, also where it has a prox.
 """
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, fields
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
 
-from dpkern._numbers import real
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern._numbers import positive, real
+
+FloatArray = NDArray[np.float64]
+
+#: How far from a constraint, relative to its size, a point still counts as feasible: computed
+#: projections are within d 2^-52.
+FEASIBLE = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Regularizer(ABC):
-    """A regulariser g; the fields of a subclass are its parameters, in the order in which C reads.
+    """A regulariser g; the fields of a subclass are its parameters.
+
+    Two are equal when they are of one class and have equal parameters.
 
     Attributes
     ----------
@@ -27,53 +41,95 @@ class Regularizer(ABC):
     convex : bool
         Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
         contraction bound.
+    separable : bool
+        Whether g is a sum over coordinates, so that its prox takes them one by one.
     """
 
     name: ClassVar[str]
     convex: ClassVar[bool] = True
+    separable: ClassVar[bool] = False
+
+    @cached_property
+    def params(self) -> FloatArray:
+        """Parameters as C reads them, in the layout that ``prox.h`` states; at least one number."""
+        return np.array([*self.parameters.values()] or [0.0], dtype=np.float64)
 
     @property
-    def params(self) -> tuple[float, ...]:
-        """Parameters as handed to C."""
-        return tuple(getattr(self, field.name) for field in fields(self))
-
-    @property
-    def parameters(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, Any]:
         """Parameters by name, as ``kernels.prox`` takes them."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def size(self) -> int | None:
+        """Coordinates d of the points that g takes; None where they may be any number."""
+        return None
+
+    @property
+    def largest_gamma(self) -> float:
+        """Up to it, and no further, gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
+
+        The sum is strictly convex for gamma c > -1, c the smallest curvature of g. Where
+        gamma g + |x|^2 / 2 is not convex, a line that supports it touches it twice: two minimisers,
+        for the v that is its slope.
+        """
+        return math.inf if self.convex else -1.0 / self.strong_convexity
 
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
         """Smallest curvature: the largest c, below 0 without convexity, for which
-        g - c |x|^2 / 2 is convex.
+        g - c |x|^2 / 2 is convex; 0 for a constraint.
         """
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink."""
+        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink or is infinite."""
+
+    @abstractmethod
+    def __call__(self, x: FloatArray) -> float:
+        """g(x), x of shape (d,); a constraint is 0 up to `FEASIBLE` outside, then infinite."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Regularizer)
+            and type(other) is type(self)
+            and np.array_equal(other.params, self.params)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.params.tobytes()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class L1(Regularizer):
-    """g(x) = |x|_1."""
+    """g(x) = |x|_1; prox: soft thresholding (Parikh and Boyd 2014, section 6.5.2)."""
 
     name = "l1"
+    separable = True
     strong_convexity = 0.0
     smoothness = math.inf
 
+    def __call__(self, x: FloatArray) -> float:
+        """|x|_1."""
+        return float(np.sum(np.abs(x)))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class L2Squared(Regularizer):
-    """g(x) = |x|^2 / 2."""
+    """g(x) = |x|^2 / 2; prox: v / (1 + gamma)."""
 
     name = "l2_squared"
+    separable = True
     strong_convexity = 1.0
     smoothness = 1.0
 
+    def __call__(self, x: FloatArray) -> float:
+        """|x|^2 / 2."""
+        return 0.5 * float(np.sum(x**2))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class ElasticNet(Regularizer):
     """g(x) = l1_ratio |x|_1 + (1 - l1_ratio) |x|^2 / 2 (Zou and Hastie 2005).
 
@@ -86,6 +142,7 @@ class ElasticNet(Regularizer):
     l1_ratio: float = 0.5
 
     name = "elastic_net"
+    separable = True
 
     def __post_init__(self) -> None:
         value = real("l1_ratio", self.l1_ratio)
@@ -103,10 +160,202 @@ class ElasticNet(Regularizer):
         """Finite only where the l1 norm is absent."""
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
+    def __call__(self, x: FloatArray) -> float:
+        """The mean of both, weighted."""
+        return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2Squared()(x)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
+class GroupLasso(Regularizer):
+    """g(x) = sum_g weight_g |x_g| over consecutive groups (Yuan and Lin 2006, equation 2.1).
+
+    Prox: every group shortened by gamma weight_g, to 0 where it is no longer than that.
+
+    Parameters
+    ----------
+    groups : array_like of int
+        Sizes of the groups, in order; their sum is d.
+    weights : array_like, optional
+        One number >= 0 a group; None: all 1. Yuan and Lin take the roots of the sizes.
+    """
+
+    groups: ArrayLike
+    weights: ArrayLike | None = None
+
+    name = "group_lasso"
+    strong_convexity = 0.0
+    smoothness = math.inf
+
+    def __post_init__(self) -> None:
+        sizes = np.asarray(self.groups)
+        if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not sizes.size or sizes.min() < 1:
+            raise ValueError(
+                f"groups must be the sizes of one group or more, integers >= 1, got {self.groups!r}"
+            )
+        if self.weights is None:
+            weights = np.ones(sizes.size)
+        else:
+            weights = _vector("weights", self.weights)
+            if weights.shape != sizes.shape or not np.all((weights >= 0.0) & (weights < math.inf)):
+                raise ValueError(
+                    f"weights must be {sizes.size} finite numbers >= 0, one a group, "
+                    f"got {self.weights!r}"
+                )
+        object.__setattr__(self, "groups", _read_only(sizes.astype(np.int64)))
+        object.__setattr__(self, "weights", _read_only(weights))
+
+    @cached_property
+    def params(self) -> FloatArray:
+        """The number of groups, their sizes, their weights."""
+        sizes, weights = np.asarray(self.groups), np.asarray(self.weights)
+        return np.concatenate([[sizes.size], sizes, weights], dtype=np.float64)
+
+    @property
+    def size(self) -> int:
+        """The sum of the groups' sizes."""
+        return int(np.sum(self.groups))
+
+    def __call__(self, x: FloatArray) -> float:
+        """sum_g weight_g |x_g|."""
+        sizes = np.asarray(self.groups)
+        norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
+        return float(norms @ np.asarray(self.weights))
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint(Regularizer):
+    """A convex set: g is 0 on it and infinite elsewhere, the prox the projection onto it."""
+
+    strong_convexity = 0.0
+    smoothness = math.inf
+
+    @abstractmethod
+    def violation(self, x: FloatArray) -> float:
+        """How far x lies outside, relative to the size of what bounds it; 0 inside."""
+
+    def __call__(self, x: FloatArray) -> float:
+        """0, or infinity where the violation exceeds `FEASIBLE`."""
+        return 0.0 if self.violation(x) <= FEASIBLE else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class L2Ball(Constraint):
+    """|x| <= radius.
+
+    Parameters
+    ----------
+    radius : float, default=1.0
+        Finite and above 0. Computed projections are no longer than (1 + (d / 32 + 8) 2^-53) radius.
+    """
+
+    radius: float = 1.0
+
+    name = "l2_ball"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", positive("radius", self.radius))
+
+    def violation(self, x: FloatArray) -> float:
+        """(|x| - radius) / radius."""
+        return max(0.0, float(np.linalg.norm(x / self.radius)) - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Constraint):
+    """lower <= x <= upper, coordinate by coordinate; computed projections lie inside exactly.
+
+    Parameters
+    ----------
+    lower, upper : float or array_like, shape (d,), default=0.0 and 1.0
+        lower <= upper; -inf below or inf above is no bound.
+    """
+
+    lower: ArrayLike = 0.0
+    upper: ArrayLike = 1.0
+
+    name = "box"
+    separable = True
+
+    def __post_init__(self) -> None:
+        lower, upper = _vector("lower", self.lower), _vector("upper", self.upper)
+        if lower.size != upper.size and 1 not in (lower.size, upper.size):
+            raise ValueError(
+                f"lower and upper must be numbers or have one length, got {lower.size} and "
+                f"{upper.size}"
+            )
+        if not (np.all(lower <= upper) and np.all(lower < math.inf) and np.all(upper > -math.inf)):
+            raise ValueError("lower must be at most upper, lower below inf and upper above -inf")
+        if np.ndim(self.lower) == np.ndim(self.upper) == 0:
+            object.__setattr__(self, "lower", float(lower[0]))
+            object.__setattr__(self, "upper", float(upper[0]))
+            return
+        lower, upper = np.broadcast_arrays(lower, upper)
+        object.__setattr__(self, "lower", _read_only(lower.copy()))
+        object.__setattr__(self, "upper", _read_only(upper.copy()))
+
+    @cached_property
+    def params(self) -> FloatArray:
+        """The number of lower bounds, these, and the upper ones."""
+        lower, upper = np.ravel(self.lower), np.ravel(self.upper)
+        return np.concatenate([[lower.size], lower, upper], dtype=np.float64)
+
+    @property
+    def size(self) -> int | None:
+        """The number of bounds; None of a pair of numbers."""
+        return len(self.lower) if isinstance(self.lower, np.ndarray) else None
+
+    def violation(self, x: FloatArray) -> float:
+        """The largest distance from a bound, relative to it where that is beyond 1."""
+        nearest = np.clip(x, self.lower, self.upper)
+        return float(np.max(np.abs(x - nearest) / np.maximum(np.abs(nearest), 1.0), initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class NonNegative(Constraint):
+    """x >= 0, coordinate by coordinate; computed projections lie inside exactly."""
+
+    name = "non_negative"
+    separable = True
+
+    def violation(self, x: FloatArray) -> float:
+        """The largest distance below 0."""
+        return float(np.max(-x, initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex(Constraint):
+    """x >= 0 and sum x = total; projection after Duchi et al. 2008 and Michelot 1986.
+
+    Parameters
+    ----------
+    total : float, default=1.0
+        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum up to
+        d 2^-52 total.
+    """
+
+    total: float = 1.0
+
+    name = "simplex"
+
+    def __post_init__(self) -> None:
+        total = real("total", self.total)
+        if not 2.0**-900 <= total <= 2.0**900:
+            raise ValueError(f"total is {total!r}; it must be between 2^-900 and 2^900")
+        object.__setattr__(self, "total", total)
+
+    def violation(self, x: FloatArray) -> float:
+        """The larger of both, relative to the total."""
+        off = abs(float(np.sum(x)) - self.total)
+        return max(off, float(np.max(-x, initial=0.0))) / self.total
+
+
+@dataclass(frozen=True, eq=False)
 class SmoothRegularizer(Regularizer):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
+
+    def __call__(self, x: FloatArray) -> float:
+        """f(|x|)."""
+        return self.value(float(np.linalg.norm(x)))
 
     @abstractmethod
     def value(self, r: float) -> float:
@@ -117,12 +366,14 @@ class SmoothRegularizer(Regularizer):
         """f'(r) / r, so that the gradient of g is this times x; its limit at r = 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PL(SmoothRegularizer):
     """g(x) = |x|^2 + 3 sin^2 |x|: not convex, but every stationary point is the minimum 0.
 
     With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
-    section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r.
+    section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r. Prox (Kang
+    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, of which the left side rises for
+    gamma <= 1/4.
     """
 
     name = "pl"
@@ -141,11 +392,41 @@ class PL(SmoothRegularizer):
 
 #: Those with a compiled prox.
 REGULARIZERS: dict[str, type[Regularizer]] = {
-    regularizer.name: regularizer for regularizer in (L1, L2Squared, ElasticNet)
+    regularizer.name: regularizer
+    for regularizer in (
+        *(L1, L2Squared, ElasticNet, GroupLasso, PL),
+        *(L2Ball, Box, NonNegative, Simplex),
+    )
 }
 
 #: Those that act by their gradient.
 SMOOTH: dict[str, type[SmoothRegularizer]] = {PL.name: PL}
+
+
+def make_regularizer(name: str, parameters: Mapping[str, Any]) -> Regularizer:
+    """The regulariser of `REGULARIZERS` or `SMOOTH` with these parameters, defaults for the others.
+
+    Raises
+    ------
+    TypeError
+        When a parameter is unknown or one without a default is missing.
+    ValueError
+        When the name is unknown, in which case the message lists the known ones, or a parameter
+        does not fit.
+    """
+    known = REGULARIZERS | SMOOTH
+    if name not in known:
+        raise ValueError(f"the regularizer is {name!r}; it must be one of {', '.join(known)}")
+    takes = {field.name: field for field in fields(known[name])}
+    for parameter in parameters:
+        if parameter not in takes:
+            raise TypeError(
+                f"{name} has no parameter {parameter!r}; it takes {', '.join(takes) or 'none'}"
+            )
+    for field in takes.values():
+        if field.default is MISSING and field.name not in parameters:
+            raise TypeError(f"{name} needs the parameter {field.name}")
+    return known[name](**parameters)
 
 
 def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
@@ -156,32 +437,25 @@ def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
     ValueError
         When the name is unknown; the message lists the known ones.
     TypeError
-        When it is neither a name nor a Regularizer.
+        When it is neither a name nor a Regularizer, or a parameter has no default.
     """
     if isinstance(regularizer, Regularizer):
         return regularizer
     if not isinstance(regularizer, str):
         raise TypeError(f"a regularizer is a name or a Regularizer, got {regularizer!r}")
-    known = REGULARIZERS | SMOOTH
-    if regularizer not in known:
-        raise ValueError(
-            f"the regularizer is {regularizer!r}; it must be one of {', '.join(known)}"
-        )
-    return known[regularizer]()
+    return make_regularizer(regularizer, {})
 
 
-def get_smooth(regularizer: str | Regularizer) -> SmoothRegularizer:
-    """The same for one that acts by its gradient.
+def _vector(name: str, value: ArrayLike) -> FloatArray:
+    """`value` as numbers of shape (k,), none of them NaN; one number has k = 1."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.ndim > 1 or not array.size:
+        raise TypeError(f"{name} must be a number or a vector of numbers, got {value!r}")
+    if np.isnan(array).any():
+        raise ValueError(f"{name} must not be NaN")
+    return np.atleast_1d(array.astype(np.float64))
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `get_regularizer`, and when it acts by its prox; the message lists the smooth ones.
-    """
-    found = get_regularizer(regularizer)
-    if not isinstance(found, SmoothRegularizer):
-        raise ValueError(
-            f"regularizer is {found.name!r}, which acts by its prox; it must be a smooth one: "
-            f"{', '.join(SMOOTH)} (l2 and l1 are parameters of their own)"
-        )
-    return found
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

@@ -66,7 +66,7 @@ def glm_local_descent(
         theta = theta - eta * (sums / sizes + coefficient * np.where(penalized, theta, 0.0))
         if prox is not None:
             name, parameters, strength = _named(prox)
-            theta = np.where(penalized, PROXES[name](theta, eta * strength, **parameters), theta)
+            theta[:, penalized] = PROXES[name](theta[:, penalized], eta * strength, **parameters)
     out = np.empty((m, d)) if out is None else out
     out[:] = theta
     return out

@@ -61,7 +61,7 @@ class LocalSteps:
                 step_size=eta,
                 l2=objective.l2,
                 regularizer=None if smooth is None or smooth[1] == 0.0 else smooth,
-                prox=("l1", objective.l1) if objective.l1 > 0.0 else None,
+                prox=objective.proximal,
                 penalize_intercept=objective.penalize_intercept,
                 grid=grid,
                 n_threads=objective.n_threads,
@@ -74,6 +74,12 @@ class LocalSteps:
         key = eta.tobytes()
         if key not in self._known:
             objective = self._run.objective
+            if objective.proximal is not None and objective.l1 == 0.0:
+                raise ValueError(
+                    f"regularizer is {objective.proximal[0].name!r}, which acts by its prox; the "
+                    "bound of hidden local steps is for smooth ones and l1: release every step "
+                    "(gradient_descent, or local_steps=1)"
+                )
             data, smooth = objective.data, objective.smooth
             g, strength = smooth if smooth is not None else (None, 0.0)
             curvature = (0.0, 0.0)

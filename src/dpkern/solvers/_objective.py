@@ -1,7 +1,7 @@
 """The objective of every solver, and what is public about it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,10 +14,10 @@ from dpkern._numbers import count, not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.privacy import MAX_RECORDS
-from dpkern.regularizers import Regularizer, SmoothRegularizer, get_smooth
+from dpkern.regularizers import L1, Constraint, Regularizer, SmoothRegularizer, get_regularizer
 
 FloatArray = NDArray[np.float64]
-Smooth = tuple[str | Regularizer, float] | None
+Penalty = tuple[str | Regularizer, float] | None
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
 
 
@@ -40,7 +40,9 @@ class Objective:
     n_threads : int or None
         For the kernels.
     regularizer : (name or Regularizer, strength) or None
-        A smooth g of `dpkern.regularizers.SMOOTH` and its strength >= 0.
+        Any g of `dpkern.regularizers` and its strength >= 0. A smooth one acts by its gradient, the
+        others by their prox, on the penalised coordinates. A constraint has no strength: J is
+        infinite where it does not hold, by more than the rounding of a projection.
     public_size : int, sequence of m ints or None
         Numbers that stand for those of records, in p_j and n_j: N, which serves for weights "size",
         or n_j of every silo. None are the true ones.
@@ -48,8 +50,9 @@ class Objective:
     Raises
     ------
     TypeError, ValueError
-        When the loss does not fit the task, a penalty is negative or not finite, g is no smooth
-        regulariser, or `public_size` does not fit.
+        When the loss does not fit the task, a penalty is negative or not finite, g is unknown, is
+        for another number of coordinates, or would act by its prox beside l1, or `public_size` does
+        not fit.
     """
 
     data: SiloData
@@ -59,7 +62,7 @@ class Objective:
     weights: Literal["size", "uniform"]
     penalize_intercept: bool
     n_threads: int | None
-    regularizer: Smooth = None
+    regularizer: Penalty = None
     public_size: PublicSize = None
 
     def __post_init__(self) -> None:
@@ -76,8 +79,20 @@ class Objective:
             )
         if self.weights not in ("size", "uniform"):
             raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
-        object.__setattr__(self, "regularizer", _smooth(self.regularizer))
+        object.__setattr__(self, "regularizer", _pair(self.regularizer))
         object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
+        if self.regularizer is None or self.smooth is not None:
+            return
+        g, d = get_regularizer(self.regularizer[0]), int(self.penalized.sum())
+        if g.size not in (None, d):
+            raise ValueError(
+                f"regularizer {g.name!r} is for {g.size} coordinates; {d} are penalised here"
+            )
+        if self.l1 > 0.0:
+            raise ValueError(
+                f"l1 beside the regularizer {g.name!r}: both act by their prox, and the prox of "
+                "their sum is another; give one of them (elastic_net is l1 and l2 in one)"
+            )
 
     @property
     def n(self) -> int:
@@ -100,8 +115,19 @@ class Objective:
 
     @property
     def smooth(self) -> tuple[SmoothRegularizer, float] | None:
-        """The smooth regulariser and its strength."""
-        return None if self.regularizer is None else _smooth(self.regularizer)
+        """The regulariser that acts by its gradient and its strength."""
+        if self.regularizer is None or not isinstance(self.regularizer[0], SmoothRegularizer):
+            return None
+        return self.regularizer[0], self.regularizer[1]
+
+    @property
+    def proximal(self) -> tuple[Regularizer, float] | None:
+        """What acts by its prox and its strength: l1, or a regulariser that is not smooth."""
+        if self.l1 > 0.0:
+            return L1(), self.l1
+        if self.regularizer is None or self.smooth is not None:
+            return None
+        return get_regularizer(self.regularizer[0]), self.regularizer[1]
 
     @property
     def penalized(self) -> FloatArray:
@@ -118,7 +144,7 @@ class Objective:
 
     @property
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of everything but l1: L + l2 + that of g."""
+        """Lipschitz constant of the gradient of all that acts by it: L + l2 + that of g."""
         curvature = 0.0 if self.smooth is None else self.smooth[1] * self.smooth[0].smoothness
         return self.data_smoothness + self.l2 + curvature
 
@@ -147,8 +173,7 @@ class Objective:
 
     def value(self, w: FloatArray) -> float:
         """J(w). Not private."""
-        l1 = self.l1 * np.sum(self.penalized * np.abs(w))
-        return self.data_value(w) + self.penalty(w) + float(l1)
+        return self.data_value(w) + self.penalty(w) + self._proximal_value(w)
 
     def accuracy(self, w: FloatArray) -> float:
         """Share of the records whose label the sign of the margin gives. Not private."""
@@ -173,15 +198,27 @@ class Objective:
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
-        """argmin_x step l1 |x|_1 + |x - v|^2 / 2 on the penalised coordinates."""
-        if self.l1 == 0.0:
+        """argmin_x step strength g(x) + |x - v|^2 / 2 on penalised coordinates, g `proximal`."""
+        if self.proximal is None:
             return v
-        return np.where(self.penalized > 0.0, kernels.prox("l1", v, step * self.l1), v)
+        g, strength = self.proximal
+        out, p = v.copy(), int(self.penalized.sum())
+        out[:p] = kernels.prox(g, v[:p], step * strength)
+        return out
+
+    def _proximal_value(self, w: FloatArray) -> float:
+        """strength g(w) on the penalised coordinates, g `proximal`; without it for a constraint."""
+        if self.proximal is None:
+            return 0.0
+        g, strength = self.proximal
+        value = g(w[: int(self.penalized.sum())])
+        return value if isinstance(g, Constraint) else strength * value
 
     def minimum(self) -> tuple[FloatArray, float]:
         """Minimiser and minimum of J by L-BFGS. Not private.
 
-        With l1 > 0 on the split w = a - b, a, b >= 0, where the objective is smooth.
+        With l1 > 0 on the split w = a - b, a, b >= 0, where the objective is smooth. With another g
+        that acts by its prox by accelerated proximal steps, to a relative 1e-10 of the step.
         """
         d, l1, mask = self.data.d, self.l1, self.penalized
         weights = self.record_weights()
@@ -198,6 +235,9 @@ class Objective:
             bound = l1 * np.concatenate([mask, mask])
             return value + float(bound @ ab), np.concatenate([g, -g]) + bound
 
+        if self.proximal is not None and l1 == 0.0:
+            found = _proximal_minimiser(smooth, self.prox, np.zeros(d))
+            return found, self.value(found)
         options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
         if l1 == 0.0:
             found = scipy.optimize.minimize(
@@ -215,7 +255,37 @@ class Objective:
         return found.x[:d] - found.x[d:], float(found.fun)
 
 
-def _smooth(regularizer: Smooth) -> tuple[SmoothRegularizer, float] | None:
+def _proximal_minimiser(
+    smooth: Callable[[FloatArray], tuple[float, FloatArray]],
+    prox: Callable[[FloatArray, float], FloatArray],
+    w: FloatArray,
+) -> FloatArray:
+    """FISTA with backtracking (Beck and Teboulle 2009) that restarts where its momentum points
+    uphill (O'Donoghue and Candes 2015).
+    """
+    step, momentum, ahead = 1.0, 1.0, w
+    for _ in range(20_000):
+        value, g = smooth(ahead)
+        while True:
+            w_next = prox(ahead - step * g, step)
+            moved = w_next - ahead
+            bound = value + g @ moved + moved @ moved / (2.0 * step)
+            # Differences below rounding decide nothing: without room steps would shrink for ever.
+            if smooth(w_next)[0] <= bound + 1e-14 * abs(value):
+                break
+            step *= 0.5
+        if math.sqrt(moved @ moved) <= 1e-10 * step * max(1.0, math.sqrt(g @ g)):
+            return w_next
+        if moved @ (w_next - w) < 0.0:
+            momentum, ahead = 1.0, w_next
+        else:
+            before, momentum = momentum, 0.5 + math.sqrt(0.25 + momentum**2)
+            ahead = w_next + (before - 1.0) / momentum * (w_next - w)
+        w = w_next
+    return w
+
+
+def _pair(regularizer: Penalty) -> tuple[Regularizer, float] | None:
     """A pair with the regulariser's object and its strength as a float."""
     if regularizer is None:
         return None
@@ -225,7 +295,7 @@ def _smooth(regularizer: Smooth) -> tuple[SmoothRegularizer, float] | None:
             f"got {regularizer!r}"
         )
     which, strength = regularizer
-    return get_smooth(which), not_negative("the regularizer's strength", strength)
+    return get_regularizer(which), not_negative("the regularizer's strength", strength)
 
 
 def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:

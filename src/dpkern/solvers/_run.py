@@ -295,7 +295,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Loss):
         return value.declaration
     if isinstance(value, Regularizer):
-        return {"name": value.name, **dataclasses.asdict(value)}
+        return {"name": value.name, **{k: plain(v) for k, v in value.parameters.items()}}
     if isinstance(value, Budget):
         return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}
     if isinstance(value, np.ndarray | np.generic):

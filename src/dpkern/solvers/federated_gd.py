@@ -7,7 +7,7 @@ distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
     w = 0
     for r = 1..rounds:
         theta_j = w in every silo j
-        K times:  theta_j = prox_{eta_t l1}( theta_j - eta_t (grad J_j(theta_j) + z_tj) )
+        K times:  theta_j = prox_{eta_t h}( theta_j - eta_t (grad J_j(theta_j) + z_tj) )
         w = sum_j p_j theta_j + z_r                                the only thing seen (central)
     return w
 
@@ -15,7 +15,8 @@ distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
     sound, silo:     z_tj ~ N(0, s_j^2 I),  z_r = 0;  theta_j is seen too
     paper:           z_tj ~ N(0, s^2 I) with s of the aggregate,  z_r = 0
 
-J_j is the mean over silo j of the clipped losses, with the penalties. The paper calibrates every
+J_j is the mean over silo j of the clipped losses, with the penalties, of which h, l1 |w|_1 or a
+regulariser that is not smooth, acts by its prox. The paper calibrates every
 silo's noise as if it were the aggregate's: for K = 1, averaging m of them leaves 1/sqrt(m) of what
 is claimed; for K > 1 its proof does not cover iterates that differ between silos.
 """
@@ -40,7 +41,7 @@ from dpkern.solvers._local import (
     LastIterates,
     NoisySteps,
 )
-from dpkern.solvers._objective import PublicSize, Smooth, step_sizes
+from dpkern.solvers._objective import Penalty, PublicSize, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -57,7 +58,7 @@ def federated_gd(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
-    regularizer: Smooth = None,
+    regularizer: Penalty = None,
     rounds: int = 300,
     local_steps: int = 1,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
@@ -78,6 +79,10 @@ def federated_gd(
 
     Parameters
     ----------
+    regularizer : (name or Regularizer, strength) or None
+        A penalty, such as ("pl", 0.01), or a constraint, such as ("simplex", 1.0), whose strength
+        is of no effect. All but "pl" act by their prox, and not beside l1:
+        with a budget these need steps that are released or noisy, all but hidden ones.
     rounds : int
         Number of aggregations.
     local_steps : int

@@ -8,10 +8,11 @@ and more general", NeurIPS 2017. Silo trust: GDP-GD, Algorithm A1 of Cao, Guo, Z
     for t = 1..T:
         central:  g = sum_j p_j grad L_j(w) + N(0, s^2 I)
         silo:     g = sum_j p_j (grad L_j(w) + N(0, s_j^2 I)),  every silo adds its own
-        w = prox_{eta_t l1}( w - eta_t (g + l2 w + grad r(w)) )
+        w = prox_{eta_t h}( w - eta_t (g + l2 w + grad r(w)) )
     return w
 
-L_j is the mean over silo j of the clipped losses; noise is drawn on the exact sum.
+L_j is the mean over silo j of the clipped losses; noise is drawn on the exact sum. h is l1 |w|_1 or
+the regulariser, where that is not a smooth r.
 """
 
 import math
@@ -26,7 +27,7 @@ from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._docs import documented
 from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._objective import PublicSize, Smooth, step_sizes
+from dpkern.solvers._objective import Penalty, PublicSize, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -40,7 +41,7 @@ def gradient_descent(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
-    regularizer: Smooth = None,
+    regularizer: Penalty = None,
     rounds: int = 300,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",

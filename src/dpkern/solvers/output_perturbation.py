@@ -29,7 +29,7 @@ from dpkern.losses import Loss
 from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._docs import documented
 from dpkern.solvers._local import HIDDEN, HiddenSteps, LaplaceAverage
-from dpkern.solvers._objective import Smooth, step_sizes
+from dpkern.solvers._objective import Penalty, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -43,7 +43,7 @@ def output_perturbation(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
-    regularizer: Smooth = None,
+    regularizer: Penalty = None,
     local_steps: int = 50,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "uniform",
@@ -61,6 +61,9 @@ def output_perturbation(
 
     Parameters
     ----------
+    regularizer : (name or Regularizer, strength) or None
+        A smooth penalty, such as ("pl", 0.01). Others act by their prox, not beside l1, and are for
+        runs without a budget.
     local_steps : int
         Steps T of every silo: exactly so many, there is no tolerance.
     step_size : float, sequence of T floats, "auto" or "theorem"

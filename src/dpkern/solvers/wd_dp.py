@@ -37,7 +37,7 @@ from dpkern.solvers._local import (
     LastIterates,
     NoisySteps,
 )
-from dpkern.solvers._objective import Smooth, step_sizes
+from dpkern.solvers._objective import Penalty, step_sizes
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
 
@@ -54,7 +54,7 @@ def wd_dp(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
-    regularizer: Smooth = None,
+    regularizer: Penalty = None,
     local_steps: int = 50,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
@@ -74,7 +74,8 @@ def wd_dp(
     Parameters
     ----------
     regularizer : (name or Regularizer, strength) or None
-        A smooth penalty, such as ("pl", 0.01), the paper's non-convex one.
+        A smooth penalty, such as ("pl", 0.01), the paper's non-convex one. Others act by their
+        prox, not beside l1; under central trust they are for runs without a budget.
     local_steps : int
         Steps T of every silo.
     step_size : float, sequence of T floats, "auto" or "theorem"
