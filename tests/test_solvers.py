@@ -115,12 +115,14 @@ BY_PROX = [
 ]
 
 
+WITH_REGULARIZER = [solver for solver in SOLVERS if takes(solver, ["regularizer"])]
+
+
 @pytest.mark.parametrize("regularizer", BY_PROX, ids=str)
+@pytest.mark.parametrize("solver", WITH_REGULARIZER)
 def test_noiseless_run_reaches_the_optimum_with_every_regulariser_that_acts_by_its_prox(
     solver, regularizer
 ):
-    if not takes(solver, {"regularizer": regularizer}):
-        pytest.skip("the solver has no such argument")
     data = alike(make_data(), 3)
     options = {"l2": 0.02, "regularizer": regularizer, "penalize_intercept": False}
     result = dpk.solve(solver, data, budget=None, **options, **length(solver, 3000))
@@ -171,10 +173,9 @@ def test_objective_is_infinite_where_a_constraint_does_not_hold_whatever_its_str
 
 
 @pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("solver", WITH_REGULARIZER)
 def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
     simplex = ("simplex", 1.0)
-    if not takes(solver, {"regularizer": simplex}):
-        pytest.skip("the solver has no such argument")
     options = {"budget": budget(), "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
     data = make_data()
     if solver == "output_perturbation" or (solver, trust) == ("wd_dp", "central"):
