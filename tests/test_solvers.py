@@ -115,11 +115,11 @@ BY_PROX = [
 ]
 
 
-WITH_REGULARIZER = [solver for solver in SOLVERS if takes(solver, ["regularizer"])]
+REGULARIZED = [name for name in SOLVERS if takes(name, ["regularizer"])]
 
 
+@pytest.mark.parametrize("solver", REGULARIZED)
 @pytest.mark.parametrize("regularizer", BY_PROX, ids=str)
-@pytest.mark.parametrize("solver", WITH_REGULARIZER)
 def test_noiseless_run_reaches_the_optimum_with_every_regulariser_that_acts_by_its_prox(
     solver, regularizer
 ):
@@ -172,8 +172,8 @@ def test_objective_is_infinite_where_a_constraint_does_not_hold_whatever_its_str
         assert objective.value(objective.prox(w, 1.0)) < math.inf
 
 
+@pytest.mark.parametrize("solver", REGULARIZED)
 @pytest.mark.parametrize("trust", ["central", "silo"])
-@pytest.mark.parametrize("solver", WITH_REGULARIZER)
 def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
     simplex = ("simplex", 1.0)
     options = {"budget": budget(), "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}

@@ -25,7 +25,8 @@ l1 : float
     Penalty l1 |w|_1.
 regularizer : (name or Regularizer, strength) or None
     A penalty, such as ("pl", 0.01), or a constraint, such as ("simplex", 1.0), whose strength is of
-    no effect. All but "pl" act by their prox, and not beside l1.
+    no effect (`dpkern.regularizers`). All but "pl" act by their prox, and not beside l1; with a
+    budget they are for steps that are released or noisy, not for hidden ones.
 weights : {"size", "uniform"}
     Silo weights p_j = n_j / N or 1 / m.
 neighbours : {"replace_one", "add_remove"}

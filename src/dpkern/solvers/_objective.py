@@ -51,7 +51,7 @@ class Objective:
     ------
     TypeError, ValueError
         When the loss does not fit the task, a penalty is negative or not finite, g is unknown, is
-        for another number of coordinates, or would act by its prox beside l1, or `public_size` does
+        for another number of coordinates or would act by its prox beside l1, or `public_size` does
         not fit.
     """
 

@@ -79,10 +79,6 @@ def federated_gd(
 
     Parameters
     ----------
-    regularizer : (name or Regularizer, strength) or None
-        A penalty, such as ("pl", 0.01), or a constraint, such as ("simplex", 1.0), whose strength
-        is of no effect. All but "pl" act by their prox, and not beside l1:
-        with a budget these need steps that are released or noisy, all but hidden ones.
     rounds : int
         Number of aggregations.
     local_steps : int

@@ -61,9 +61,6 @@ def output_perturbation(
 
     Parameters
     ----------
-    regularizer : (name or Regularizer, strength) or None
-        A smooth penalty, such as ("pl", 0.01). Others act by their prox, not beside l1, and are for
-        runs without a budget.
     local_steps : int
         Steps T of every silo: exactly so many, there is no tolerance.
     step_size : float, sequence of T floats, "auto" or "theorem"
