@@ -92,10 +92,10 @@ static int changes_sign(const dpk_loss *loss, double inverse, const scalar_equat
            (t <= -lim || sign_at(loss, inverse, e, i, t - slack) <= 0);
 }
 
-/* One step of all lanes; whether any is open still. live: (n,) -1 or 0. */
+/* One step of all lanes; not 0 when any is open still. live: (n,) 1 or 0. */
 DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const double *d1,
                                const double *d2, scalar_equations *e, double *low, double *high,
-                               int64_t *live) {
+                               double *live) {
     int64_t open = 0;
     for (intptr_t i = 0; i < n; i++) {
         const double t = e->t[i], A = e->A[i], lim = e->lim[i];
@@ -106,16 +106,21 @@ DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const 
         c = c > -lim ? c : -lim; /* NaN too */
         const double lo = g < 0.0 ? t : low[i], hi = g > 0.0 ? t : high[i], step = c - t;
         const double enough = DPK_FMA(0x1p-48 * fabs(c), slope, 0x1p-48 * fabs(e->m[i]) * second);
-        const int solved = (fabs(g) <= enough) | (c == t) | (A * (step * step) <= smooth * fabs(c));
-        const int inside = (c > lo) & (c < hi);
-        const double next = solved | inside ? c : 0.5 * lo + 0.5 * hi;
-        const int64_t on = live[i];
-        e->t[i] = on ? next : t;
+        /* Choices one after the other: as such they become vectors. */
+        double safe = c > lo ? c : 0.5 * lo + 0.5 * hi;
+        safe = c < hi ? safe : 0.5 * lo + 0.5 * hi;
+        const double before = live[i];
+        double after = fabs(g) <= enough ? 0.0 : before;
+        after = c == t ? 0.0 : after;
+        after = A * (step * step) <= smooth * fabs(c) ? 0.0 : after;
+        safe = after != 0.0 ? safe : c;
+        e->t[i] = before != 0.0 ? safe : t;
         low[i] = lo;
         high[i] = hi;
-        live[i] = solved ? 0 : on;
-        open |= live[i];
+        live[i] = after;
     }
+    for (intptr_t i = 0; i < n; i++)
+        open |= bits_of(live[i]);
     return open;
 }
 
@@ -124,12 +129,13 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
     const double inverse = 1.0 / gamma < DBL_MAX ? 1.0 / gamma : DBL_MAX;
     const double smooth = loss->bend == DPK_BEND_SMOOTH ? 0x1p-43 : -1.0;
     double z[DPK_BLOCK], d1[DPK_BLOCK], d2[DPK_BLOCK], low[DPK_BLOCK], high[DPK_BLOCK];
-    int64_t live[DPK_BLOCK], open = -1;
+    double live[DPK_BLOCK];
+    int64_t open = 1;
     for (intptr_t i = 0; i < n; i++) {
         e->t[i] = loss->bend == DPK_BEND_NONE ? 0.0 : clamp_scalar(e->t[i], e->lim[i]);
         low[i] = -HUGE_VAL;
         high[i] = HUGE_VAL;
-        live[i] = -1;
+        live[i] = 1.0;
     }
     for (int step = 0; open && step < NEWTON_STEPS; step++) {
         for (intptr_t i = 0; i < n; i++)
@@ -141,7 +147,7 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
     }
     if (open || loss->checked)
         for (intptr_t i = 0; i < n; i++)
-            if (live[i] || (loss->checked && !changes_sign(loss, inverse, e, i)))
+            if (live[i] != 0.0 || (loss->checked && !changes_sign(loss, inverse, e, i)))
                 e->t[i] = bisected(loss, inverse, e, i);
 }
 
