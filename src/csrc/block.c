@@ -1,5 +1,6 @@
 /* Sums over records, a block at a time, for every kind of row. */
 #include "block.h"
+#include "kinds.h"
 #include "rows.h"
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -8,6 +9,7 @@
 dpk_load_block_fn DPK_FN(dpk_load_block);
 dpk_load_line_fn DPK_FN(dpk_load_line);
 dpk_row_norms_fn DPK_FN(dpk_row_norms);
+dpk_add_rows_fn DPK_FN(dpk_add_rows);
 dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
 
 static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
@@ -104,26 +106,14 @@ DPK_INLINE double slope(const dpk_loss *loss, double y, double z) {
     return s;
 }
 
-/* Add the clipped gradients of the block's n records, whose derivatives are in s, to acc; returns
- * how many were added. M: magic number of the grid, or 0 without one; clip: the inner clip bound;
- * weight: that of the silo. */
-DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, double clip,
-                             double weight, intptr_t n, block *b, double *acc) {
+/* Add s times the block's n rows to acc; returns how many were added. M: magic number of the grid,
+ * or 0 without one. Changes `row` and `s` of the block. */
+DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
+                            double *acc) {
     intptr_t count = n, i = 0;
-    int long_ones = 0, zeros = 0;
-    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. Where the
-     * product of factor and norm is certain to be within the bound, the clamp would do nothing. */
-    for (i = 0; i < n; i++) {
-        b->s[i] *= b->ratio[i];
-        long_ones |= !(fabs(b->s[i]) * b->norm[i] <= clip * (1.0 - 0x1p-50));
-    }
-    if (long_ones)
-        for (i = 0; i < n; i++)
-            b->s[i] = clamp_scalar(b->s[i], factor_limit(clip, b->norm[i]));
-    for (i = 0; i < n; i++) {
-        b->s[i] *= weight;
+    int zeros = 0;
+    for (i = 0; i < n; i++)
         zeros |= b->s[i] == 0.0;
-    }
     /* Rows without a gradient are left out; among them are all that are not finite. */
     if (zeros)
         for (i = 0, count = 0; i < n; i++) {
@@ -147,6 +137,26 @@ DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, doub
         add_dense(kind, data, 1, b->s + i, &x, M, acc);
     }
     return count;
+}
+
+/* Add the clipped gradients of the block's n records, whose derivatives are in s, to acc; returns
+ * how many were added. M: magic number of the grid, or 0 without one; clip: the inner clip bound;
+ * weight: that of the silo. */
+DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, double clip,
+                             double weight, intptr_t n, block *b, double *acc) {
+    int long_ones = 0;
+    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. Where the
+     * product of factor and norm is certain to be within the bound, the clamp would do nothing. */
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[i] *= b->ratio[i];
+        long_ones |= !(fabs(b->s[i]) * b->norm[i] <= clip * (1.0 - 0x1p-50));
+    }
+    if (long_ones)
+        for (intptr_t i = 0; i < n; i++)
+            b->s[i] = clamp_scalar(b->s[i], factor_limit(clip, b->norm[i]));
+    for (intptr_t i = 0; i < n; i++)
+        b->s[i] *= weight;
+    return add_rows(kind, data, M, n, b, acc);
 }
 
 /* A record of a wide row by itself. */
@@ -251,11 +261,7 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
         norm[i - begin] = norm_up(square_of(kind, data, i) + intercept_of(data), data->d);
 }
 
-/* Every kind of row has its own code, where it is a constant, and each its own function: in one for
- * all, registers run out and the inner loops read their pointers from the stack (a third slower).
- * Where there are no vectors to speak of, one code for all must do. */
-#define OWN_CODE static __attribute__((noinline)) void
-#define FOR_ONE_KIND(number, kind)                                                                 \
+#define BLOCK_FUNCTIONS(number, kind)                                                              \
     OWN_CODE load_block_##number(const dpk_data *data, const double *w, int64_t first, intptr_t n, \
                                  block *b) {                                                       \
         load_block(kind, data, w, first, n, 1, b);                                                 \
@@ -268,27 +274,17 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
     OWN_CODE row_norms_##number(const dpk_data *data, int64_t begin, int64_t end, double *norm) {  \
         row_norms(kind, data, begin, end, norm);                                                   \
     }                                                                                              \
+    OWN_CODE add_rows_##number(const dpk_data *data, double M, intptr_t n, block *b, double *acc,  \
+                               int64_t *added) {                                                   \
+        const dpk_data own = *data;                                                                \
+        *added += add_rows(kind, &own, M, n, b, acc);                                              \
+    }                                                                                              \
     OWN_CODE sum_gradients_##number(const dpk_data *data, const double *w, const dpk_loss *loss,   \
                                     double M, double clip, double weight, int64_t begin,           \
                                     int64_t end, int streamed, double *acc) {                      \
         sum_gradients(kind, data, w, loss, M, clip, weight, begin, end, streamed, acc);            \
     }
-#ifdef __AVX2__
-FOR_ONE_KIND(0, 0)
-FOR_ONE_KIND(1, 1)
-FOR_ONE_KIND(2, 2)
-FOR_ONE_KIND(3, 3)
-FOR_ONE_KIND(4, 4)
-FOR_ONE_KIND(5, 5)
-FOR_ONE_KIND(6, 6)
-FOR_ONE_KIND(7, 7)
-#define OF_KIND(name, kind)                                                                        \
-    ((dpk_##name##_fn *const[]){name##_0, name##_1, name##_2, name##_3, name##_4, name##_5,        \
-                                name##_6, name##_7}[kind])
-#else
-FOR_ONE_KIND(any, kind_of(data))
-#define OF_KIND(name, kind) name##_any
-#endif
+FOR_EACH_KIND(BLOCK_FUNCTIONS)
 
 void DPK_FN(dpk_load_block)(const dpk_data *data, const double *w, int64_t first, intptr_t n,
                             block *b) {
@@ -302,6 +298,11 @@ void DPK_FN(dpk_load_line)(const dpk_data *data, const double *w, const double *
 
 void DPK_FN(dpk_row_norms)(const dpk_data *data, int64_t begin, int64_t end, double *norm) {
     OF_KIND(row_norms, kind_of(data))(data, begin, end, norm);
+}
+
+void DPK_FN(dpk_add_rows)(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
+                          int64_t *added) {
+    OF_KIND(add_rows, kind_of(data))(data, M, n, b, acc, added);
 }
 
 void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_loss *loss,

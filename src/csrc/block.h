@@ -58,6 +58,12 @@ typedef void dpk_sum_gradients_fn(const dpk_data *data, const double *w, const d
                                   double M, double clip, double weight, int64_t begin, int64_t end,
                                   int streamed, double *acc);
 
+/* acc += s times the block's n rows, rounded, as steps of the grid in integers with one M in for
+ * each row that is counted in `added`, or in floating point where M is 0. Changes `row` and `s` of
+ * the block. acc: (dpk_padded(d),). */
+typedef void dpk_add_rows_fn(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
+                             int64_t *added);
+
 /* Whether the rows of that many records are too much for a core's own cache, of 1 to 2 MiB. */
 static inline int dpk_streamed(const dpk_data *data, int64_t records) {
     return records * data->p * (data->x_is_float32 ? 4 : 8) > 1 << 20;

@@ -2,6 +2,7 @@
 #ifndef DPK_DISPATCH_H
 #define DPK_DISPATCH_H
 
+#include "admm.h"
 #include "chacha20.h"
 #include "clip.h"
 #include "dpk.h"
@@ -23,6 +24,7 @@ typedef struct {
     dpk_loss_fn *const *losses;      /* in the order of loss_names */
     dpk_slope_fn *const *slopes;     /* in the order of loss_names */
     dpk_parts_fn *const *parts;      /* in the order of loss_names; some are NULL */
+    const dpk_bend *bends;           /* in the order of loss_names */
     const char *const *prox_names;   /* ended by NULL */
     dpk_prox_fn *const *proxes;      /* in the order of prox_names */
     const char *const *smooth_names; /* ended by NULL */
@@ -35,6 +37,10 @@ typedef struct {
     dpk_glm_losses_fn *glm_losses;
     dpk_glm_gradient_fn *glm_gradient;
     dpk_glm_hessian_fn *glm_hessian;
+    dpk_loss_prox_fn *loss_prox;
+    dpk_sweep_together_fn *sweep_together;
+    dpk_sweep_per_user_fn *sweep_per_user;
+    dpk_sweep_public_fn *sweep_public;
     dpk_local_descent_fn *local_descent;
     dpk_chacha20_block_fn *chacha20_block;
     dpk_chacha20_chunks_fn *chacha20_chunks;

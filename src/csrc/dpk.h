@@ -50,12 +50,20 @@ typedef void dpk_prox_fn(intptr_t first, intptr_t n, const double *v, double gam
 /* A smooth regulariser r(w) = f(|w|): f'(|w|) / |w| from |w|. */
 typedef double dpk_smooth_fn(double norm);
 
+/* What is known of phi''. */
+typedef enum {
+    DPK_BEND_ANY = 0,
+    DPK_BEND_NONE = 1,   /* it is constant: one step of Newton's method from 0 is the solution */
+    DPK_BEND_SMOOTH = 2, /* |phi'''| <= phi'' */
+} dpk_bend;
+
 /* A loss as kernels call it. `checked`: its derivatives may be anything, and count as 0 where they
  * are not finite (a user's own function). */
 typedef struct {
     dpk_loss_fn *block;
     dpk_slope_fn *slope; /* or NULL: a block of one does it */
     dpk_parts_fn *parts; /* or NULL: the loss has no such form */
+    dpk_bend bend;
     void *params;
     int checked;
 } dpk_loss;

@@ -19,6 +19,7 @@ extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 extern dpk_settle_fn DPK_FN(dpk_settle);
 dpk_gaussian_fn DPK_FN(dpk_gaussian);
 dpk_gaussian_range_fn DPK_FN(dpk_gaussian_range);
+dpk_gaussian_silos_fn DPK_FN(dpk_gaussian_silos);
 dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 
 /* TILE draws are in flight at once: their words stay in L1, and the open ones fill vectors. */
@@ -30,12 +31,14 @@ static inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / u
 
 enum { N_A = sizeof COARSE_A / sizeof *COARSE_A };
 
-/* One silo's draws. */
+/* Draws of one silo, or of several in one tile. */
 typedef struct {
     dpk_rest_of_u rest;
     double ratio, grid;
     double A[N_A]; /* sigma A */
     dpk_path path;
+    const int64_t *silo; /* of several silos with `each` draws: their numbers, else NULL */
+    int each;
 } draws;
 
 /* Draws of a tile that the coarse fit leaves open, with room for a few more. */
@@ -147,8 +150,13 @@ static void draw_fine(const draws *d, const open_draws *open, uint64_t first, in
             const int l = __builtin_ctzll(unsettled), i = index[l];
             if (i >= n)
                 break;
-            const dpk_open_draw draw = {&d->rest, first + (uint64_t)i, (uint64_t)w[l], d->ratio,
-                                        d->path};
+            dpk_rest_of_u rest = d->rest;
+            uint64_t coordinate = first + (uint64_t)i;
+            if (d->silo) {
+                rest.nonce |= (uint64_t)d->silo[i / d->each];
+                coordinate = (uint64_t)(i % d->each);
+            }
+            const dpk_open_draw draw = {&rest, coordinate, (uint64_t)w[l], d->ratio, d->path};
             dpk_decided_by by;
             const int near = p[l] > N_FAR && slack[l] < 0.5;
             out[i] = DPK_FN(dpk_settle)(&draw, y[l], near, &by) * d->grid;
@@ -169,7 +177,7 @@ static void draw_tile(const draws *d, const uint64_t *words, uint64_t first, int
 
 static draws draws_of(const uint32_t *key, uint64_t nonce, const uint64_t *extra, double ratio,
                       double grid, dpk_path path) {
-    draws d = {{key, nonce, extra}, ratio, grid, {0}, path};
+    draws d = {{key, nonce, extra}, ratio, grid, {0}, path, NULL, 0};
     for (int i = 0; i < N_A; i++)
         d.A[i] = COARSE_A[i] * (ratio * grid);
     return d;
@@ -201,6 +209,45 @@ void DPK_FN(dpk_gaussian_range)(const uint32_t *key, uint64_t nonce, int64_t beg
     const size_t n_words = end - begin < TILE ? (size_t)(end - begin) : TILE;
     dpk_wipe(words, round_up(n_words, DPK_CHUNK_WORDS) * sizeof *words);
     dpk_wipe(part, round_up((size_t)(end - begin) % TILE, BLOCK) * sizeof *part);
+    dpk_wipe(open.index, (size_t)open.written * sizeof *open.index);
+    dpk_wipe(open.word, (size_t)open.written * sizeof *open.word);
+}
+
+/* Silos with few draws share a tile. */
+void DPK_FN(dpk_gaussian_silos)(const uint32_t *key, uint32_t purpose, const int64_t *silo,
+                                intptr_t count, intptr_t n, double sigma, double grid,
+                                dpk_path path, double *out) {
+    const uint64_t nonce = (uint64_t)purpose << 48;
+    const double ratio = sigma / grid;
+    if (n > TILE || DPK_PHI_LAST * ratio < 0.5) {
+        for (intptr_t i = 0; i < count; i++)
+            DPK_FN(dpk_gaussian_range)
+        (key, nonce | (uint64_t)silo[i], 0, n, sigma, grid, path, out + i * n);
+        return;
+    }
+    /* A silo's last chunk goes beyond its draws, where those of the next one then come. */
+    _Alignas(64) uint64_t words[TILE + DPK_CHUNK_WORDS];
+    _Alignas(64) double part[TILE];
+    open_draws open;
+    open.written = 0;
+    draws d = draws_of(key, nonce, NULL, ratio, grid, path);
+    d.each = (int)n;
+    const intptr_t together = TILE / n;
+    const size_t chunks = round_up((size_t)n, DPK_CHUNK_WORDS) / DPK_CHUNK_WORDS;
+    for (intptr_t i = 0; i < count; i += together) {
+        const intptr_t some = count - i < together ? count - i : together;
+        const int size = (int)(some * n);
+        double *const to = size % BLOCK == 0 ? out + i * n : part;
+        d.silo = silo + i;
+        for (intptr_t l = 0; l < some; l++)
+            DPK_FN(dpk_chacha20_chunks)
+        (key, nonce | (uint64_t)silo[i + l], 0, chunks, words + l * n);
+        draw_tile(&d, words, 0, size, to, NULL, &open);
+        if (to == part)
+            memcpy(out + i * n, part, (size_t)size * sizeof *out);
+    }
+    dpk_wipe(words, sizeof words);
+    dpk_wipe(part, sizeof part);
     dpk_wipe(open.index, (size_t)open.written * sizeof *open.index);
     dpk_wipe(open.word, (size_t)open.written * sizeof *open.word);
 }

@@ -41,6 +41,12 @@ typedef dpk_status dpk_gaussian_fn(const uint32_t *key, uint32_t purpose, intptr
 typedef void dpk_gaussian_range_fn(const uint32_t *key, uint64_t nonce, int64_t begin, int64_t end,
                                    double sigma, double grid, dpk_path path, double *out);
 
+/* The draws 0 .. n - 1 of each of `count` silos, by the calling thread alone. silo: (count,); out:
+ * (count, n). */
+typedef void dpk_gaussian_silos_fn(const uint32_t *key, uint32_t purpose, const int64_t *silo,
+                                   intptr_t count, intptr_t n, double sigma, double grid,
+                                   dpk_path path, double *out);
+
 /* For tests: round(ratio Phi^-1(U)) where the first 64 bits of U are given, words: (n,), and the
  * rest too, extra: (n, 2), or, where extra is NULL, read as for coordinate i under key and nonce.
  * out: (n,); decided_by: (n,) a dpk_decided_by each. */

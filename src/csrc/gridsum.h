@@ -41,9 +41,12 @@ static inline double norm_up(double square, intptr_t d) {
 
 /* Clip bound that leaves room for rounding to the grid (q sqrt(d) / 2) and for the roundings
  * counted above. Infinity stays infinity. Callers have checked that q sqrt(d) <= C / 32. */
+static inline double inner_bound(double clip, double q, intptr_t d) {
+    return (clip - 0.5 * q * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+}
+
 static inline double inner_clip(const dpk_sum *sum, intptr_t j, intptr_t d) {
-    const double q = sum->grid ? sum->grid[j] : 0.0;
-    return (sum->clip - 0.5 * q * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+    return inner_bound(sum->clip, sum->grid ? sum->grid[j] : 0.0, d);
 }
 
 /* Largest factor on a vector of this norm. A vector whose norm overflows or is NaN is left out of

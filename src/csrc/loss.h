@@ -103,6 +103,11 @@ static inline void squared_hinge_point(double y, double z, const double *params,
             }                                                                                      \
             return;                                                                                \
         }                                                                                          \
+        if (d1 && d2 && !value) {                                                                  \
+            for (intptr_t i = 0; i < n; i++)                                                       \
+                name##_point(y[i], z[i], params, &v, &d1[i], &d2[i]);                              \
+            return;                                                                                \
+        }                                                                                          \
         for (intptr_t i = 0; i < n; i++) {                                                         \
             name##_point(y[i], z[i], params, &v, &g, &h);                                          \
             if (value)                                                                             \

@@ -17,6 +17,10 @@ extern dpk_local_descent_fn DPK_FN(dpk_local_descent);
 extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
 extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 extern dpk_gaussian_fn DPK_FN(dpk_gaussian);
+extern dpk_loss_prox_fn DPK_FN(dpk_loss_prox);
+extern dpk_sweep_together_fn DPK_FN(dpk_sweep_together);
+extern dpk_sweep_per_user_fn DPK_FN(dpk_sweep_per_user);
+extern dpk_sweep_public_fn DPK_FN(dpk_sweep_public);
 extern dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 extern dpk_goe_fn DPK_FN(dpk_goe);
 extern dpk_line_search_fn DPK_FN(dpk_line_search);
@@ -33,6 +37,10 @@ static dpk_slope_fn *const slopes[] = {DPK_LOSS_LIST(SLOPE_FUNCTION)};
 #define LOSS_NUMBER(name) LOSS_##name,
 enum { DPK_LOSS_LIST(LOSS_NUMBER) N_LOSSES };
 static dpk_parts_fn *const parts[N_LOSSES] = {[LOSS_logistic] = logistic_parts};
+static const dpk_bend bends[N_LOSSES] = {
+    [LOSS_logistic] = DPK_BEND_SMOOTH,
+    [LOSS_squared] = DPK_BEND_NONE,
+};
 static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
 #define FACTOR_FUNCTION(name) name##_factor,
 static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
@@ -55,6 +63,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .losses = losses,
     .slopes = slopes,
     .parts = parts,
+    .bends = bends,
     .prox_names = prox_names,
     .proxes = proxes,
     .smooth_names = smooth_names,
@@ -67,6 +76,10 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .glm_losses = DPK_FN(dpk_glm_losses),
     .glm_gradient = DPK_FN(dpk_glm_gradient),
     .glm_hessian = DPK_FN(dpk_glm_hessian),
+    .loss_prox = DPK_FN(dpk_loss_prox),
+    .sweep_together = DPK_FN(dpk_sweep_together),
+    .sweep_per_user = DPK_FN(dpk_sweep_per_user),
+    .sweep_public = DPK_FN(dpk_sweep_public),
     .local_descent = DPK_FN(dpk_local_descent),
     .chacha20_block = DPK_FN(dpk_chacha20_block),
     .chacha20_chunks = DPK_FN(dpk_chacha20_chunks),

@@ -107,6 +107,28 @@ def line_search(
     out: F,
     n_threads: int,
 ) -> None: ...
+def loss_prox(
+    data: Any, V: F, gamma: float, loss: Loss, bound: float, out: F, t: F, n_threads: int
+) -> None: ...
+def prox_sweep(
+    data: Any,
+    rows: N | None,
+    common: F,
+    scale: F | None,
+    z: F,
+    loss: Loss,
+    prox_step: float,
+    relaxation: float,
+    prox_bound: float,
+    bound: float,
+    grid: float,
+    key: Bytes | None,
+    purpose: int,
+    sigma: float,
+    total: F,
+    shift: F,
+    n_threads: int,
+) -> None: ...
 
 class Lapack: ...
 

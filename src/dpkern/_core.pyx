@@ -26,10 +26,13 @@ cdef extern from "dpk.h":
     ctypedef void (*dpk_parts_fn)(
         intptr_t n, const double *y, const double *z, double *plain, double *factor,
         const void *params) noexcept nogil
+    ctypedef enum dpk_bend:
+        DPK_BEND_ANY
     ctypedef struct dpk_loss:
         dpk_loss_fn block
         dpk_slope_fn slope
         dpk_parts_fn parts
+        dpk_bend bend
         void *params
         int checked
     ctypedef struct dpk_data:
@@ -75,6 +78,16 @@ cdef extern from "dispatch.h":
         const double *sigma
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
+    ctypedef struct dpk_sweep:
+        double prox_step, relaxation, prox_bound, bound, grid
+        const double *start "from"
+        const double *to
+        double *common
+        double *scale
+        const uint32_t *key
+        uint32_t purpose
+        double sigma
+    intptr_t dpk_sweep_rows(intptr_t d) nogil
     ctypedef struct dpk_search:
         intptr_t count
         const double *step
@@ -98,6 +111,7 @@ cdef extern from "dispatch.h":
         dpk_loss_fn *losses
         dpk_slope_fn *slopes
         dpk_parts_fn *parts
+        const dpk_bend *bends
         const char *const *prox_names
         dpk_prox_fn *proxes
         const char *const *smooth_names
@@ -120,6 +134,18 @@ cdef extern from "dispatch.h":
         dpk_status (*glm_hessian)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
             double row_grid, const dpk_sum *sum, double *scratch, double *out) noexcept nogil
+        dpk_status (*loss_prox)(
+            const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep, const dpk_sum *sum,
+            double *X, double *t) noexcept nogil
+        dpk_status (*sweep_together)(
+            const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep, const dpk_sum *sum,
+            double *S) noexcept nogil
+        dpk_status (*sweep_per_user)(
+            const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep, const dpk_sum *sum,
+            const dpk_sum *plain, double *S, double *P) noexcept nogil
+        dpk_status (*sweep_public)(
+            const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep, const dpk_sum *sum,
+            double *space, double *M) noexcept nogil
         dpk_status (*local_descent)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
             const dpk_descent *run, const dpk_sum *sum, const int64_t *order, double *noise,
@@ -305,6 +331,12 @@ cdef class Records:
         self.c.intercept = data.intercept
         self.keep = (values, columns, bounds, labels, rows, norms, factor, offset)
 
+    cdef void join_silos(self):
+        """All records as one silo."""
+        cdef int64_t n = self.offsets[self.offsets.shape[0] - 1]
+        self.offsets = np.array([0, n], dtype=np.int64)
+        self.c.offsets, self.c.m = &self.offsets[0], 1
+
     cdef intptr_t task_rows(self):
         """Records of one unit of work: enough that adding up partial sums costs little, and few
         enough for a wide problem to have several."""
@@ -392,6 +424,7 @@ cdef class Loss:
         self.c.block = kernels.losses[number]
         self.c.slope = kernels.slopes[number]
         self.c.parts = kernels.parts[number]
+        self.c.bend = kernels.bends[number]
         self.c.params = &params[0]
         self.c.checked = 0
 
@@ -405,6 +438,7 @@ cdef class Loss:
         memcpy(&loss.c.block, &function, sizeof(function))
         loss.c.slope = NULL
         loss.c.parts = NULL
+        loss.c.bend = DPK_BEND_ANY
         loss.c.params = PyCapsule_GetContext(capsule)
         loss.c.checked = 1
         return loss
@@ -530,6 +564,80 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
         status = kernels.local_descent(&records.c, models.c, models.stride, &loss.c, &run,
                                        &work.c, &order[0], &noise[0], &out[0, 0])
     check(status)
+
+
+def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double bound,
+              double[:, ::1] out, double[::1] t, int n_threads):
+    cdef Records records = Records(data)
+    cdef Models start = Models(np.zeros((1, V.shape[1])))
+    cdef dpk_sweep sweep
+    cdef dpk_status status
+    records.join_silos()
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    sweep.prox_step, sweep.prox_bound = gamma, bound
+    sweep.start = start.c
+    sweep.common = <double *> &V[0, 0]
+    with nogil:
+        status = kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, &out[0, 0], &t[0])
+    check(status)
+
+
+def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double prox_step,
+               double relaxation, double prox_bound, double bound, double grid, key,
+               uint32_t purpose, double sigma, double[::1] total, double[::1] shift,
+               int n_threads):
+    """common: (d,) or (N, d); scale: (N,) or None; grid: 0 for floating-point sums; key: of a
+    release, or None."""
+    cdef bint together = common.ndim == 1
+    cdef intptr_t d = z.shape[0]
+    cdef double[::1] shared
+    cdef double[:, ::1] own
+    cdef double[::1] scales
+    cdef double[::1] space
+    cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
+    cdef Key k = None if key is None else Key(key)
+    cdef Work plain
+    cdef dpk_sweep sweep
+    cdef dpk_status status
+    cdef Records records = Records(
+        data, None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
+    records.join_silos()
+    cdef intptr_t task_rows = records.task_rows()
+    center = np.asarray(z)
+    cdef Models start = Models((2.0 * center - (common if together else 0.0))[np.newaxis])
+    cdef Models to = Models(((2.0 * relaxation) * center)[np.newaxis])
+    sweep.prox_step, sweep.relaxation = prox_step, relaxation
+    sweep.prox_bound, sweep.bound, sweep.grid = prox_bound, bound, grid
+    sweep.start, sweep.to = start.c, to.c
+    sweep.common = sweep.scale = NULL
+    if not together:
+        own = common
+        sweep.common = &own[0, 0]
+    if scale is not None:
+        scales = scale
+        sweep.scale = &scales[0]
+    sweep.key = NULL if k is None else k.words
+    sweep.purpose, sweep.sigma = purpose, sigma
+    cdef Work work = Work(records.offsets, task_rows, d, n_threads, bound,
+                          None if scale is None else grids)
+    if together:
+        with nogil:
+            status = kernels.sweep_together(&records.c, &loss.c, &sweep, &work.c, &total[0])
+        check(status)
+        shared = common
+        np.asarray(shared)[:] = (1.0 - 2.0 * relaxation) * common + (2.0 * relaxation) * center
+    elif scale is not None:
+        plain = Work(records.offsets, task_rows, d, n_threads)
+        with nogil:
+            status = kernels.sweep_per_user(&records.c, &loss.c, &sweep, &work.c, &plain.c,
+                                            &total[0], &shift[0])
+        check(status)
+    else:
+        space = aligned(work.c.n_threads * dpk_apart(dpk_sweep_rows(d) * d))
+        with nogil:
+            status = kernels.sweep_public(&records.c, &loss.c, &sweep, &work.c, &space[0],
+                                          &total[0])
+        check(status)
 
 
 def loss_block(Loss loss, const double[::1] y, const double[::1] z, double[::1] value,

@@ -10,8 +10,9 @@ import operator
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dpkern.data import SiloData
 
 __all__ = [
+    "ProxState",
     "clip_and_sum",
     "gaussian",
     "glm_gradient",
@@ -38,8 +40,10 @@ __all__ = [
     "goe",
     "info",
     "line_search",
+    "loss_prox",
     "newton_direction",
     "prox",
+    "prox_sweep",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -692,6 +696,282 @@ def line_search(
     return _saturated(out, grids) if saturate and grids is not None else out
 
 
+@dataclass(frozen=True, eq=False)
+class ProxState:
+    """Auxiliary variables u_i of ADMM, one vector per record: u_i = common_i + scale_i a_i.
+
+    a_i is the record's effective row. `prox_sweep` updates the arrays in place.
+
+    Attributes
+    ----------
+    common : ndarray, shape (d,) or (N, d)
+        Float64, C order. One vector for all records (collapsed), or one per record.
+    scale : ndarray, shape (N,), or None
+        Float64. None for a public state: then `common` is u itself.
+
+    Notes
+    -----
+    Collapsed and per-user states are as private as the records are. A public one consists of its
+    start and of messages that were sent, and is known to whoever saw them.
+    """
+
+    common: FloatArray
+    scale: FloatArray | None
+
+    @classmethod
+    def collapsed(cls, data: "SiloData", start: ArrayLike) -> Self:
+        """All records share `common`, as every record is swept every time; O(N + d) memory.
+
+        Parameters
+        ----------
+        data : SiloData
+            N records.
+        start : array_like, shape (d,)
+            u_i at the start, for all i. It must not depend on the data.
+        """
+        return cls(_start(data, start).copy(), np.zeros(data.n))
+
+    @classmethod
+    def per_user(cls, data: "SiloData", start: ArrayLike) -> Self:
+        """Every record has its own `common`, as records are swept at different times.
+
+        Parameters
+        ----------
+        data : SiloData
+            N records.
+        start : array_like, shape (d,)
+            u_i at the start, for all i. It must not depend on the data.
+        """
+        return cls(np.tile(_start(data, start), (data.n, 1)), np.zeros(data.n))
+
+    @classmethod
+    def public(cls, data: "SiloData", start: ArrayLike) -> Self:
+        """Every record has its own u_i, which its messages make up.
+
+        Parameters
+        ----------
+        data : SiloData
+            N records.
+        start : array_like, shape (d,)
+            u_i at the start, for all i. It must not depend on the data.
+        """
+        return cls(np.tile(_start(data, start), (data.n, 1)), None)
+
+
+def loss_prox(
+    data: "SiloData",
+    V: ArrayLike,
+    gamma: float,
+    *,
+    loss: str | Loss,
+    clip: float,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    r"""Prox of every record's clipped loss: argmin_x gamma f_i(x) + |x - v_i|^2 / 2.
+
+    f_i(x) = phi(y_i, a_i . x) with a_i the effective row, and x_i = v_i + t_i a_i with t_i the
+    solution of t = -gamma phi'(y_i, a_i . v_i + t |a_i|^2), clamped to +-gamma C' / |a_i|.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records.
+    V : array_like, shape (N, d)
+        One point per record.
+    gamma : float
+        Step, positive and finite.
+    loss : str or Loss
+        See `dpkern.losses`; convex. A derivative that is not finite counts as 0.
+    clip : float
+        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping off.
+    out : ndarray, shape (N, d), optional
+        Float64, C order; written and returned as X. It shares no memory with `V`, or is `V`.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    X : ndarray, shape (N, d)
+        Float64, in record order. Not private.
+    t : ndarray, shape (N,)
+        Float64: displacements along the effective rows. Not private.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit, or the loss is not convex.
+
+    Notes
+    -----
+    phi' increases and a clamped increasing function increases, so this is the prox of a convex,
+    C-Lipschitz loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52) and the
+    clamp is the last operation on t. Before it, t has a relative error of 1e-12 at most, beside what
+    the rounding of a_i . v_i makes of it.
+
+    References
+    ----------
+    .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
+       private GLMs", AISTATS 2021.
+    """
+    points = _real("V", V)
+    if points.shape != (data.n, data.d):
+        raise ValueError(f"V must have shape ({data.n}, {data.d}), got {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError("V must be finite")
+    gamma = positive("gamma", gamma)
+    compiled = _loss(_convex(loss))
+    bound = _prox_bound(gamma, positive("clip", clip, or_infinite=True), "gamma")
+    out = _output(out, (data.n, data.d))
+    if out.ctypes.data != points.ctypes.data and np.shares_memory(out, points):
+        raise ValueError("out must share no memory with V, or be V")
+    t = np.empty(data.n)
+    threads = resolve_threads(n_threads, data.n * data.d)
+    _core.loss_prox(data, points, gamma, compiled, bound, out, t, threads)
+    return out, t
+
+
+def prox_sweep(
+    data: "SiloData",
+    state: ProxState,
+    z: ArrayLike,
+    *,
+    loss: str | Loss,
+    clip: float,
+    prox_step: float,
+    relaxation: float,
+    grid: float | None = None,
+    sigma: float | None = None,
+    rows: NDArray[np.int64] | None = None,
+    rng: Random = None,
+    n_threads: int | None = None,
+) -> FloatArray | tuple[FloatArray, FloatArray]:
+    r"""One ADMM sweep over records: v_i = 2 z - u_i, u_i += 2 lam (prox_i(v_i) - z).
+
+    With gamma = `prox_step`, lam = `relaxation` and t_i as in `loss_prox` the state moves to
+    (1 - 2 lam) u_i + 2 lam z + 2 lam t_i a_i. `state` is updated in place.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records, each a user. Silos do not matter.
+    state : ProxState
+        Collapsed, per user or public. A sweep that is interrupted leaves it undefined.
+    z : array_like, shape (d,)
+        The consensus point, finite.
+    loss : str or Loss
+        See `dpkern.losses`; convex. A derivative that is not finite counts as 0.
+    clip : float
+        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
+    prox_step : float
+        gamma, positive and finite.
+    relaxation : float
+        lam in (0, 1].
+    grid : float, optional
+        Power of two q with max(n, 2) b <= 2^52 q, b the bound of one vector (see Returns) and n the
+        number of vectors that are summed, 1 for a public state. None takes the finest such. With
+        noise the mechanism passes the grid of the noise.
+    sigma : float, optional
+        For a public state: std of the Gaussian noise on every message, finite and >= 0. None is no
+        noise.
+    rows : ndarray, shape (k,), optional
+        Int64 numbers of the records to sweep, distinct and increasing; all by default. Not for a
+        collapsed state.
+    rng : None, int >= 0 or NoiseStream
+        Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    S : ndarray, shape (d,)
+        Of a collapsed state: sum_i round_q(s_i a_i) with the new scales
+        s_i = clamp((1 - 2 lam) s_i + 2 lam t_i, +-b' / |a_i|), b = gamma C. The mean of u is
+        ``state.common + S / N``.
+    S, P : ndarrays, shape (d,)
+        Of a per-user state: S = sum_i round_q(f_i a_i), f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|)
+        with b = 4 lam gamma C, and P = sum_i 2 lam (z - common_i), public, in plain floating point.
+        u has moved by P + S in sum.
+    M : ndarray, shape (d,)
+        Of a public state: by how much u has moved in sum, in plain floating point. Every record
+        sends round_q(f_i a_i) + Z_i, f_i = clamp(2 lam t_i, +-b' / |a_i|) with b = 2 lam gamma C,
+        and u_i becomes (1 - 2 lam) u_i + 2 lam z and this message.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit, the loss is not convex, or the grid cannot hold the sum or is
+        coarser than b / (32 sqrt(d)).
+    RuntimeError
+        When the stream was wiped or belongs to another process.
+
+    Notes
+    -----
+    - Sensitivity: replacing one record, at equal state of all others and equal z, moves S by at
+      most 2 b in l2 norm and a message by as much, exactly, for the doubles returned: a vector that
+      is summed or sent has norm b at most, and depends on its own record and state alone. That holds
+      whatever the float error in t_i; b' is b less room for rounding (see `glm_gradient`).
+    - P is a function of z's and of who took part in which sweep.
+    - Z_i are the draws of `gaussian` with a purpose of their own and record i for its silo: none
+      repeats, and none depends on threads or on `rows`.
+    - This is the iteration of [1]_ with lam for half of its relaxation: lam <= 1/2 keeps every u_i
+      within gamma C of a point that does not depend on its record.
+
+    References
+    ----------
+    .. [1] Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized
+       and federated learning", ICML 2023, algorithms 1 to 3.
+    """
+    common, scale = _state(data, state)
+    together = common.ndim == 1
+    center = _start(data, z, "z").copy()
+    compiled = _loss(_convex(loss))
+    clip = positive("clip", clip, or_infinite=True)
+    gamma = positive("prox_step", prox_step)
+    lam = positive("relaxation", relaxation)
+    if lam > 1.0:
+        raise ValueError(f"relaxation is {lam!r}; it must be in (0, 1]")
+    if rows is not None and together:
+        raise ValueError("rows is not for a collapsed state: its records move together")
+    swept = None if rows is None else _records(data, rows)
+    n = data.n if swept is None else len(swept)
+    factor = 1.0 if together else 4.0 * lam if scale is not None else 2.0 * lam
+    bound = _prox_bound(factor * gamma, clip, "prox_step")
+    summed = 1 if scale is None else n
+    grids = _grids(grid, offsets=np.array([0, summed]), dim=data.d, clip=bound)
+    if sigma is not None:
+        if scale is not None:
+            raise ValueError("sigma is for a public state: what others release is noised as a sum")
+        if grids is None:
+            raise ValueError("sigma needs a finite clip: noise is for sums on a grid")
+        std = float(_noise_scale(sigma, grids, 1)[0][0])
+    else:
+        std = 0.0
+    threads = resolve_threads(n_threads, n * data.d)
+    total, shift = np.empty(data.d), np.empty(data.d)
+    with _release(rng) if sigma is not None else nullcontext() as release:
+        _core.prox_sweep(
+            data,
+            swept,
+            common,
+            scale,
+            center,
+            compiled,
+            gamma,
+            lam,
+            _prox_bound(gamma, clip, "prox_step"),
+            bound,
+            0.0 if grids is None else float(grids[0]),
+            None if release is None else release.key,
+            Purpose.USER,
+            std,
+            total,
+            shift,
+            threads,
+        )
+    return (total, shift) if scale is not None and not together else total
+
+
 def newton_direction(
     H: ArrayLike, g: ArrayLike, *, floor: float, n_threads: int | None = None
 ) -> FloatArray:
@@ -929,6 +1209,63 @@ def _loss(loss: str | Loss) -> _core.Loss:
     if isinstance(loss, Custom):
         return _core.Loss.custom(loss.callable)
     return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
+
+
+def _convex(loss: str | Loss) -> Loss:
+    checked = get_loss(loss)
+    if not checked.convex:
+        raise ValueError(
+            f"loss is {checked.name!r}, which is not convex: its prox is not a function"
+        )
+    return checked
+
+
+def _prox_bound(step: float, clip: float, name: str) -> float:
+    """Bound of a vector of length step * clip; it must be a normal double, or infinite as clip."""
+    bound = step * clip
+    if not 2.0**-1000 <= bound or (math.isinf(bound) and not math.isinf(clip)):
+        raise ValueError(f"{name} times clip is {bound!r}; it must be neither 0 nor infinite")
+    return bound
+
+
+def _start(data: "SiloData", value: ArrayLike, name: str = "start") -> FloatArray:
+    point = _real(name, value)
+    if point.shape != (data.d,):
+        raise ValueError(f"{name} must have shape ({data.d},), got {point.shape}")
+    if not np.isfinite(point).all():
+        raise ValueError(f"{name} must be finite")
+    return point
+
+
+def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray | None]:
+    """The arrays of a state, checked: the kernels write to them."""
+    if not isinstance(state, ProxState):
+        raise TypeError(f"state must be a ProxState, got {_kind(state)}")
+    shapes = [(data.n, data.d)] if state.scale is None else [(data.d,), (data.n, data.d)]
+    arrays = {"common": (state.common, shapes)}
+    if state.scale is not None:
+        arrays["scale"] = (state.scale, [(data.n,)])
+    for name, (array, allowed) in arrays.items():
+        if (
+            not isinstance(array, np.ndarray)
+            or array.dtype != np.float64
+            or array.shape not in allowed
+            or not array.flags.carray
+        ):
+            raise ValueError(
+                f"state.{name} must be a float64 array, C-contiguous, aligned and writeable, of "
+                f"shape {' or '.join(map(str, allowed))}, got {_kind(array)}"
+            )
+    return state.common, state.scale
+
+
+def _records(data: "SiloData", rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype != np.int64:
+        raise ValueError(f"rows must be an int64 array of shape (k,), got {_kind(rows)}")
+    rows = np.require(rows, requirements=["C", "A"])
+    if len(rows) and (rows[0] < 0 or rows[-1] >= data.n or np.any(rows[1:] <= rows[:-1])):
+        raise ValueError(f"rows must be distinct and increasing records in 0 .. {data.n - 1}")
+    return rows
 
 
 def _penalty(

@@ -56,6 +56,7 @@ class Purpose(enum.IntEnum):
     SAMPLING = 4
     WALK = 5
     BINOMIAL = 6
+    USER = 7  # the silo is a record
 
 
 class _Secret:

@@ -5,9 +5,11 @@ from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norm
 from dpkern.reference.hessian import glm_hessian
 from dpkern.reference.line_search import line_search
 from dpkern.reference.local_descent import glm_local_descent
+from dpkern.reference.loss_prox import loss_prox
 from dpkern.reference.newton import newton_direction
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
+from dpkern.reference.prox_sweep import prox_sweep
 
 __all__ = [
     "clip_and_sum",
@@ -20,6 +22,8 @@ __all__ = [
     "glm_norms",
     "goe",
     "line_search",
+    "loss_prox",
     "newton_direction",
     "prox",
+    "prox_sweep",
 ]

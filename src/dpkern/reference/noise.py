@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-GAUSSIAN, GOE_DIAGONAL, GOE_OFF_DIAGONAL = 1, 2, 3
+GAUSSIAN, GOE_DIAGONAL, GOE_OFF_DIAGONAL, USER = 1, 2, 3, 7
 EXTRA = 0x8000
 KEY_NONCE = 0x7FFF << 48
 LAST = 14.0
@@ -119,11 +119,12 @@ def rounded_quantile(word, extra, ratio):
     return -low if negative else low
 
 
-def _draws(key, purpose, m, n, sigma, grid):
-    out = np.zeros((m, n))
-    for j in range(m):
-        ratio = sigma[j] / grid[j]
-        nonce = purpose << 48 | j
+def draws(key, purpose, silos, n, sigma, grid):
+    """Rows of n draws for the silos, or records, of these numbers; sigma and grid: one each."""
+    out = np.zeros((len(silos), n))
+    for row, j, s, q in zip(out, silos, sigma, grid, strict=True):
+        ratio = s / q
+        nonce = purpose << 48 | int(j)
         if LAST * ratio < 0.5:
             continue
 
@@ -133,7 +134,7 @@ def _draws(key, purpose, m, n, sigma, grid):
             return first << 64 | second
 
         for i, word in enumerate(stream_words(key, nonce, n).tolist()):
-            out[j, i] = rounded_quantile(word, lambda i=i: extra(i), ratio) * grid[j]
+            row[i] = rounded_quantile(word, lambda i=i: extra(i), ratio) * q
     return out
 
 
@@ -157,9 +158,9 @@ def gaussian(shape, sigma, *, grid=None, rng=None, out=None, n_threads=None):
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     m = math.prod(sizes[:-1])
     sigma, grid = _scale(sigma, grid, m)
-    draws = _draws(release_key(rng), GAUSSIAN, m, sizes[-1], sigma, grid).reshape(sizes)
+    noise = draws(release_key(rng), GAUSSIAN, range(m), sizes[-1], sigma, grid)
     out = np.empty(sizes) if out is None else out
-    out[...] = draws
+    out[...] = noise.reshape(sizes)
     return out
 
 
@@ -167,8 +168,8 @@ def goe(m, d, sigma, *, grid=None, rng=None, out=None, n_threads=None):
     sigma, grid = _scale(sigma, grid, m)
     key = release_key(rng)
     above_sigma = [math.nextafter(s * math.sqrt(0.5), math.inf) if s else 0.0 for s in sigma]
-    diagonal = _draws(key, GOE_DIAGONAL, m, d, sigma, grid)
-    above = _draws(key, GOE_OFF_DIAGONAL, m, d * (d - 1) // 2, above_sigma, grid)
+    diagonal = draws(key, GOE_DIAGONAL, range(m), d, sigma, grid)
+    above = draws(key, GOE_OFF_DIAGONAL, range(m), d * (d - 1) // 2, above_sigma, grid)
     out = np.zeros((m, d, d)) if out is None else out
     rows, columns = np.triu_indices(d, 1)
     out[:, rows, columns] = out[:, columns, rows] = above
