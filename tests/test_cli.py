@@ -347,15 +347,39 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     variants = [(solver, trust) for solver in first_order for trust in ("central", "silo")]
     variants += [("local_newton", "silo"), ("local_newton", "central")]
     variants += [("double_noise_newton", "central")]
+    variants += [("admm", "central"), ("admm", "local"), ("fixed_point", "central")]
     assert [row[:3] for row in rows[1:]] == [
         [*variant, epsilon] for variant in variants for epsilon in ("1", "4")
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
     assert "60 of 300 records held out at random (seed 0)" in out
-    assert "the 44 noisy runs read the same training records and compose" in out
+    assert "the 56 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
-    assert "45/45" in err or "run/s" in err
+    assert "57/57" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown_there"),
+    [
+        (["--set", "prox_step=0.5"], ["mode central", "prox_step 0.5", "relaxation 0.5"]),
+        (["--set", "mode=federated", "--set", "participation=9"], ["mode federated", "in at most"]),
+        (["--trust", "local", "--set", "mode=token"], ["mode token", "message of a user"]),
+        (["--set", "regularizer=non_negative,1"], ["regularizer non_negative 1"]),
+    ],
+)
+def test_fit_runs_admm_in_every_mode(capsys, train, given, shown_there):
+    fit = ["fit", train, *BUDGET, "--solver", "admm", "--rounds", "6", "--noise-seed", "1", *given]
+    out, _ = shown(capsys, fit)
+    for text in shown_there:
+        assert text in out
+
+
+def test_draws_of_sampled_users_compose_as_each_of_them_does_alone(capsys, train):
+    fit = ["fit", train, *BUDGET, "--solver", "admm", "--rounds", "6", "--draws", "3"]
+    out, _ = shown(capsys, [*fit, "--set", "mode=federated", "--set", "participation=240"])
+    assert "18 x " in out
+    assert "each record in at most 18" in out
 
 
 def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
@@ -412,7 +436,7 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
     monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
-    assert len(table_of(out)) == 23
+    assert len(table_of(out)) == 29
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2

@@ -24,6 +24,11 @@ CASES = [
     ("federated_gd", {"weights": "uniform"}),
     ("federated_gd", {"calibration": "paper"}),
     ("federated_gd", {"calibration": "paper", "weights": "uniform"}),
+    ("fixed_point", {}),
+    ("fixed_point", {"weights": "uniform"}),
+    ("fixed_point", {"operator": "gradient"}),
+    ("fixed_point", {"operator": "coordinate", "relaxation": 0.5}),
+    ("fixed_point", {"operator": "admm", "prox_step": 0.05}),
 ]
 SIZES = (7, 40, 41)
 

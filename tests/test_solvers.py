@@ -44,6 +44,8 @@ def solver(request):
 
 ONE_SHOT = ("wd_dp", "output_perturbation")
 SECOND_ORDER = ("local_newton", "double_noise_newton")
+# Where other trusts are offered than central and silo.
+TRUSTS = {"admm": ("central", "local"), "fixed_point": ("central",)}
 
 
 def takes(solver, options):
@@ -74,7 +76,7 @@ def noiseless_cases():
     for solver, loss, l1 in itertools.product(SOLVERS, LOSSES.values(), (0.0, 0.02)):
         if l1 > 0.0 and not takes(solver, ["l1"]):
             continue
-        if solver in SECOND_ORDER and not loss().convex:
+        if solver in (*SECOND_ORDER, "admm") and not loss().convex:
             continue
         if (solver, loss().name) == ("double_noise_newton", "smoothed_hinge"):
             continue  # whole Newton steps can go round in circles where the curvature jumps
@@ -87,13 +89,15 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
     data = make_data(loss.task)
     if solver in (*ONE_SHOT, *SECOND_ORDER):
         data = alike(data, 3)
+    if solver == "admm":
+        weights = "size"  # users count alike
     options = {"l2": 0.1, "weights": weights, **length(solver, 4000)}
     if takes(solver, ["l1"]):
         options["l1"] = l1
     if solver in SECOND_ORDER:
         options["rounds"] = 40
     if math.isinf(loss.smoothness) and solver not in SECOND_ORDER:
-        options["step_size"] = 0.1
+        options["prox_step" if solver == "admm" else "step_size"] = 0.1
     result = dpk.solve(solver, data, budget=None, loss=loss, **options)
     assert result.converged or solver in ONE_SHOT
     if not loss.convex:
@@ -172,8 +176,10 @@ def test_objective_is_infinite_where_a_constraint_does_not_hold_whatever_its_str
         assert objective.value(objective.prox(w, 1.0)) < math.inf
 
 
-@pytest.mark.parametrize("solver", REGULARIZED)
-@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize(
+    ("solver", "trust"),
+    [(name, trust) for name in REGULARIZED for trust in TRUSTS.get(name, ("central", "silo"))],
+)
 def test_a_noisy_run_ends_inside_a_constraint_and_costs_what_it_costs_without(solver, trust):
     simplex = ("simplex", 1.0)
     options = {"budget": budget(), "clip": 1.0, "rng": 3, "trust": trust, **length(solver, 4)}
@@ -663,10 +669,11 @@ BAD = [
     ({"rng": 1.5}, (TypeError, ValueError), "."),
 ]
 
-OTHERWISE_OF_SECOND_ORDER = [
+OTHERWISE = [
     {"calibration": "paper"},
     {"step_size": "theorem"},
     {"step_size": "theorem", "l2": 0.1, "penalize_intercept": False},
+    {"step_size": [0.1, 0.1, 0.1]},
 ]
 
 
@@ -674,7 +681,7 @@ def bad_cases():
     """Every solver with every bad value of an argument that it has; one-shot solvers count steps
     where others count rounds."""
     for solver, (bad, error, message) in itertools.product(SOLVERS, BAD):
-        if solver in SECOND_ORDER and bad in OTHERWISE_OF_SECOND_ORDER:
+        if solver in (*SECOND_ORDER, "fixed_point") and bad in OTHERWISE:
             continue
         named, options = message, GOOD | bad
         if solver in ONE_SHOT:

@@ -25,7 +25,7 @@ from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import SiloData
 from dpkern.losses import LOSSES, get_loss
 from dpkern.plotting import CompareRow, plot_compare
-from dpkern.privacy import Budget, Certificate, compose_sequential
+from dpkern.privacy import Budget, Certificate, Release, compose_sequential
 from dpkern.solvers import SOLVERS, Objective, SolverResult, load, solve
 
 # Defaults: fixed numbers, never computed from the records at hand. With rows of norm at most 1 no
@@ -47,6 +47,7 @@ _WISCONSIN_DEFAULTS: dict[str, Any] = {
     "l2": 1e-3,
     "rounds": 200,
     "step_size": 0.12,
+    "prox_step": 0.12,  # to ADMM what the step is to gradient descent
 }
 # Newton's method needs few rounds and has steps of its own: there the solver's defaults hold.
 _SECOND_ORDER = ("local_newton", "double_noise_newton")
@@ -521,8 +522,9 @@ def _fit(arguments: argparse.Namespace) -> None:
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
         # Every draw made the same releases: one line for each, not one for each and draw.
-        releases = (replace(one, times=draws * one.times) for one in first.privacy.releases)
-        together = replace(together, releases=tuple(releases))
+        together = replace(
+            together, releases=tuple(_repeated(one, draws) for one in first.privacy.releases)
+        )
         spent = _epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
@@ -542,6 +544,11 @@ def _fit(arguments: argparse.Namespace) -> None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
     _print_lines(lines)
     print(together)
+
+
+def _repeated(release: Release, draws: int) -> Release:
+    per_record = None if release.per_record is None else draws * release.per_record
+    return replace(release, times=draws * release.times, per_record=per_record)
 
 
 def _budget(arguments: argparse.Namespace) -> Budget | None:
@@ -564,7 +571,7 @@ def _result_lines(result: SolverResult) -> list[_Line]:
     parameters = result.parameters
     names = (
         *("clip", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
-        *("accounting", "calibration"),
+        *("accounting", "calibration", "mode", "operator", "prox_step", "relaxation"),
     )
     stated = [f"{name} {_shown(parameters[name])}" for name in names if name in parameters]
     return [

@@ -17,6 +17,9 @@ import secrets
 import threading
 from typing import NoReturn, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpkern import _core
 
 __all__ = ["NoiseStream", "Purpose", "ReleaseKey"]
@@ -24,6 +27,7 @@ __all__ = ["NoiseStream", "Purpose", "ReleaseKey"]
 KEY_NONCE = 0x7FFF << 48
 MAX_SILOS = 1 << 48
 _MAX_RELEASES = 1 << 64
+_CHUNK_WORDS = 128
 
 
 _forks = 0
@@ -110,6 +114,23 @@ class ReleaseKey(_Secret):
         if not self._key:
             raise RuntimeError("ReleaseKey was wiped and cannot be used again")
         return self._key
+
+    def words(self, purpose: Purpose, count: int, index: int = 0) -> NDArray[np.uint64]:
+        """The first `count` words of 64 bits that this release has for a purpose.
+
+        Parameters
+        ----------
+        purpose : Purpose
+            What they are for.
+        count : int
+            How many; a longer call begins with the words of a shorter one.
+        index : int
+            In the place of a draw's silo, 0 <= index < 2^48: other words for every index.
+        """
+        words = np.empty(-(-count // _CHUNK_WORDS) * _CHUNK_WORDS, dtype=np.uint64)
+        if count:
+            _core.chacha20_chunks(self.key, (purpose << 48) | index, 0, words)
+        return words[:count]
 
     def __repr__(self) -> str:
         return f"ReleaseKey(number={self.number})"

@@ -24,6 +24,7 @@ from dpkern.privacy.messages import (
     UncertifiedLaplace,
     WeightNoise,
 )
+from dpkern.privacy.sampling import Schedule, activate_blocks, sample_users, walk_graph
 from dpkern.stream import NoiseStream
 
 __all__ = [
@@ -38,8 +39,10 @@ __all__ = [
     "LocalRuns",
     "NoiseStream",
     "Release",
+    "Schedule",
     "UncertifiedLaplace",
     "WeightNoise",
+    "activate_blocks",
     "choose_grid",
     "choose_hessian_grid",
     "compose_parallel",
@@ -49,6 +52,8 @@ __all__ = [
     "gdp_log_delta",
     "gdp_mu",
     "records_of",
+    "sample_users",
     "split_budget",
     "total_on_grid",
+    "walk_graph",
 ]

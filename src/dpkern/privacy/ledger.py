@@ -1,7 +1,7 @@
 """What a run released, and the guarantee that follows: Release, Ledger, Certificate.
 
 A solver writes every release to its ledger before the bits leave; the certificate recomputes
-mu^2 = sum times D^2/s^2 from the ledger in rational arithmetic and rounds up once. Silos hold
+mu^2 = sum charged D^2/s^2 from the ledger in rational arithmetic and rounds up once. Silos hold
 disjoint records, so a release that is one message per silo costs the largest of them.
 """
 
@@ -63,6 +63,9 @@ class Release:
         the order of their names. The ledger charges as if there had been none.
     draws : int or None
         Noise draws of one release; None means dim for each message with noise.
+    per_record : int or None
+        The most of the `times` that any one record has a part in, fixed without looking at the
+        records; None means all of them.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class Release:
     seen_by: str
     sampling: tuple[tuple[str, Any], ...] | Mapping[str, Any] | None = None
     draws: int | None = None
+    per_record: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
@@ -111,8 +115,9 @@ class Release:
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "times", count("times", self.times))
         object.__setattr__(self, "dim", count("dim", self.dim))
-        if self.draws is not None:
-            object.__setattr__(self, "draws", count("draws", self.draws))
+        for name in ("draws", "per_record"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(name, getattr(self, name)))
 
     @property
     def n_messages(self) -> int | None:
@@ -130,8 +135,13 @@ class Release:
         )
         return self.times * self.dim * with_noise
 
+    @property
+    def charged(self) -> int:
+        """How many of the releases one record pays for."""
+        return self.times if self.per_record is None else min(self.times, self.per_record)
+
     def mu_squared(self) -> tuple[Fraction | None, ...]:
-        """Return times D^2/s^2 per silo (one entry if about all the data); None for infinity."""
+        """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity."""
         sensitivity = _entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else _entries(self.std)
         return tuple(
@@ -139,7 +149,7 @@ class Release:
             if d == 0.0
             else None
             if s == 0.0
-            else self.times * (Fraction(d) / Fraction(s)) ** 2
+            else self.charged * (Fraction(d) / Fraction(s)) ** 2
             for d, s in zip(sensitivity, std, strict=True)
         )
 
@@ -162,6 +172,8 @@ class Release:
         parts.append("no grid" if self.grid is None else f"grid {_span(self.grid)}")
         if self.sampling is not None:
             parts.append(f"sampling {_listed(dict(self.sampling))}")
+        if self.per_record is not None:
+            parts.append(f"each record in at most {self.per_record}")
         parts.append(f"seen by {self.seen_by}")
         return ", ".join(parts)
 

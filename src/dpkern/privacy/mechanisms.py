@@ -159,6 +159,11 @@ class GaussianSum:
     neighbours : {"replace_one", "add_remove"}
         What neighbouring data sets differ in. With "add_remove" the sums must have been clamped to
         2^52 grid steps (`saturate` of the kernels, `total_on_grid` over silos).
+    per_record : int, optional
+        The most releases of this mechanism that any one record has a part in, fixed in advance
+        without looking at the records; None means all.
+    draws : int, optional
+        Noise draws of one release where a kernel draws for more messages than `sizes` names.
 
     Attributes
     ----------
@@ -193,6 +198,8 @@ class GaussianSum:
         shares: bool = False,
         sampling: Mapping[str, Any] | None = None,
         neighbours: str = "replace_one",
+        per_record: int | None = None,
+        draws: int | None = None,
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
@@ -242,7 +249,8 @@ class GaussianSum:
             dim=dim,
             seen_by=seen_by,
             sampling=sampling,
-            draws=k * dim if shares and noisy else None,
+            draws=None if not noisy else k * dim if shares else draws,
+            per_record=per_record,
         )
 
     def release(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -295,7 +303,8 @@ class GaussianSum:
             compute(sigma=, grid=, rng=) draws the noise of this mechanism and adds it to each of
             its sums, on the given grid; sigma is None without noise.
         """
-        self._ledger.append(replace(self._release, times=count("steps", steps)))
+        once = self._release
+        self._ledger.append(once if steps == 1 else replace(once, times=count("steps", steps)))
         sigma = self.sigma if self._noisy else None
         return compute(sigma=sigma, grid=self.grid, rng=self._rng)
 

@@ -5,9 +5,12 @@ from typing import Any
 
 from dpkern.data import SiloData
 from dpkern.solvers._objective import Objective
+from dpkern.solvers._operators import Declared
 from dpkern.solvers._result import SolverResult, load
+from dpkern.solvers.admm import admm
 from dpkern.solvers.double_noise_newton import double_noise_newton
 from dpkern.solvers.federated_gd import federated_gd
+from dpkern.solvers.fixed_point import fixed_point
 from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
 from dpkern.solvers.output_perturbation import output_perturbation
@@ -15,10 +18,13 @@ from dpkern.solvers.wd_dp import wd_dp
 
 __all__ = [
     "SOLVERS",
+    "Declared",
     "Objective",
     "SolverResult",
+    "admm",
     "double_noise_newton",
     "federated_gd",
+    "fixed_point",
     "gradient_descent",
     "load",
     "local_newton",
@@ -34,6 +40,8 @@ SOLVERS: dict[str, Callable[..., SolverResult]] = {
     "output_perturbation": output_perturbation,
     "local_newton": local_newton,
     "double_noise_newton": double_noise_newton,
+    "admm": admm,
+    "fixed_point": fixed_point,
 }
 
 

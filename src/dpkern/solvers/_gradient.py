@@ -12,6 +12,7 @@ FloatArray = NDArray[np.float64]
 SEEN_BY = {
     "central": "whoever sees the aggregate of a round",
     "silo": "whoever sees a silo's message",
+    "local": "everybody: a user is believed by itself alone",
 }
 
 

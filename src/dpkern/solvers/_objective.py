@@ -214,6 +214,23 @@ class Objective:
         value = g(w[: int(self.penalized.sum())])
         return value if isinstance(g, Constraint) else strength * value
 
+    def full_prox(self, v: FloatArray, step: float) -> FloatArray:
+        """argmin_x step r(x) + |x - v|^2 / 2, r all penalties: (l2/2) |x|^2 + l1 |x|_1 + g(x).
+
+        Completing the square takes l2 out. Beside l1 there is no g but a function of |x|: the prox
+        of their sum is that of l1 and then that of g (Yu, "On decomposing the proximal map",
+        NeurIPS 2013).
+        """
+        penalized = int(self.penalized.sum())  # all, or all but the last
+        shrink = 1.0 + step * self.l2
+        x, step = v[:penalized] / shrink, step / shrink
+        if self.l1 > 0.0:
+            x = kernels.prox("l1", x, step * self.l1)
+        if self.regularizer is not None:
+            g, strength = self.regularizer
+            x = kernels.prox(g, x, step * strength)
+        return np.append(x, v[penalized:])
+
     def minimum(self) -> tuple[FloatArray, float]:
         """Minimiser and minimum of J by L-BFGS. Not private.
 
@@ -313,6 +330,27 @@ def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     return sizes
 
 
+def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
+    """1 / (L + l2), L including the curvature of a smooth regulariser, asked for by name=value.
+
+    Raises
+    ------
+    ValueError
+        Without a row bound or a bounded second derivative.
+    """
+    if math.isinf(objective.loss.smoothness):
+        raise ValueError(
+            f"{name}={value!r} needs a loss with a bounded second derivative, which "
+            f"{objective.loss.name!r} is not: give {name} a number"
+        )
+    if not math.isfinite(objective.smoothness):
+        raise ValueError(
+            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound, or "
+            f"give {name} a number"
+        )
+    return 1.0 / objective.smoothness
+
+
 def step_sizes(
     step_size: float | str | Sequence[float] | FloatArray,
     rounds: int,
@@ -350,18 +388,9 @@ def step_sizes(
             raise ValueError(
                 f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
             )
-        if math.isinf(objective.loss.smoothness):
-            raise ValueError(
-                f"step_size={step_size!r} needs a loss with a bounded second derivative, which "
-                f"{objective.loss.name!r} is not: give step_size a number"
-            )
-        if not math.isfinite(smoothness):
-            raise ValueError(
-                f"step_size={step_size!r} needs the smoothness of the loss: give the data a "
-                "row_bound, or give step_size a number"
-            )
+        auto = auto_step(objective, "step_size", step_size)
         if step_size == "auto":
-            return np.full(shape, 1.0 / smoothness)
+            return np.full(shape, auto)
         if objective.l2 == 0.0 or not objective.penalized.all():
             raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
         if not objective.loss.convex:

@@ -25,7 +25,7 @@ from dpkern.privacy import (
     split_budget,
 )
 from dpkern.regularizers import Regularizer
-from dpkern.solvers._objective import Objective
+from dpkern.solvers._objective import Objective, auto_step
 from dpkern.solvers._result import SolverResult
 
 FloatArray = NDArray[np.float64]
@@ -33,6 +33,8 @@ FloatArray = NDArray[np.float64]
 _DECLARED = (
     *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
     *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
+    *("mode", "prox_step", "relaxation", "participation", "max_participations", "graph"),
+    *("operator", "blocks", "activation"),
 )
 
 HIDDEN_SIZES = (
@@ -57,6 +59,8 @@ class Run(AbstractContextManager["Run"]):
         solver has none), weights, penalize_intercept, budget, clip, rounds, local_steps (1 where a
         solver has none), neighbours, public_size (none where a solver has none), rng, n_threads,
         progress, callback, monitor. The others are kept for the result.
+    needs_clip : bool
+        Whether a clip norm is needed with a budget.
 
     Raises
     ------
@@ -64,7 +68,9 @@ class Run(AbstractContextManager["Run"]):
         When one of them is not what the solvers document.
     """
 
-    def __init__(self, solver: str, data: SiloData, parameters: dict[str, Any]) -> None:
+    def __init__(
+        self, solver: str, data: SiloData, parameters: dict[str, Any], *, needs_clip: bool = True
+    ) -> None:
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         self.solver, self.parameters = solver, parameters
@@ -78,7 +84,7 @@ class Run(AbstractContextManager["Run"]):
             **{k: parameters[k] for k in shared},
         )
         self.budget = _budget(parameters["budget"])
-        self.clip = _clip(parameters["clip"], self.budget)
+        self.clip = _clip(parameters["clip"], self.budget if needs_clip else None)
         self.rounds = count("rounds", parameters.get("rounds", 1))
         self.local_steps = count("local_steps", parameters.get("local_steps", 1))
         self._monitor = _monitor(parameters["monitor"], self.objective)
@@ -147,6 +153,17 @@ class Run(AbstractContextManager["Run"]):
         for name, value in values.items():
             numbers = np.unique(value)
             self.parameters[name] = float(numbers[0]) if numbers.size == 1 else value
+
+    def number_or_auto(self, name: str) -> float:
+        """The argument `name`, a positive number or "auto", which stands for 1 / (L + l2)."""
+        value = self.parameters[name]
+        if isinstance(value, str):
+            if value != "auto":
+                raise ValueError(f"{name} must be a number or 'auto', got {value!r}")
+            value = auto_step(self.objective, name)
+        number = positive(name, value)
+        self.parameters[name] = number
+        return number
 
     def only_under(self, trust: str, **argument: str) -> None:
         """Refuse a value of an argument that makes sense under one trust only."""
@@ -218,10 +235,12 @@ class Run(AbstractContextManager["Run"]):
         bound: str = "exact",
         notes: tuple[str, ...] = (),
         claimed: dict[str, float] | None = None,
+        settled: int = 1,
     ) -> SolverResult:
         """The model w with the certificate of everything that the ledger holds.
 
-        `claimed` are a paper's figures where they are no epsilon and delta.
+        `claimed` are a paper's figures where they are no epsilon and delta; `settled` is how many
+        of the last gradients must be small for a run that converged.
         """
         data = self.objective.data
         if self.sizes_are_hidden and self.budget is not None:
@@ -246,13 +265,14 @@ class Run(AbstractContextManager["Run"]):
         )
         total = time.perf_counter() - self._begin
         python = total - sum(self._seconds.values())
-        last = self.history["gradient_norm"][-1]
+        norms = self.history["gradient_norm"]
+        converged = len(norms) >= settled and max(norms[-settled:]) <= 1e-6
         return SolverResult(
             solver=self.solver,
             coef=w[: data.n_features].copy(),
             intercept=float(w[-1]) if data.intercept else 0.0,
             classes_=data.classes_,
-            converged=last <= 1e-6,
+            converged=converged,
             n_rounds=self.rounds,
             parameters={name: plain(value) for name, value in self.parameters.items()},
             history=self.history,
@@ -302,6 +322,8 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return type(value).__name__

@@ -1,0 +1,233 @@
+"""The users' half of ADMM: every record's owner holds u_i, and the mean of them is what counts.
+
+    x_i = prox_{gamma f_i}(2 z - u_i) = 2 z - u_i + t_i a_i,      |t_i a_i| <= gamma C
+    u_i = u_i + 2 lam (x_i - z) = (1 - 2 lam) u_i + 2 lam z + 2 lam t_i a_i
+
+a_i is the record's effective row and f_i its clipped loss. Three ways to learn mean(u), which
+differ in who sees what, and in what one record can change of it.
+"""
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy import GaussianSum, Schedule
+from dpkern.solvers._gradient import SEEN_BY
+from dpkern.solvers._run import Run
+
+FloatArray = NDArray[np.float64]
+
+
+class Users(Protocol):
+    """A round of the users: zhat, z -> the next zhat."""
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """Advance the users of round t and release what moves zhat."""
+
+
+class CentralUsers:
+    """All users in every round, their mean released as a whole.
+
+    V = S + Z with S = sum_i round_q(s_i a_i), where u_i = c + s_i a_i: c is a function of earlier
+    releases and s_i a_i of norm gamma C at most, so replacing a record moves S by 2 gamma C.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm, ledger and stream.
+    prox_step : float
+        gamma.
+    mu : float or None
+        Budget of one release.
+    """
+
+    def __init__(self, run: Run, *, prox_step: float, mu: float | None) -> None:
+        data = run.objective.data
+        self._run, self._prox_step = run, prox_step
+        self._mechanism = GaussianSum(
+            what="sum of the users' states, less its public part",
+            ledger=run.ledger,
+            rng=run.stream,
+            clip=bound(run, prox_step),
+            dim=data.d,
+            sizes=(data.n,),
+            mu=mu,
+            seen_by=SEEN_BY["central"],
+        )
+        self._state = kernels.ProxState.collapsed(data, np.zeros(data.d))
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """mean(u) from S + Z."""
+        grid = self._mechanism.grid
+        with self._run.clock("kernels"):
+            S = _sweep(self._run, self._state, z, self._prox_step, lam, grid=grid)
+        with self._run.clock("noise"):
+            released = self._mechanism.release(S)
+        return self._state.common + released / self._run.objective.data.n
+
+
+class SampledUsers:
+    """The users of a public schedule, the sum of their changes released.
+
+    The change of u_i is 2 lam (z - c_i), public, and 2 lam (t_i - s_i) a_i, of norm 4 lam gamma C
+    at most: replacing a record moves the sum by 8 lam gamma C in the rounds that it takes part in.
+
+    Parameters
+    ----------
+    run, prox_step, mu
+        As for `CentralUsers`.
+    schedule : Schedule
+        Who takes part when.
+    relaxation : float
+        lam.
+    """
+
+    def __init__(
+        self, run: Run, *, prox_step: float, mu: float | None, schedule: Schedule, relaxation: float
+    ) -> None:
+        data = run.objective.data
+        self._run, self._prox_step, self._schedule = run, prox_step, schedule
+        self._mechanism = GaussianSum(
+            what="sum of the participants' changes, less its public part",
+            ledger=run.ledger,
+            rng=run.stream,
+            clip=bound(run, prox_step, 4.0 * relaxation),
+            dim=data.d,
+            sizes=(schedule.users.shape[1],),
+            mu=mu,
+            seen_by=SEEN_BY["central"],
+            per_record=schedule.most,
+        )
+        self._state = kernels.ProxState.per_user(data, np.zeros(data.d))
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """Zhat moved by the changes' sum over n."""
+        users, grid = self._schedule[t], self._mechanism.grid
+        with self._run.clock("kernels"):
+            S, public = _sweep(
+                self._run, self._state, z, self._prox_step, lam, grid=grid, rows=users
+            )
+        with self._run.clock("noise"):
+            released = self._mechanism.release(S)
+        return zhat + (public + released) / self._run.objective.data.n
+
+
+class NoisyUsers:
+    """Users that add their own noise to what they send, and that everybody hears.
+
+    A message is round_q(2 lam t_i a_i) + Z_i, of norm 2 lam gamma C at most before its noise:
+    replacing a record moves its own messages by 4 lam gamma C and nobody else's. u_i is a sum of
+    messages and public numbers.
+
+    Parameters
+    ----------
+    run, prox_step, relaxation
+        As for `SampledUsers`.
+    schedule : Schedule or None
+        Who takes part when; None is everybody in every round.
+    mu : float, optional
+        Budget of one message.
+    sigma : float, optional
+        In its place, the deviation of the noise on a message.
+    summed : int, optional
+        Only the sum of so many messages is seen, and of no more than one round.
+    seen_by : {"local", "central"}
+        Who sees them, or their sum: for the ledger.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        prox_step: float,
+        relaxation: float,
+        schedule: Schedule | None,
+        mu: float | None = None,
+        sigma: float | None = None,
+        summed: int | None = None,
+        seen_by: str = "local",
+    ) -> None:
+        data = run.objective.data
+        self._run, self._prox_step, self._schedule = run, prox_step, schedule
+        senders = data.n if schedule is None else schedule.users.shape[1]
+        self._mechanism = GaussianSum(
+            what="message of a user" if summed is None else "sum of the users' messages",
+            ledger=run.ledger,
+            rng=run.stream,
+            clip=bound(run, prox_step, 2.0 * relaxation),
+            dim=data.d,
+            sizes=(1,) * (summed or 1),
+            mu=mu,
+            sigma=sigma,
+            seen_by=SEEN_BY[seen_by],
+            shares=summed is not None,
+            per_record=None if schedule is None else schedule.most,
+            draws=data.d * senders,
+        )
+        self._state = kernels.ProxState.public(data, np.zeros(data.d))
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """Zhat moved by the participants' changes over n."""
+        users = None if self._schedule is None else self._schedule[t]
+
+        def messages(*, sigma: FloatArray | None, grid: FloatArray | None, rng: Any) -> FloatArray:
+            with self._run.clock("kernels"):
+                moved: FloatArray = _sweep(
+                    self._run, self._state, z, self._prox_step, lam, grid=grid, rows=users,
+                    sigma=None if sigma is None else float(sigma[0]), rng=rng,
+                )  # fmt: skip
+            return moved
+
+        moved = self._mechanism.release_steps(1, messages)
+        return zhat + moved / self._run.objective.data.n
+
+
+def refuse_non_convex(run: Run) -> None:
+    """A prox is of a convex loss."""
+    loss = run.objective.loss
+    if not loss.convex:
+        raise ValueError(
+            f"{run.solver} needs a convex loss for its prox, which {loss.name!r} is not"
+        )
+
+
+def at_most_half(run: Run, lam: float) -> None:
+    """Refuse a relaxation with which the users' states outgrow what they are clamped to."""
+    if lam > 0.5 and run.clip < math.inf:
+        raise ValueError(
+            f"relaxation is {lam!r}; with a clip norm it must be at most 1/2 where sums are "
+            "released: beyond, what a record does to its user's state grows with the rounds"
+        )
+
+
+def bound(run: Run, prox_step: float, factor: float = 1.0) -> float:
+    """factor gamma C, by the roundings with which the kernel computes what it keeps to."""
+    return factor * prox_step * run.clip
+
+
+def _sweep(
+    run: Run,
+    state: kernels.ProxState,
+    z: FloatArray,
+    prox_step: float,
+    relaxation: float,
+    *,
+    grid: FloatArray | None,
+    **more: Any,
+) -> Any:
+    objective = run.objective
+    return kernels.prox_sweep(
+        objective.data,
+        state,
+        z,
+        loss=objective.loss,
+        clip=run.clip,
+        prox_step=prox_step,
+        relaxation=relaxation,
+        grid=None if grid is None else float(grid[0]),
+        n_threads=objective.n_threads,
+        **more,
+    )

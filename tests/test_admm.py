@@ -1,0 +1,632 @@
+"""Laws of ADMM: optimum, states, sensitivities, schedules, certificates, the paper's noise."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern.privacy import GaussianSum, sample_users, walk_graph
+from dpkern.solvers import Objective
+
+N, P = 60, 4
+GAMMA = 0.1  # so short that a long record is clipped in its first round
+
+
+def make_data(task="classification", n=N, p=P, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
+    y = np.where(z > 0.0, 1.0, -1.0) if task == "classification" else z
+    return dpk.SiloData(X, y, [0, n], **({"row_bound": 3.0, "task": task} | options))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+def budget():
+    return dpk.Budget(epsilon=1.0, delta=1e-5)
+
+
+GRAPH = scipy.sparse.diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-1, 1, N - 1, 1 - N], shape=(N, N))
+
+#: (options, sensitivity of one release in units of gamma C, what is released)
+MODES = {
+    "central": ({}, lambda lam: 2.0),
+    "central, local": ({"trust": "local"}, lambda lam: 4.0 * lam),
+    "federated": ({"mode": "federated", "participation": 7}, lambda lam: 8.0 * lam),
+    "federated, capped": (
+        {"mode": "federated", "participation": 30, "max_participations": 3},
+        lambda lam: 8.0 * lam,
+    ),
+    "federated, as printed": (
+        {"mode": "federated", "participation": 7, "carry_zhat": False},
+        lambda lam: 8.0 * lam,
+    ),
+    "federated, local": (
+        {"mode": "federated", "participation": 7, "trust": "local"},
+        lambda lam: 4.0 * lam,
+    ),
+    "token": ({"mode": "token", "trust": "local"}, lambda lam: 4.0 * lam),
+    "token, capped": (
+        {"mode": "token", "trust": "local", "max_participations": 1},
+        lambda lam: 4.0 * lam,
+    ),
+    "token on a ring": ({"mode": "token", "trust": "local", "graph": GRAPH}, lambda lam: 4.0 * lam),
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    return MODES[request.param]
+
+
+def run(data, options, **more):
+    parameters = {"budget": budget(), "clip": 0.7, "rounds": 12, "prox_step": GAMMA, "l2": 0.05}
+    return dpk.solve("admm", data, **(parameters | options | more))
+
+
+# -------------------------------------------------------------------------------- optimum
+
+
+def test_lasso_is_that_of_scikit_learn():
+    from sklearn.linear_model import Lasso
+
+    data = make_data("regression", n=80, p=10, row_bound=None)
+    theirs = Lasso(alpha=0.1, fit_intercept=False, tol=1e-14, max_iter=100_000)
+    ours = dpk.solve("admm", data, budget=None, loss="squared", l1=0.1, prox_step=1.0, rounds=3000)
+    np.testing.assert_allclose(ours.coef, theirs.fit(data.X, data.y).coef_, atol=1e-6)
+    assert np.any(ours.coef == 0.0)
+    assert ours.converged
+
+
+@pytest.mark.parametrize("mode", ["central", "federated", "token"])
+@pytest.mark.parametrize("penalize_intercept", [True, False])
+def test_logistic_regression_is_that_of_scikit_learn(mode, penalize_intercept):
+    from sklearn.linear_model import LogisticRegression
+
+    data = make_data(intercept=True, row_bound=None)
+    X = data.X if not penalize_intercept else np.hstack([data.X, np.ones((N, 1))])
+    theirs = LogisticRegression(
+        C=1.0 / (N * 0.1), tol=1e-12, max_iter=10_000, fit_intercept=not penalize_intercept
+    ).fit(X, data.y)
+    expected = np.append(theirs.coef_, [] if penalize_intercept else theirs.intercept_)
+    options = {
+        "central": {"rounds": 600},
+        "federated": {"mode": mode, "participation": 20, "rounds": 3000},
+        "token": {"mode": mode, "trust": "local", "rounds": 30_000},
+    }[mode]
+    ours = dpk.solve(
+        "admm", data, budget=None, l2=0.1, prox_step=3.0, rng=0, n_threads=1,
+        penalize_intercept=penalize_intercept, **options,
+    )  # fmt: skip
+    np.testing.assert_allclose(ours.w, expected, atol=1e-6)
+    assert ours.converged
+
+
+REGULARIZERS = {
+    "non_negative": lambda: ("non_negative", 1.0),
+    "box": lambda: (dpk.regularizers.Box(-0.1, 0.2), 1.0),
+    "l2_ball": lambda: (dpk.regularizers.L2Ball(0.3), 1.0),
+    "group_lasso": lambda: (dpk.regularizers.GroupLasso([2, 2]), 0.05),
+    "elastic_net": lambda: ("elastic_net", 0.05),
+    "simplex": lambda: ("simplex", 1.0),
+    "pl": lambda: ("pl", 0.05),
+}
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+@pytest.mark.parametrize("free_intercept", [False, True])
+def test_penalties_and_constraints_act_by_their_prox(name, free_intercept):
+    data, regularizer = make_data(intercept=free_intercept), REGULARIZERS[name]()
+    options = {"l2": 0.01, "regularizer": regularizer, "penalize_intercept": not free_intercept}
+    result = dpk.solve("admm", data, budget=None, prox_step=2.0, rounds=1500, **options)
+    objective = Objective(
+        data, dpk.losses.Logistic(), 0.01, 0.0, "size", not free_intercept, None, regularizer
+    )
+    w, value = objective.minimum()
+    assert result.converged
+    assert objective.value(result.w) == pytest.approx(value, abs=1e-9)
+    np.testing.assert_allclose(result.w, w, atol=1e-4)
+
+
+def test_l1_and_a_penalty_of_the_norm_have_one_prox():
+    """The sum of both, by its definition: no point nearby is better."""
+    objective = Objective(
+        make_data(), dpk.losses.Logistic(), 0.3, 0.2, "size", True, None, ("pl", 0.4)
+    )
+    rng = np.random.default_rng(0)
+
+    def value(x, v, step):
+        return step * (objective.penalty(x) + 0.2 * np.sum(np.abs(x))) + 0.5 * np.sum((x - v) ** 2)
+
+    for _ in range(20):
+        v, step = rng.standard_normal(P), rng.uniform(0.01, 0.6)
+        x = objective.full_prox(v, step)
+        near = x + 10.0 ** rng.uniform(-6, 0, (500, 1)) * rng.standard_normal((500, P))
+        assert min(value(other, v, step) for other in near) >= value(x, v, step) - 1e-12
+
+
+def test_as_printed_the_federated_iteration_forgets_the_records():
+    """carry_zhat=False: z tends to the minimiser of r, here 0; carried, to the optimum."""
+    data = make_data("regression", row_bound=None)
+    options = {"budget": None, "loss": "squared", "l1": 0.05, "prox_step": 0.5, "rng": 0}
+    federated = {"mode": "federated", "participation": 20, "rounds": 4000}
+    carried = dpk.solve("admm", data, **options, **federated)
+    printed = dpk.solve("admm", data, **options, **federated, carry_zhat=False)
+    np.testing.assert_allclose(
+        carried.w, dpk.solve("admm", data, **options, rounds=2000).w, atol=1e-6
+    )
+    assert np.linalg.norm(carried.w) > 1.0
+    assert np.linalg.norm(printed.w) < 1e-3
+    assert not printed.converged
+    free = options | {"l1": 0.0}
+    np.testing.assert_array_equal(
+        dpk.solve("admm", data, **free, **federated).w,
+        dpk.solve("admm", data, **free, **federated, carry_zhat=False).w,
+    )
+
+
+# ---------------------------------------------------------------------------------- states
+
+
+def full_state_lasso(data, *, lam, gamma, l1, rounds):
+    """Algorithm 8 without noise, with a state per user and the closed form of the square's prox."""
+    X, y = data.X, data.y
+    U = np.zeros(X.shape)
+    z = np.zeros(X.shape[1])
+    for _ in range(rounds):
+        v = 2.0 * z - U
+        t = -gamma * (np.sum(X * v, axis=1) - y) / (1.0 + gamma * np.sum(X**2, axis=1))
+        U = U + 2.0 * lam * (v + t[:, np.newaxis] * X - z)
+        zhat = U.mean(axis=0)
+        z = np.sign(zhat) * np.maximum(np.abs(zhat) - gamma * l1, 0.0)
+    return z
+
+
+@pytest.mark.parametrize("lam", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"trust": "local"}, {"mode": "federated", "participation": N}],
+    ids=["collapsed", "public", "per user"],
+)
+def test_every_form_of_the_state_gives_the_iterates_of_the_algorithm(lam, options):
+    data = make_data("regression", row_bound=None)
+    how = {"l1": 0.05, "rounds": 40}
+    ours = dpk.solve(
+        "admm", data, budget=None, loss="squared", prox_step=0.7, relaxation=lam, **how, **options
+    ).w
+    np.testing.assert_allclose(
+        ours, full_state_lasso(data, lam=lam, gamma=0.7, **how), rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("lam", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("seed", range(5))
+def test_hidden_states_of_neighbours_stay_within_the_drift_bound(lam, seed):
+    """|u_i - u_i'| <= min(4 lam gamma C k, 2 gamma C) after k rounds, which is nearly reached."""
+    rng = np.random.default_rng(seed)
+    a, C = rng.standard_normal(3), 10.0 ** rng.uniform(-1, 0)
+    a *= 2.0 * C / np.linalg.norm(a)
+    gamma = 0.05 / (2.0 * C * C)
+    pair = [dpk.SiloData(s * a[np.newaxis], [1.0], [0, 1], task="classification") for s in (1, -1)]
+    states = [kernels.ProxState.collapsed(data, np.zeros(3)) for data in pair]
+    # Margins stay far below the corner, where the hinge is linear: |b| = gamma C every time.
+    z = np.zeros(3)
+    largest = 0.0
+    for k in range(1, 40):
+        u = []
+        for data, state in zip(pair, states, strict=True):
+            kernels.prox_sweep(
+                data, state, z, loss=dpk.losses.SmoothedHinge(h=0.5), clip=C, prox_step=gamma,
+                relaxation=lam, grid=2.0**-45,
+            )  # fmt: skip
+            u.append(state.common + state.scale[0] * data.X[0])
+        moved = np.linalg.norm(u[0] - u[1])
+        most = min(4.0 * lam * gamma * C * k, 2.0 * gamma * C)
+        assert moved <= most * (1.0 + 1e-12)
+        largest = max(largest, moved / most)
+        z = 0.02 / C * rng.uniform(-1.0, 1.0, 3)
+    assert largest > 0.9
+
+
+# ----------------------------------------------------------------------------- sensitivity
+
+
+def square(x):
+    return sum((Fraction(float(v)) ** 2 for v in np.ravel(x)), Fraction(0))
+
+
+def neighbours(data, i):
+    """Data sets that differ in record i, which is long and has opposite labels."""
+    for label in (1.0, -1.0):
+        X, y = data.X.copy(), data.y.copy()
+        X[i], y[i] = np.eye(P)[0] * 40.0, label
+        yield dpk.SiloData(X, y, data.offsets, row_bound=data.row_bound)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Releases are random numbers of a given size, whatever the sums; these are kept."""
+    sums, size = [], [1.0]
+
+    def release(mechanism, total):
+        rng = np.random.default_rng(len(sums))
+        sums.append(total.copy())
+        mechanism._ledger.append(mechanism._release)
+        return size[0] * rng.standard_normal(total.shape)
+
+    monkeypatch.setattr(GaussianSum, "release", release)
+    return sums, size
+
+
+@pytest.mark.parametrize("name", ["central", "federated", "federated, capped"])
+@pytest.mark.parametrize("lam", [0.5, 0.13])
+@pytest.mark.parametrize("i", [0, 17])
+@pytest.mark.parametrize("size", [1e-3, 300.0])
+def test_sums_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
+    scripted, data, name, lam, i, size
+):
+    """After one and the same releases, which is what composition is about; in rational numbers."""
+    options, D = MODES[name]
+    sums, scripted_size = scripted
+    scripted_size[0], seen = size, []
+    for neighbour in neighbours(data, i):
+        result = run(neighbour, options, relaxation=lam, rng=5)
+        seen.append(sums.copy())
+        sums.clear()
+    (release,) = result.privacy.releases
+    assert release.sensitivity == pytest.approx(D(lam) * GAMMA * 0.7, rel=1e-12)
+    parted = [
+        square(a - b) / Fraction(release.sensitivity) ** 2 for a, b in zip(*seen, strict=True)
+    ]
+    assert len(parted) == 12
+    assert max(parted) <= 1
+    # A first change is half of the largest that there can be.
+    assert size > 1.0 or max(parted) > (Fraction(9, 10) if name == "central" else Fraction(1, 5))
+    if name != "central":
+        assert np.count_nonzero(parted) <= release.per_record
+
+
+@pytest.fixture
+def sweeps(monkeypatch):
+    """(state before, state after, z, arguments) of every sweep of noisy users."""
+    seen, sweep = [], kernels.prox_sweep
+
+    def spy(data, state, z, **how):
+        before = state.common.copy()
+        moved = sweep(data, state, z, **how)
+        seen.append((before, state.common.copy(), z.copy(), how))
+        return moved
+
+    monkeypatch.setattr(kernels, "prox_sweep", spy)
+    return seen
+
+
+@pytest.mark.parametrize("name", [name for name in MODES if "local" in name or "token" in name])
+@pytest.mark.parametrize("lam", [0.5, 0.13, 1.0])
+def test_messages_of_neighbours_with_equal_noise_part_by_the_ledgers_sensitivity(
+    sweeps, data, name, lam
+):
+    """The first message of the replaced record; the others' are the same bits."""
+    options, D = MODES[name]
+    i = int(run(data, options, relaxation=lam, rng=5) and sweeps[0][3]["rows"][0]) if (
+        name != "central, local"
+    ) else 17  # fmt: skip
+    states = []
+    for neighbour in neighbours(data, i):
+        sweeps.clear()
+        result = run(neighbour, options, relaxation=lam, rng=5, rounds=1)
+        states.append(sweeps[0][1])
+    (release,) = result.privacy.releases
+    assert release.sensitivity == pytest.approx(D(lam) * GAMMA * 0.7, rel=1e-12)
+    parted = [
+        square(a - b) / Fraction(release.sensitivity) ** 2 for a, b in zip(*states, strict=True)
+    ]
+    assert Fraction(99, 100) < parted[i] <= 1
+    assert np.count_nonzero(parted) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in MODES if "local" in name or "token" in name])
+def test_the_model_is_a_function_of_the_users_messages(sweeps, data, name):
+    """Rebuilt from what was sent, u_i' - (1 - 2 lam) u_i - 2 lam z, who sent, public numbers."""
+    options, _ = MODES[name]
+    lam, gamma, l2 = 0.4, GAMMA, 0.05
+    result = run(data, options, relaxation=lam, rng=3)
+    U, z = np.zeros((N, P)), np.zeros(P)
+    for before, after, seen_z, how in sweeps:
+        np.testing.assert_allclose(seen_z, z, rtol=1e-9, atol=1e-12)
+        rows = np.arange(N) if how["rows"] is None else how["rows"]
+        assert np.all((before != after).any(axis=1) == np.isin(np.arange(N), rows))
+        message = after[rows] - (1.0 - 2.0 * lam) * before[rows] - 2.0 * lam * seen_z
+        U[rows] = (1.0 - 2.0 * lam) * U[rows] + 2.0 * lam * z + message
+        z = U.mean(axis=0) / (1.0 + gamma * l2)
+    np.testing.assert_allclose(result.w, z, rtol=1e-9, atol=1e-12)
+
+
+def transcript(result):
+    parts = {name: getattr(result, name) for name in result.__dataclass_fields__}
+    del parts["timing"]
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
+
+
+def test_equal_releases_of_different_records_give_equal_results(monkeypatch, mode):
+    """The mechanism is made to release the same bits whatever the records are."""
+    options, _ = mode
+    released = np.random.default_rng(0).standard_normal(P)
+    release, steps = GaussianSum.release, GaussianSum.release_steps
+
+    def deaf(mechanism, total):
+        release(mechanism, total)
+        return released
+
+    def deaf_steps(mechanism, times, compute):
+        steps(mechanism, times, compute)
+        return released
+
+    monkeypatch.setattr(GaussianSum, "release", deaf)
+    monkeypatch.setattr(GaussianSum, "release_steps", deaf_steps)
+    first, other = (run(make_data(seed=seed), options, rng=1) for seed in (0, 1))
+    assert transcript(first) == transcript(other)
+
+
+# ---------------------------------------------------------------------------- certificates
+
+
+def recomputed_mu(certificate):
+    """From the releases alone: one record pays for those that it has a part in."""
+    total = Fraction(0)
+    for release in certificate.releases:
+        paid = min(release.times, release.per_record or release.times)
+        total += paid * (Fraction(release.sensitivity) / Fraction(release.std)) ** 2
+    return math.sqrt(total)
+
+
+@pytest.mark.parametrize("lam", [0.5, 0.2])
+def test_certificate_is_the_budget_and_follows_from_the_releases(data, mode, lam):
+    options, D = mode
+    certificate = run(data, options, relaxation=lam).privacy
+    (release,) = certificate.releases
+    assert release.sensitivity == pytest.approx(D(lam) * GAMMA * 0.7, rel=1e-12)
+    assert certificate.mu == pytest.approx(recomputed_mu(certificate), rel=1e-12)
+    assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert Fraction(certificate.mu) <= Fraction(budget().mu) * (1 + Fraction(1, 2**40))
+    assert certificate.trust == options.get("trust", "central")
+    assert certificate.bound == "exact"
+    assert release.times == 12 or "max_participations" in options
+    assert certificate.declared["mode"] == options.get("mode", "central")
+
+
+def test_noise_draws_of_every_user_are_counted(data):
+    central, local, federated, token = (
+        run(data, MODES[name][0]).privacy.n_draws
+        for name in ("central", "central, local", "federated, local", "token")
+    )
+    assert (central, local, federated, token) == (12 * P, 12 * N * P, 12 * 7 * P, 12 * P)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("central", lambda K: 2.0 / N),
+        ("central, local", lambda K: 4.0 * 0.3 / math.sqrt(N)),
+        ("federated", lambda K: 8.0 * 0.3 / N),
+        ("federated, local", lambda K: 4.0 * 0.3 * math.sqrt(7) / N),
+        ("token", lambda K: 4.0 * 0.3 / N),
+    ],
+)
+def test_noise_of_one_round_has_the_calibrated_deviation(data, name, expected):
+    options = MODES[name][0] | {"relaxation": 0.3, "rounds": 1, "l2": 0.0}
+    total = dpk.Budget(mu=0.5)
+    # No seed gives the users of the first round without its noise; the clean run repeats them.
+    noise = np.array(
+        [
+            run(data, options, budget=total, rng=seed).w
+            - run(data, options, budget=None, rng=seed).w
+            for seed in range(400)
+        ]
+    )
+    std = expected(1) * GAMMA * 0.7 / total.mu
+    assert np.mean(noise**2) == pytest.approx(std**2, rel=5.0 * math.sqrt(2.0 / noise.size))
+    assert np.all(np.abs(noise.mean(axis=0)) < 5.0 * std / math.sqrt(len(noise)))
+
+
+def test_no_two_users_or_rounds_share_their_noise(sweeps, data):
+    run(data, {"trust": "local"}, clip=1e-9, rounds=4, l2=0.0, rng=0)
+    noise = np.concatenate([after - z for _, after, z, _ in sweeps])  # lam = 1/2: no old state
+    noise = np.round(noise / noise.std(), 4)
+    assert len({tuple(row) for row in noise.tolist()}) == 4 * N
+    assert np.all(np.abs(noise) < 15.0)
+
+
+# ------------------------------------------------------------------------------- schedules
+
+
+def test_samples_are_uniform_without_replacement():
+    for n, m in ((10, 3), (10, 8), (10, 10), (1, 1), (500, 100)):
+        with dpk.NoiseStream(0) as stream:
+            schedule = sample_users(stream, n=n, participants=m, rounds=400)
+        assert schedule.users.shape == (400, m)
+        assert all(len(set(row)) == m for row in schedule.users.tolist())
+        assert np.all(np.diff(schedule.users) > 0)
+        counts = np.bincount(schedule.users.ravel(), minlength=n)
+        p = m / n
+        chi2 = np.sum((counts - 400 * p) ** 2) / max(400 * p * (1.0 - p), 1e-300)
+        assert chi2 == 0.0 if m == n else chi2 < n + 6.0 * math.sqrt(2.0 * n)
+        assert schedule.most == counts.max()
+
+
+@pytest.mark.parametrize("cap", [1, 2, 5])
+def test_nobody_takes_part_more_often_than_the_cap(cap):
+    with dpk.NoiseStream(1) as stream:
+        sampled = sample_users(stream, n=40, participants=10, rounds=30, most=cap)
+        walk = walk_graph(stream, n=40, hops=300, most=cap)
+    for schedule in (sampled, walk):
+        parts = np.concatenate([schedule[t] for t in range(len(schedule.users))])
+        assert np.bincount(parts).max() == cap == schedule.most
+        # and whoever is below the cap does take part
+        drawn = np.bincount(schedule.users.ravel(), minlength=40)
+        np.testing.assert_array_equal(np.bincount(parts, minlength=40), np.minimum(drawn, cap))
+
+
+def test_the_walk_stays_on_its_graph_and_visits_by_degree():
+    rng = np.random.default_rng(0)
+    A = rng.random((30, 30)) < 0.1
+    A = np.triu(A, 1) | np.diag(np.ones(29, dtype=bool), 1)
+    A = A | A.T
+    with dpk.NoiseStream(0) as stream:
+        walk = walk_graph(stream, n=30, hops=20_000, graph=scipy.sparse.csr_array(A)).users[:, 0]
+        free = walk_graph(stream, n=30, hops=20_000).users[:, 0]
+    assert A[walk[:-1], walk[1:]].all()
+    share = np.bincount(walk, minlength=30) / len(walk)
+    np.testing.assert_allclose(share, A.sum(axis=0) / A.sum(), atol=0.012)
+    np.testing.assert_allclose(np.bincount(free) / len(free), 1 / 30, atol=0.006)
+    assert np.any(free[:-1] == free[1:])
+
+
+@pytest.mark.parametrize(
+    ("graph", "error", "message"),
+    [
+        (np.eye(N), TypeError, "scipy.sparse"),
+        (scipy.sparse.eye_array(N), ValueError, "connected"),
+        (scipy.sparse.csr_array((N, N)), ValueError, "connected"),
+        (scipy.sparse.eye_array(3), ValueError, "shape"),
+        (scipy.sparse.diags_array([1.0], offsets=[1], shape=(N, N)), ValueError, "symmetric"),
+    ],
+)
+def test_a_graph_that_is_no_connected_graph_of_the_users_is_refused(data, graph, error, message):
+    with pytest.raises(error, match=message):
+        run(data, {"mode": "token", "trust": "local", "graph": graph})
+
+
+def test_a_token_that_meets_only_silent_users_changes_and_costs_nothing():
+    data = make_data(n=2)
+    options = {"mode": "token", "trust": "local", "max_participations": 1, "rng": 0}
+    long, short = (run(data, options, rounds=rounds) for rounds in (200, 40))
+    assert {r.times for r in long.privacy.releases} == {2}
+    np.testing.assert_array_equal(long.w, short.w)
+
+
+# --------------------------------------------------------------------- the paper's calibration
+
+
+def line(n, label=1.0):
+    """Records whose smoothed hinge is linear near 0, with slope -1: f_i(x) = 1 - x_1."""
+    X = np.zeros((n, 2))
+    X[:, 0] = 1.0
+    y = np.ones(n)
+    X[0], y[-1] = label * X[0], -1.0
+    X[-1] = -X[-1]
+    return dpk.SiloData(X, y, [0, n], row_bound=1.0)
+
+
+PAPER = {"loss": dpk.losses.SmoothedHinge(h=0.5), "clip": 1.0, "prox_step": 0.05}
+
+
+@pytest.mark.parametrize("lam", [0.5, 0.2, 1.0])
+def test_paper_noise_gives_n_times_the_claimed_rdp(lam):
+    """Counter-example of one round: the mean moves by 4 lam gamma C / n under lam sigma/sqrt(n)."""
+    n, options = 50, PAPER | {"rounds": 1, "relaxation": lam, "calibration": "paper"}
+    clean = dpk.solve(
+        "admm", line(n), budget=None, trust="local", rounds=1, relaxation=lam, **PAPER
+    ).w
+    moved, noise = [], []
+    for seed in range(300):
+        a, b = (
+            dpk.solve("admm", line(n, label), budget=budget(), rng=seed, **options)
+            for label in (1.0, -1.0)
+        )
+        moved.append(a.w - b.w)
+        noise.append(a.w - clean)
+    np.testing.assert_allclose(moved, [[4.0 * lam * 0.05 / n, 0.0]] * 300, rtol=1e-4, atol=1e-9)
+    certificate = a.privacy
+    claimed = certificate.claimed
+    sigma = math.sqrt(8.0 * 0.05**2 / (claimed["rho"] * n**2))
+    assert np.mean(np.square(noise)) == pytest.approx(
+        (lam * sigma) ** 2 / n, rel=5.0 * math.sqrt(2.0 / 600)
+    )
+    assert certificate.rho == pytest.approx(n * claimed["rho"], rel=1e-9)
+    assert certificate.bound == "exact"
+    assert claimed["epsilon"] == 1.0
+    rho = claimed["rho"]
+    assert rho + 2.0 * math.sqrt(rho * math.log(1e5)) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "mu_squared"),
+    [
+        # in units of the claimed rho; messages: 16 gamma^2 C^2 K / sigma^2
+        ({}, lambda K: 2.0 * N**2),
+        ({"mode": "federated", "participation": 7}, lambda K: 1.0 * N**2 * K / 12),
+        ({"mode": "token", "trust": "local"}, lambda K: 2.0 * N / math.log(N)),
+    ],
+)
+def test_paper_noise_of_several_rounds_is_charged_message_by_message(data, options, mu_squared):
+    result = run(data, options | {"calibration": "paper"}, relaxation=0.9)
+    certificate = result.privacy
+    (release,) = certificate.releases
+    K = release.per_record or release.times
+    assert certificate.mu**2 == pytest.approx(mu_squared(K) * certificate.claimed["rho"], rel=1e-9)
+    token = "mode" in options and options["mode"] == "token"
+    assert certificate.bound == ("exact" if token else "upper")
+    assert any("proved" in note for note in certificate.notes)
+
+
+# ------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        ({"relaxation": 0.51}, ValueError, "relaxation is 0.51.*at most 1/2"),
+        ({"relaxation": 0.51, "mode": "federated", "participation": 2}, ValueError, "at most 1/2"),
+        ({"relaxation": 0.51, "budget": None}, ValueError, "at most 1/2"),
+        ({"relaxation": 1.01, "budget": None}, ValueError, "at most 1"),
+        ({"relaxation": 0.0}, ValueError, "relaxation"),
+        ({"prox_step": 0.0}, ValueError, "prox_step"),
+        ({"prox_step": "fast"}, ValueError, "prox_step"),
+        ({"mode": "ring"}, ValueError, "mode"),
+        ({"mode": "token"}, ValueError, "mode='token' needs trust='local'"),
+        ({"mode": "federated"}, ValueError, "needs participation"),
+        ({"mode": "federated", "participation": 0}, ValueError, "participation"),
+        ({"mode": "federated", "participation": N + 1}, ValueError, "participation"),
+        ({"mode": "federated", "participation": 2.0}, TypeError, "participation"),
+        ({"participation": 3}, ValueError, "participation needs mode='federated'"),
+        ({"max_participations": 3}, ValueError, "max_participations needs mode"),
+        ({"mode": "federated", "participation": 2, "max_participations": 0}, ValueError, "max_p"),
+        ({"graph": GRAPH}, ValueError, "graph needs mode='token'"),
+        ({"carry_zhat": False}, ValueError, "carry_zhat needs mode"),
+        ({"carry_zhat": 1, "mode": "federated", "participation": 2}, TypeError, "carry_zhat"),
+        ({"weights": "uniform"}, ValueError, "weights"),
+        ({"neighbours": "add_remove"}, ValueError, "neighbours"),
+        ({"trust": "silo"}, ValueError, "trust"),
+        ({"calibration": "paper", "trust": "local"}, ValueError, "needs trust='central'"),
+        ({"regularizer": ("l3", 0.1)}, ValueError, "regularizer"),
+    ],
+)
+def test_bad_argument_is_refused_by_name_before_any_release(data, bad, error, message):
+    with pytest.raises(error, match=message) as caught:
+        run(data, bad)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_more_than_half_is_relaxed_without_a_clip_norm_and_under_local_trust(data):
+    run(data, {"relaxation": 1.0, "budget": None, "clip": None})
+    run(data, {"relaxation": 1.0, "trust": "local"})
+
+
+def test_a_run_whose_last_users_have_nothing_to_say_does_not_call_itself_converged():
+    """Without rows users send zeros: as long as the token is with them nothing moves."""
+    X = np.zeros((400, 2))
+    X[0] = (1.0, 0.0)
+    data = dpk.SiloData(X, np.ones(400), [0, 400], row_bound=1.0, task="regression")
+    options = {"mode": "token", "trust": "local", "loss": "squared", "l2": 0.0, "budget": None}
+    result = dpk.solve("admm", data, prox_step=1.0, rounds=3, rng=1, **options)
+    assert result.history["gradient_norm"][-1] == 0.0
+    assert not result.w.any()
+    assert not result.converged
