@@ -93,6 +93,22 @@ def test_newton_runs_certify_their_mu_and_the_printed_search_nothing(example, tm
     assert methods["Newton, central"] < 0.1 * methods["gradient descent, central"]
 
 
+def test_lasso_example_certifies_its_budget_where_sound_and_says_what_the_printed_noise_is_worth(
+    example, tmp_path
+):
+    pytest.importorskip("matplotlib")
+    run = example("lasso_admm.py", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "out" / "lasso.png").stat().st_size > 0
+    found = points(tmp_path / "out", "lasso")
+    assert {p["method"] for p in found} >= {"ADMM, central", "ADMM, federated", "DP-prox-SGD"}
+    for point in found:
+        if "printed" in point["method"]:
+            assert point["certified"] is None or point["certified"] > 10 * point["epsilon"]
+        else:
+            assert 0.99 * point["epsilon"] <= point["certified"] <= point["epsilon"]
+
+
 def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
     for data, cause in ((None, "DPKERN_DATA is not set"), (tmp_path, "is not there")):
         run = wd_dp("--quick", cwd=tmp_path, data=data)
