@@ -132,6 +132,24 @@ def test_disjoint_silos_cost_the_largest_and_common_releases_cost_all():
     assert a_ledger(per_silo, common).mu_squared() == 5
 
 
+@pytest.mark.parametrize(("times", "per_record", "paid"), [(10, 3, 3), (2, 3, 2), (3, None, 3)])
+def test_a_record_pays_for_the_releases_that_it_has_a_part_in(times, per_record, paid):
+    release = a_release(times=1, per_record=per_record)
+    ledger = a_ledger(*[release] * times)
+    (entry,) = ledger.releases
+    assert entry.times == times
+    assert ledger.mu_squared() == paid * release.mu_squared()[0]
+    assert entry.n_draws == times * release.n_draws
+    assert Release.from_dict(entry.to_dict()) == entry
+    assert ("each record in at most 3" in str(entry)) == (per_record is not None)
+
+
+@pytest.mark.parametrize("per_record", [0, -1, 1.5])
+def test_participations_that_are_no_count_are_refused(per_record):
+    with pytest.raises((TypeError, ValueError), match="per_record"):
+        a_release(per_record=per_record)
+
+
 def test_nothing_released_costs_nothing():
     certificate = Certificate.from_ledger(Ledger(), trust="central", noise="os")
     assert certificate.mu == certificate.rho == certificate.delta(0.0) == 0.0

@@ -157,3 +157,18 @@ def test_kernel_takes_one_release_and_wipes_its_key():
     stream.wipe()
     with pytest.raises(RuntimeError, match="wiped"):
         kernels.gaussian(3, 1.0, rng=stream)
+
+
+def test_words_are_those_of_the_release_the_purpose_and_the_index():
+    with NoiseStream(3) as stream:
+        first, second = stream.release(), stream.release()
+        long = first.words(Purpose.WALK, 300)
+        np.testing.assert_array_equal(long, noise.stream_words(first.key, Purpose.WALK << 48, 300))
+        np.testing.assert_array_equal(first.words(Purpose.WALK, 7), long[:7])
+        assert first.words(Purpose.WALK, 0).shape == (0,)
+        others = [
+            second.words(Purpose.WALK, 300),
+            first.words(Purpose.SAMPLING, 300),
+            first.words(Purpose.WALK, 300, 1),
+        ]
+        assert len(set(np.concatenate([long, *others]).tolist())) == 1200

@@ -1,7 +1,8 @@
 """Private consensus ADMM, every record a user: centralised, federated and by a token.
 
-Algorithms 8, 10 and 12 of Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM
-for centralized and federated learning", ICML 2023. For min_z (1/n) sum_i f_i(z) + r(z):
+Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized and
+federated learning", ICML 2023; algorithms 8, 10 and 12 of Basu's slides on it, whose formulas are
+those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
 
     u_i = 0 for every user i;  zhat = 0;  z = prox_{gamma r}(zhat)
     for k = 1..rounds:

@@ -1,7 +1,8 @@
 """The noisy fixed-point iteration, of which gradient descent and ADMM are instances.
 
-Algorithm 6 of Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for
-centralized and federated learning", ICML 2023. For an operator R and blocks b = 1..B of u:
+Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized and
+federated learning", ICML 2023; algorithm 6 of Basu's slides on it. For an operator R and blocks
+b = 1..B of u:
 
     u = 0
     for k = 1..rounds:
