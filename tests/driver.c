@@ -120,6 +120,48 @@ static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss
     return bad;
 }
 
+/* Both kernels of ADMM; of a minibatch, whose records are distinct, those with states of their own.
+ */
+static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss, int64_t n,
+                int clipped) {
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const int64_t rows[4] = {0, 5, 699, 1199};
+    const int64_t offsets[2] = {0, data.rows ? 4 : n}, tasks[2] = {0, data.rows ? 1 : 3};
+    const intptr_t d = data.d, wide = tasks[1] * dpk_apart(d);
+    const double grid = clipped ? 0x1p-20 : 0.0;
+    if (data.rows)
+        data.rows = rows;
+    data.m = 1;
+    data.offsets = offsets;
+    double *common = buffer((size_t)(N * d) * 8), *scale = buffer(N * 8), *t = buffer(N * 8),
+           *partial = lines(wide), *plain = lines(wide), *out = buffer((size_t)(2 * d) * 8),
+           *padded = lines(dpk_padded(d)), *space = lines(dpk_apart(dpk_sweep_rows(d) * d));
+    const dpk_sum sum = {1.0, clipped ? &grid : NULL, NULL, TASK_ROWS, tasks, partial, 1};
+    const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, plain, 1};
+    const double bound = clipped ? 1.0 : INFINITY;
+    dpk_sweep sweep = {2.0, 0.25, bound, bound, grid, padded, padded, common, scale, NULL, 7, 1.5};
+    for (intptr_t k = 0; k < N * d; k++)
+        common[k] = 0.01;
+    for (intptr_t k = 0; k < N; k++)
+        scale[k] = 0.01;
+    for (intptr_t k = 0; k < dpk_padded(d); k++)
+        padded[k] = 0.02;
+    int bad = 0;
+    if (!data.rows) {
+        bad |= kernels->loss_prox(&data, loss, &sweep, &in_float, common, t);
+        bad |= kernels->sweep_together(&data, loss, &sweep, &sum, out);
+    }
+    bad |= kernels->sweep_per_user(&data, loss, &sweep, &sum, &in_float, out, out + d);
+    bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
+    if (clipped) {
+        sweep.key = key;
+        bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
+    }
+    free(common), free(scale), free(t), free(partial), free(plain), free(out), free(padded);
+    free(space);
+    return bad;
+}
+
 static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
                    const double *grid, int number) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
@@ -144,10 +186,15 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
     for (int l = 0; kernels->loss_names[l]; l++) {
-        const dpk_loss loss = {kernels->losses[l], l % 2 ? NULL : kernels->slopes[l],
-                               kernels->parts[l], params, l % 2};
+        const dpk_loss loss = {kernels->losses[l],
+                               l % 2 ? NULL : kernels->slopes[l],
+                               kernels->parts[l],
+                               params,
+                               l % 2,
+                               l % 2 ? DPK_BEND_ANY : kernels->bends[l]};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        bad |= admm(kernels, data, &loss, n, grid != NULL);
         if (!data.rows) {
             bad |= line(kernels, &data, &loss, tasks, grid != NULL);
             bad |= local(kernels, &data, grid, l);

@@ -63,9 +63,9 @@ typedef struct {
     dpk_loss_fn *block;
     dpk_slope_fn *slope; /* or NULL: a block of one does it */
     dpk_parts_fn *parts; /* or NULL: the loss has no such form */
-    dpk_bend bend;
     void *params;
     int checked;
+    dpk_bend bend;
 } dpk_loss;
 
 /* Records of all silos. A record's effective row is r [scale x + shift, 1], with the last entry

@@ -32,9 +32,9 @@ cdef extern from "dpk.h":
         dpk_loss_fn block
         dpk_slope_fn slope
         dpk_parts_fn parts
-        dpk_bend bend
         void *params
         int checked
+        dpk_bend bend
     ctypedef struct dpk_data:
         intptr_t m, p, d
         const void *X

@@ -1223,7 +1223,7 @@ def _convex(loss: str | Loss) -> Loss:
 def _prox_bound(step: float, clip: float, name: str) -> float:
     """Bound of a vector of length step * clip; it must be a normal double, or infinite as clip."""
     bound = step * clip
-    if not 2.0**-1000 <= bound or (math.isinf(bound) and not math.isinf(clip)):
+    if not bound >= 2.0**-1000 or (math.isinf(bound) and not math.isinf(clip)):
         raise ValueError(f"{name} times clip is {bound!r}; it must be neither 0 nor infinite")
     return bound
 

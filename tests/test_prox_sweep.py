@@ -1,0 +1,510 @@
+"""ADMM sweeps: twins, agreement of states, exact bounds, sensitivity, noise, what is refused."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from dpkern import NoiseStream, _core, kernels
+from dpkern import reference as ref
+from dpkern.kernels import ProxState
+from dpkern.losses import LOSSES
+from dpkern.reference.loss_prox import effective_rows as twin_rows
+from dpkern.stream import Purpose
+
+FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
+EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
+KINDS = ["collapsed", "per_user", "public"]
+
+
+@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
+def loss(request):
+    return request.param
+
+
+def state_of(kind, data, start=0.1):
+    return getattr(ProxState, kind)(data, np.full(data.d, start))
+
+
+def copy(state):
+    return ProxState(state.common.copy(), None if state.scale is None else state.scale.copy())
+
+
+def bound_of(kind, how):
+    factor = {"collapsed": 1.0, "per_user": 4 * how["relaxation"], "public": 2 * how["relaxation"]}
+    return factor[kind] * how["prox_step"] * how["clip"]
+
+
+def coarsest_grid(bound, dim):
+    return 2.0 ** math.floor(math.log2(bound / 32 / math.sqrt(dim)))
+
+
+def centers(data, count, seed=1):
+    return 0.3 * np.random.default_rng(seed).standard_normal((count, data.d))
+
+
+def full(state, data):
+    """Every u_i of a state."""
+    if state.scale is None:
+        return state.common
+    V, _, ratio, *_ = twin_rows(data)
+    return state.common + (state.scale * ratio)[:, np.newaxis] * V
+
+
+def assert_same_states(a, b, **tolerance):
+    np.testing.assert_allclose(a.common, b.common, **tolerance)
+    if a.scale is not None:
+        np.testing.assert_allclose(a.scale, b.scale, **tolerance)
+
+
+def assert_identical(a, b):
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def arrays(state):
+    return [a for a in (state.common, state.scale) if a is not None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("clip", [0.1, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
+    data = make(n=900, **layout)
+    ours = state_of(kind, data)
+    twin = copy(ours)
+    grid = None if math.isinf(clip) else 2.0**-38
+    how = dict(loss=loss, clip=clip, prox_step=2.0, relaxation=0.4, grid=grid)
+    for number, z in enumerate(centers(data, 3)):
+        if kind != "collapsed" and number:
+            how["rows"] = np.arange(number, data.n, 3)
+        results = kernels.prox_sweep(data, ours, z, **how), ref.prox_sweep(data, twin, z, **how)
+        for a, b in zip(*(np.atleast_2d(r) for r in results), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+        # A rounding of t near the middle of two multiples of the grid moves a message by a step.
+        assert_same_states(ours, twin, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
+
+
+@pytest.mark.parametrize("p", [1, 8, 63, 130, 300, 1100, 9000])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("isa")
+def test_every_width_and_remainder(make, kind, p):
+    for n in (2, 9, 67):
+        data = make(n=n, p=p, m=1, intercept=True)
+        ours = state_of(kind, data)
+        twin = copy(ours)
+        how = dict(loss="logistic", clip=math.inf, prox_step=2.0, relaxation=0.5)
+        for z in centers(data, 2):
+            a, b = (
+                np.atleast_2d(sweep(data, state, z, **how))
+                for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin))
+            )
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+            assert_same_states(ours, twin, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.usefixtures("isa")
+def test_all_states_are_the_same_algorithm(make, layout, loss):
+    """Collapsed, per user and public without noise, beside u itself in NumPy."""
+    data = make(n=300, **layout)
+    how = dict(loss=loss, clip=0.3, prox_step=1.5, relaxation=0.4)
+    states = [state_of(kind, data) for kind in KINDS]
+    U = full(states[0], data).copy()
+    total = U.sum(axis=0)
+    sums = [total.copy(), total.copy()]  # as messages of the last two carry them
+    for z in centers(data, 6):
+        X = kernels.loss_prox(data, 2.0 * z - U, 1.5, loss=loss, clip=0.3)[0]
+        U += 0.8 * (X - z)
+        S = kernels.prox_sweep(data, states[0], z, **how)
+        np.testing.assert_allclose(data.n * states[0].common + S, U.sum(axis=0), atol=1e-9)
+        S, P = kernels.prox_sweep(data, states[1], z, **how)
+        sums[0] += S + P
+        sums[1] += kernels.prox_sweep(data, states[2], z, **how)
+        for state in states:
+            np.testing.assert_allclose(full(state, data), U, rtol=1e-10, atol=1e-11)
+        for carried in sums:
+            np.testing.assert_allclose(carried, U.sum(axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_sweeps_reach_the_minimum_of_the_objective(make):
+    data = make(n=200, p=5, m=1, intercept=True)
+    l2, n = 0.05, data.n
+    V, *_ = twin_rows(data)
+
+    def objective(x):
+        return np.mean(np.logaddexp(0.0, -data.y * (V @ x))) + 0.5 * l2 * x @ x
+
+    best = scipy.optimize.minimize(objective, np.zeros(data.d), method="BFGS", tol=1e-9).x
+    state, z = state_of("collapsed", data, 0.0), np.zeros(data.d)
+    for _ in range(400):
+        S = kernels.prox_sweep(
+            data, state, z, loss="logistic", clip=10.0, prox_step=2.0, relaxation=0.5
+        )
+        z = (state.common + S / n) / (1.0 + 2.0 * l2)
+    np.testing.assert_allclose(z, best, atol=1e-5)
+
+
+@pytest.mark.usefixtures("isa")
+def test_records_that_take_no_part_stay_as_they_are(make, layout):
+    data = make(n=200, **layout)
+    rows = np.array([0, 3, 4, 117, 199])
+    others = np.setdiff1d(np.arange(200), rows)
+    for kind in ("per_user", "public"):
+        state, all_swept = state_of(kind, data), state_of(kind, data)
+        before = copy(state)
+        how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.25, grid=2.0**-30)
+        result = kernels.prox_sweep(data, state, centers(data, 1)[0], rows=rows, **how)
+        kernels.prox_sweep(data, all_swept, centers(data, 1)[0], **how)
+        for a, b, c in zip(arrays(state), arrays(before), arrays(all_swept), strict=True):
+            np.testing.assert_array_equal(a[others], b[others])
+            np.testing.assert_array_equal(a[rows], c[rows])
+        moved = (full(state, data) - full(before, data)).sum(axis=0)
+        np.testing.assert_allclose(np.atleast_2d(result).sum(axis=0), moved, atol=1e-7)
+        empty = kernels.prox_sweep(data, state, np.ones(data.d), rows=rows[:0], **how)
+        assert not np.any(np.atleast_2d(empty))
+
+
+def adversarial_rows():
+    return {
+        "one": [1.0],
+        "zero": [0.0, -0.0],
+        "computed norm zero": [3e-170, 4e-170],
+        "squares denormal": [1e-160, 2e-161],
+        "denormal": [5e-324, 2e-310, -1e-315],
+        "squares overflow": [1e300, -1e300, 1.0],
+        "largest": [1.7976931348623157e308] * 3,
+        "square just finite": [1e154, 1e153],
+        "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
+        "equal": [1.0] * 1024,
+        "long": np.random.default_rng(0).standard_normal(5000),
+    }
+
+
+ROWS = adversarial_rows()
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flush", [0, FLUSH])
+@pytest.mark.usefixtures("isa")
+def test_one_record_never_sends_more_than_its_bound(
+    name, kind, flush, bare_records, longer, control_bits
+):
+    """In rational arithmetic. A public state at 0 with lam = 1/2 and z = 0 becomes its message."""
+    options = [{}, {"intercept": True}, {"intercept": True, "row_bound": 0.7}]
+    x = np.asarray(ROWS[name]).reshape(1, -1)
+    for y, (gamma, clip), some in itertools.product(
+        (-1.0, 1.0, 1e300), ((1.0, 0.1), (math.pi, 2.0**200), (1e-9, 7.0)), options
+    ):
+        data = bare_records(x, np.array([y]), [0, 1], **some)
+        lam = 0.5 if kind == "public" else 0.37
+        how = dict(loss="squared", clip=clip, prox_step=gamma, relaxation=lam)
+        bound = bound_of(kind, how)
+        for grid in (kernels.finest_grid(1, bound), coarsest_grid(bound, data.d)):
+            state = state_of(kind, data, 0.0)
+            for _ in range(2):
+                with control_bits(flush):
+                    v = kernels.prox_sweep(data, state, np.zeros(data.d), grid=grid, **how)
+                v = v[0] if kind == "per_user" else state.common[0] if kind == "public" else v
+                assert not longer(v, grid, bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("isa")
+def test_rounding_away_from_zero_stays_inside_the_bound(kind, bare_records, longer):
+    for dim in (1, 4, 64, 1024):
+        data = bare_records(np.ones((1, dim)), np.array([1e9]), [0, 1])
+        for clip in np.linspace(1.0, 2.0, 31):
+            how = dict(loss="squared", clip=clip, prox_step=1.1, relaxation=0.5)
+            bound = bound_of(kind, how)
+            grid, state = coarsest_grid(bound, dim), state_of(kind, data, 0.0)
+            if kind == "per_user":  # from one end of the clipped scalars to the other
+                state.scale[:] = -1.1 * clip / math.sqrt(dim)
+            v = kernels.prox_sweep(data, state, np.zeros(dim), grid=grid, **how)
+            v = v[0] if kind == "per_user" else v
+            assert not longer(v, grid, bound)
+            assert longer(v, grid, 0.9 * bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("isa")
+def test_replacing_one_record_moves_a_sum_by_at_most_twice_the_bound(make, kind, loss, longer):
+    """And no other record's state, over three sweeps at the same z."""
+    for seed in range(4):
+        data, other = make(n=70, p=6, seed=seed), make(n=70, p=6, seed=seed)
+        other.X[33] = 10.0 ** (100 * seed - 150) * other.X[33][::-1]
+        other.y[33] = -other.y[33]
+        how = dict(loss=loss, clip=0.3, prox_step=2.0, relaxation=0.5, grid=2.0**-20)
+        states = state_of(kind, data, 0.0), state_of(kind, other, 0.0)
+        for z in centers(data, 3):
+            sums = [
+                kernels.prox_sweep(d, s, z, **how)
+                for d, s in zip((data, other), states, strict=True)
+            ]
+            for a, b in zip(arrays(states[0]), arrays(states[1]), strict=True):
+                if len(a) == 70:
+                    np.testing.assert_array_equal(
+                        np.delete(a, 33, axis=0), np.delete(b, 33, axis=0)
+                    )
+            if kind == "per_user":
+                np.testing.assert_array_equal(sums[0][1], sums[1][1])
+                sums = [S for S, _ in sums]
+            if kind != "public":
+                assert not longer(sums[0] - sums[1], 2.0**-20, 2 * bound_of(kind, how))
+
+
+def test_a_state_is_hidden_within_its_bound(make):
+    """|s_i a_i| <= gamma C at every sweep: what the sensitivity of a collapsed sum rests on."""
+    data = make(n=100, p=6)
+    state = state_of("collapsed", data)
+    norms = np.linalg.norm(data.X, axis=1)
+    for z in 10.0 * centers(data, 20):
+        kernels.prox_sweep(data, state, z, loss="squared", clip=0.2, prox_step=3.0, relaxation=0.9)
+        assert np.all(np.abs(state.scale) * norms <= 0.6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("isa")
+def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
+    data = make(n=3000, p=40, **layout)
+    results = []
+    for n_threads, norms in ((1, False), (2, True), (7, False)):
+        data.row_norms = kernels.glm_norms(data) if norms else None
+        state, sums = state_of(kind, data), []
+        how = dict(loss="logistic", clip=0.5, prox_step=2.0, relaxation=0.4, grid=2.0**-25)
+        if kind == "public":
+            how |= {"sigma": 0.3, "rng": 5}
+        for z in centers(data, 2):
+            sums.append(kernels.prox_sweep(data, state, z, n_threads=n_threads, **how))
+        results.append([*sums, *arrays(state)])
+    for again in results[1:]:
+        assert_identical(again, results[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
+    fused = [name for name in _core.isa_names() if name != "base"]
+    if len(fused) < 2:
+        pytest.skip("one instruction set with fused multiply-add here")
+    data = make(n=700, p=77, **layout)
+    before, results = _core.isa(), []
+    how = dict(loss=loss, clip=0.5, prox_step=2.0, relaxation=0.4, grid=2.0**-25)
+    if kind == "public":
+        how |= {"sigma": 0.3, "rng": 5}
+    try:
+        for name in fused:
+            _core._use_isa(name)
+            state = state_of(kind, data)
+            sums = [kernels.prox_sweep(data, state, z, **how) for z in centers(data, 2)]
+            results.append([*sums, *arrays(state)])
+    finally:
+        _core._use_isa(before)
+    for result in results[1:]:
+        assert_identical(result, results[0])
+
+
+def noise_of(data, *, sigma=1.5, grid=2.0**-20, rng=3, **how):
+    """What a message holds beside its noiseless self; exact at z = 0, u = 0 and lam = 1/2."""
+    how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=grid) | how
+    silent, noisy = state_of("public", data, 0.0), state_of("public", data, 0.0)
+    z = np.zeros(data.d)
+    kernels.prox_sweep(data, silent, z, **how)
+    kernels.prox_sweep(data, noisy, z, sigma=sigma, rng=rng, **how)
+    return noisy.common - silent.common
+
+
+@pytest.mark.parametrize("p", [1, 5, 64, 100, 300, 2048, 2500])
+@pytest.mark.usefixtures("isa")
+def test_noise_is_the_draws_of_the_records_own_numbers(make, p):
+    """Each record is the silo of that number, under a purpose of its own; to the bit."""
+    data = make(n=max(3, 130 // p), p=p, m=1)
+    noise = noise_of(data)
+    # A grid that leaves many draws open: their further bits lie at the record's own address too.
+    for sigma, grid in ((1.5, 2.0**-20), (1.5, 2.0**-31)):
+        noise = noise_of(data, sigma=sigma, grid=grid)
+        draws = np.empty((data.n, p))
+        with NoiseStream(3) as stream, stream.release() as release:
+            _core.gaussian(
+                release.key,
+                Purpose.USER,
+                np.full(data.n, sigma),
+                np.full(data.n, grid),
+                draws,
+                1,
+            )
+        np.testing.assert_array_equal(noise, draws)
+
+
+def test_noise_agrees_with_its_twin(make):
+    data = make(n=6, p=5)
+    rows = np.array([1, 2, 5])
+    how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=2.0**-20)
+    how |= {"sigma": 0.7, "rng": 11, "rows": rows}
+    ours, twin = state_of("public", data, 0.0), state_of("public", data, 0.0)
+    for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin)):
+        sweep(data, state, np.zeros(5), **how)
+    np.testing.assert_allclose(ours.common, twin.common, atol=2.0**-19)
+    assert np.all(ours.common[rows] != 0.0)
+
+
+def test_noise_depends_on_the_record_and_not_on_who_else_takes_part(make):
+    data = make(n=300, p=7)
+    noise = noise_of(data)
+    rows = np.array([2, 17, 18, 299])
+    np.testing.assert_array_equal(noise_of(data, rows=rows)[rows], noise[rows])
+    assert len(np.unique(noise)) > 0.99 * noise.size
+    assert not np.any(noise_of(data, rows=rows)[0])
+
+
+def test_noise_has_its_standard_deviation_and_lies_on_the_grid(make, steps):
+    data = make(n=2000, p=50)
+    noise = noise_of(data, sigma=0.7, grid=2.0**-12)
+    steps(noise, 2.0**-12)
+    assert abs(np.std(noise) / 0.7 - 1.0) < 5.0 / math.sqrt(2 * noise.size)
+    assert abs(np.mean(noise)) < 5.0 * 0.7 / math.sqrt(noise.size)
+    covariance = noise.T @ noise / (0.49 * len(noise)) - np.eye(50)
+    assert np.max(np.abs(covariance)) < 6.0 * math.sqrt(2.0 / len(noise))
+
+
+def test_a_sweep_takes_one_release_and_repeats_no_noise(make):
+    data = make(n=20, p=5)
+    with NoiseStream(3) as stream:
+        first, second = noise_of(data, rng=stream), noise_of(data, rng=stream)
+        assert stream.release().number == 2
+    assert not np.any(first == second)
+    np.testing.assert_array_equal(first, noise_of(data, rng=3))
+
+
+def test_a_record_that_is_not_finite_sends_its_noise(make):
+    """Written to after the door has seen it: its message must not show that."""
+    data = make(n=70, p=5, m=1)
+    noise = noise_of(data)
+    for bad in (math.nan, math.inf):
+        data.X[7, 2] = bad
+        state = state_of("public", data, 0.0)
+        how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.5, grid=2.0**-20)
+        kernels.prox_sweep(data, state, np.zeros(5), sigma=1.5, rng=3, **how)
+        np.testing.assert_array_equal(state.common[7], noise[7])
+        for kind in ("collapsed", "per_user"):
+            state = state_of(kind, data)
+            for z in centers(data, 2):
+                assert np.all(np.isfinite(kernels.prox_sweep(data, state, z, **how)))
+            assert all(np.all(np.isfinite(a)) for a in arrays(state))
+
+
+def test_z_may_be_part_of_the_state(make):
+    data = make(n=50, p=5)
+    how = dict(loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.3)
+    for kind in KINDS:
+        ours, other = state_of(kind, data), state_of(kind, data)
+        z = ours.common if kind == "collapsed" else ours.common[3]
+        a = kernels.prox_sweep(data, ours, z, **how)
+        b = kernels.prox_sweep(data, other, z * 0.0 + 0.1, **how)
+        assert_identical(np.atleast_2d(a), np.atleast_2d(b))
+        assert_identical(arrays(ours), arrays(other))
+
+
+def read_only(a):
+    a.flags.writeable = False
+    return a
+
+
+GOOD_PUBLIC = {"state": "public", "sigma": 1.0, "grid": 2.0**-20}
+BAD = {
+    "z shape": ({"z": np.zeros(10)}, ValueError, r"z must have shape \(11,\)"),
+    "z infinite": ({"z": np.full(11, np.inf)}, ValueError, "z must be finite"),
+    "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "clip": ({"clip": 0.0}, ValueError, "clip is 0.0"),
+    "prox_step": ({"prox_step": math.inf}, ValueError, "prox_step is inf"),
+    "prox_step text": ({"prox_step": "1"}, TypeError, "prox_step is '1'"),
+    "product": ({"prox_step": 1e-200, "clip": 1e-200}, ValueError, "prox_step times clip is 0.0"),
+    "relaxation 0": ({"relaxation": 0.0}, ValueError, "relaxation is 0.0"),
+    "relaxation above 1": ({"relaxation": 1.1}, ValueError, r"relaxation is 1.1; .* \(0, 1\]"),
+    "relaxation NaN": ({"relaxation": math.nan}, ValueError, "relaxation is nan"),
+    "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
+    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid is too fine"),
+    "grid coarse": ({"grid": 2.0**-3}, ValueError, "grid is too coarse"),
+    "grid array": ({"grid": [2.0**-20] * 2}, ValueError, "grid must be a number"),
+    "grid without clip": ({"clip": math.inf, "grid": 2.0**-20}, ValueError, "grid needs a finite"),
+    "rows collapsed": ({"rows": np.arange(3)}, ValueError, "rows is not for a collapsed state"),
+    "rows int32": (
+        {"state": "public", "rows": np.arange(3, dtype=np.int32)},
+        ValueError,
+        "rows must be an int64",
+    ),
+    "rows list": ({"state": "public", "rows": [0, 1]}, ValueError, "rows must be an int64"),
+    "rows twice": ({"state": "public", "rows": np.array([1, 1])}, ValueError, "rows must be dist"),
+    "rows fall": ({"state": "per_user", "rows": np.array([2, 1])}, ValueError, "rows must be dist"),
+    "rows negative": (
+        {"state": "per_user", "rows": np.array([-1, 1])},
+        ValueError,
+        "rows must be distinct",
+    ),
+    "rows too large": (
+        {"state": "per_user", "rows": np.array([1, 300])},
+        ValueError,
+        "rows must be distinct and increasing records in 0 .. 299",
+    ),
+    "sigma collapsed": ({"sigma": 1.0}, ValueError, "sigma is for a public state"),
+    "sigma per user": ({"state": "per_user", "sigma": 1.0}, ValueError, "sigma is for a public"),
+    "sigma negative": (GOOD_PUBLIC | {"sigma": -1.0}, ValueError, "sigma must be finite"),
+    "sigma large": (GOOD_PUBLIC | {"sigma": 1e9}, ValueError, "sigma must be at most"),
+    "sigma array": (GOOD_PUBLIC | {"sigma": [1.0] * 3}, ValueError, "sigma must be a number"),
+    "sigma without clip": (
+        {"state": "public", "sigma": 1.0, "clip": math.inf},
+        ValueError,
+        "sigma needs a finite clip",
+    ),
+    "rng": (GOOD_PUBLIC | {"rng": -1}, ValueError, "seed must be"),
+    "threads": ({"n_threads": 0}, ValueError, "n_threads"),
+    "state": ({"state": None}, TypeError, "state must be a ProxState, got NoneType"),
+    "common shape": (
+        {"state": ProxState(np.zeros((300, 11)), np.zeros(299))},
+        ValueError,
+        r"state.scale must be .* shape \(300,\)",
+    ),
+    "scale shape": (
+        {"state": ProxState(np.zeros((299, 11)), None)},
+        ValueError,
+        r"state.common must be .* shape \(300, 11\), got",
+    ),
+    "collapsed without scale": (
+        {"state": ProxState(np.zeros(11), None)},
+        ValueError,
+        "state.common must be",
+    ),
+    "common read-only": (
+        {"state": ProxState(read_only(np.zeros((300, 11))), None)},
+        ValueError,
+        "state.common must be .* writeable",
+    ),
+    "common float32": (
+        {"state": ProxState(np.zeros((300, 11), np.float32), None)},
+        ValueError,
+        "state.common must be a float64",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_name_and_leaves_the_state(make, case):
+    how, error, message = BAD[case]
+    data = make()
+    good = dict(state="collapsed", z=np.zeros(11), loss="logistic", clip=1.0)
+    how = good | {"prox_step": 1.0, "relaxation": 0.5} | how
+    state = how.pop("state")
+    state = state_of(state, data) if isinstance(state, str) else state
+    before = copy(state) if isinstance(state, ProxState) else None
+    with pytest.raises(error, match=message):
+        kernels.prox_sweep(data, state, how.pop("z"), **how)
+    if before is not None:
+        assert_identical(arrays(state), arrays(before))
+
+
+@pytest.mark.parametrize("start", [np.zeros(10), np.full(11, np.nan), "zeros"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_start_is_refused_by_name(make, kind, start):
+    with pytest.raises((ValueError, TypeError), match="start must"):
+        getattr(ProxState, kind)(make(), start)
