@@ -25,6 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench import (
+    bench_admm,
     bench_clip,
     bench_custom,
     bench_gaussian,
@@ -49,6 +50,7 @@ SUITES = (
     bench_sparse.cases,
     bench_custom.cases,
     bench_hessian.cases,
+    bench_admm.cases,
     bench_clip.cases,
     bench_gaussian.cases,
     bench_prox.cases,

@@ -805,9 +805,9 @@ def loss_prox(
     Notes
     -----
     phi' increases and a clamped increasing function increases, so this is the prox of a convex,
-    C-Lipschitz loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52) and the
-    clamp is the last operation on t. Before it, t has a relative error of 1e-12 at most, beside what
-    the rounding of a_i . v_i makes of it.
+    C-Lipschitz loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52) and
+    the clamp is the last operation on t. Before it, t has a relative error of 1e-12 at most, beside
+    what the rounding of a_i . v_i makes of it.
 
     References
     ----------
@@ -889,9 +889,9 @@ def prox_sweep(
         s_i = clamp((1 - 2 lam) s_i + 2 lam t_i, +-b' / |a_i|), b = gamma C. The mean of u is
         ``state.common + S / N``.
     S, P : ndarrays, shape (d,)
-        Of a per-user state: S = sum_i round_q(f_i a_i), f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|)
-        with b = 4 lam gamma C, and P = sum_i 2 lam (z - common_i), public, in plain floating point.
-        u has moved by P + S in sum.
+        Of a per-user state: S = sum_i round_q(f_i a_i) with
+        f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|), b = 4 lam gamma C, and the public
+        P = sum_i 2 lam (z - common_i), in plain floating point. u has moved by P + S in sum.
     M : ndarray, shape (d,)
         Of a public state: by how much u has moved in sum, in plain floating point. Every record
         sends round_q(f_i a_i) + Z_i, f_i = clamp(2 lam t_i, +-b' / |a_i|) with b = 2 lam gamma C,
@@ -909,13 +909,13 @@ def prox_sweep(
     -----
     - Sensitivity: replacing one record, at equal state of all others and equal z, moves S by at
       most 2 b in l2 norm and a message by as much, exactly, for the doubles returned: a vector that
-      is summed or sent has norm b at most, and depends on its own record and state alone. That holds
-      whatever the float error in t_i; b' is b less room for rounding (see `glm_gradient`).
+      is summed or sent has norm b at most, and depends on its own record and state alone. That
+      holds whatever the float error in t_i; b' is b less room for rounding (see `glm_gradient`).
     - P is a function of z's and of who took part in which sweep.
     - Z_i are the draws of `gaussian` with a purpose of their own and record i for its silo: none
       repeats, and none depends on threads or on `rows`.
-    - This is the iteration of [1]_ with lam for half of its relaxation: lam <= 1/2 keeps every u_i
-      within gamma C of a point that does not depend on its record.
+    - This is the iteration of [1]_ with the noise elsewhere. lam <= 1/2 keeps every u_i within
+      gamma C of a point that does not depend on its record.
 
     References
     ----------
@@ -1241,8 +1241,10 @@ def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray |
     """The arrays of a state, checked: the kernels write to them."""
     if not isinstance(state, ProxState):
         raise TypeError(f"state must be a ProxState, got {_kind(state)}")
-    shapes = [(data.n, data.d)] if state.scale is None else [(data.d,), (data.n, data.d)]
-    arrays = {"common": (state.common, shapes)}
+    own, shared = (data.n, data.d), (data.d,)
+    arrays: dict[str, tuple[object, list[tuple[int, ...]]]] = {
+        "common": (state.common, [own] if state.scale is None else [shared, own])
+    }
     if state.scale is not None:
         arrays["scale"] = (state.scale, [(data.n,)])
     for name, (array, allowed) in arrays.items():
