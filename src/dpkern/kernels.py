@@ -1362,9 +1362,11 @@ def _per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
     if isinstance(value, float):  # the usual case
         return np.array([value]) if m == 1 else np.full(m, value)
     values = _real(name, value)
-    if values.shape not in ((), (m,)):
+    if values.shape == (m,):
+        return values
+    if values.shape != ():
         raise ValueError(f"{name} must be a number or have shape ({m},), got {values.shape}")
-    return np.ascontiguousarray(np.broadcast_to(values, (m,)))
+    return np.full(m, values)
 
 
 def _silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:

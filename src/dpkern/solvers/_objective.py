@@ -20,6 +20,8 @@ FloatArray = NDArray[np.float64]
 Penalty = tuple[str | Regularizer, float] | None
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
 
+_L1 = L1()
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -124,7 +126,7 @@ class Objective:
     def proximal(self) -> tuple[Regularizer, float] | None:
         """What acts by its prox and its strength: l1, or a regulariser that is not smooth."""
         if self.l1 > 0.0:
-            return L1(), self.l1
+            return _L1, self.l1
         if self.regularizer is None or self.smooth is not None:
             return None
         return get_regularizer(self.regularizer[0]), self.regularizer[1]
@@ -225,7 +227,7 @@ class Objective:
         shrink = 1.0 + step * self.l2
         x, step = v[:penalized] / shrink, step / shrink
         if self.l1 > 0.0:
-            x = kernels.prox("l1", x, step * self.l1)
+            x = kernels.prox(_L1, x, step * self.l1)
         if self.regularizer is not None:
             g, strength = self.regularizer
             x = kernels.prox(g, x, step * strength)
