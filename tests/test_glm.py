@@ -159,6 +159,25 @@ def test_one_record_never_adds_more_than_the_clip(
                 assert not longer(v, grid, clip)
 
 
+@pytest.mark.usefixtures("isa")
+def test_threads_take_denormals_as_the_calling_thread_does(bare_records, control_bits):
+    """Else what a record adds would depend on whose turn it was, and so on the other records."""
+    n, p = 200_000, 4
+    X = np.full((n, p), 1e-38, np.float32)  # a denormal, and no double's
+    data = bare_records(X, np.full(n, 1e300), [0, n])
+
+    def total(n_threads):
+        how = {"loss": "squared", "clip": 1.0, "grid": 2.0**-30, "n_threads": n_threads}
+        return kernels.glm_gradient(data, np.zeros(p), **how)
+
+    before = total(2)  # now there are two threads
+    assert np.all(before < 0.0)
+    with control_bits(FLUSH):
+        for _ in range(5):
+            assert not np.any(total(2))
+    np.testing.assert_array_equal(total(2), before)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.usefixtures("isa")
 def test_a_norm_that_rounds_down_at_every_step_stays_inside_the_clip(

@@ -1,4 +1,5 @@
 /* Choice of the instruction set: compiled for the plainest processor, so it runs everywhere. */
+#include <fenv.h>
 #include <stddef.h>
 #include "dispatch.h"
 
@@ -44,12 +45,19 @@ static int rounds_to_nearest(void) {
     return one + above_half == 0x1.0000000000001p0 && one + below_half == 1.0;
 }
 
+/* Whether denormals count as zeros is a setting of each thread too. A team may have been there
+ * before the caller's was changed (a library compiled with -ffast-math does that when it is
+ * loaded), and what a record adds to a sum would depend on whose turn it was, and so on the other
+ * records. Such a team is not refused: how many threads there are may follow from how many records.
+ */
 dpk_status dpk_check_rounding(int n_threads) {
     int nearest = rounds_to_nearest();
     /* A team of one would still be set up. */
     if (n_threads > 1) {
+        fenv_t own;
+        nearest = nearest && fegetenv(&own) == 0;
 #pragma omp parallel num_threads(n_threads) reduction(&& : nearest)
-        nearest = rounds_to_nearest();
+        nearest = nearest && fesetenv(&own) == 0 && rounds_to_nearest();
     }
     return nearest ? DPK_OK : DPK_ERR_ROUNDING_MODE;
 }

@@ -58,8 +58,9 @@ const dpk_kernels *dpk_isa(int i);
 /* Whether this processor runs instruction set number i. */
 int dpk_isa_runs(int i);
 
-/* DPK_OK when the calling thread and all others of its team of n_threads round to nearest, which
- * exact sums rely on. A thread keeps the mode that its creator had, whoever created it and when. */
+/* Gives all threads of the caller's team of n_threads its floating-point environment; DPK_OK when
+ * they round to nearest, which exact sums rely on. A thread would keep the environment that its
+ * creator had, whoever created it and when. */
 dpk_status dpk_check_rounding(int n_threads);
 
 #endif
