@@ -76,6 +76,14 @@ def test_fit_reports_data_result_score_and_certificate(capsys, train, test):
     assert "seeded: not private" in out
 
 
+def test_fit_says_that_sizes_and_seconds_are_not_public_where_a_record_comes_or_goes(capsys, train):
+    sets = ["--set", "neighbours=add_remove", "--set", "public_size=500"]
+    out, _ = shown(capsys, ["fit", train, *sets, *BUDGET, *QUICK])
+    assert "numbers of records and seconds above are the data's own: keep them" in out
+    out, _ = shown(capsys, ["fit", train, *BUDGET, *QUICK])
+    assert "keep them" not in out
+
+
 def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, train):
     model = tmp_path / "m.npz"
     flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]

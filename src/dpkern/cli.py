@@ -540,6 +540,8 @@ def _fit(arguments: argparse.Namespace) -> None:
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
         lines.append(("", "the certificate below is that of all of them together"))
+    if first.privacy.neighbours == "add_remove":
+        lines.append(("", "numbers of records and seconds above are the data's own: keep them"))
     if budget is None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
     _print_lines(lines)

@@ -46,7 +46,8 @@ class SolverResult:
     privacy : Certificate
         The guarantee of the released bits.
     timing : dict
-        Seconds in "kernels", "noise", "python", and "total".
+        Seconds in "kernels", "noise", "python", and "total", which grow with the number of records;
+        empty for a model from a file.
     message : str
         How the run ended.
     transform : Transform
@@ -135,7 +136,8 @@ class SolverResult:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as .npz with JSON, no pickle; the file appears whole or not at all.
 
-        A history of `monitor="train"` stays out: files are shared, and it is not private.
+        Timing and a history of `monitor="train"` stay out: files are shared, and neither is
+        private.
 
         Raises
         ------
@@ -154,7 +156,6 @@ class SolverResult:
             "parameters": self.parameters,
             "history": self._public_history(),
             "privacy": self.privacy.to_dict(),
-            "timing": self.timing,
             "message": self.message,
             "transform": self.transform.to_dict(),
             "feature_names": self.feature_names,
@@ -177,6 +178,7 @@ class SolverResult:
 
     def __str__(self) -> str:
         spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.timing.items())
+        spent = spent or "not kept in files"
         rows = [
             ("solver", self.solver),
             ("loss", self.loss),
@@ -221,7 +223,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             parameters=header["parameters"],
             history=header["history"],
             privacy=Certificate.from_dict(header["privacy"]),
-            timing=header["timing"],
+            timing={},
             message=header["message"],
             transform=Transform.from_dict(header["transform"]),
             loss=header["loss"],
