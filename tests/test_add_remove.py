@@ -294,6 +294,25 @@ def test_certificate_is_the_budget_for_a_record_that_is_added_or_removed(name, o
             assert np.ravel(release.sensitivity)[0] == pytest.approx(math.sqrt(4 / 3), rel=1e-4)
 
 
+def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh(spied):
+    """A split of one record more deals all of them anew: silos' sums move by more than C."""
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    y, sums = np.where(X[:, 0] + X[:, 1] > 0.0, "a", "b"), []
+    for n in (300, 299):
+        spied.clear()
+        data = dpk.SiloData.split(X[:n], y[:n], 3, rng=0)
+        how = {"trust": "silo", "clip": 0.5, "step_size": 0.1, "rounds": 1, "rng": 1}
+        result = run("gradient_descent", data, **how)
+        sums.append(spied[0][1])
+        assert any("splitting one record more afresh ('even')" in n for n in result.privacy.notes)
+    moved = [square(a, b) for a, b in zip(*sums, strict=True)]
+    assert max(moved) > Fraction(0.5) ** 2
+    for given in (silos(), dpk.SiloData.from_groups(X, y, np.arange(300) % 3)):
+        assert not any(
+            "afresh" in n for n in run("federated_gd", given, step_size=0.1).privacy.notes
+        )
+
+
 @pytest.mark.parametrize("name", ABLE)
 def test_noise_is_less_than_for_a_record_that_is_replaced(name):
     """Half on gradients, and by the root of two on Hessians; the same on directions of "add"."""

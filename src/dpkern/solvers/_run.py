@@ -41,6 +41,10 @@ HIDDEN_SIZES = (
     "add or remove: declared sizes stand for those of the data; taken as public that no silo is "
     "empty and that there are fewer than 2^31 records"
 )
+SPLIT = (
+    "add or remove: which silo holds a record is as the data have it, and the records that two "
+    "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
+)
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
 
@@ -245,6 +249,8 @@ class Run(AbstractContextManager["Run"]):
         data = self.objective.data
         if self.sizes_are_hidden and self.budget is not None:
             notes = (*notes, HIDDEN_SIZES)
+            if data.partition != "given":
+                notes = (*notes, SPLIT.format(repr(data.partition)))
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
         if self._monitor is self.objective:
