@@ -75,7 +75,7 @@ dpk_status DPK_FN(dpk_loss_prox)(const dpk_data *data, const dpk_loss *loss, con
             for (intptr_t r = 0; r < n; r++)
                 b.z[r] = -b.z[r]; /* a . (0 - V) */
             equations(&b, n, NULL, clip, length, &e);
-            scalar_prox(loss, sweep->prox_step, n, &e);
+            scalar_prox(loss, sweep->prox_step, n, &e, NULL);
             clamp_factors(&b, n, clip, length, e.t, b.s);
             memcpy(t + i, e.t, (size_t)n * sizeof(double));
             const row_move move = {1.0, NULL, 0.0, NULL, sweep->common, X, NULL};
@@ -85,11 +85,22 @@ dpk_status DPK_FN(dpk_loss_prox)(const dpk_data *data, const dpk_loss *loss, con
     return DPK_OK;
 }
 
+/* Two asks for memory in every step of Newton's method, of which three or four are usual. */
+enum { SHARES = 7 };
+
+/* Records of a block: as many as the first cache holds; of what comes from afar so few that one
+ * block is asked for while the other is solved (see add_dense in rows.h too). */
+static intptr_t together(const dpk_data *data, int streamed) {
+    const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;
+    return data->indptr || rows < 8 ? dpk_sweep_rows(data->d) : rows;
+}
+
 dpk_status DPK_FN(dpk_sweep_together)(const dpk_data *data, const dpk_loss *loss,
                                       const dpk_sweep *sweep, const dpk_sum *sum, double *S) {
     const double lam = sweep->relaxation, keep = 1.0 - 2.0 * lam, M = magic(sweep->grid);
     const double clip = inner_bound(sweep->bound, sweep->grid, data->d);
-    const intptr_t rows = dpk_sweep_rows(data->d);
+    const int streamed = dpk_streamed(data, data->offsets[1] / sum->n_threads);
+    const intptr_t rows = together(data, streamed);
     _Pragma(PARALLEL) for (int64_t k = 0; k < sum->first_task[1]; k++) {
         const task u = task_number(data, sum, k);
         double *const acc = sum->partial + k * dpk_apart(data->d);
@@ -102,8 +113,9 @@ dpk_status DPK_FN(dpk_sweep_together)(const dpk_data *data, const dpk_loss *loss
             const intptr_t n = rows_left(i, u.end, rows);
             double *const scale = sweep->scale + i;
             DPK_FN(dpk_load_block)(data, sweep->from, i, n, &b);
+            ahead next = rows_ahead(data, i + n, rows_left(i + n, u.end, rows), SHARES);
             equations(&b, n, scale, clip, length, &e);
-            scalar_prox(loss, sweep->prox_step, n, &e);
+            scalar_prox(loss, sweep->prox_step, n, &e, &next);
             for (intptr_t r = 0; r < n; r++)
                 s[r] = DPK_FMA(keep, scale[r], 2.0 * lam * clamp_scalar(e.t[r], e.lim[r]));
             clamp_factors(&b, n, clip, length, s, b.s);
@@ -139,7 +151,7 @@ dpk_status DPK_FN(dpk_sweep_per_user)(const dpk_data *data, const dpk_loss *loss
             DPK_FN(dpk_load_own)(data, sweep->from, sweep->common, i, n, &b);
             gather(sweep->scale, &b, n, scale);
             equations(&b, n, scale, prox_clip, length, &e);
-            scalar_prox(loss, sweep->prox_step, n, &e);
+            scalar_prox(loss, sweep->prox_step, n, &e, NULL);
             for (intptr_t r = 0; r < n; r++)
                 s[r] = 2.0 * lam * (clamp_scalar(e.t[r], e.lim[r]) - scale[r]);
             clamp_factors(&b, n, clip, length, s, b.s);
@@ -189,7 +201,7 @@ dpk_status DPK_FN(dpk_sweep_public)(const dpk_data *data, const dpk_loss *loss,
             const intptr_t n = rows_left(i, u.end, rows);
             DPK_FN(dpk_load_own)(data, sweep->from, sweep->common, i, n, &b);
             equations(&b, n, NULL, prox_clip, length, &e);
-            scalar_prox(loss, sweep->prox_step, n, &e);
+            scalar_prox(loss, sweep->prox_step, n, &e, NULL);
             for (intptr_t r = 0; r < n; r++)
                 s[r] = 2.0 * lam * clamp_scalar(e.t[r], e.lim[r]);
             clamp_factors(&b, n, clip, length, s, b.s);

@@ -5,6 +5,7 @@
 #ifndef DPK_BLOCK_H
 #define DPK_BLOCK_H
 
+#include <stddef.h>
 #include "dpk.h"
 
 #define DPK_BLOCK 64
@@ -39,6 +40,20 @@ static inline void ask(ahead *rows) {
         __builtin_prefetch(rows->next + k, 0, 2);
     rows->next += size;
     rows->left -= size;
+}
+
+/* Dense rows that are asked for ahead, in bytes: they must stay in the second cache. */
+enum { DPK_ASKED_AT_MOST = 1 << 18 };
+
+/* The n records from the first on, which come after those at work, in equal shares: so many, and
+ * one for every 8 KiB. */
+static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, intptr_t shares) {
+    const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);
+    if (data->indptr || data->rows || n * size > DPK_ASKED_AT_MOST)
+        return (ahead){NULL, 0, 0};
+    shares += n * size >> 13;
+    return (ahead){(const char *)data->X + first * size, n * size,
+                   ((n * size + shares - 1) / shares + 63) / 64 * 64};
 }
 
 /* Labels, and margins of the effective rows along two vectors, of the records first .. first + n:

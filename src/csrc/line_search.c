@@ -16,20 +16,6 @@ dpk_line_search_fn DPK_FN(dpk_line_search);
  * that a core has open at a time must not come in one burst. */
 enum { LINE = 128, STRIP = 32 };
 
-/* Dense rows of a block that are asked for ahead, in bytes: they must stay in the second cache. */
-enum { ASKED_AT_MOST = 1 << 18 };
-
-/* The records after a block. Eight KiB of products and a strip of a candidate each ask for one of
- * the shares. */
-static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, intptr_t shares) {
-    const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);
-    if (data->indptr || n * size > ASKED_AT_MOST)
-        return (ahead){NULL, 0, 0};
-    shares += n * size >> 13;
-    return (ahead){(const char *)data->X + first * size, n * size,
-                   ((n * size + shares - 1) / shares + 63) / 64 * 64};
-}
-
 DPK_INLINE void margins_at(double a, intptr_t n, const double *z, const double *dz, double *at) {
     for (intptr_t i = 0; i < n; i++)
         at[i] = DPK_FMA(-a, dz[i], z[i]);

@@ -124,8 +124,9 @@ DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const 
     return open;
 }
 
-/* Solves the first n equations. */
-DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scalar_equations *e) {
+/* Solves the first n equations. next: asked for a share twice a step, or NULL. */
+DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scalar_equations *e,
+                            ahead *next) {
     const double inverse = 1.0 / gamma < DBL_MAX ? 1.0 / gamma : DBL_MAX;
     const double smooth = loss->bend == DPK_BEND_SMOOTH ? 0x1p-43 : -1.0;
     double z[DPK_BLOCK], d1[DPK_BLOCK], d2[DPK_BLOCK], low[DPK_BLOCK], high[DPK_BLOCK];
@@ -140,7 +141,11 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
     for (int step = 0; open && step < NEWTON_STEPS; step++) {
         for (intptr_t i = 0; i < n; i++)
             z[i] = DPK_FMA(e->t[i], e->A[i], e->m[i]);
+        if (next)
+            ask(next);
         slopes_at(loss, n, e->y, z, d1, d2);
+        if (next)
+            ask(next);
         open = newton_step(inverse, smooth, n, d1, d2, e, low, high, live);
         if (loss->bend == DPK_BEND_NONE) /* from t = 0 that was the solution */
             return;
