@@ -332,6 +332,40 @@ def test_messages_of_neighbours_with_equal_noise_part_by_the_ledgers_sensitivity
     assert np.count_nonzero(parted) == 1
 
 
+def sparse_records(longest, n=1500, p=256):
+    """Two entries a record, `longest` in one of them."""
+    lengths = np.full(n, 2)
+    lengths[7] = longest
+    columns = np.concatenate([np.arange(k) * 11 for k in lengths])
+    X = scipy.sparse.csr_array(
+        (np.cos(np.arange(lengths.sum())), columns, np.append(0, np.cumsum(lengths))), shape=(n, p)
+    )
+    return dpk.SiloData(X, np.resize([1.0, -1.0], n), [0, n], task="classification")
+
+
+@pytest.mark.parametrize("kind", ["per_user", "public"])
+def test_order_of_public_sums_does_not_depend_on_how_many_entries_are_stored(kind):
+    """Floating-point sums of what is known: their last bits must not tell of one record's length.
+
+    Of the users' messages one record's differs, and where its coordinates are the same the sum is.
+    """
+    seen = []
+    for longest in (2, 3):
+        data = sparse_records(longest)
+        state = getattr(kernels.ProxState, kind)(data, np.linspace(0.1, 0.9, data.d))
+        noise = {"sigma": 3.0, "rng": 5} if kind == "public" else {}
+        for z in np.random.default_rng(1).standard_normal((2, data.d)):
+            moved = kernels.prox_sweep(
+                data, state, z, loss="logistic", clip=1.0, prox_step=1.0, relaxation=0.3,
+                grid=2.0**-20, **noise,
+            )  # fmt: skip
+        seen.append((moved[1] if kind == "per_user" else moved, state.common[7]))
+    (sum_a, own_a), (sum_b, own_b) = seen
+    same = own_a == own_b
+    assert same.sum() >= 250
+    np.testing.assert_array_equal(sum_a[same], sum_b[same])
+
+
 @pytest.mark.parametrize("name", [name for name in MODES if "local" in name or "token" in name])
 def test_the_model_is_a_function_of_the_users_messages(sweeps, data, name):
     """Rebuilt from what was sent, u_i' - (1 - 2 lam) u_i - 2 lam z, who sent, public numbers."""

@@ -198,8 +198,9 @@ def test_values_of_a_declared_operator_leave_on_the_noises_grid(monkeypatch, dat
         return released[-1]
 
     monkeypatch.setattr(GaussianMessages, "release", spy)
-    wild = Declared(lambda u: np.array([math.nan, math.inf, -1e300, 0.1]), sensitivity=1e-3)
-    result = run(data, operator=wild, clip=None, rounds=1)
+    wild = Declared(lambda u: np.array([math.nan, math.inf, -1e308, 0.1]), sensitivity=1e-3)
+    with np.errstate(over="raise", invalid="raise"):  # nor is anybody warned of it
+        result = run(data, operator=wild, clip=None, rounds=1)
     (V,) = released
     (entry,) = result.privacy.releases
     assert np.all(np.rint(V / entry.grid) * entry.grid == V)

@@ -123,6 +123,16 @@ def test_equal_releases_become_one_entry_with_more_times():
     assert ledger.mu_squared() == 5 * Fraction(1, 16)
 
 
+def test_series_that_a_record_has_a_limited_part_in_add_up():
+    """The same record may be in both, so two series of equal releases are not one."""
+    one, other = a_release(per_record=2), a_release(per_record=2)
+    assert one == other
+    assert a_ledger(*[one] * 5).mu_squared() == 2 * Fraction(1, 16)
+    ledger = a_ledger(*[one, other] * 5)
+    assert ledger.mu_squared() == 4 * Fraction(1, 16)
+    assert [release.times for release in ledger] == [5, 5]
+
+
 def test_disjoint_silos_cost_the_largest_and_common_releases_cost_all():
     per_silo = a_release(sensitivity=(1.0, 2.0), std=(1.0, 1.0), grid=(1.0, 1.0))
     other = a_release(sensitivity=(3.0, 0.0), std=(1.0, 1.0), grid=(1.0, 1.0))

@@ -337,12 +337,16 @@ cdef class Records:
         self.offsets = np.array([0, n], dtype=np.int64)
         self.c.offsets, self.c.m = &self.offsets[0], 1
 
-    cdef intptr_t task_rows(self):
+    cdef intptr_t task_rows(self, bint own_vectors=False):
         """Records of one unit of work: enough that adding up partial sums costs little, and few
-        enough for a wide problem to have several."""
-        cdef intptr_t share = self.n_entries // 64
-        cdef intptr_t rows = max(64, min(max(share, 1 << 16), 1 << 19) // self.c.d)
-        if self.c.indptr != NULL and self.n_entries > 0:
+        enough for a wide problem to have several.
+
+        own_vectors: every record has a vector (d,) that is read beside it. Its sums over records
+        are in floating point and public, so their order is no function of how many entries are
+        stored, but of the numbers of records and coordinates alone."""
+        cdef intptr_t size = len(self.keep[3]) * self.c.d if own_vectors else self.n_entries
+        cdef intptr_t rows = max(64, min(max(size // 64, 1 << 16), 1 << 19) // self.c.d)
+        if self.c.indptr != NULL and self.n_entries > 0 and not own_vectors:
             # A partial sum is dense: it must stay small against the entries that go into it.
             per_row = self.n_entries / <double> len(self.keep[3])
             rows = max(512, <intptr_t> (8.0 * self.c.d / per_row))
@@ -602,7 +606,7 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
     cdef Records records = Records(
         data, None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
     records.join_silos()
-    cdef intptr_t task_rows = records.task_rows()
+    cdef intptr_t task_rows = records.task_rows(own_vectors=not together)
     center = np.asarray(z)
     cdef Models start = Models((2.0 * center - (common if together else 0.0))[np.newaxis])
     cdef Models to = Models(((2.0 * relaxation) * center)[np.newaxis])

@@ -521,10 +521,12 @@ def _fit(arguments: argparse.Namespace) -> None:
     together = first.privacy
     if budget is not None and draws > 1:
         together = compose_sequential(*(result.privacy for result in results))
-        # Every draw made the same releases: one line for each, not one for each and draw.
-        together = replace(
-            together, releases=tuple(_repeated(one, draws) for one in first.privacy.releases)
-        )
+        # One line for each release, not one for each and draw, where all draws made the same: those
+        # with a schedule of their own may not have.
+        if all(result.privacy.releases == first.privacy.releases for result in results):
+            together = replace(
+                together, releases=tuple(_repeated(one, draws) for one in first.privacy.releases)
+            )
         spent = _epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))

@@ -181,11 +181,14 @@ class Release:
 class Ledger:
     """The releases of one run, in the order of their first appearance.
 
-    Recording an equal release again raises its `times`, so a run of many rounds stays short.
+    Recording an equal release again raises its `times`, so a run of many rounds stays short. Where
+    `per_record` is given that takes the same object: it is one series, of which a record does so
+    many, and an equal release of another series can have the same record in it.
     """
 
     def __init__(self) -> None:
-        self._times: dict[Release, int] = {}
+        # The number of an object is its own as long as it is kept here.
+        self._entries: dict[Release | int, tuple[Release, int]] = {}
         self._n_silos: int | None = None
 
     def append(self, release: Release) -> None:
@@ -206,7 +209,9 @@ class Ledger:
                 f"release has {m} messages, earlier ones {self._n_silos}; "
                 "a run has one message per silo"
             )
-        self._times[release] = self._times.get(release, 0) + release.times
+        key = release if release.per_record is None else id(release)
+        _, times = self._entries.get(key, (release, 0))
+        self._entries[key] = release, times + release.times
         self._n_silos = self._n_silos if m is None else m
 
     @property
@@ -214,7 +219,7 @@ class Ledger:
         """What was released so far, repetitions merged."""
         return tuple(
             release if times == release.times else replace(release, times=times)
-            for release, times in self._times.items()
+            for release, times in self._entries.values()
         )
 
     @property
@@ -242,7 +247,7 @@ class Ledger:
         return iter(self.releases)
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._entries)
 
 
 @dataclass(frozen=True, kw_only=True)

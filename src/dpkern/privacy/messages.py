@@ -350,7 +350,8 @@ class WeightNoise:
 
 def _on_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
     """round_q(clamp(v)), a NaN counted as 0: never raises on what the records have made of it."""
-    clamped = np.clip(values / grid, -steps, steps)
+    with np.errstate(all="ignore"):  # a warning, or what a user makes of it, would tell too
+        clamped = np.clip(values / grid, -steps, steps)
     rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
     return rounded
 
