@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 from bench import (
     bench_clip,
     bench_custom,
+    bench_difference,
     bench_gaussian,
     bench_glm,
     bench_hessian,
@@ -43,6 +44,7 @@ from dpkern import _threads, kernels
 
 SUITES = (
     bench_glm.cases,
+    bench_difference.cases,
     bench_local_descent.cases,
     bench_local_newton.cases,
     bench_newton.cases,
