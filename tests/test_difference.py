@@ -41,8 +41,8 @@ def test_difference_agrees_with_its_twin(make, layout, loss):
     batch = batch_of(data, [5, 0, 295, 1])
     for clip, gradient_clip in BOUNDS:
         grid = None if math.isinf(clip) else 2.0**-35
-        for a, b, rows in ((new, old, None), (new[0], old, batch), (new, old[0], batch)):
-            how = dict(loss=loss, clip=clip, gradient_clip=gradient_clip, grid=grid, rows=rows)
+        for a, b, some in ((new, old, None), (new[0], old, batch), (new, old[0], batch)):
+            how = dict(loss=loss, clip=clip, gradient_clip=gradient_clip, grid=grid, rows=some)
             how["silo_weight"] = np.linspace(0.1, 1.0, data.m)
             np.testing.assert_allclose(
                 kernels.glm_difference(data, a, b, **how),
