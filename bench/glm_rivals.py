@@ -20,6 +20,22 @@ def skilled(
     return X.T @ np.clip(weight, -limit, limit)
 
 
+def skilled_difference(
+    X: np.ndarray,
+    y: np.ndarray,
+    norms: np.ndarray,
+    w: np.ndarray,
+    margins: np.ndarray,
+    clip: float,
+    gradient_clip: float,
+) -> np.ndarray:
+    """The same of differences between w and a point where the margins are known."""
+    limit = gradient_clip / norms
+    new, old = (np.clip(-y * expit(-y * z), -limit, limit) for z in (X @ w, margins))
+    limit = clip / norms
+    return X.T @ np.clip(new - old, -limit, limit)
+
+
 def row_norms(X: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("ij,ij->i", X, X))
 
@@ -27,6 +43,7 @@ def row_norms(X: np.ndarray) -> np.ndarray:
 fused: Callable | None = None
 fused_norms: Callable | None = None
 fused_sparse: Callable | None = None
+fused_difference: Callable | None = None
 local_runs: Callable | None = None
 
 if numba is not None:
@@ -75,6 +92,27 @@ if numba is not None:
             total = np.zeros(d)
             begin, end = part * n // n_parts, (part + 1) * n // n_parts
             _add_with_norms(X, y, norms, w, clip, begin, end, total)
+            parts[part] = total
+        return parts.sum(axis=0)
+
+    @numba.njit(parallel=True, fastmath=True, cache=True)
+    def fused_difference(X, y, norms, w, margins, new_margins, clip, gradient_clip, n_parts):
+        """Differences to a point where the margins are known, norms known too; margins kept."""
+        n, d = X.shape
+        parts = np.zeros((n_parts, d))
+        for part in numba.prange(n_parts):
+            total = np.zeros(d)
+            for i in range(part * n // n_parts, (part + 1) * n // n_parts):
+                z = 0.0
+                for k in range(d):
+                    z += X[i, k] * w[k]
+                new_margins[i] = z
+                s = _factor(y[i], z, norms[i], gradient_clip)
+                s -= _factor(y[i], margins[i], norms[i], gradient_clip)
+                limit = clip / norms[i]
+                s = min(max(s, -limit), limit)
+                for k in range(d):
+                    total[k] += s * X[i, k]
             parts[part] = total
         return parts.sum(axis=0)
 

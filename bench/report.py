@@ -28,6 +28,7 @@ from bench import (
     bench_admm,
     bench_clip,
     bench_custom,
+    bench_difference,
     bench_gaussian,
     bench_glm,
     bench_hessian,
@@ -44,6 +45,7 @@ from dpkern import _threads, kernels
 
 SUITES = (
     bench_glm.cases,
+    bench_difference.cases,
     bench_local_descent.cases,
     bench_local_newton.cases,
     bench_newton.cases,

@@ -176,6 +176,25 @@ static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64
     return bad;
 }
 
+/* Without margins and with them, of all stored rows; those of the later point beside and in place.
+ */
+static int difference(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                      const dpk_sum *sum, double *out) {
+    double *const old = buffer(N * 8), *const new = buffer(N * 8);
+    dpk_earlier earlier = {0.5, NULL, NULL, data->rows ? NULL : old};
+    for (int i = 0; i < N; i++)
+        old[i] = 0.5;
+    int bad = kernels->glm_difference(data, W, 0, W + 1, data->d, loss, &earlier, sum, out);
+    earlier.z = old;
+    earlier.z_new = data->rows ? NULL : new;
+    bad |= kernels->glm_difference(data, W, data->d, W, 0, loss, &earlier, sum, out);
+    earlier.clip = INFINITY;
+    earlier.z_new = data->rows ? NULL : old;
+    bad |= kernels->glm_difference(data, W, 0, W, 0, loss, &earlier, sum, out);
+    free(old), free(new);
+    return bad;
+}
+
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
@@ -195,6 +214,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
         bad |= admm(kernels, data, &loss, n, grid != NULL);
+        bad |= difference(kernels, &data, &loss, &sum, out);
         if (!data.rows) {
             bad |= line(kernels, &data, &loss, tasks, grid != NULL);
             bad |= local(kernels, &data, grid, l);

@@ -238,6 +238,32 @@ def test_derivatives_that_are_not_finite_count_as_zero(make, bare_records, p, cl
         assert np.any(spoilt)
 
 
+@pytest.mark.parametrize("p", [5, 2200], ids=["block", "row by row"])
+@pytest.mark.usefixtures("isa")
+def test_differences_call_a_custom_loss_as_gradients_do(custom, make, p):
+    """The bits of the built-in loss; what is not finite, or not written, counts as 0 at its point
+    alone."""
+
+    def spoil(y, z):
+        return z**2, np.where(z > 0.0, np.where(z > 0.1, math.nan, -math.inf), z - y), z
+
+    def mend(y, z):
+        return z**2, np.where(z > 0.0, 0.0, z - y), z
+
+    silent = Custom(LowLevelCallable(PROTOTYPE(lambda *arguments: None)))
+    for csr in (False, True):
+        data = make(n=300, p=p, csr=csr)
+        points = np.random.default_rng(1).standard_normal((2, data.d)) / math.sqrt(p)
+        for clip in (0.5, math.inf):
+            losses = (custom, Huber(DELTA), *(formula_loss(f) for f in (spoil, mend)), silent)
+            sums = [kernels.glm_difference(data, *points, loss=f, clip=clip) for f in losses]
+            np.testing.assert_array_equal(sums[0], sums[1])
+            np.testing.assert_array_equal(sums[2], sums[3])
+            assert np.any(sums[1])
+            assert np.any(sums[3])
+            assert not np.any(sums[4])
+
+
 @pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
 @pytest.mark.parametrize("clip", [0.5, math.inf])
 def test_a_derivative_that_is_not_written_is_nobody_elses(make, p, clip):

@@ -11,6 +11,7 @@ dpk_load_line_fn DPK_FN(dpk_load_line);
 dpk_row_norms_fn DPK_FN(dpk_row_norms);
 dpk_add_rows_fn DPK_FN(dpk_add_rows);
 dpk_sum_gradients_fn DPK_FN(dpk_sum_gradients);
+dpk_sum_differences_fn DPK_FN(dpk_sum_differences);
 
 static inline double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
@@ -106,16 +107,83 @@ DPK_INLINE double slope(const dpk_loss *loss, double y, double z) {
     return s;
 }
 
+/* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
+DPK_INLINE int certainly_short(double s, double norm, double clip) {
+    return fabs(s) * norm <= clip * (1.0 - 0x1p-50);
+}
+
+/* s: (n,) factors of rows that have these norms, times ratio (n,) where that is not NULL, clamped
+ * so that no product is longer than clip. */
+DPK_INLINE void clamp_factors(double clip, intptr_t n, const double *norm, const double *ratio,
+                              double *s) {
+    int long_ones = 0;
+    for (intptr_t i = 0; i < n; i++) {
+        if (ratio)
+            s[i] *= ratio[i];
+        long_ones |= !certainly_short(s[i], norm[i], clip);
+    }
+    if (long_ones)
+        for (intptr_t i = 0; i < n; i++)
+            s[i] = clamp_scalar(s[i], factor_limit(clip, norm[i]));
+}
+
+/* (n,) what is known of the earlier point's margins, of the records from `first` on, n <=
+ * DPK_BLOCK; space: (n,) where they are gathered. */
+DPK_INLINE const double *known_margins(const dpk_data *data, const dpk_earlier *earlier,
+                                       int64_t first, intptr_t n, double *space) {
+    if (!data->rows)
+        return earlier->z + first;
+    for (intptr_t i = 0; i < n; i++)
+        space[i] = earlier->z[data->rows[first + i]];
+    return space;
+}
+
+/* From the derivatives in b->s to the differences of clipped ones, as factors of the stored rows.
+ */
+DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_loss *loss,
+                                 const dpk_earlier *earlier, int64_t first, intptr_t n, block *b) {
+    double space[DPK_BLOCK], s[DPK_BLOCK];
+    const double *z = space, clip = earlier->clip;
+    int long_ones = 0;
+    if (earlier->z)
+        z = known_margins(data, earlier, first, n, space);
+    else {
+        const double bias = data->intercept ? earlier->w[data->p] : 0.0;
+        dots(kind, data, earlier->w, n, b->row, NULL, space);
+        for (intptr_t i = 0; i < n; i++)
+            space[i] = b->ratio[i] * (space[i] + bias);
+    }
+    derivatives(loss, n, b->y, z, s);
+    if (earlier->z_new)
+        memcpy(earlier->z_new + first, b->z, (size_t)n * sizeof *b->z);
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[i] *= b->ratio[i];
+        s[i] *= b->ratio[i];
+        long_ones |=
+            !certainly_short(b->s[i], b->norm[i], clip) | !certainly_short(s[i], b->norm[i], clip);
+    }
+    /* One division for both. */
+    if (long_ones)
+        for (intptr_t i = 0; i < n; i++) {
+            const double lim = factor_limit(clip, b->norm[i]);
+            b->s[i] = clamp_scalar(b->s[i], lim);
+            s[i] = clamp_scalar(s[i], lim);
+        }
+    for (intptr_t i = 0; i < n; i++)
+        b->s[i] -= s[i];
+}
+
 /* Add s times the block's n rows to acc; returns how many were added. M: magic number of the grid,
- * or 0 without one. Changes `row` and `s` of the block. */
-DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
-                            double *acc) {
+ * or 0 without one; with_zeros: also where s is 0, if the row is finite. Changes `row` and `s` of
+ * the block. */
+DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
+                            intptr_t n, block *b, double *acc) {
     intptr_t count = n, i = 0;
-    int zeros = 0;
+    int leave_out = 0;
     for (i = 0; i < n; i++)
-        zeros |= b->s[i] == 0.0;
+        leave_out |= with_zeros ? !(b->norm[i] <= DBL_MAX) : b->s[i] == 0.0;
     /* Rows without a gradient are left out; among them are all that are not finite. */
-    if (zeros)
+    if (leave_out)
         for (i = 0, count = 0; i < n; i++) {
             b->s[count] = b->s[i];
             b->row[count] = b->row[i];
@@ -139,36 +207,17 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, intpt
     return count;
 }
 
-/* Add the clipped gradients of the block's n records, whose derivatives are in s, to acc; returns
- * how many were added. M: magic number of the grid, or 0 without one; clip: the inner clip bound;
- * weight: that of the silo. */
-DPK_INLINE int64_t add_block(row_kind kind, const dpk_data *data, double M, double clip,
-                             double weight, intptr_t n, block *b, double *acc) {
-    int long_ones = 0;
-    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. Where the
-     * product of factor and norm is certain to be within the bound, the clamp would do nothing. */
-    for (intptr_t i = 0; i < n; i++) {
-        b->s[i] *= b->ratio[i];
-        long_ones |= !(fabs(b->s[i]) * b->norm[i] <= clip * (1.0 - 0x1p-50));
-    }
-    if (long_ones)
-        for (intptr_t i = 0; i < n; i++)
-            b->s[i] = clamp_scalar(b->s[i], factor_limit(clip, b->norm[i]));
-    for (intptr_t i = 0; i < n; i++)
-        b->s[i] *= weight;
-    return add_rows(kind, data, M, n, b, acc);
-}
-
 /* A record of a wide row by itself. */
 typedef struct {
     int64_t row;
     double z, norm;
+    double earlier; /* product with the earlier point, whose margin is not known */
 } record;
 
-/* copy: where the row goes in doubles, or NULL. */
-DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w, int64_t i,
-                              double *copy) {
-    record one = {data->rows ? data->rows[i] : i, 0.0, 0.0};
+/* earlier: NULL, or the point of a difference; copy: where the row goes in doubles, or NULL. */
+DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w,
+                              const dpk_earlier *earlier, int64_t i, double *copy) {
+    record one = {data->rows ? data->rows[i] : i, 0.0, 0.0, 0.0};
     if (data->norm) {
         one.norm = data->norm[one.row];
         one.z = dot(kind, data, one.row, w, NULL, copy);
@@ -176,7 +225,20 @@ DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double 
         one.z = dot(kind, data, one.row, w, &one.norm, copy);
         one.norm = norm_up(one.norm + intercept_of(data), data->d);
     }
+    if (earlier && !earlier->z)
+        one.earlier = dot(kind, data, one.row, earlier->w, NULL, NULL);
     return one;
+}
+
+/* s: (n,) derivatives at the known margins of the earlier point, of the records from `first` on,
+ * n <= DPK_BLOCK: they wait for nothing, and many at a time cost less than each by itself. */
+DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
+                                  const dpk_earlier *earlier, int64_t first, intptr_t n,
+                                  double *s) {
+    double y[DPK_BLOCK], z[DPK_BLOCK];
+    for (intptr_t i = 0; i < n; i++)
+        y[i] = data->y[data->rows ? data->rows[first + i] : first + i];
+    derivatives(loss, n, y, known_margins(data, earlier, first, n, z), s);
 }
 
 /* clamp_scalar without a branch: it would be guessed wrong for every other record that is clipped,
@@ -195,22 +257,39 @@ DPK_INLINE double clamp_without_branch(double s, double lim) {
  * one is waited for. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are
  * not plain doubles are kept as such between margin and sum, or NULL. */
 DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w,
-                            const dpk_loss *loss, double M, double clip, double weight,
-                            int64_t begin, int64_t end, double *copies, double *acc) {
+                            const dpk_loss *loss, const dpk_earlier *earlier, double M, double clip,
+                            double weight, int64_t begin, int64_t end, double *copies,
+                            double *acc) {
     const double bias = data->intercept ? w[data->p] : 0.0;
+    const double earlier_bias =
+        earlier && !earlier->z && data->intercept ? earlier->w[data->p] : 0.0;
     const intptr_t width = dpk_padded(data->p);
+    double known[DPK_BLOCK]; /* derivatives at the earlier point */
     int64_t added = 0;
-    record next = load_record(kind, data, w, begin, copies);
+    record next = load_record(kind, data, w, earlier, begin, copies);
     for (int64_t i = begin; i < end; i++) {
         const record one = next;
         const int parity = (int)((i - begin) & 1);
         const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
         const double z = ratio * (one.z + bias);
-        double s = slope(loss, y, z);
-        s = weight * clamp_without_branch(s * ratio, factor_limit(clip, one.norm));
+        double s = ratio * slope(loss, y, z);
+        if (earlier) {
+            const double lim = factor_limit(earlier->clip, one.norm);
+            const intptr_t k = (i - begin) % DPK_BLOCK;
+            if (earlier->z && k == 0)
+                known_derivatives(data, loss, earlier, i, rows_left(i, end, DPK_BLOCK), known);
+            const double there =
+                earlier->z ? known[k] : slope(loss, y, ratio * (one.earlier + earlier_bias));
+            s = clamp_without_branch(s, lim) - clamp_without_branch(ratio * there, lim);
+            if (earlier->z_new)
+                earlier->z_new[i] = z;
+        }
+        s = weight * clamp_without_branch(s, factor_limit(clip, one.norm));
         if (i + 1 < end)
-            next = load_record(kind, data, w, i + 1, copies ? copies + (1 - parity) * width : NULL);
-        if (s != 0.0) {
+            next = load_record(kind, data, w, earlier, i + 1,
+                               copies ? copies + (1 - parity) * width : NULL);
+        /* Zeros as in blocks (sum_gradients). */
+        if (earlier ? one.norm <= DBL_MAX || s != 0.0 : s != 0.0) {
             row x = row_at(kind, data, one.row);
             if (copies)
                 x.x = copies + parity * width;
@@ -225,17 +304,20 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
 enum { COPIED = 1024 };
 
 DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const double *w,
-                                 const dpk_loss *loss, double M, double clip, double weight,
-                                 int64_t begin, int64_t end, double *acc) {
+                                 const dpk_loss *loss, const dpk_earlier *earlier, double M,
+                                 double clip, double weight, int64_t begin, int64_t end,
+                                 double *acc) {
     if (!(kind & (ROW_FLOAT32 | ROW_MAPPED)) || data->p > COPIED)
-        return add_wide(kind, data, w, loss, M, clip, weight, begin, end, NULL, acc);
+        return add_wide(kind, data, w, loss, earlier, M, clip, weight, begin, end, NULL, acc);
     _Alignas(64) double copies[2 * COPIED];
-    return add_wide(kind, data, w, loss, M, clip, weight, begin, end, copies, acc);
+    return add_wide(kind, data, w, loss, earlier, M, clip, weight, begin, end, copies, acc);
 }
 
+/* Of gradients; of differences where `earlier` is not NULL. */
 DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const double *w,
-                              const dpk_loss *loss, double M, double clip, double weight,
-                              int64_t begin, int64_t end, int streamed, double *acc) {
+                              const dpk_loss *loss, const dpk_earlier *earlier, double M,
+                              double clip, double weight, int64_t begin, int64_t end, int streamed,
+                              double *acc) {
     /* A copy that nobody else sees: what it says need not be read again after every store. */
     const dpk_data own = *shared, *const data = &own;
     const intptr_t rows = block_rows(data, streamed);
@@ -243,13 +325,21 @@ DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *shared, const doubl
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
     if (!(kind & ROW_SPARSE) && rows == 1)
-        added = add_wide_rows(kind, data, w, loss, M, clip, weight, begin, end, acc);
+        added = add_wide_rows(kind, data, w, loss, earlier, M, clip, weight, begin, end, acc);
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
             load_block(kind, data, w, i, n, 1, &b);
             derivatives(loss, n, b.y, b.z, b.s);
-            added += add_block(kind, data, M, clip, weight, n, &b, acc);
+            /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
+            if (earlier)
+                subtract_earlier(kind, data, loss, earlier, i, n, &b);
+            clamp_factors(clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
+            for (intptr_t r = 0; r < n; r++)
+                b.s[r] *= weight;
+            /* Where both gradients are clipped a difference is 0, which nobody can guess: to leave
+             * such dense rows out costs more than to add them. */
+            added += add_rows(kind, data, M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
         }
     if (M != 0.0)
         remove_magic(data->d, added, M, (int64_t *)(void *)acc);
@@ -277,12 +367,19 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
     OWN_CODE add_rows_##number(const dpk_data *data, double M, intptr_t n, block *b, double *acc,  \
                                int64_t *added) {                                                   \
         const dpk_data own = *data;                                                                \
-        *added += add_rows(kind, &own, M, n, b, acc);                                              \
+        *added += add_rows(kind, &own, M, 0, n, b, acc);                                           \
     }                                                                                              \
     OWN_CODE sum_gradients_##number(const dpk_data *data, const double *w, const dpk_loss *loss,   \
                                     double M, double clip, double weight, int64_t begin,           \
                                     int64_t end, int streamed, double *acc) {                      \
-        sum_gradients(kind, data, w, loss, M, clip, weight, begin, end, streamed, acc);            \
+        sum_gradients(kind, data, w, loss, NULL, M, clip, weight, begin, end, streamed, acc);      \
+    }                                                                                              \
+    OWN_CODE sum_differences_##number(const dpk_data *data, const double *w, const dpk_loss *loss, \
+                                      const dpk_earlier *earlier, double M, double clip,           \
+                                      double weight, int64_t begin, int64_t end, int streamed,     \
+                                      double *acc) {                                               \
+        const dpk_earlier own = *earlier;                                                          \
+        sum_gradients(kind, data, w, loss, &own, M, clip, weight, begin, end, streamed, acc);      \
     }
 FOR_EACH_KIND(BLOCK_FUNCTIONS)
 
@@ -310,4 +407,11 @@ void DPK_FN(dpk_sum_gradients)(const dpk_data *data, const double *w, const dpk_
                                int streamed, double *acc) {
     OF_KIND(sum_gradients, kind_of(data))
     (data, w, loss, M, clip, weight, begin, end, streamed, acc);
+}
+
+void DPK_FN(dpk_sum_differences)(const dpk_data *data, const double *w, const dpk_loss *loss,
+                                 const dpk_earlier *earlier, double M, double clip, double weight,
+                                 int64_t begin, int64_t end, int streamed, double *acc) {
+    OF_KIND(sum_differences, kind_of(data))
+    (data, w, loss, earlier, M, clip, weight, begin, end, streamed, acc);
 }

@@ -73,6 +73,13 @@ typedef void dpk_sum_gradients_fn(const dpk_data *data, const double *w, const d
                                   double M, double clip, double weight, int64_t begin, int64_t end,
                                   int streamed, double *acc);
 
+/* The same of differences: the gradient at w, clipped to earlier->clip, less that at the earlier
+ * point, and the difference clipped. */
+typedef void dpk_sum_differences_fn(const dpk_data *data, const double *w, const dpk_loss *loss,
+                                    const dpk_earlier *earlier, double M, double clip,
+                                    double weight, int64_t begin, int64_t end, int streamed,
+                                    double *acc);
+
 /* acc += s times the block's n rows, rounded, as steps of the grid in integers with one M in for
  * each row that is counted in `added`, or in floating point where M is 0. Changes `row` and `s` of
  * the block. acc: (dpk_padded(d),). */

@@ -36,6 +36,7 @@ typedef struct {
     dpk_glm_margins_fn *glm_margins;
     dpk_glm_losses_fn *glm_losses;
     dpk_glm_gradient_fn *glm_gradient;
+    dpk_glm_difference_fn *glm_difference;
     dpk_glm_hessian_fn *glm_hessian;
     dpk_loss_prox_fn *loss_prox;
     dpk_sweep_together_fn *sweep_together;

@@ -98,6 +98,15 @@ static inline intptr_t dpk_padded(intptr_t d) { return (d + 7) / 8 * 8; }
  */
 static inline intptr_t dpk_apart(intptr_t n) { return dpk_padded(n) + 64; }
 
+/* The earlier point of differences of gradients. Margins are those of effective rows, one per
+ * stored row. */
+typedef struct {
+    double clip;     /* l2 bound of each of the two gradients; infinity: none */
+    const double *w; /* of the silo, (d,); read only without z */
+    const double *z; /* margins there, or NULL: computed */
+    double *z_new;   /* where those at the later point go, or NULL; may be z; data->rows is NULL */
+} dpk_earlier;
+
 /* How per-record vectors are clipped and summed. */
 typedef struct {
     double clip;               /* l2 bound of one record's vector; infinity: none */

@@ -24,4 +24,13 @@ typedef dpk_status dpk_glm_losses_fn(const dpk_data *data, const double *w, intp
 typedef dpk_status dpk_glm_gradient_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                        const dpk_loss *loss, const dpk_sum *sum, double *out);
 
+/* out: (m, d) sums of clipped differences of clipped per-record gradients, at w_new less at an
+ * earlier point w_old (of silo j at w_old + j * old_stride), multiples of sum->grid[j] where given.
+ * earlier->w is not read. */
+typedef dpk_status dpk_glm_difference_fn(const dpk_data *data, const double *w_new,
+                                         intptr_t new_stride, const double *w_old,
+                                         intptr_t old_stride, const dpk_loss *loss,
+                                         const dpk_earlier *earlier, const dpk_sum *sum,
+                                         double *out);
+
 #endif

@@ -12,6 +12,7 @@ extern dpk_glm_norms_fn DPK_FN(dpk_glm_norms);
 extern dpk_glm_margins_fn DPK_FN(dpk_glm_margins);
 extern dpk_glm_losses_fn DPK_FN(dpk_glm_losses);
 extern dpk_glm_gradient_fn DPK_FN(dpk_glm_gradient);
+extern dpk_glm_difference_fn DPK_FN(dpk_glm_difference);
 extern dpk_glm_hessian_fn DPK_FN(dpk_glm_hessian);
 extern dpk_local_descent_fn DPK_FN(dpk_local_descent);
 extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
@@ -75,6 +76,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .glm_margins = DPK_FN(dpk_glm_margins),
     .glm_losses = DPK_FN(dpk_glm_losses),
     .glm_gradient = DPK_FN(dpk_glm_gradient),
+    .glm_difference = DPK_FN(dpk_glm_difference),
     .glm_hessian = DPK_FN(dpk_glm_hessian),
     .loss_prox = DPK_FN(dpk_loss_prox),
     .sweep_together = DPK_FN(dpk_sweep_together),

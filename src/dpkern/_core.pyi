@@ -42,6 +42,21 @@ def glm_gradient(
     out: F,
     n_threads: int,
 ) -> None: ...
+def glm_difference(
+    data: Any,
+    w_new: F,
+    w_old: F,
+    loss: Loss,
+    clip: float,
+    gradient_clip: float,
+    grid: F | None,
+    silo_weight: F | None,
+    rows: tuple[N, N] | None,
+    margins: F | None,
+    new_margins: F | None,
+    out: F,
+    n_threads: int,
+) -> None: ...
 def glm_hessian(
     data: Any,
     w: F,

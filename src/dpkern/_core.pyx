@@ -52,6 +52,11 @@ cdef extern from "dpk.h":
         int intercept
     intptr_t dpk_padded(intptr_t d) nogil
     intptr_t dpk_apart(intptr_t n) nogil
+    ctypedef struct dpk_earlier:
+        double clip
+        const double *w
+        const double *z
+        double *z_new
     ctypedef struct dpk_sum:
         double clip
         const double *grid
@@ -130,6 +135,10 @@ cdef extern from "dispatch.h":
             const dpk_sum *sum, double *out) noexcept nogil
         dpk_status (*glm_gradient)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
+            const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*glm_difference)(
+            const dpk_data *data, const double *w_new, intptr_t new_stride, const double *w_old,
+            intptr_t old_stride, const dpk_loss *loss, const dpk_earlier *earlier,
             const dpk_sum *sum, double *out) noexcept nogil
         dpk_status (*glm_hessian)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
@@ -508,6 +517,27 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
     with nogil:
         status = kernels.glm_gradient(&records.c, models.c, models.stride, &loss.c, &work.c,
                                       &out[0, 0])
+    check(status)
+
+
+def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,
+                   double clip, double gradient_clip, const double[::1] grid,
+                   const double[::1] silo_weight, rows, const double[::1] margins,
+                   double[::1] new_margins, double[:, ::1] out, int n_threads):
+    """margins, at w_old, and new_margins: (n,) or None."""
+    cdef Models models = Models(w_new), earlier_models = Models(w_old)
+    cdef Records records = Records(data, rows)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                          grid, silo_weight)
+    cdef dpk_earlier earlier
+    cdef dpk_status status
+    earlier.clip, earlier.w = gradient_clip, NULL
+    earlier.z = NULL if margins is None else &margins[0]
+    earlier.z_new = NULL if new_margins is None else &new_margins[0]
+    with nogil:
+        status = kernels.glm_difference(&records.c, models.c, models.stride, earlier_models.c,
+                                        earlier_models.stride, &loss.c, &earlier, &work.c,
+                                        &out[0, 0])
     check(status)
 
 

@@ -1,7 +1,13 @@
 """The kernels once more, in NumPy: what the compiled ones are tested against."""
 
 from dpkern.reference.clip import clip_and_sum
-from dpkern.reference.glm import glm_gradient, glm_losses, glm_margins, glm_norms
+from dpkern.reference.glm import (
+    glm_difference,
+    glm_gradient,
+    glm_losses,
+    glm_margins,
+    glm_norms,
+)
 from dpkern.reference.hessian import glm_hessian
 from dpkern.reference.line_search import line_search
 from dpkern.reference.local_descent import glm_local_descent
@@ -14,6 +20,7 @@ from dpkern.reference.prox_sweep import prox_sweep
 __all__ = [
     "clip_and_sum",
     "gaussian",
+    "glm_difference",
     "glm_gradient",
     "glm_hessian",
     "glm_local_descent",

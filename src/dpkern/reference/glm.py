@@ -77,3 +77,45 @@ def glm_gradient(
         if saturate and grids[j] is not None:
             out[j] = np.clip(out[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
     return out
+
+
+def glm_difference(
+    data,
+    w_new,
+    w_old,
+    *,
+    loss,
+    clip,
+    gradient_clip=np.inf,
+    grid=None,
+    silo_weight=None,
+    rows=None,
+    margins=None,
+    new_margins=None,
+    out=None,
+    n_threads=None,
+):
+    out = np.empty((data.m, data.d)) if out is None else out
+    weight = np.ones(data.m) if silo_weight is None else silo_weight
+    index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
+    grids = silo_grids(grid, data.m)
+    points = zip(_silos(data, w_new, rows), _silos(data, w_old, rows), strict=True)
+    for j, ((V, square, ratio, y, z), (*_, before)) in enumerate(points):
+        own = index[offsets[j] : offsets[j + 1]]
+        if margins is not None:
+            before = margins[own]
+        longest = np.full_like(z, np.inf)
+        if np.isfinite(gradient_clip):
+            longest = gradient_clip / np.sqrt(square + data.d * 2.0**-240)
+        with np.errstate(invalid="ignore"):
+            new, old = (ratio * block(loss, y, at)[1] for at in (z, before))
+            new, old = (
+                np.clip(np.nan_to_num(s, posinf=np.inf, neginf=-np.inf), -longest, longest)
+                for s in (new, old)
+            )
+            s = new - old
+        lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
+        out[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        if new_margins is not None:
+            new_margins[own] = z
+    return out
