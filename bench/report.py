@@ -36,6 +36,7 @@ from bench import (
     bench_local_newton,
     bench_newton,
     bench_prox,
+    bench_shuffle,
     bench_sparse,
     bench_wd_dp,
     memory,
@@ -56,6 +57,7 @@ SUITES = (
     bench_clip.cases,
     bench_gaussian.cases,
     bench_prox.cases,
+    bench_shuffle.cases,
     bench_wd_dp.cases,
 )
 RIVALS = ("numpy", "numba", "twin")

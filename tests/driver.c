@@ -332,6 +332,24 @@ static int proxes(const dpk_kernels *kernels, intptr_t n, double *v) {
     return bad;
 }
 
+static int shuffle(const dpk_kernels *kernels) {
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int bad = 0;
+    for (int width = 0; width < N_WIDTHS; width++)
+        for (int threads = 1; threads < 4; threads++) {
+            const intptr_t d = WIDTHS[width], n = threads == 1 ? 1 : N / 5;
+            double *V = buffer((size_t)(n * d) * 8),
+                   *partial = buffer((size_t)(threads * dpk_apart(d)) * 8);
+            int64_t *count = buffer((size_t)d * 8);
+            for (intptr_t k = 0; k < n * d; k++)
+                V[k] = k % 1001 == 5 ? NAN : X64[k];
+            bad |= kernels->shuffle_sum(key, 8, 6, n, d, V, 0.5, 9, 200 * (threads - 1), threads,
+                                        partial, count);
+            free(V), free(partial), free(count);
+        }
+    return bad;
+}
+
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
@@ -390,6 +408,7 @@ static int all_kernels(const dpk_kernels *kernels) {
         free(diagonal), free(above), free(out);
     }
     bad |= newton(kernels);
+    bad |= shuffle(kernels);
     return bad;
 }
 

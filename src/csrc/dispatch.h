@@ -14,6 +14,7 @@
 #include "local_descent.h"
 #include "newton.h"
 #include "prox_rows.h"
+#include "shuffle.h"
 
 /* For tests: out = f(x) for a function of vmath.h. x, out: (n,). */
 typedef void dpk_vmath_fn(intptr_t n, const double *x, double *out);
@@ -51,6 +52,7 @@ typedef struct {
     dpk_line_search_fn *line_search;
     dpk_newton_direction_fn *newton_direction;
     dpk_prox_rows_fn *prox_rows;
+    dpk_shuffle_sum_fn *shuffle_sum;
 } dpk_kernels;
 
 /* Kernels for instruction set number i, best first; NULL past the end. */

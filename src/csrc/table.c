@@ -27,6 +27,7 @@ extern dpk_goe_fn DPK_FN(dpk_goe);
 extern dpk_line_search_fn DPK_FN(dpk_line_search);
 extern dpk_newton_direction_fn DPK_FN(dpk_newton_direction);
 extern dpk_prox_rows_fn DPK_FN(dpk_prox_rows);
+extern dpk_shuffle_sum_fn DPK_FN(dpk_shuffle_sum);
 
 #define NAME_STRING(name) #name,
 #define BLOCK_FUNCTION(name) name##_block,
@@ -91,4 +92,5 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .line_search = DPK_FN(dpk_line_search),
     .newton_direction = DPK_FN(dpk_newton_direction),
     .prox_rows = DPK_FN(dpk_prox_rows),
+    .shuffle_sum = DPK_FN(dpk_shuffle_sum),
 };

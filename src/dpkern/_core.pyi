@@ -111,6 +111,17 @@ def gaussian_words(
     decided_by: NDArray[np.uint8],
 ) -> None: ...
 def goe(diagonal: F, above: F, out: F, n_threads: int) -> None: ...
+def shuffle_sum(
+    key: Bytes,
+    rounding: int,
+    noise: int,
+    V: F,
+    bound: float,
+    g: int,
+    b: int,
+    count: NDArray[np.int64],
+    n_threads: int,
+) -> None: ...
 def line_search(
     data: Any,
     w: F,

@@ -185,6 +185,10 @@ cdef extern from "dispatch.h":
         dpk_status (*prox_rows)(
             intptr_t m, intptr_t d, const double *v, dpk_prox_fn prox, int separable, double gamma,
             const double *params, double *scratch, int n_threads, double *out) noexcept nogil
+        dpk_status (*shuffle_sum)(
+            const uint32_t *key, uint32_t rounding, uint32_t noise, intptr_t n, intptr_t d,
+            const double *V, double bound, int64_t g, int64_t b, int n_threads, double *partial,
+            int64_t *count) noexcept nogil
     ctypedef enum dpk_path:
         DPK_PATH_FAST
     const int DPK_CHUNK_WORDS
@@ -770,6 +774,20 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
         upper = &above[0, 0]
     with nogil:
         status = kernels.goe(m, d, &diagonal[0, 0], upper, n_threads, &out[0, 0, 0])
+    check(status)
+
+
+def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
+                double bound, int64_t g, int64_t b, int64_t[::1] count, int n_threads):
+    """What the analyser counts; see shuffle.h."""
+    cdef Key k = Key(key)
+    cdef intptr_t n = V.shape[0], d = V.shape[1]
+    cdef double[::1] partial = aligned(n_threads * dpk_apart(d))
+    cdef dpk_status status
+    check(dpk_check_rounding(n_threads))
+    with nogil:
+        status = kernels.shuffle_sum(k.words, rounding, noise, n, d, &V[0, 0], bound, g, b,
+                                     n_threads, &partial[0], &count[0])
     check(status)
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "newton_direction",
     "prox",
     "prox_sweep",
+    "shuffle_sum",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -1244,6 +1245,97 @@ def prox(
             threads,
         )
     return out
+
+
+def shuffle_sum(
+    V: ArrayLike,
+    *,
+    bound: float,
+    g: int,
+    b: int,
+    rng: Random = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Sum of vectors as the analyser of the shuffle protocol finds it, with binomial noise.
+
+    Every vector's owner encodes each coordinate x of it as R(t), t = g (x + L) / (2 L), rounded to
+    one of the two integers beside t so that the mean is t, adds Bin(b, 1/2), and sends that many
+    ones among g + b bits labelled with the coordinate. The analyser of the shuffled bits counts
+    the ones of a coordinate. The counts are drawn here without the bits, from the same law:
+
+        count_k = sum_i R(t_ik) + Bin(N b, 1/2),    sum_k = (L / g) (2 count_k - N (g + b)).
+
+    Parameters
+    ----------
+    V : array_like, shape (N, d)
+        One vector a record, float64, N, d >= 1. One longer than `bound` is scaled to it; one whose
+        norm is no number counts as 0.
+    bound : float
+        L > 0, the l2 bound of a vector, between 2^-400 and 2^400. Public.
+    g : int
+        Steps of the grid on [-L, L], at least 1.
+    b : int
+        Coins that every vector adds to each coordinate; 0 adds no noise. N (g + b) <= 2^52.
+    rng : None, int >= 0 or NoiseStream
+        As in `gaussian`; one release.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    total : ndarray, shape (d,)
+        Float64: unbiased for the sum of the clipped vectors, with a variance per coordinate of
+        (L / g)^2 N b for the coins and at most (L / g)^2 N for the rounding.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+    RuntimeError
+        When the stream was wiped or belongs to another process.
+
+    Notes
+    -----
+    Sensitivity of the counts, exactly, for the doubles computed: with the other coins and the
+    uniform numbers of the rounding given, replacing a vector moves them by less than g + sqrt(d) in
+    l2 norm and by at most g in each coordinate. `dpkern.privacy.BinomialSum` says how many coins
+    that takes.
+
+    References
+    ----------
+    Lowy, Ghafelebashi, Razaviyayn (2023), Algorithms 4 and 5 (after Cheu, Joseph, Mao, Peng 2021).
+    As printed they take b n and L from a sum of N vectors, which is right for one vector only, and
+    encode a range of 2 L on g slots of L / g.
+    """
+    vectors = _real("V", V)
+    if vectors.ndim != 2 or not vectors.size:
+        raise ValueError(f"V must have shape (N, d), N, d >= 1, got {vectors.shape}")
+    n, d = vectors.shape
+    bound, g, b = shuffle_parameters(n, d, bound, g, b)
+    counts = np.empty(d, dtype=np.int64)
+    threads = resolve_threads(n_threads, n * d * (1 + b // 64))
+    purposes = Purpose.ROUNDING, Purpose.BINOMIAL
+    with _release(rng) as release:
+        _core.shuffle_sum(release.key, *purposes, vectors, bound, g, b, counts, threads)
+    return (2 * counts - n * (g + b)) * (bound / g)
+
+
+def shuffle_parameters(n: int, d: int, bound: float, g: int, b: int) -> tuple[float, int, int]:
+    """Bound, steps and coins of a sum of n vectors, or an error that names the one out of range."""
+    bound = positive("bound", bound)
+    if not 2.0**-400 <= bound <= 2.0**400:
+        raise ValueError(f"bound is {bound!r}; it must lie between 2^-400 and 2^400")
+    g, b = count("g", g), count("b", b, 0)
+    if n * (g + b) > 1 << 52:
+        raise ValueError(
+            f"{n} vectors with g = {g} and b = {b} count up to {n * (g + b)}; n (g + b) must be at "
+            "most 2^52"
+        )
+    if n * b * d > MAX_DRAWS:
+        raise ValueError(
+            f"{n} vectors of {d} coordinates with b = {b} toss more than 2^62 coins in one release"
+        )
+    return bound, g, b
 
 
 def info() -> dict[str, Any]:

@@ -61,6 +61,8 @@ class Purpose(enum.IntEnum):
     WALK = 5
     BINOMIAL = 6
     USER = 7  # the silo is a record
+    ROUNDING = 8
+    SHUFFLE = 9
 
 
 class _Secret:

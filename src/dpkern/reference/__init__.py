@@ -16,6 +16,7 @@ from dpkern.reference.newton import newton_direction
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 from dpkern.reference.prox_sweep import prox_sweep
+from dpkern.reference.shuffle import shuffle_sum
 
 __all__ = [
     "clip_and_sum",
@@ -33,4 +34,5 @@ __all__ = [
     "newton_direction",
     "prox",
     "prox_sweep",
+    "shuffle_sum",
 ]
