@@ -1,5 +1,6 @@
 """Budgets, the ledger of releases, certificates and noise mechanisms."""
 
+from dpkern.privacy.binomial import binomial_rho, cpsgd_epsilon, shuffle_sensitivity
 from dpkern.privacy.budget import (
     Budget,
     gdp_delta,
@@ -25,10 +26,13 @@ from dpkern.privacy.messages import (
     WeightNoise,
 )
 from dpkern.privacy.sampling import Schedule, activate_blocks, sample_users, walk_graph
+from dpkern.privacy.shuffle import BinomialSum
+from dpkern.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpkern.stream import NoiseStream
 
 __all__ = [
     "MAX_RECORDS",
+    "BinomialSum",
     "Budget",
     "Certificate",
     "GaussianHessian",
@@ -43,17 +47,23 @@ __all__ = [
     "UncertifiedLaplace",
     "WeightNoise",
     "activate_blocks",
+    "binomial_rho",
     "choose_grid",
     "choose_hessian_grid",
     "compose_parallel",
     "compose_sequential",
+    "cpsgd_epsilon",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
     "records_of",
     "sample_users",
+    "shuffle_sensitivity",
     "split_budget",
     "total_on_grid",
     "walk_graph",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
 ]

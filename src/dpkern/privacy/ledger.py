@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 
 import scipy  # whose parts load when they are first used: an import of dpkern is cheap
 
-from dpkern._numbers import count, real
+from dpkern._numbers import count, positive, real
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
+from dpkern.privacy.binomial import binomial_rho
 from dpkern.privacy.budget import gdp_delta_upper, gdp_epsilon
+from dpkern.privacy.zcdp import zcdp_delta, zcdp_epsilon
 
 PerMessage: TypeAlias = float | tuple[float, ...]
 
@@ -66,6 +68,9 @@ class Release:
     per_record : int or None
         The most of the `times` that any one record has a part in, fixed without looking at the
         records; None means all of them.
+    coins : int or None
+        The noise is not Gaussian but Bin(coins, 1/2) in every coordinate of integer sums about all
+        the data, `sensitivity` and `std` counting in ones.
 
     Raises
     ------
@@ -83,6 +88,7 @@ class Release:
     sampling: tuple[tuple[str, Any], ...] | Mapping[str, Any] | None = None
     draws: int | None = None
     per_record: int | None = None
+    coins: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
@@ -115,9 +121,14 @@ class Release:
         object.__setattr__(self, "grid", grid)
         object.__setattr__(self, "times", count("times", self.times))
         object.__setattr__(self, "dim", count("dim", self.dim))
-        for name in ("draws", "per_record"):
+        for name in ("draws", "per_record", "coins"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, count(name, getattr(self, name)))
+        if self.coins is not None and (m is not None or std is None or grid != 1.0):
+            raise ValueError(
+                "coins were given for sums per silo, without a std or off the grid 1.0; "
+                "binomial noise is on counts about all the data"
+            )
 
     @property
     def n_messages(self) -> int | None:
@@ -141,7 +152,13 @@ class Release:
         return self.times if self.per_record is None else min(self.times, self.per_record)
 
     def mu_squared(self) -> tuple[Fraction | None, ...]:
-        """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity."""
+        """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity.
+
+        For binomial noise it is charged 2 rho, rho-zCDP being what sqrt(2 rho)-GDP implies.
+        """
+        if self.coins is not None and self.sensitivity:
+            rho = binomial_rho(self.coins, _entries(self.sensitivity)[0], self.dim)
+            return (None if rho is None else self.charged * 2 * rho,)
         sensitivity = _entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else _entries(self.std)
         return tuple(
@@ -168,7 +185,8 @@ class Release:
         if self.n_messages is not None:
             parts[0] += f" from each of {self.n_messages} silos"
         parts.append(f"sensitivity {_span(self.sensitivity)}")
-        parts.append("no noise" if self.std is None else f"noise std {_span(self.std)}")
+        kind = "noise" if self.coins is None else f"binomial noise of {self.coins} coins,"
+        parts.append("no noise" if self.std is None else f"{kind} std {_span(self.std)}")
         parts.append("no grid" if self.grid is None else f"grid {_span(self.grid)}")
         if self.sampling is not None:
             parts.append(f"sampling {_listed(dict(self.sampling))}")
@@ -263,7 +281,7 @@ class Certificate:
     noise : str
         "os", or "seeded: not private": then the figures are those that fresh noise would give.
     mu : float
-        GDP parameter, rounded up; infinity means no guarantee.
+        GDP parameter, rounded up; infinity means none, and no guarantee unless `zcdp` gives one.
     n_draws : int
         Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation.
     releases : tuple of Release
@@ -284,6 +302,9 @@ class Certificate:
         What else the reader has to know.
     at_delta : float or None
         The delta at which the text states epsilon; by default the claimed one, else 1e-6.
+    zcdp : float or None
+        Where not all noise is Gaussian: rho of zero-concentrated DP, rounded up, on an event whose
+        complement has probability n_draws 2^-100 at most; then mu is infinite.
 
     Raises
     ------
@@ -304,6 +325,7 @@ class Certificate:
     bound: str = "exact"
     notes: tuple[str, ...] = ()
     at_delta: float | None = None
+    zcdp: float | None = None
 
     def __post_init__(self) -> None:
         _text("trust", self.trust)
@@ -319,6 +341,11 @@ class Certificate:
             raise ValueError(f"mu is {mu!r}; it must be at least 0")
         if self.arithmetic == "float" and mu < math.inf:
             raise ValueError(f"mu is {mu!r}; with arithmetic 'float' it must be inf")
+        zcdp = None if self.zcdp is None else positive("zcdp", self.zcdp)
+        if zcdp is not None and (mu < math.inf or self.arithmetic == "float"):
+            raise ValueError(
+                "zcdp was given with a finite mu or float arithmetic; it needs neither"
+            )
         for release in self.releases:
             if not isinstance(release, Release):
                 raise TypeError(f"releases holds a {type(release).__name__}; it must be a Release")
@@ -338,6 +365,7 @@ class Certificate:
             ("declared", _parameters("declared", self.declared)),
             ("claimed", claimed),
             ("at_delta", at_delta),
+            ("zcdp", zcdp),
         ):
             object.__setattr__(self, name, value)
 
@@ -375,13 +403,19 @@ class Certificate:
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases = ledger.releases
         squared = ledger.mu_squared()
-        mu = math.inf if squared is None else sqrt_up(squared)
+        gaussian = all(release.coins is None for release in releases)
+        mu = sqrt_up(squared) if squared is not None and gaussian else math.inf
+        zcdp = None if squared is None or gaussian else round_up(squared / 2)
         if squared is None:
             notes.append("no guarantee: something about the data was released without noise")
+        if not gaussian:
+            notes.append(
+                "not all noise is Gaussian: releases compose as concentrated DP, not as mu"
+            )
         if any(release.std is not None and release.grid is None for release in releases):
             arithmetic = "float"
         if arithmetic == "float":
-            mu = math.inf
+            mu, zcdp = math.inf, None
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
         if any(release.sampling is not None for release in releases):
             bound = "upper"
@@ -399,6 +433,7 @@ class Certificate:
             bound=bound,
             notes=tuple(notes),
             at_delta=at_delta,
+            zcdp=zcdp,
         )
 
     @property
@@ -408,19 +443,33 @@ class Certificate:
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated DP parameter mu^2/2, rounded up."""
+        """Zero-concentrated DP parameter, rounded up: `zcdp`, or mu^2/2."""
+        if self.zcdp is not None:
+            return self.zcdp
         return self.mu if self.mu == math.inf else round_up(Fraction(self.mu) ** 2 / 2)
 
     def _turning_point(self) -> tuple[float, float]:
         """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow).
 
         The derivative of delta(epsilon; mu) in exp(epsilon) is -Phi(-epsilon/mu - mu/2), that of
-        the correction is n_draws 2^-100. Any value is valid here; this one is the best.
+        the correction is n_draws 2^-100. Any value is valid here; this one is the best. Without
+        a mu it is where the correction reaches delta itself: twice the best sum at most.
         """
         error = min(1.0, self.n_draws * DRAW_ERROR)
         if error == 0.0:
             return 0.0, math.inf
+        if self.zcdp is not None:
+            rho = self.zcdp
+            return error, bisect(
+                lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, 1.0 - math.log(error)
+            )[1]
         return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
+
+    def _real_delta(self, epsilon: float) -> float:
+        """The delta of the noise as the mathematics has it, rounded up."""
+        if self.zcdp is None:
+            return gdp_delta_upper(self.mu, epsilon)
+        return zcdp_delta(self.zcdp, epsilon)
 
     def delta(self, epsilon: float) -> float:
         """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
@@ -434,22 +483,24 @@ class Certificate:
         -----
         delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term is what the
         sampler may differ from the real Gaussian, on both sides of the definition. Where that
-        sum grows with e, the value of the best smaller e holds too and is returned.
+        sum grows with e, the value of the best smaller e holds too and is returned. Without a mu
+        the first term is that of concentrated DP.
 
         Raises
         ------
         TypeError, ValueError
             `epsilon` is no real number or out of its range.
         """
-        real_noise = gdp_delta_upper(self.mu, epsilon)
-        if self.mu in (0.0, math.inf):
+        real_noise = self._real_delta(epsilon)
+        if self.rho in (0.0, math.inf):
             return real_noise
         error, turn = self._turning_point()
         if error == 0.0:
             return real_noise
-        best = min(float(epsilon), turn)
-        correction = (1.0 + math.exp(best)) * error
-        total = gdp_delta_upper(self.mu, best) + correction
+        return self._corrected(min(float(epsilon), turn), error)
+
+    def _corrected(self, epsilon: float, error: float) -> float:
+        total = self._real_delta(epsilon) + (1.0 + math.exp(epsilon)) * error
         return min(1.0, total * (1.0 + 2.0**-48))
 
     def epsilon(self, delta: float) -> float:
@@ -472,17 +523,20 @@ class Certificate:
         TypeError, ValueError
             `delta` is no real number or out of its range.
         """
-        real_noise = gdp_epsilon(self.mu, delta)
-        if self.mu in (0.0, math.inf):
+        if self.zcdp is None:
+            real_noise = gdp_epsilon(self.mu, delta)
+        else:
+            real_noise = zcdp_epsilon(self.zcdp, delta)
+        if self.rho in (0.0, math.inf):
             return real_noise
         error, turn = self._turning_point()
         if error == 0.0:
             return real_noise
-        if self.delta(0.0) <= delta:
+        if self._corrected(0.0, error) <= delta:
             return 0.0
-        if self.delta(turn) > delta:
+        if self._corrected(turn, error) > delta:
             return math.inf
-        return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, turn)[1]
+        return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
 
     def group(self, r: int) -> "Certificate":
         """Return the certificate for a person with r records, wherever they are: mu times r.
@@ -495,6 +549,8 @@ class Certificate:
         r = count("r", r)
         if self.unit != "one record":
             raise ValueError(f"unit is {self.unit!r}; a group is made of 'one record'")
+        if r > 1 and self.zcdp is not None:
+            raise ValueError("zcdp certificates are about one record: r must be 1 without a mu")
         return replace(
             self,
             unit="one record" if r == 1 else f"one person with {r} records",
@@ -534,7 +590,7 @@ class Certificate:
     def __str__(self) -> str:
         rows: list[tuple[str, str]] = []
         most = "at most " if self.bound == "upper" else ""
-        if self.mu == math.inf:
+        if self.rho == math.inf:
             rows.append(("guarantee", "none"))
         delta = self._stated_delta() or 1e-6
         rows += [
@@ -542,7 +598,7 @@ class Certificate:
             ("adversary", self.adversary),
             ("unit", self.unit),
             ("neighbours", self.neighbours),
-            ("mu", f"{most}{_shown(self.mu)}"),
+            ("mu", f"{most}{_shown(self.mu)}" if self.zcdp is None else "none"),
             ("rho", f"{most}{_shown(self.rho)}"),
             ("epsilon", f"{most}{self._shown_epsilon(delta)}"),
             ("noise", f"{self.noise}, {self.n_draws} draws" if self.n_draws else "none"),
@@ -563,8 +619,8 @@ class Certificate:
     def _shown_epsilon(self, delta: float) -> str:
         epsilon = self.epsilon(delta)
         text = f"{_shown(epsilon)} at delta {delta!r}"
-        if epsilon == math.inf and self.mu < math.inf:
-            text += " (too small a delta for this mu and 2^-100 of sampling error per draw)"
+        if epsilon == math.inf and self.rho < math.inf:
+            text += " (too small a delta for this rho and 2^-100 of sampling error per draw)"
         return text
 
     def _true_beside_claimed(self) -> str:
@@ -589,15 +645,18 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
         There is no certificate, or they differ in unit or neighbours.
     """
     _refuse_others(certificates)
-    if any(c.mu == math.inf for c in certificates):
-        mu = math.inf
-    else:
-        mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
+    mu, zcdp = math.inf, None
+    if not any(c.rho == math.inf for c in certificates):
+        if all(c.zcdp is None for c in certificates):
+            mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
+        else:
+            zcdp = round_up(sum((Fraction(c.rho) for c in certificates), Fraction(0)))
     # The sum of the runs' largest silo totals; the largest silo of the sum may be smaller.
     per_silo = any(r.n_messages is not None for c in certificates for r in c.releases)
     return _merged(
         certificates,
         mu=mu,
+        zcdp=zcdp,
         n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
         note=f"sequential composition of {len(certificates)} runs on the same data",
@@ -615,9 +674,11 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
         There is no certificate, or they differ in unit or neighbours.
     """
     _refuse_others(certificates)
+    mu, rho = max(c.mu for c in certificates), max(c.rho for c in certificates)
     return _merged(
         certificates,
-        mu=max((c.mu for c in certificates), default=0.0),
+        mu=mu,
+        zcdp=rho if mu == math.inf and rho < math.inf else None,
         n_draws=max((c.n_draws for c in certificates), default=0),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
@@ -640,6 +701,7 @@ def _merged(
     certificates: tuple[Certificate, ...],
     *,
     mu: float,
+    zcdp: float | None,
     n_draws: int,
     may_be_smaller: bool,
     note: str,
@@ -656,6 +718,7 @@ def _merged(
         trust=" + ".join(trusts),
         noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
         mu=mu,
+        zcdp=zcdp,
         n_draws=n_draws,
         releases=tuple(release for c in certificates for release in c.releases),
         unit=first.unit,

@@ -1,0 +1,465 @@
+"""The shuffle protocol: simulated sums beside messages, their law, and what a run certifies."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from dpkern import NoiseStream, kernels, reference
+from dpkern.privacy import (
+    BinomialSum,
+    Certificate,
+    GaussianSum,
+    Ledger,
+    Release,
+    compose_parallel,
+    compose_sequential,
+    cpsgd_epsilon,
+    zcdp_rho,
+)
+from dpkern.privacy.shuffle import analyze, randomize, shuffle
+from dpkern.reference.shuffle import encoded
+
+# A seeded test statistic fails a right sampler once in a million seeds.
+P_VALUE = 1e-6
+
+SIZES = [
+    *((1, 1, 1, 0), (1, 1, 3, 1), (5, 3, 4, 7), (40, 50, 6, 5), (129, 1, 2, 9), (7, 129, 5, 3)),
+    *((3, 700, 2, 2), (300, 17, 3, 4), (2500, 1, 2, 2)),
+]
+# Coins of a coordinate around a word, a chunk of the stream and a tile of chunks.
+COINS = [1, 63, 64, 65, 8191, 8192, 8193, 131071, 131072, 131073]
+
+
+def vectors(n, d, bound=1.0, seed=0):
+    """Rows on both sides of the bound."""
+    rng = np.random.default_rng(seed)
+    V = rng.standard_normal((n, d))
+    return V * (bound * rng.uniform(0.1, 1.5, (n, 1)) / np.linalg.norm(V, axis=1, keepdims=True))
+
+
+def by_messages(V, bound, g, b, rng):
+    n, d = V.shape
+    bits = randomize(V, bound=bound, g=g, b=b, rng=rng)
+    labels, moved = shuffle(bits, rng=99)
+    return analyze(labels, moved, n=n, dim=d, bound=bound, g=g, b=b)
+
+
+@pytest.mark.parametrize(("n", "d", "g", "b"), SIZES)
+def test_sum_is_that_of_the_shuffled_messages_to_the_bit(isa, n, d, g, b):
+    V = vectors(n, d, bound=0.7, seed=n)
+    ours = kernels.shuffle_sum(V, bound=0.7, g=g, b=b, rng=n + d)
+    assert np.array_equal(ours, reference.shuffle_sum(V, bound=0.7, g=g, b=b, rng=n + d))
+    assert np.array_equal(ours, by_messages(V, 0.7, g, b, n + d))
+
+
+@pytest.mark.parametrize("b", COINS)
+def test_no_coin_is_left_out_or_counted_twice(isa, b):
+    V = np.zeros((1, 2))
+    ours = kernels.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b)
+    assert np.array_equal(ours, reference.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b))
+
+
+@pytest.mark.parametrize(("n", "d", "b"), [(1, 1, 5), (2, 3, 100_000), (700, 33, 40), (5000, 2, 3)])
+def test_sum_does_not_depend_on_threads(n, d, b):
+    V = vectors(n, d)
+    one = kernels.shuffle_sum(V, bound=1.0, g=9, b=b, rng=4, n_threads=1)
+    for threads in (2, 3, 5, 16):
+        more = kernels.shuffle_sum(V, bound=1.0, g=9, b=b, rng=4, n_threads=threads)
+        assert np.array_equal(one, more)
+
+
+def law_of_count(x, bound, g, b):
+    """Probabilities of the ones of one coordinate, for users with the numbers x."""
+    law = stats.binom.pmf(np.arange(len(x) * b + 1), len(x) * b, 0.5)
+    for value in x:
+        t = (value + bound) * g / (2.0 * bound)
+        shift = np.zeros(g + 1)
+        shift[math.floor(t)] += 1.0 - (t - math.floor(t))
+        shift[min(math.floor(t) + 1, g)] += t - math.floor(t)
+        law = np.convolve(law, shift)
+    return law
+
+
+@pytest.mark.parametrize("path", ["simulated", "messages"])
+@pytest.mark.parametrize("x", [[0.0], [-0.9, 0.3, 0.77], [0.1] * 6])
+def test_counts_follow_the_law_of_the_protocol(path, x):
+    bound, g, b, draws = 1.0, 3, 2, 3000
+    n, V = len(x), np.array(x)[:, np.newaxis]
+    stream = NoiseStream(5)
+    if path == "simulated":
+        sums = [kernels.shuffle_sum(V, bound=bound, g=g, b=b, rng=stream) for _ in range(draws)]
+    else:
+        sums = [by_messages(V, bound, g, b, stream) for _ in range(draws)]
+    ones = np.rint((np.ravel(sums) * g / bound + n * (g + b)) / 2).astype(int)
+    expected = draws * law_of_count(x, bound, g, b)
+    seen = np.bincount(ones, minlength=len(expected))
+    assert seen[expected == 0.0].sum() == 0
+    many = expected > 5.0
+    seen = np.append(seen[many], seen[~many].sum())
+    expected = np.append(expected[many], expected[~many].sum() + 1e-9)
+    p = stats.chi2.sf(((seen - expected) ** 2 / np.maximum(expected, 0.5)).sum(), len(seen) - 1)
+    assert p > P_VALUE
+
+
+def test_sum_is_unbiased_with_the_variance_of_coins_and_rounding():
+    n, d, bound, g, b, draws = 30, 3, 2.5, 7, 6, 4000
+    V = vectors(n, d, bound=0.9 * bound)
+    norms = np.linalg.norm(V, axis=1, keepdims=True)
+    V = V * np.minimum(1.0, 0.99 * bound / norms)
+    stream = NoiseStream(17)
+    sums = np.array(
+        [kernels.shuffle_sum(V, bound=bound, g=g, b=b, rng=stream) for _ in range(draws)]
+    )
+    t = (V + bound) * g / (2 * bound)
+    f = t - np.floor(t)
+    variance = (2 * bound / g) ** 2 * (n * b / 4 + (f * (1 - f)).sum(axis=0))
+    z = (sums.mean(axis=0) - V.sum(axis=0)) / np.sqrt(variance / draws)
+    assert np.all(stats.norm.sf(np.abs(z)) > P_VALUE)
+    ratio = sums.var(axis=0, ddof=1) / variance
+    slack = stats.norm.isf(P_VALUE) * math.sqrt(2 / draws)
+    assert np.all(np.abs(ratio - 1) < slack)
+    # the coordinates are independent
+    assert np.all(np.abs(np.corrcoef(sums.T) - np.eye(d)) < stats.norm.isf(P_VALUE) / draws**0.5)
+
+
+def test_coins_of_all_coordinates_are_fair_and_independent():
+    d, b = 4000, 10_000
+    sums = kernels.shuffle_sum(np.zeros((1, d)), bound=1.0, g=2, b=b, rng=8)
+    ones = (sums * 2 + 2 + b) / 2 - 1  # g = 2: the vector 0 is one step of its own
+    statistic = ((ones - b / 2) ** 2 / (b / 4)).sum()
+    assert min(stats.chi2.cdf(statistic, d), stats.chi2.sf(statistic, d)) > P_VALUE
+
+
+def test_vectors_on_the_grid_add_up_exactly_without_coins():
+    rng = np.random.default_rng(3)
+    V = rng.integers(-3, 4, (500, 5)) / 16.0
+    total = kernels.shuffle_sum(V, bound=4.0, g=128, b=0, rng=1)
+    assert np.array_equal(total, V.sum(axis=0))
+
+
+def test_no_draw_repeats_across_releases_purposes_and_coordinates():
+    stream, seen = NoiseStream(2), set()
+    for _ in range(3):
+        with stream.release() as release:
+            for purpose in (6, 7, 8):
+                for index in range(3):
+                    seen.update(release.words(purpose, 300, index).tolist())
+    assert len(seen) == 3 * 3 * 3 * 300
+    V, stream = np.full((50, 4), 0.2), NoiseStream(3)
+    sums = [tuple(kernels.shuffle_sum(V, bound=1.0, g=50, b=50, rng=stream)) for _ in range(20)]
+    assert len(set(sums)) == 20
+
+
+def test_long_vectors_are_scaled_to_the_bound_and_bad_ones_count_as_zero():
+    g, bound = 1 << 40, 2.0
+    V = np.array([[3e5, 4e5], [np.nan, 1.0], [np.inf, 0.0], [1e300, 1e300], [0.0, 0.0]])
+    one_by_one = [kernels.shuffle_sum(v[np.newaxis], bound=bound, g=g, b=0, rng=1) for v in V]
+    assert np.allclose(one_by_one[0], [1.2, 1.6], atol=1e-11)
+    assert np.allclose(one_by_one[1:], 0.0, atol=1e-11)
+
+
+def adversarial_pairs():
+    rng = np.random.default_rng(11)
+    for d in (1, 2, 3, 17, 400):
+        flat = np.full(d, 1.0)
+        axis = np.eye(d)[0]
+        for x in (
+            flat,
+            axis,
+            rng.standard_normal(d),
+            rng.uniform(0.1, 10, d) * 1e200,
+            flat * 1e-150,
+        ):
+            for scale in (1.0, math.nextafter(1.0, 0.0), math.nextafter(1.0, 2.0), 7.0):
+                yield d, x / np.linalg.norm(x / x.max()) / x.max() * scale
+
+
+@pytest.mark.parametrize("g", [1, 176, 1 << 30])
+@pytest.mark.parametrize("bound", [1.0, 0.3, 1e-100])
+def test_two_encoded_vectors_are_at_most_g_apart_exactly(g, bound):
+    for _, x in adversarial_pairs():
+        with np.errstate(all="ignore"):
+            t = encoded(np.stack([x * bound, -x * bound]), bound, g)
+        assert np.all(t >= 0.0)
+        assert np.all(t <= g)
+        square = sum((Fraction(a) - Fraction(c)) ** 2 for a, c in t.T.tolist())
+        assert square <= g * g
+
+
+def test_kernel_rounds_the_numbers_whose_distance_is_bounded(isa):
+    """On steps so fine that the room left for floating point is many of them."""
+    g = 1 << 50
+    for d, x in adversarial_pairs():
+        with np.errstate(all="ignore"):
+            t = encoded(x[np.newaxis], 1.0, g)[0]
+        rounded = (kernels.shuffle_sum(x[np.newaxis], bound=1.0, g=g, b=0, rng=1) * g + g) / 2
+        assert np.all(np.abs(rounded - t) <= 4)
+        if np.abs(x).max() >= 1.0:
+            assert g - np.abs(2 * rounded - g).max() > d
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 50])
+def test_replacing_a_vector_moves_the_counts_by_less_than_the_charged_sensitivity(d):
+    g, others = 5, vectors(3, d, seed=1)
+    rng = np.random.default_rng(d)
+    worst = 0.0
+    for seed in range(200):
+        x = rng.standard_normal(d)
+        pair = [np.vstack([others, s * x / np.linalg.norm(x)]) for s in (1.0, -1.0)]
+        a, c = (kernels.shuffle_sum(V, bound=1.0, g=g, b=3, rng=seed) * g / 2 for V in pair)
+        assert np.abs(a - c).max() <= g + 1e-9
+        worst = max(worst, float(np.linalg.norm(a - c)))
+    assert worst < g + math.sqrt(d)
+    assert worst > 0.8 * g
+
+
+# ---- mechanism and certificate
+
+
+def mechanism(ledger=None, rng=None, **changes):
+    fields = {"what": "gradient", "dim": 50, "n": 30_950, "rho": 0.02, "seen_by": "the analyser"}
+    return BinomialSum(
+        ledger=Ledger() if ledger is None else ledger,
+        rng=NoiseStream(1) if rng is None else rng,
+        **(fields | changes),
+    )
+
+
+def small(ledger=None, rng=None, **changes):
+    return mechanism(ledger, rng, **({"dim": 3, "n": 20, "rho": 0.5} | changes))
+
+
+def independent_rho(g, b, honest, d):
+    """2 D^2 / (m + 1) + xi from the definition, in floating point."""
+    m, D = honest * b, g + math.sqrt(d)
+    tau = math.sqrt(m * 101 * math.log(2) / 2)
+    a = (tau + D) / ((m + 1) / 2)
+    return 2 * D * D / (m + 1) + math.sqrt(d) * D * 2 / 3 * a**3 / (1 - a * a)
+
+
+def independent_epsilon(rho, delta):
+    """Least epsilon over the orders alpha = 1 + exp(s)."""
+
+    def epsilon(s):
+        a1 = math.exp(s)
+        a = 1 + a1
+        return a * rho + (math.log(1 / delta) + a1 * math.log(a1 / a) - math.log(a)) / a1
+
+    return optimize.minimize_scalar(
+        epsilon, bounds=(-5, 12), method="bounded", options={"xatol": 1e-10}
+    ).fun
+
+
+def test_the_least_number_of_coins_is_taken():
+    for rho in (1e-3, 0.02, 0.5):
+        found = mechanism(rho=rho)
+        assert found.rho <= rho
+        fewer = mechanism(rho=None, b=found.b - 1, g=found.g)
+        assert fewer.rho > rho
+
+
+def test_coins_fall_with_the_budget_and_grow_with_dishonest_owners():
+    b = [mechanism(rho=rho).b for rho in (1e-3, 1e-2, 1e-1, 1.0)]
+    assert b == sorted(b, reverse=True)
+    assert len(set(b)) == 4
+    half = mechanism(honest=15_475)
+    assert mechanism().b * 2 - 1 <= half.b <= mechanism().b * 2
+    assert half.coins == 15_475 * half.b
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 5.0, 200.0])
+def test_rounding_adds_little_to_sensitivity_and_variance_by_default(rho):
+    for n, dim in ((30_950, 50), (10, 1), (100, 10_000)):
+        found = mechanism(n=n, dim=dim, rho=rho)
+        assert found.b >= 16
+        assert found.sensitivity <= 9 / 8 * found.g
+        assert found.g >= math.sqrt(n)
+
+
+def test_calibration_beats_the_theorem_of_the_literature():
+    epsilon, delta = 1.0, 1e-6
+    ours = mechanism(rho=zcdp_rho(epsilon, delta), g=176)
+    theirs = next(b for b in range(50, 500) if cpsgd_epsilon(30_950 * b, 176, 50, delta) <= epsilon)
+    assert theirs == 133
+    assert ours.b < 0.75 * theirs
+
+
+@pytest.mark.parametrize("rounds", [1, 25])
+def test_certificate_is_that_of_g_b_and_n_recomputed(rounds):
+    ledger, n, d, honest = Ledger(), 20, 3, 18
+    release = small(ledger, honest=honest)
+    for t in range(rounds):
+        release.release(vectors(n, d), bound=1.0 + t)
+    (entry,) = ledger
+    assert entry.times == rounds
+    certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os", at_delta=1e-6)
+    rho = rounds * independent_rho(release.g, release.b, honest, d)
+    assert certificate.mu == math.inf
+    assert certificate.rho == pytest.approx(rho, rel=1e-3)
+    assert certificate.rho >= rho * (1 - 1e-9)
+    assert certificate.epsilon(1e-6) == pytest.approx(independent_epsilon(rho, 1e-6), rel=1e-3)
+    assert certificate.epsilon(1e-6) >= independent_epsilon(rho, 1e-6) * (1 - 1e-9)
+    assert certificate.delta(certificate.epsilon(1e-6)) <= 1e-6
+    assert certificate.n_draws == rounds * d
+
+
+def test_noise_variance_is_the_calibrated_one():
+    release = small()
+    V = np.zeros((20, 3))
+    stds = np.std([release.release(V, bound=2.0) for _ in range(2000)], axis=0)
+    t = release.g / 2
+    f = t - math.floor(t)
+    expected = 4.0 / release.g * math.sqrt(20 * release.b / 4 + 20 * f * (1 - f))
+    assert np.all(np.abs(stds / expected - 1) < stats.norm.isf(P_VALUE) / math.sqrt(4000))
+
+
+def test_without_noise_there_is_no_guarantee():
+    ledger = Ledger()
+    release = small(ledger, rho=None)
+    assert release.b == 0
+    assert release.rho == math.inf
+    release.release(np.zeros((20, 3)), bound=1.0)
+    certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os")
+    assert certificate.epsilon(1e-6) == math.inf
+    assert "guarantee   none" in str(certificate)
+
+
+def test_release_is_recorded_only_when_it_is_made():
+    ledger = Ledger()
+    release = small(ledger)
+    for V, bound in ((np.zeros((19, 3)), 1.0), (np.zeros((20, 3)), 0.0)):
+        with pytest.raises(ValueError, match=r"V has shape|bound is"):
+            release.release(V, bound=bound)
+    assert len(ledger) == 0
+
+
+def both_kinds():
+    """Certificates of a binomial and of a Gaussian run, and of one with both releases."""
+    ledgers = Ledger(), Ledger(), Ledger()
+    for ledger in (ledgers[0], ledgers[2]):
+        small(ledger).release(np.zeros((20, 3)), bound=1.0)
+    for ledger in (ledgers[1], ledgers[2]):
+        gaussian = GaussianSum(
+            what="mean",
+            ledger=ledger,
+            rng=NoiseStream(1),
+            clip=1.0,
+            dim=3,
+            sizes=[20],
+            mu=0.5,
+            seen_by="all",
+        )
+        gaussian.release(np.zeros(3))
+    return [Certificate.from_ledger(ledger, trust="shuffle", noise="os") for ledger in ledgers]
+
+
+def test_binomial_and_gaussian_releases_compose_in_one_run_as_in_two():
+    binomial, gaussian, both = both_kinds()
+    assert both.zcdp == pytest.approx(binomial.rho + gaussian.rho, rel=1e-12)
+    two = compose_sequential(binomial, gaussian)
+    assert two.zcdp == pytest.approx(both.zcdp, rel=1e-12)
+    assert two.n_draws == both.n_draws == 6
+    assert two.epsilon(1e-6) > max(binomial.epsilon(1e-6), gaussian.epsilon(1e-6))
+    apart = compose_parallel(binomial, gaussian)
+    assert apart.zcdp == max(binomial.rho, gaussian.rho)
+    assert compose_parallel(gaussian, gaussian).zcdp is None
+
+
+def test_certificate_without_a_mu_says_so_and_survives_json():
+    binomial, _, both = both_kinds()
+    for certificate in (binomial, both):
+        assert Certificate.from_dict(certificate.to_dict()) == certificate
+        text = str(certificate)
+        assert "mu          none" in text
+        assert "not all noise is Gaussian" in text
+        assert "guarantee" not in text.splitlines()[1]
+    assert "binomial noise of" in str(binomial)
+    with pytest.raises(ValueError, match="r must be 1"):
+        binomial.group(2)
+    assert binomial.group(1).zcdp == binomial.zcdp
+
+
+def test_delta_falls_with_epsilon_down_to_what_draws_allow():
+    certificate = both_kinds()[0]
+    deltas = [certificate.delta(e) for e in np.linspace(0.0, 80.0, 161)]
+    assert all(a >= b for a, b in itertools.pairwise(deltas))
+    assert deltas[-1] > 0.0
+    assert certificate.epsilon(1e-20) < math.inf
+    assert certificate.epsilon(1e-30) == math.inf
+
+
+def test_float_arithmetic_takes_the_guarantee_away():
+    ledger = Ledger()
+    small(ledger).release(np.zeros((20, 3)), bound=1.0)
+    certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os", arithmetic="float")
+    assert certificate.rho == math.inf
+    with pytest.raises(ValueError, match="zcdp"):
+        Certificate(trust="shuffle", noise="os", mu=1.0, n_draws=1, zcdp=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bound": 0.0}, "bound is 0.0"),
+        ({"bound": 1e-200}, "bound is 1e-200"),
+        ({"g": 0}, "g is 0"),
+        ({"g": 2.0}, "g is 2.0"),
+        ({"b": -1}, "b is -1"),
+        ({"b": 1 << 52}, "n .g . b. must be at most"),
+        ({"V": np.zeros(3)}, "V must have shape"),
+        ({"V": np.zeros((0, 3))}, "V must have shape"),
+        ({"V": [["a"]]}, "V must be real"),
+        ({"n_threads": 0}, "n_threads must be"),
+    ],
+)
+def test_arguments_of_a_sum_are_refused_by_name(changes, message):
+    arguments = {"V": np.zeros((2, 3)), "bound": 1.0, "g": 4, "b": 3, "rng": 0} | changes
+    with pytest.raises((TypeError, ValueError), match=message):
+        kernels.shuffle_sum(arguments.pop("V"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"b": 3}, "rho and b were both given"),
+        ({"rho": 0.0}, "rho is 0.0"),
+        ({"rho": 1e-15}, "rho is 1e-15, too small"),
+        ({"honest": 30_951}, "honest is 30951"),
+        ({"honest": 0}, "honest is 0"),
+        ({"g": 0}, "g is 0"),
+        ({"n": 0}, "n is 0"),
+        ({"dim": 0}, "dim is 0"),
+        ({"ledger": []}, "ledger is a list"),
+        ({"rng": 3}, "rng is a int"),
+    ],
+)
+def test_arguments_of_the_mechanism_are_refused_by_name(changes, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        mechanism(**changes)
+
+
+def test_wrong_messages_are_refused():
+    bits = randomize(np.zeros((2, 3)), bound=1.0, g=2, b=1, rng=0)
+    assert bits.shape == (2, 3, 3)
+    labels, moved = shuffle(bits, rng=0)
+    with pytest.raises(ValueError, match="there are 18 labels and 18 bits; 3 users send 27"):
+        analyze(labels, moved, n=3, dim=3, bound=1.0, g=2, b=1)
+    with pytest.raises(ValueError, match="coins were given for sums per silo"):
+        Release(
+            what="x", sensitivity=(1.0,), std=(1.0,), grid=(1.0,), dim=1, seen_by="all", coins=4
+        )
+
+
+def test_shuffled_messages_keep_their_labels_and_lose_their_order():
+    bits = randomize(vectors(30, 4), bound=1.0, g=5, b=6, rng=1)
+    labels, moved = shuffle(bits, rng=NoiseStream(2))
+    for k in range(4):
+        assert moved[labels == k].sum() == bits[:, k].sum()
+    again = shuffle(bits, rng=NoiseStream(3))
+    assert not np.array_equal(labels, again[0])
+    # sorted labels would be a shuffle that is none
+    assert (np.diff(labels) < 0).sum() > bits.size / 4
