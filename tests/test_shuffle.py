@@ -22,6 +22,7 @@ from dpkern.privacy import (
 )
 from dpkern.privacy.shuffle import analyze, randomize, shuffle
 from dpkern.reference.shuffle import encoded
+from dpkern.stream import Purpose
 
 # A seeded test statistic fails a right sampler once in a million seeds.
 P_VALUE = 1e-6
@@ -145,7 +146,7 @@ def test_no_draw_repeats_across_releases_purposes_and_coordinates():
     stream, seen = NoiseStream(2), set()
     for _ in range(3):
         with stream.release() as release:
-            for purpose in (6, 7, 8):
+            for purpose in (Purpose.BINOMIAL, Purpose.ROUNDING, Purpose.SHUFFLE):
                 for index in range(3):
                     seen.update(release.words(purpose, 300, index).tolist())
     assert len(seen) == 3 * 3 * 3 * 300
@@ -299,6 +300,7 @@ def test_certificate_is_that_of_g_b_and_n_recomputed(rounds):
     certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os", at_delta=1e-6)
     rho = rounds * independent_rho(release.g, release.b, honest, d)
     assert certificate.mu == math.inf
+    assert certificate.bound == "upper"
     assert certificate.rho == pytest.approx(rho, rel=1e-3)
     assert certificate.rho >= rho * (1 - 1e-9)
     assert certificate.epsilon(1e-6) == pytest.approx(independent_epsilon(rho, 1e-6), rel=1e-3)

@@ -409,6 +409,7 @@ class Certificate:
         if squared is None:
             notes.append("no guarantee: something about the data was released without noise")
         if not gaussian:
+            bound = "upper"
             notes.append(
                 "not all noise is Gaussian: releases compose as concentrated DP, not as mu"
             )
