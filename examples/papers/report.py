@@ -94,10 +94,14 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         below.set_yscale("log", nonpositive="clip")
         below.set_ylabel("optimality gap")
         below.set_xlabel(x_label)
-        if x_label == "communications":
+        xs = [p.x for p in rows]
+        if max(xs) >= 50.0 * min(xs):
             below.set_xscale("log")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    ncols = min(4, 1 + len(panels))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
+    )
     figure.suptitle(f"{title}: mean and deviation of {points[0].draws} draws")
     png = io.BytesIO()
     figure.savefig(png, format="png")
