@@ -17,12 +17,13 @@ import pytest
 
 from bench.bench_glm import records
 from bench.cases import Case, Contenders
-from dpkern import SiloData, kernels, reference
+from dpkern import Budget, SiloData, kernels, reference, solve
 from dpkern.kernels import ProxState
 
 GAMMA, LAM, CLIP = 1.0, 0.5, 0.5
 NEWTON = 4
 GRID, SIGMA = 2.0**-20, 1.0
+LASSO_L1, LASSO_MU = 0.01, 1.0
 HOW = {"loss": "logistic", "clip": CLIP, "prox_step": GAMMA, "relaxation": LAM}
 
 
@@ -163,8 +164,38 @@ def setup_noise(n: int, d: int) -> tuple[Contenders, None]:
     }, None
 
 
+def lasso_loop(X: np.ndarray, y: np.ndarray, rounds: int) -> np.ndarray:
+    """The whole run of the Lasso, one user after the other, with as much noise as a sound run."""
+    (n, d), rng, (gamma, lam) = X.shape, np.random.default_rng(0), (GAMMA, LAM)
+    U, z, sigma = np.zeros((n, d)), np.zeros(d), 2.0 * gamma * CLIP * math.sqrt(rounds) / LASSO_MU
+    for _ in range(rounds):
+        for a, label, u in zip(X, y, U, strict=True):
+            v = 2.0 * z - u
+            A = float(a @ a)
+            t = -gamma * (float(a @ v) - label) / (1.0 + gamma * A)
+            lim = gamma * CLIP / math.sqrt(A)
+            u += 2.0 * lam * (v + min(max(t, -lim), lim) * a - z)
+        mean = U.mean(axis=0) + sigma / n * rng.standard_normal(d)
+        z = np.sign(mean) * np.maximum(np.abs(mean) - gamma * LASSO_L1, 0.0)
+    return z
+
+
+def setup_lasso(n: int, d: int, rounds: int) -> tuple[Contenders, None]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    y = X[:, :8].sum(axis=1) + 0.1 * rng.standard_normal(n)
+    data = SiloData.from_silos([(X, y)])
+    run = partial(solve, "admm", data, loss="squared", l1=LASSO_L1, clip=CLIP, rounds=rounds, rng=0)
+    how = {"prox_step": GAMMA, "relaxation": LAM}
+    return {
+        "dpkern": lambda: run(budget=Budget(mu=LASSO_MU), **how).coef,
+        "no noise": lambda: run(budget=None, **how).coef,
+        "loop": partial(lasso_loop, X, y, rounds),
+    }, None
+
+
 def cases(quick: bool) -> list[Case]:
-    n, d, users = (5_000, 64, 200) if quick else (200_000, 64, 2_000)
+    n, d, users, rounds = (5_000, 64, 200, 20) if quick else (200_000, 64, 2_000, 1_000)
     return [
         Case(
             "prox_sweep",
@@ -197,10 +228,19 @@ def cases(quick: bool) -> list[Case]:
             tolerance=None,
             goals={"silent": 1.0 / 1.3, "numpy": 4.0},
         ),
+        Case(
+            "admm",
+            f"Lasso, 800 x 64, {rounds} rounds",
+            partial(setup_lasso, 800, 64, rounds),
+            rounds,
+            unit="rounds",
+            goals={"loop": 100.0},
+            other_work=("no noise", "loop"),  # other noise
+        ),
     ]
 
 
-NAMES = ["dpkern", "numpy", "twin", "federated", "loop", "silent"]
+NAMES = ["dpkern", "numpy", "twin", "federated", "loop", "silent", "no noise"]
 
 
 @pytest.mark.parametrize("contender", NAMES)

@@ -11,7 +11,7 @@
 enum { M = 3, N = 1200, P_MAX = 130, N_WIDTHS = 8 };
 /* The last is wide enough for rows to be streamed one by one. */
 static const intptr_t WIDTHS[N_WIDTHS] = {1, 7, 13, 19, 25, 31, 37, P_MAX};
-static double X64[N * P_MAX], Y[N], SCALE[P_MAX], SHIFT[P_MAX], W[M * (P_MAX + 1)];
+static double X64[N * P_MAX], Y[N], SCALE[P_MAX], SHIFT[P_MAX], W[M * (P_MAX + 1) + 1];
 static float X32[N * P_MAX];
 /* For every width: each third entry of a row, none in each fourth row. */
 static struct {
