@@ -77,10 +77,13 @@ static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, 
     const intptr_t d = n;
     int lwork = (int)(d * d + 64 * d + 1), liwork = 10 * n, all = 5 * n + 3, robust = 1, none = 0;
     int found, info;
-    /* No entry exceeds 1, and so no eigenvalue d. What was counted lies in the interval in spite of
-     * roundings: where that is empty, dstemr reads what nobody has written. */
-    double below = floor - 0x1p-20, above = 2.0 * (double)d;
-    const intptr_t count = count_above(d, diagonal, beside, floor);
+    /* No entry exceeds 1, and so no eigenvalue d. Roundings decide on which side of the floor an
+     * eigenvalue is that should be equal to it, as many are where a feature is absent: those stay
+     * out, for a cluster takes long. What was counted lies in the interval in spite of roundings:
+     * where that is empty, dstemr reads what nobody has written. */
+    const double slack = 0x1p-48 * (double)d;
+    double below = floor + 0.5 * slack, above = 2.0 * (double)d;
+    const intptr_t count = count_above(d, diagonal, beside, floor + slack);
     if (count == 0)
         return 0;
     /* Bisection finds a few, dqds all of them faster than an eighth by bisection. */
