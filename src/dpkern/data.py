@@ -424,6 +424,35 @@ class SiloData:
             return np.full(self.m, 1.0 / self.m)
         raise ValueError(f"weights is {weights!r}; it must be 'size' or 'uniform'")
 
+    def each_alone(self, records: NDArray[np.int64]) -> Self:
+        """The chosen records, copied, each in a silo of its own.
+
+        Parameters
+        ----------
+        records : ndarray of shape (k,), int64
+            Numbers of records, at least one.
+
+        Returns
+        -------
+        SiloData
+            With m = n = k; sums over its silos are those of single records.
+        """
+        rows = self.X[records]
+        k = len(records)
+        chosen = object.__new__(type(self))
+        chosen._set(**{name: getattr(self, name) for name in self.__slots__})
+        chosen._set(
+            X=frozen_matrix(Csr.checked(rows) if is_sparse(rows) else rows),
+            y=frozen(self.y[records]),
+            offsets=frozen(np.arange(k + 1)),
+            sizes=frozen(np.ones(k, dtype=np.int64)),
+            m=k,
+            n=k,
+            silo_names=None,
+            row_norms=None if self.row_norms is None else frozen(self.row_norms[records]),
+        )
+        return chosen
+
     @classmethod
     def from_silos(
         cls,

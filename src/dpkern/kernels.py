@@ -120,6 +120,35 @@ def glm_norms(
     return out
 
 
+def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
+    """The loss phi(y, z) of every label and margin.
+
+    Parameters
+    ----------
+    y, z : array_like, shape (n,)
+        Labels, as `SiloData` holds them, and margins.
+    loss : str or Loss
+        See `dpkern.losses`.
+
+    Returns
+    -------
+    values : ndarray, shape (n,)
+        Float64. Not private.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+    """
+    targets, margins = _real("y", y), _real("z", z)
+    if targets.ndim != 1 or targets.shape != margins.shape:
+        raise ValueError(f"y and z must have one shape (n,), got {targets.shape}, {margins.shape}")
+    value, d1, d2 = np.empty((3, len(targets)))
+    if len(targets):
+        _core.loss_block(_loss(loss), targets, margins, value, d1, d2)
+    return value
+
+
 def glm_losses(
     data: "SiloData",
     w: ArrayLike,

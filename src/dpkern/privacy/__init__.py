@@ -1,5 +1,16 @@
 """Budgets, the ledger of releases, certificates and noise mechanisms."""
 
+from dpkern.privacy._exact import sqrt_down
+from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
+from dpkern.privacy.batches import (
+    FullBatch,
+    OnePass,
+    Poisson,
+    Rows,
+    Sampler,
+    WithoutReplacement,
+    make_sampler,
+)
 from dpkern.privacy.binomial import binomial_rho, cpsgd_epsilon, shuffle_sensitivity
 from dpkern.privacy.budget import (
     Budget,
@@ -35,6 +46,7 @@ __all__ = [
     "BinomialSum",
     "Budget",
     "Certificate",
+    "FullBatch",
     "GaussianHessian",
     "GaussianMessages",
     "GaussianSum",
@@ -42,10 +54,16 @@ __all__ = [
     "Ledger",
     "LocalRuns",
     "NoiseStream",
+    "OnePass",
+    "Poisson",
     "Release",
+    "Rows",
+    "Sampled",
+    "Sampler",
     "Schedule",
     "UncertifiedLaplace",
     "WeightNoise",
+    "WithoutReplacement",
     "activate_blocks",
     "binomial_rho",
     "choose_grid",
@@ -57,10 +75,15 @@ __all__ = [
     "gdp_epsilon",
     "gdp_log_delta",
     "gdp_mu",
+    "make_sampler",
     "records_of",
     "sample_users",
+    "sampled_delta",
+    "sampled_epsilon",
+    "sampled_scale",
     "shuffle_sensitivity",
     "split_budget",
+    "sqrt_down",
     "total_on_grid",
     "walk_graph",
     "zcdp_delta",

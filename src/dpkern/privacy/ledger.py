@@ -17,6 +17,13 @@ import scipy  # whose parts load when they are first used: an import of dpkern i
 
 from dpkern._numbers import count, positive, real
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
+from dpkern.privacy.accounting import (
+    AMPLIFIES,
+    Events,
+    Sampled,
+    sampled_delta,
+    sampled_epsilon,
+)
 from dpkern.privacy.binomial import binomial_rho
 from dpkern.privacy.budget import gdp_delta_upper, gdp_epsilon
 from dpkern.privacy.zcdp import zcdp_delta, zcdp_epsilon
@@ -61,8 +68,9 @@ class Release:
     seen_by : str
         Who sees it.
     sampling : mapping or None
-        The sampling of records that preceded it, as plain parameters; kept as a tuple of pairs in
-        the order of their names. The ledger charges as if there had been none.
+        The secret sampling of records that preceded it, as plain parameters; kept as a tuple of
+        pairs in the order of their names. "method", "batch_sizes" and "sizes" (one entry per silo)
+        are what `dpkern.privacy.accounting` reads; mu is charged as if there had been none.
     draws : int or None
         Noise draws of one release; None means dim for each message with noise.
     per_record : int or None
@@ -169,6 +177,28 @@ class Release:
             else self.charged * (Fraction(d) / Fraction(s)) ** 2
             for d, s in zip(sensitivity, std, strict=True)
         )
+
+    @property
+    def method(self) -> str | None:
+        """How records were sampled for it; None where all were used."""
+        return None if self.sampling is None else dict(self.sampling).get("method")
+
+    def sampled(self, silo: int) -> tuple[Sampled, int] | None:
+        """What an accountant sees of it for the records of one silo, and how often; None if nothing
+
+        Raises
+        ------
+        ValueError
+            When it has no noise, or is not Gaussian.
+        """
+        j = silo if isinstance(self.sensitivity, tuple) else 0
+        sensitivity, std = _entries(self.sensitivity)[j], _entries(self.std)
+        if sensitivity == 0.0:
+            return None
+        if not std or std[j] == 0.0 or self.coins is not None:
+            raise ValueError("an accountant of samples needs Gaussian noise on every release")
+        sampling = None if self.sampling is None else dict(self.sampling)
+        return Sampled.of(sampling, silo, std[j] / sensitivity), self.charged
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that standard JSON holds without loss."""
@@ -305,6 +335,9 @@ class Certificate:
     zcdp : float or None
         Where not all noise is Gaussian: rho of zero-concentrated DP, rounded up, on an event whose
         complement has probability n_draws 2^-100 at most; then mu is infinite.
+    amplified : bool
+        Whether epsilon and delta use that the samples of the releases are secret; mu and rho never
+        do.
 
     Raises
     ------
@@ -326,6 +359,7 @@ class Certificate:
     notes: tuple[str, ...] = ()
     at_delta: float | None = None
     zcdp: float | None = None
+    amplified: bool = False
 
     def __post_init__(self) -> None:
         _text("trust", self.trust)
@@ -393,7 +427,8 @@ class Certificate:
         trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
             The fields of the certificate. A run with a release without noise, or in float
             arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
-            Sampling is charged as full composition, which makes the bound "upper".
+            Where the sampling is the one that goes with the neighbours, `epsilon` and `delta` use
+            it; mu charges it as full composition, which makes the bound "upper".
 
         Raises
         ------
@@ -418,9 +453,16 @@ class Certificate:
         if arithmetic == "float":
             mu, zcdp = math.inf, None
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
-        if any(release.sampling is not None for release in releases):
+        methods = {release.method for release in releases if release.sampling is not None}
+        amplified = methods == {AMPLIFIES.get(neighbours)} and mu < math.inf
+        if methods:
             bound = "upper"
-            notes.append("sampling of records is charged as if every record had been used")
+            notes.append(
+                "mu and rho charge sampling as if every record had been used; epsilon and delta "
+                "are the better of theirs and dp-accounting's for secret samples"
+                if amplified
+                else "sampling of records is charged as if every record had been used"
+            )
         return cls(
             trust=trust,
             noise=noise,
@@ -435,6 +477,7 @@ class Certificate:
             notes=tuple(notes),
             at_delta=at_delta,
             zcdp=zcdp,
+            amplified=amplified,
         )
 
     @property
@@ -493,6 +536,12 @@ class Certificate:
             `epsilon` is no real number or out of its range.
         """
         real_noise = self._real_delta(epsilon)
+        if self.amplified:
+            return min(self._full_delta(epsilon, real_noise), self._sampled_delta(epsilon))
+        return self._full_delta(epsilon, real_noise)
+
+    def _full_delta(self, epsilon: float, real_noise: float) -> float:
+        """`delta` without secret samples."""
         if self.rho in (0.0, math.inf):
             return real_noise
         error, turn = self._turning_point()
@@ -524,6 +573,12 @@ class Certificate:
         TypeError, ValueError
             `delta` is no real number or out of its range.
         """
+        if self.amplified:
+            return min(self._full_epsilon(delta), self._sampled_epsilon(delta))
+        return self._full_epsilon(delta)
+
+    def _full_epsilon(self, delta: float) -> float:
+        """`epsilon` without secret samples."""
         if self.zcdp is None:
             real_noise = gdp_epsilon(self.mu, delta)
         else:
@@ -538,6 +593,31 @@ class Certificate:
         if self._corrected(turn, error) > delta:
             return math.inf
         return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
+
+    def _sampled_silos(self) -> set[Events]:
+        """What was released about a silo's records, once for silos that have the same."""
+        silos = max(len(dict(r.sampling)["sizes"]) for r in self.releases if r.sampling is not None)
+        found = set()
+        for j in range(silos):
+            events: Counter[Sampled] = Counter()
+            for release in self.releases:
+                one = release.sampled(j)
+                if one is not None:
+                    events[one[0]] += one[1]
+            found.add(frozenset(events.items()))
+        return found - {frozenset()}
+
+    def _sampled_delta(self, epsilon: float) -> float:
+        sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self._sampled_silos())
+        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
+        return min(1.0, (sampled + error) * (1.0 + 2.0**-48))
+
+    def _sampled_epsilon(self, delta: float) -> float:
+        """As `_full_epsilon` by the accountant; infinity where the draws' own error is too much."""
+        room = delta * (1.0 - 2.0**-30)
+        epsilon = max(sampled_epsilon(e, room, self.neighbours) for e in self._sampled_silos())
+        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
+        return epsilon if error <= delta - room else math.inf
 
     def group(self, r: int) -> "Certificate":
         """Return the certificate for a person with r records, wherever they are: mu times r.
@@ -555,6 +635,7 @@ class Certificate:
         return replace(
             self,
             unit="one record" if r == 1 else f"one person with {r} records",
+            amplified=self.amplified and r == 1,
             mu=self.mu if self.mu == math.inf else round_up(r * Fraction(self.mu)),
             # A paper's figures are about one record; beside those of a group they would mislead.
             claimed=self.claimed if r == 1 else None,
@@ -639,6 +720,8 @@ class Certificate:
 
 def compose_sequential(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on the same data: mu^2 adds, and so do the draws.
+
+    Secret samples are charged in full here, and by `compose_parallel`.
 
     Raises
     ------

@@ -164,12 +164,15 @@ class GaussianSum:
         without looking at the records; None means all.
     draws : int, optional
         Noise draws of one release where a kernel draws for more messages than `sizes` names.
+    rounded_once : bool
+        The kernel's sums are exact on a finer grid and rounded once to this one, which moves each
+        of the d coordinates of a difference by at most q.
 
     Attributes
     ----------
     sensitivity : float
         The l2 sensitivity D of every message: 2C when one record is replaced, C when one is added
-        or removed.
+        or removed; q sqrt(d) more with `rounded_once`.
     sigma : ndarray, shape (k,), float64
         Noise standard deviations; D/mu rounded up, so that the exact mu never exceeds the budget;
         0 without noise. Read-only.
@@ -200,6 +203,7 @@ class GaussianSum:
         neighbours: str = "replace_one",
         per_record: int | None = None,
         draws: int | None = None,
+        rounded_once: bool = False,
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
@@ -220,18 +224,31 @@ class GaussianSum:
 
         self._ledger, self._rng, self._noisy = ledger, rng, noisy
         self._dim, self._shares = dim, shares
-        self.sensitivity = clip if neighbours == "add_remove" else 2.0 * clip
-        stds = _stds(self.sensitivity, k, mu, sigma, shares)
-        total_std = _total_std(stds) if shares else 0.0
+        moved = clip if neighbours == "add_remove" else 2.0 * clip
+        grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=neighbours)
+
+        stds: list[float] = []
         grids: list[float] | None = None
-        if clip < math.inf:
-            grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=neighbours)
+
+        def calibrated(room: float) -> float:
+            """Set sensitivity, stds and grids where rounding adds `room` at most; what it adds."""
+            nonlocal stds, grids
+            self.sensitivity = math.nextafter(moved + room, math.inf) if room else moved
+            stds = _stds(self.sensitivity, k, mu, sigma, shares)
+            if clip == math.inf:
+                return 0.0
             if shares:
-                grids = [grid_of(n=sum(counts), sigma=total_std or None)] * k
+                grids = [grid_of(n=sum(counts), sigma=_total_std(stds) or None)] * k
             else:
                 pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
                 chosen = {(n, s): grid_of(n=n, sigma=s) for n, s in set(pairs)}
                 grids = [chosen[pair] for pair in pairs]
+            return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50) if rounded_once else 0.0
+
+        room, needed = 0.0, calibrated(0.0)
+        while needed > room:  # more noise may ask for a coarser grid, which `choose_grid` bounds
+            room, needed = needed, calibrated(needed)
+        total_std = _total_std(stds) if shares else 0.0
         if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
             raise ValueError(
                 f"sigma of a share is {min(stds)!r}; it must be at least "
@@ -253,13 +270,18 @@ class GaussianSum:
             per_record=per_record,
         )
 
-    def release(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+    def release(
+        self, total: NDArray[np.float64], *, active: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
         """Add noise to the exact sums and record the release.
 
         Parameters
         ----------
         total : ndarray, shape (k, dim) or, for k = 1, (dim,), float64
             The sums, computed on this mechanism's grid. Not changed.
+        active : ndarray, shape (k,), bool, optional
+            The messages that are sent, chosen without looking at the records; the others come back
+            as 0. By default all.
 
         Returns
         -------
@@ -286,9 +308,27 @@ class GaussianSum:
         if self.grid is not None:
             require_grid(sums, self.grid[:, np.newaxis])
         noisy = self._with_noise(sums)
+        entry = self._release
+        if active is not None and not active.all():
+            noisy[~active] = 0.0
+            if entry.per_record is None:  # else every silo pays for its share of the series
+                entry = self._of_some(active)
         released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
-        self._ledger.append(self._release)
+        self._ledger.append(entry)
         return released
+
+    def _of_some(self, active: NDArray[np.bool_]) -> Release:
+        """The release of the active silos' messages alone."""
+        once = self._release
+        if not isinstance(once.sensitivity, tuple):
+            raise ValueError("active was given for one message about all the data")
+
+        def sent(values: Any) -> Any:
+            if not isinstance(values, tuple):
+                return values
+            return tuple(v if a else 0.0 for v, a in zip(values, active.tolist(), strict=True))
+
+        return replace(once, sensitivity=sent(once.sensitivity), std=sent(once.std))
 
     def release_steps(
         self, steps: int, compute: Callable[..., NDArray[np.float64]]

@@ -83,7 +83,7 @@ def sample_users(
     if participants > n:
         raise ValueError(f"participation is {participants}; there are {n} users")
     with stream.release() as key:
-        drawn = [_without_replacement(key, t, n, participants) for t in range(rounds)]
+        drawn = [without_replacement(key, t, n, participants) for t in range(rounds)]
     return Schedule.capped(np.array(drawn, dtype=np.int64), most)
 
 
@@ -162,18 +162,34 @@ def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
     return edges.indptr.tolist(), edges.indices.tolist()
 
 
-def _without_replacement(key: ReleaseKey, t: int, n: int, k: int) -> IntArray:
-    """The first k distinct of independent users; of the others, where they are fewer."""
-    if 2 * k > n:
-        others = _without_replacement(key, t, n, n - k) if k < n else ()
+def without_replacement(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
+    """A set of k of the numbers below n, sorted, every such set equally likely.
+
+    Parameters
+    ----------
+    key : ReleaseKey
+        Of the release that the sample is for.
+    index : int
+        Other words of the key for every index.
+    n, k : int
+        1 <= k <= n.
+    """
+    if 2 * k > n:  # the first distinct of independent numbers; of the others, where they are fewer
+        others = without_replacement(key, index, n, n - k) if k < n else ()
         return np.delete(np.arange(n, dtype=np.int64), others)
     words = 2 * k + 64
     while True:
-        drawn = _below(_uniform(key.words(Purpose.SAMPLING, words, t)), n)
+        drawn = _uniform_below(key.words(Purpose.SAMPLING, words, index), n)
         first = np.sort(np.unique(drawn, return_index=True)[1])[:k]
         if first.size == k:
             return np.sort(drawn[first])
         words *= 2
+
+
+def _uniform_below(words: NDArray[np.uint64], n: int) -> IntArray:
+    """Numbers below n, exactly uniform: words beyond the largest multiple of n are left out."""
+    last = np.uint64((1 << 64) // n * n - 1)
+    return (words[words <= last] % np.uint64(n)).astype(np.int64)
 
 
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -183,8 +199,8 @@ def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Uniform integers 0 .. n - 1: a bias of n 2^-53 in what is public protects nothing."""
+    """Uniform integers 0 .. n - 1 but for n 2^-53: for what is public, and protects nothing."""
     return (u * n).astype(np.int64)
 
 
-__all__ = ["Schedule", "activate_blocks", "sample_users", "walk_graph"]
+__all__ = ["Schedule", "activate_blocks", "sample_users", "walk_graph", "without_replacement"]

@@ -11,7 +11,9 @@ the bits.
 """
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,6 +62,8 @@ class BinomialSum:
         by default all. The guarantee counts no other coins.
     seen_by : str
         Who sees the release, for the ledger.
+    sampling, per_record : optional
+        As in `GaussianSum`; samples are charged in full.
 
     Attributes
     ----------
@@ -92,6 +96,8 @@ class BinomialSum:
         g: int | None = None,
         honest: int | None = None,
         seen_by: str,
+        sampling: Mapping[str, Any] | None = None,
+        per_record: int | None = None,
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
@@ -127,6 +133,8 @@ class BinomialSum:
             dim=d,
             seen_by=seen_by,
             coins=self.coins or None,
+            sampling=sampling,
+            per_record=per_record,
         )
 
     def release(self, V: ArrayLike, *, bound: float, n_threads: int | None = None) -> FloatArray:

@@ -13,7 +13,13 @@ from dpkern.solvers.federated_gd import federated_gd
 from dpkern.solvers.fixed_point import fixed_point
 from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
+from dpkern.solvers.local_sgd import local_sgd
+from dpkern.solvers.minibatch_sgd import minibatch_sgd
 from dpkern.solvers.output_perturbation import output_perturbation
+from dpkern.solvers.prox_pl_svrg import prox_pl_svrg
+from dpkern.solvers.prox_sgd import prox_sgd
+from dpkern.solvers.prox_svrg import prox_svrg
+from dpkern.solvers.spider import spider
 from dpkern.solvers.wd_dp import wd_dp
 
 __all__ = [
@@ -28,8 +34,14 @@ __all__ = [
     "gradient_descent",
     "load",
     "local_newton",
+    "local_sgd",
+    "minibatch_sgd",
     "output_perturbation",
+    "prox_pl_svrg",
+    "prox_sgd",
+    "prox_svrg",
     "solve",
+    "spider",
     "wd_dp",
 ]
 
@@ -42,6 +54,12 @@ SOLVERS: dict[str, Callable[..., SolverResult]] = {
     "double_noise_newton": double_noise_newton,
     "admm": admm,
     "fixed_point": fixed_point,
+    "prox_sgd": prox_sgd,
+    "prox_svrg": prox_svrg,
+    "prox_pl_svrg": prox_pl_svrg,
+    "spider": spider,
+    "minibatch_sgd": minibatch_sgd,
+    "local_sgd": local_sgd,
 }
 
 

@@ -17,8 +17,8 @@ clip : float
 hess_clip : float
     Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
     row_bound^2, which clips nothing; needed with a budget where that is infinite.
-loss : str or Loss
-    See `dpkern.losses`.
+loss : str, Loss or Oracle
+    See `dpkern.losses`; where the solver takes it, a model of `dpkern.oracles`.
 l2 : float
     Penalty (l2/2) |w|^2.
 l1 : float
@@ -29,6 +29,9 @@ regularizer : (name or Regularizer, strength) or None
     budget they are for steps that are released or noisy, not for hidden ones.
 weights : {"size", "uniform"}
     Silo weights p_j = n_j / N or 1 / m.
+trust : {"silo", "central", "shuffle"}
+    Who is believed: a silo by itself alone, which adds noise to its messages; the aggregator, which
+    adds it to their sum; or a shuffler of the records' messages, with binomial noise.
 neighbours : {"replace_one", "add_remove"}
     What neighbouring data sets differ in: the values of one record, numbers of records being
     public, or whether one record is there, which halves sensitivities and hides those numbers.
@@ -37,6 +40,16 @@ public_size : int, sequence of m ints or None
     under central trust with weights "size". It stands for the data's own in weights, means, noise,
     grids and everything that the result says. It need not be exact: sums of up to twice as many
     records are taken whole, and larger ones cut off where they do not fit.
+sampling : {"full", "without_replacement", "poisson", "one_pass"}
+    Every silo's batches: all records; secret ones of fixed size, or under "add_remove" Poisson
+    ones, which an accountant makes use of (a budget of epsilon and delta, and dp-accounting, are
+    needed); or disjoint ones, a record in one round.
+batch_size : int or None
+    Records K of a batch in every silo, for Poisson batches on average; None for full ones.
+participation : int or None
+    How many silos M of the m take part in a round, drawn in advance and public; None means all.
+returns : {"last", "random", "average"}
+    The iterate that the result holds.
 penalize_intercept : bool
     Whether the penalties act on the intercept too.
 rng : None, int or NoiseStream

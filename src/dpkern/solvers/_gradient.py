@@ -98,7 +98,7 @@ class NoisyMeanGradient:
             sums = kernels.glm_gradient(
                 objective.data,
                 w,
-                loss=objective.loss,
+                loss=objective.phi,
                 clip=run.clip,
                 grid=self._grid,
                 silo_weight=self._silo_weight,

@@ -92,7 +92,7 @@ class NoisyMeanHessian:
             sums = kernels.glm_hessian(
                 objective.data,
                 w if self._per_silo else w[0],
-                loss=objective.loss,
+                loss=objective.phi,
                 hess_clip=self._clip,
                 grid=self._mechanism.grid,
                 silo_weight=self._silo_weight,
@@ -255,7 +255,7 @@ class PrivateSearch:
                     objective.data,
                     one(w),
                     one(p),
-                    loss=objective.loss,
+                    loss=objective.phi,
                     steps=self._steps,
                     bound=one(bound),
                     grid=one(steps_of_grid),
@@ -303,14 +303,14 @@ class PaperSearch:
             slopes = kernels.glm_gradient(
                 objective.data,
                 w,
-                loss=objective.loss,
+                loss=objective.phi,
                 clip=run.clip,
                 n_threads=objective.n_threads,
             )
             H = kernels.glm_hessian(
                 objective.data,
                 w,
-                loss=objective.loss,
+                loss=objective.phi,
                 hess_clip=self._hess_clip,
                 n_threads=objective.n_threads,
             )
@@ -333,7 +333,7 @@ def _losses(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatA
             objective.data,
             w if alone else w[0],
             p if alone else p[0],
-            loss=objective.loss,
+            loss=objective.phi,
             steps=steps,
             n_threads=objective.n_threads,
         )

@@ -13,6 +13,7 @@ from dpkern import kernels
 from dpkern._numbers import count, not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
+from dpkern.oracles import Oracle
 from dpkern.privacy import MAX_RECORDS
 from dpkern.regularizers import L1, Constraint, Regularizer, SmoothRegularizer, get_regularizer
 
@@ -31,8 +32,8 @@ class Objective:
     ----------
     data : SiloData
         The records.
-    loss : Loss
-        phi.
+    loss : Loss or Oracle
+        phi, or a model that is not linear, whose loss of a record stands for phi.
     l2, l1 : float
         Penalties >= 0.
     weights : {"size", "uniform"}
@@ -58,7 +59,7 @@ class Objective:
     """
 
     data: SiloData
-    loss: Loss
+    loss: Loss | Oracle
     l2: float
     l1: float
     weights: Literal["size", "uniform"]
@@ -68,7 +69,13 @@ class Objective:
     public_size: PublicSize = None
 
     def __post_init__(self) -> None:
-        if self.loss.task == "classification" and self.data.task != "classification":
+        if isinstance(self.loss, Oracle):
+            if self.data.intercept or not self.penalize_intercept:
+                raise ValueError(
+                    f"loss {self.loss.name!r} is a model with its own parameters: data with an "
+                    "intercept, or penalize_intercept=False, do not go with it"
+                )
+        elif self.loss.task == "classification" and self.data.task != "classification":
             raise ValueError(
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
@@ -95,6 +102,13 @@ class Objective:
                 f"l1 beside the regularizer {g.name!r}: both act by their prox, and the prox of "
                 "their sum is another; give one of them (elastic_net is l1 and l2 in one)"
             )
+
+    @property
+    def phi(self) -> Loss:
+        """The loss of a linear model."""
+        if isinstance(self.loss, Oracle):
+            raise TypeError(f"loss is {self.loss.name!r}; this is for linear models")
+        return self.loss
 
     @property
     def n(self) -> int:
@@ -134,14 +148,25 @@ class Objective:
     @property
     def penalized(self) -> FloatArray:
         """1 for every penalised coordinate, shape (d,)."""
-        mask = np.ones(self.data.d)
+        mask = np.ones(self.dim)
         if self.data.intercept and not self.penalize_intercept:
             mask[-1] = 0.0
         return mask
 
     @property
+    def dim(self) -> int:
+        """Number of coordinates of w."""
+        return self.loss.dim(self.data) if isinstance(self.loss, Oracle) else self.data.d
+
+    def start(self) -> FloatArray:
+        """Where runs begin, public: 0, or what the model says."""
+        return self.loss.start(self.data) if isinstance(self.loss, Oracle) else np.zeros(self.dim)
+
+    @property
     def data_smoothness(self) -> float:
         """L = phi''max R^2 (1 + 2^-40), R bounding the effective rows; infinity without a bound."""
+        if isinstance(self.loss, Oracle):
+            return self.loss.smoothness
         return self.loss.smoothness * self.data.row_bound**2 * (1.0 + 2.0**-40)
 
     @property
@@ -170,6 +195,10 @@ class Objective:
 
     def data_value(self, w: FloatArray) -> float:
         """The weighted mean loss. Not private."""
+        if isinstance(self.loss, Oracle):
+            data = self.data
+            values = self.loss.losses(w, data.transform.apply(data.X), data.y)
+            return float(np.repeat(self.record_weights(), data.sizes) @ values)
         sums = kernels.glm_losses(self.data, w, loss=self.loss, n_threads=self.n_threads)
         return float(self.record_weights() @ sums)
 
@@ -178,7 +207,11 @@ class Objective:
         return self.data_value(w) + self.penalty(w) + self._proximal_value(w)
 
     def accuracy(self, w: FloatArray) -> float:
-        """Share of the records whose label the sign of the margin gives. Not private."""
+        """Share of the records whose label the model gives. Not private."""
+        if isinstance(self.loss, Oracle):
+            z = self.loss.outputs(w, self.data.transform.apply(self.data.X))
+            labels = z.argmax(axis=1) if z.ndim == 2 else (z > 0.0)
+            return float(np.mean(labels == np.maximum(self.data.y, 0.0)))
         z = kernels.glm_margins(self.data, w, n_threads=self.n_threads)
         return float(np.mean((z > 0.0) == (self.data.y > 0.0)))
 
@@ -240,11 +273,11 @@ class Objective:
         that acts by its prox by accelerated proximal steps, to a relative 1e-10 of the step.
         """
         d, l1, mask = self.data.d, self.l1, self.penalized
-        weights = self.record_weights()
+        weights, loss = self.record_weights(), self.phi
 
         def smooth(w: FloatArray) -> tuple[float, FloatArray]:
             sums = kernels.glm_gradient(
-                self.data, w, loss=self.loss, clip=math.inf, n_threads=self.n_threads
+                self.data, w, loss=loss, clip=math.inf, n_threads=self.n_threads
             )
             value = self.data_value(w) + self.penalty(w)
             return value, weights @ sums + self.penalty_gradient(w)
@@ -395,9 +428,9 @@ def step_sizes(
             return np.full(shape, auto)
         if objective.l2 == 0.0 or not objective.penalized.all():
             raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
-        if not objective.loss.convex:
+        if not objective.phi.convex:
             raise ValueError(
-                f"step_size='theorem' needs a convex loss, which {objective.loss.name!r} is not"
+                f"step_size='theorem' needs a convex loss, which {objective.phi.name!r} is not"
             )
         if objective.smooth is not None and not objective.smooth[0].convex:
             raise ValueError(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
+from dpkern.oracles import Oracle, load_oracle
 from dpkern.privacy import Certificate
 
 FORMAT = 1
@@ -32,8 +33,8 @@ class SolverResult:
         Weights of the features, after the data's feature range and row bound.
     intercept : float
         Weight of the virtual constant; 0 without one.
-    classes_ : ndarray, shape (2,) or None
-        Labels of the negative and the positive side; None for regression.
+    classes_ : ndarray, shape (2,) or (K,), or None
+        Labels of the negative and the positive side, or of the classes; None for regression.
     converged : bool
         Whether the last released gradient of the objective is at most 1e-6 in norm. Noise usually
         keeps it above.
@@ -54,6 +55,8 @@ class SolverResult:
         Maps rows to the effective rows that the model was fitted on.
     loss : str
         Name of the loss.
+    oracle : Oracle or None
+        The model where it is not linear; its parameters are all in `coef`.
     feature_names : tuple of str, or None
         Columns of the file that `dpkern fit` has read; `dpkern predict` wants the same.
     """
@@ -71,6 +74,7 @@ class SolverResult:
     message: str
     transform: Transform
     loss: str = field(default="logistic")
+    oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
 
     @property
@@ -79,19 +83,23 @@ class SolverResult:
         return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Margins of rows X, shape (n, n_features) -> (n,).
+        """Margins of rows X, shape (n, n_features) -> (n,); scores (n, K) of a model with those.
 
         Raises
         ------
         TypeError, ValueError
             When X does not have the model's features, or is not finite.
         """
+        if self.oracle is not None:
+            return self.oracle.outputs(self.w, self.transform.apply(X))
         return self.transform.margins(X, self.w)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Labels (classification) or values (regression) for rows X, shape (n,)."""
         z = self.decision_function(X)
-        return z if self.classes_ is None else self.classes_[(z > 0.0).astype(np.intp)]
+        if self.classes_ is None:
+            return z
+        return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities of the logistic model, shape (n, 2), columns as `classes_`.
@@ -150,6 +158,7 @@ class SolverResult:
             "format": FORMAT,
             "solver": self.solver,
             "loss": self.loss,
+            "oracle": None if self.oracle is None else self.oracle.declaration,
             "intercept": self.intercept,
             "converged": self.converged,
             "n_rounds": self.n_rounds,
@@ -227,6 +236,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             message=header["message"],
             transform=Transform.from_dict(header["transform"]),
             loss=header["loss"],
+            oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
         )
     except OSError:

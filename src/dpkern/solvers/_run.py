@@ -15,6 +15,7 @@ from dpkern._csr import is_sparse
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Custom, Loss, get_loss
+from dpkern.oracles import Oracle
 from dpkern.privacy import (
     MAX_RECORDS,
     Budget,
@@ -35,6 +36,7 @@ _DECLARED = (
     *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
     *("mode", "prox_step", "relaxation", "participation", "max_participations", "graph"),
     *("operator", "blocks", "activation"),
+    *("sampling", "batch_size", "refresh_every", "epochs", "restarts", "returns", "noise"),
 )
 
 HIDDEN_SIZES = (
@@ -65,6 +67,8 @@ class Run(AbstractContextManager["Run"]):
         progress, callback, monitor. The others are kept for the result.
     needs_clip : bool
         Whether a clip norm is needed with a budget.
+    oracles : bool
+        Whether the loss may be an Oracle.
 
     Raises
     ------
@@ -73,7 +77,13 @@ class Run(AbstractContextManager["Run"]):
     """
 
     def __init__(
-        self, solver: str, data: SiloData, parameters: dict[str, Any], *, needs_clip: bool = True
+        self,
+        solver: str,
+        data: SiloData,
+        parameters: dict[str, Any],
+        *,
+        needs_clip: bool = True,
+        oracles: bool = False,
     ) -> None:
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
@@ -81,7 +91,7 @@ class Run(AbstractContextManager["Run"]):
         shared = ("l2", "weights", "penalize_intercept", "n_threads")
         self.objective = Objective(
             data=data,
-            loss=get_loss(parameters["loss"]),
+            loss=_loss(solver, parameters["loss"], oracles),
             l1=parameters.get("l1", 0.0),
             regularizer=parameters.get("regularizer"),
             public_size=parameters.get("public_size"),
@@ -226,7 +236,7 @@ class Run(AbstractContextManager["Run"]):
         self.history["gradient_norm"].append(float(np.linalg.norm(gradient)))
         if self._monitor is not None:
             self.history.setdefault("objective", []).append(self._monitor.value(w))
-            if self._monitor.data.task == "classification":
+            if self._monitor.data.task != "regression":
                 self.history.setdefault("accuracy", []).append(self._monitor.accuracy(w))
         if self._callback is not None:
             self._callback(t, self.ledger.releases[-1])
@@ -246,7 +256,7 @@ class Run(AbstractContextManager["Run"]):
         `claimed` are a paper's figures where they are no epsilon and delta; `settled` is how many
         of the last gradients must be small for a run that converged.
         """
-        data = self.objective.data
+        data, loss = self.objective.data, self.objective.loss
         if self.sizes_are_hidden and self.budget is not None:
             notes = (*notes, HIDDEN_SIZES)
             if data.partition != "given":
@@ -275,7 +285,7 @@ class Run(AbstractContextManager["Run"]):
         converged = len(norms) >= settled and max(norms[-settled:]) <= 1e-6
         return SolverResult(
             solver=self.solver,
-            coef=w[: data.n_features].copy(),
+            coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
             intercept=float(w[-1]) if data.intercept else 0.0,
             classes_=data.classes_,
             converged=converged,
@@ -286,7 +296,8 @@ class Run(AbstractContextManager["Run"]):
             timing={**self._seconds, "python": python, "total": total},
             message=self._message(),
             transform=data.transform,
-            loss=self.objective.loss.name,
+            loss=loss.name,
+            oracle=loss if isinstance(loss, Oracle) else None,
         )
 
     def _message(self) -> str:
@@ -318,7 +329,7 @@ class Run(AbstractContextManager["Run"]):
 
 def plain(value: Any) -> Any:
     """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
-    if isinstance(value, Loss):
+    if isinstance(value, Loss | Oracle):
         return value.declaration
     if isinstance(value, Regularizer):
         return {"name": value.name, **{k: plain(v) for k, v in value.parameters.items()}}
@@ -333,6 +344,14 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return type(value).__name__
+
+
+def _loss(solver: str, loss: Any, oracles: bool) -> Loss | Oracle:
+    if not isinstance(loss, Oracle):
+        return get_loss(loss)
+    if not oracles:
+        raise TypeError(f"loss is the model {loss.name!r}; {solver} is for linear models")
+    return loss
 
 
 def _budget(budget: Any) -> Budget | None:

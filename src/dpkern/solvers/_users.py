@@ -187,7 +187,7 @@ class NoisyUsers:
 
 def refuse_non_convex(run: Run) -> None:
     """A prox is of a convex loss."""
-    loss = run.objective.loss
+    loss = run.objective.phi
     if not loss.convex:
         raise ValueError(
             f"{run.solver} needs a convex loss for its prox, which {loss.name!r} is not"
@@ -223,7 +223,7 @@ def _sweep(
         objective.data,
         state,
         z,
-        loss=objective.loss,
+        loss=objective.phi,
         clip=run.clip,
         prox_step=prox_step,
         relaxation=relaxation,

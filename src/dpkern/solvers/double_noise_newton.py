@@ -141,9 +141,9 @@ def double_noise_newton(
         run.choose("calibration", "sound")
         run.choose_neighbours()
         run.choose("variant", "add", "clip")
-        if not run.objective.loss.convex:
+        if not run.objective.phi.convex:
             raise ValueError(
-                f"double_noise_newton needs a convex loss, which {run.objective.loss.name!r} is "
+                f"double_noise_newton needs a convex loss, which {run.objective.phi.name!r} is "
                 "not: the Hessian of a record must be positive semi-definite"
             )
         B = hessian_bound(run, hess_clip)
@@ -209,7 +209,7 @@ class _Direction:
             H = kernels.glm_hessian(
                 objective.data,
                 w,
-                loss=objective.loss,
+                loss=objective.phi,
                 hess_clip=self._hess_clip,
                 silo_weight=objective.silo_weight(),
                 records=self._records,

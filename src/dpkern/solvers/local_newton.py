@@ -145,9 +145,9 @@ def local_newton(
         run.only_under("silo", calibration="paper")
         objective, L = run.objective, run.local_steps
         T, max_step = run.rounds * L, positive("max_step", max_step)
-        if not objective.loss.convex:
+        if not objective.phi.convex:
             raise ValueError(
-                f"local_newton needs a convex loss, which {objective.loss.name!r} is not: the "
+                f"local_newton needs a convex loss, which {objective.phi.name!r} is not: the "
                 "Hessian of a record must be positive semi-definite"
             )
         if not silo and L > 1:

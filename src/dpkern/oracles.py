@@ -1,0 +1,185 @@
+"""Models beyond generalised linear ones: what the stochastic solvers need to know of them.
+
+Wherever a solver takes ``loss="logistic"`` for a linear model, the stochastic ones also take an
+`Oracle`: `MLP`, whose clipped sums are kernels, or a model of the user's own that gives the
+gradient of each record.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern._numbers import count
+from dpkern.losses import get_loss
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+FloatArray = NDArray[np.float64]
+
+
+class Oracle(ABC):
+    """A model with P parameters w, and the loss of a record (x, y) under it.
+
+    A subclass gives `dim` and `gradients`, and what of the rest it is to be used for: `losses` for
+    ``monitor=``, `outputs` for predictions.
+
+    Attributes
+    ----------
+    name : str
+        For results and certificates.
+    smoothness : float
+        A bound of |g(w) - g(v)| / |w - v| for the gradient g of any one record; infinite where none
+        is known. Solvers choose steps and clip norms by it, no guarantee rests on it.
+
+    Notes
+    -----
+    What a guarantee does rest on, and certificates name as declared: the gradient of a record is a
+    function of this record, of its place in the batch and of public numbers, not of the other
+    records. Batch normalisation breaks that.
+    """
+
+    name: ClassVar[str] = "oracle"
+    smoothness: float = math.inf
+
+    @abstractmethod
+    def dim(self, data: "SiloData") -> int:
+        """Number of parameters P."""
+
+    @abstractmethod
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> Any:
+        """The gradient of the loss of each record.
+
+        Parameters
+        ----------
+        w : ndarray, shape (P,), float64
+        X : ndarray, shape (k, n_features)
+            Effective rows; as they are stored where the data have no row bound and no range.
+        y : ndarray, shape (k,), float64
+            Labels as `SiloData` holds them.
+
+        Returns
+        -------
+        array, shape (k, P)
+            Float32 or float64, of NumPy or of a library with DLPack. Not clipped.
+        """
+
+    def start(self, data: "SiloData") -> FloatArray:
+        """Where runs begin, shape (P,): public, so not computed from the records. 0 by default."""
+        return np.zeros(self.dim(data))
+
+    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        """The loss of each record, shape (k,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no losses")
+
+    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
+        """A margin or value for each row, shape (k,), or a score of every class, shape (k, K)."""
+        raise NotImplementedError(f"{type(self).__name__} has no outputs: it cannot predict")
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Name and parameters, as results and certificates keep them."""
+        return {"name": self.name}
+
+
+@dataclass(frozen=True)
+class MLP(Oracle):
+    """A multilayer perceptron: a_l = act(W_l [a_(l-1), 1]), the last layer without act.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        Sizes of the hidden layers; none is a linear model, with "softmax" softmax regression.
+    activation : {"relu", "tanh"}
+        Of the hidden layers.
+    loss : str
+        "softmax", the cross-entropy of one output per class, or a margin loss of one output.
+    seed : int
+        Of the start, which has entries uniform in +-1 / sqrt(inputs), as PyTorch's layers.
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    activation: str = "relu"
+    loss: str = "softmax"
+    seed: int = 0
+
+    name: ClassVar[str] = "mlp"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hidden, Sequence):
+            raise TypeError(f"hidden must be a sequence of sizes, got {self.hidden!r}")
+        object.__setattr__(self, "hidden", tuple(count("hidden", n) for n in self.hidden))
+        object.__setattr__(self, "seed", count("seed", self.seed, 0))
+        if self.activation not in ("relu", "tanh"):
+            raise ValueError(f"activation must be 'relu' or 'tanh', got {self.activation!r}")
+        if self.loss != "softmax":
+            get_loss(self.loss)
+
+    def layers(self, data: "SiloData") -> tuple[int, ...]:
+        """Sizes of the hidden layers and of the output."""
+        if self.loss == "softmax" and data.classes_ is None:
+            raise ValueError("loss 'softmax' is for classes, and the data's task is regression")
+        if self.loss != "softmax" and data.task == "multiclass":
+            raise ValueError(
+                f"loss {self.loss!r} has one output, and there are more than 2 classes"
+            )
+        outputs = len(data.classes_) if self.loss == "softmax" and data.classes_ is not None else 1
+        return (*self.hidden, outputs)
+
+    def dim(self, data: "SiloData") -> int:
+        return kernels.mlp_size(data.n_features, self.layers(data))
+
+    def start(self, data: "SiloData") -> FloatArray:
+        rng = np.random.default_rng(self.seed)
+        sizes = (data.n_features, *self.layers(data))
+        parts = [
+            rng.uniform(-1.0, 1.0, out * (inputs + 1)) / math.sqrt(inputs)
+            for inputs, out in pairwise(sizes)
+        ]
+        return np.concatenate(parts)
+
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        raise NotImplementedError("the solvers take the gradients of an MLP from the kernels")
+
+    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        z = self.outputs(w, X)
+        if self.loss != "softmax":
+            return kernels.loss_values(y, z, loss=self.loss)
+        top = z.max(axis=1)
+        chosen = z[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)]
+        return np.log(np.exp(z - top[:, np.newaxis]).sum(axis=1)) + top - chosen
+
+    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
+        a, begin = np.asarray(X, dtype=np.float64), 0
+        remaining = [*self.hidden]
+        while True:
+            inputs = a.shape[1]
+            out = remaining.pop(0) if remaining else (w.size - begin) // (inputs + 1)
+            W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
+            begin += W.size
+            a = a @ W[:, :-1].T + W[:, -1]
+            if begin == w.size:
+                return a[:, 0] if self.loss != "softmax" else a
+            a = np.maximum(a, 0.0) if self.activation == "relu" else np.tanh(a)
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+
+def load_oracle(declaration: dict[str, Any]) -> Oracle | None:
+    """The oracle that a file describes; None where it is a user's own."""
+    if declaration.get("name") != MLP.name:
+        return None
+    values = {key: value for key, value in declaration.items() if key != "name"}
+    return MLP(**values | {"hidden": tuple(values["hidden"])})
+
+
+__all__ = ["MLP", "Oracle", "load_oracle"]

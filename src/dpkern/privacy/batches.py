@@ -1,0 +1,217 @@
+"""Samplers: which records of every silo a release is about, and what that is worth.
+
+A sampler draws the batches from the run's stream and describes them to the ledger, so that what was
+drawn and what is accounted for cannot differ. Batches, and the sizes of Poisson ones, are secret.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import count
+from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
+from dpkern.privacy.sampling import without_replacement
+from dpkern.stream import NoiseStream, Purpose, ReleaseKey
+
+IntArray = NDArray[np.int64]
+Rows = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """Batches of every silo for the releases of one kind.
+
+    Parameters
+    ----------
+    sizes : tuple of m ints
+        Records n_j of the silos, or public numbers in their place.
+    batch_sizes : tuple of m ints
+        Records of a batch, for Poisson batches their expected number: what means divide by.
+
+    Attributes
+    ----------
+    sampling : mapping or None
+        What the ledger keeps of it.
+    per_record : int or None
+        The most releases that any one record has a part in; None means all.
+    amplifies : bool
+        Whether an accountant makes use of the samples.
+    """
+
+    sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+
+    method: ClassVar[str]
+    per_record: ClassVar[int | None] = None
+    amplifies: ClassVar[bool] = False
+
+    @property
+    def sampling(self) -> Mapping[str, Any] | None:
+        return {"method": self.method, "batch_sizes": self.batch_sizes, "sizes": self.sizes}
+
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        """The records of release t, sorted by silo; None for all of the data.
+
+        Parameters
+        ----------
+        stream : NoiseStream
+            The run's.
+        offsets : ndarray, shape (m + 1,)
+            Of the silos in the data.
+        t : int
+            Number of the release.
+        active : ndarray, shape (m,), bool
+            The silos that take part; the others have an empty batch.
+        """
+        with stream.release() as key:
+            drawn = [
+                start + self._batch(key, j, size, t) if takes_part else np.empty(0, dtype=np.int64)
+                for j, (start, size, takes_part) in enumerate(
+                    zip(offsets[:-1], np.diff(offsets).tolist(), active, strict=True)
+                )
+            ]
+        ends = np.cumsum([0, *map(len, drawn)])
+        return np.concatenate(drawn), ends
+
+    @abstractmethod
+    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        """The batch of one silo, sorted numbers below `size`."""
+
+
+class FullBatch(Sampler):
+    """All records."""
+
+    method = "full"
+    sampling = None
+
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        if active.all():
+            return None
+        chosen = np.repeat(active, np.diff(offsets))
+        return np.flatnonzero(chosen), np.append(0, np.cumsum(np.diff(offsets) * active))
+
+    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        return np.arange(size)
+
+
+class WithoutReplacement(Sampler):
+    """A fixed number of each silo's records, every set of so many equally likely."""
+
+    method = WITHOUT_REPLACEMENT
+    amplifies = True
+
+    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        return without_replacement(key, silo, size, self.batch_sizes[silo])
+
+
+class Poisson(Sampler):
+    """Every record with probability batch size / size, independently."""
+
+    method = POISSON
+    amplifies = True
+
+    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        if self.batch_sizes[silo] == self.sizes[silo]:
+            return np.arange(size)
+        # The accountant's rate is batch size / size rounded up.
+        least = np.uint64((self.batch_sizes[silo] << 64) // self.sizes[silo])
+        return np.flatnonzero(key.words(Purpose.SAMPLING, size, silo) < least)
+
+
+@dataclass(frozen=True)
+class OnePass(Sampler):
+    """Disjoint batches, a record in one of them: release t takes the t-th of a random order."""
+
+    method = "one_pass"
+    sampling = None
+    per_record = 1
+
+    _orders: dict[int, IntArray] = field(default_factory=dict, compare=False, repr=False)
+
+    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        if silo not in self._orders:  # the order is independent of the records, that is all
+            words = key.words(Purpose.SAMPLING, size, silo)
+            self._orders[silo] = np.argsort(words, kind="stable")
+        k = self.batch_sizes[silo]
+        return np.sort(self._orders[silo][t * k : (t + 1) * k])
+
+
+SAMPLERS = {kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass)}
+
+
+def make_sampler(
+    sampling: str,
+    batch_size: int | None,
+    *,
+    sizes: IntArray,
+    releases: int,
+    neighbours: str,
+    trust: str,
+) -> Sampler:
+    """Return the sampler that solvers' arguments ask for.
+
+    Parameters
+    ----------
+    sampling : {"full", "without_replacement", "poisson", "one_pass"}
+        How records are sampled.
+    batch_size : int or None
+        Records of a batch in every silo; None, for "full" alone.
+    sizes : ndarray, shape (m,)
+        Records of the silos, or the public numbers.
+    releases : int
+        How many there will be.
+    neighbours : {"replace_one", "add_remove"}
+        Poisson batches go with "add_remove", the other samples with "replace_one".
+    trust : str
+        Under "shuffle" everything needs "replace_one".
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument is not what it must be; the message names it.
+    """
+    if sampling not in SAMPLERS:
+        raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")
+    if trust == "shuffle" and neighbours != "replace_one":
+        raise ValueError(f"trust='shuffle' needs neighbours='replace_one', got {neighbours!r}")
+    numbers = tuple(sizes.tolist())
+    if sampling == "full":
+        if batch_size is not None:
+            raise ValueError(f"batch_size is {batch_size!r}; sampling='full' takes all records")
+        return FullBatch(numbers, numbers)
+    if (sampling == POISSON) != (neighbours == "add_remove"):
+        raise ValueError(
+            f"sampling={sampling!r} has no proof for neighbours={neighbours!r}: Poisson batches go "
+            "with 'add_remove', batches of fixed size with 'replace_one'"
+        )
+    if batch_size is None:
+        raise ValueError(f"sampling={sampling!r} needs a batch_size")
+    k, fewest = count("batch_size", batch_size), min(numbers)
+    most = fewest // releases if sampling == "one_pass" else fewest
+    if k > most:
+        passes = f" for {releases} disjoint batches" if sampling == "one_pass" else ""
+        raise ValueError(
+            f"batch_size is {k}; the smallest silo has {fewest} records, which{passes} leaves "
+            f"{most} at most"
+        )
+    return SAMPLERS[sampling](numbers, (k,) * len(numbers))
+
+
+__all__ = [
+    "SAMPLERS",
+    "FullBatch",
+    "OnePass",
+    "Poisson",
+    "Rows",
+    "Sampler",
+    "WithoutReplacement",
+    "make_sampler",
+]

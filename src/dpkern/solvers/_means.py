@@ -1,0 +1,357 @@
+"""Noisy means of clipped gradients over the silos of a round: what the stochastic solvers release.
+
+    mean of round r:  sum_{j in S_r} a_j (sum over silo j's batch + noise),  a_j = (m / M) p_j / K_j
+
+S_r are M of the m silos, drawn in advance and public; K_j is the size of silo j's batch.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import count
+from dpkern.privacy import (
+    BinomialSum,
+    GaussianSum,
+    Rows,
+    Sampled,
+    Sampler,
+    sample_users,
+    sampled_scale,
+    sqrt_down,
+    zcdp_rho,
+)
+from dpkern.solvers._gradient import SEEN_BY, over_silos
+from dpkern.solvers._objective import auto_step, step_sizes
+from dpkern.solvers._run import Run
+from dpkern.solvers._sums import Sums, clipped
+from dpkern.stream import Purpose
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SEEN = {**SEEN_BY, "shuffle": "whoever sees the shuffled messages of a round"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Releases of one kind.
+
+    Parameters
+    ----------
+    what : str
+        What is released, for the ledger.
+    rounds : sequence of int
+        The rounds in which it is, one release each.
+    sampler : Sampler
+        Of the records.
+    share : float
+        Of the whole budget, in mu^2.
+    sigma : ndarray, shape (m,), optional
+        A paper's noise on the mean over a silo's batch, which stands for the budget.
+    """
+
+    what: str
+    rounds: Sequence[int]
+    sampler: Sampler
+    share: float = 1.0
+    sigma: FloatArray | None = None
+
+
+class Returned:
+    """Which iterate a run returns: the last, the average, or one at random, as theorems have it.
+
+    Parameters
+    ----------
+    run : Run
+        Its argument `returns`; the random number is drawn from its stream.
+    iterates : int
+        How many there will be.
+    """
+
+    def __init__(self, run: Run, iterates: int) -> None:
+        self._kind = run.choose("returns", "last", "random", "average")
+        self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
+        self._at = iterates - 1
+        if self._kind == "random":
+            with run.stream.release() as key:
+                self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
+
+    def see(self, w: FloatArray) -> None:
+        """The next iterate."""
+        if self._kind == "average":
+            self._model = self._model + w / self._n
+        elif self._seen == self._at:
+            self._model = w
+        self._seen += 1
+
+    @property
+    def model(self) -> FloatArray:
+        return self._model
+
+
+def steps(run: Run, n: int, theorem: float) -> FloatArray:
+    """The step sizes of n updates: the argument `step_size`; "theorem" is `theorem` / beta."""
+    value = run.parameters["step_size"]
+    if isinstance(value, str) and value == "theorem":
+        beta = 1.0 / auto_step(run.objective, "step_size", "theorem")
+        return np.full(n, theorem / beta)
+    return step_sizes(value, n, run.objective)[:, 0]
+
+
+def least_difference(run: Run, moved: float) -> float:
+    """C_r: what differences of gradients at points so far apart are clipped to.
+
+    min(2 C, max(beta |dw|, 2^-20 C)): a function of public numbers, and without bias where beta is
+    the smoothness of the loss; without a known one it is 2 C.
+    """
+    clip, beta = run.clip, run.objective.data_smoothness
+    if beta == math.inf or clip == math.inf:
+        return 2.0 * clip
+    return min(2.0 * clip, max(beta * moved, 2.0**-20 * clip))
+
+
+class Participation:
+    """Which silos take part in which round, drawn in advance: public, and worth nothing.
+
+    Parameters
+    ----------
+    run : Run
+        Gives the number of silos, the argument `participation` and the stream.
+    draws : int
+        How often silos are drawn.
+    repeats : int
+        Rounds with the same silos.
+
+    Attributes
+    ----------
+    M : int
+        Silos of a round.
+    active : ndarray, shape (rounds, m), bool
+    """
+
+    def __init__(self, run: Run, draws: int, repeats: int = 1) -> None:
+        m, M = run.objective.data.m, run.parameters["participation"]
+        self.M = m if M is None else count("participation", M)
+        if m < self.M:
+            raise ValueError(f"participation is {self.M}; there are {m} silos")
+        active = np.ones((draws, m), dtype=bool)
+        if m > self.M:
+            drawn = sample_users(run.stream, n=m, participants=self.M, rounds=draws)
+            active[:] = False
+            np.put_along_axis(active, drawn.users, True, axis=1)
+        self.active = np.repeat(active, repeats, axis=0)
+
+
+def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:
+    """mu of one release of every family, the budget shared out as the families ask for.
+
+    A silo pays for the rounds in which it takes part (under silo trust; else for all). Where
+    records are sampled in secret, all of these grow until dp-accounting's epsilon of the costliest
+    silo is the budget's. Under shuffle trust they stand for rho = mu^2 / 2 of concentrated DP.
+
+    Raises
+    ------
+    ValueError
+        When records are sampled and the budget is not given as epsilon and delta.
+    """
+    budget = run.budget
+    if budget is None or any(family.sigma is not None for family in families):
+        return [None] * len(families)
+    trust = run.parameters["trust"]
+    times = [_times(family, silos, trust) for family in families]
+    squares = [
+        Fraction(family.share) / int(c.max()) for family, c in zip(families, times, strict=True)
+    ]
+    costliest = max(
+        sum((int(c[j]) * w for c, w in zip(times, squares, strict=True)), Fraction(0))
+        for j in range(len(times[0]))
+    )
+    rho = Fraction(budget.rho)
+    if trust == "shuffle" and budget.epsilon is not None and budget.delta is not None:
+        rho = Fraction(zcdp_rho(budget.epsilon, budget.delta * (1.0 - 2.0**-30)))
+    elif trust != "shuffle":
+        rho = Fraction(budget.mu) ** 2 / 2
+    mu = [sqrt_down(2 * rho * w / costliest) for w in squares]
+    if trust == "shuffle" or not any(family.sampler.amplifies for family in families):
+        return list(mu)
+
+    if budget.epsilon is None or budget.delta is None:
+        raise ValueError(
+            f"sampling={run.parameters['sampling']!r} needs a budget given as epsilon and delta"
+        )
+    kinds = set()
+    for j in range(len(times[0])):
+        events: Counter[Sampled] = Counter()
+        for family, c, one in zip(families, times, mu, strict=True):
+            if c[j]:
+                events[Sampled.of(family.sampler.sampling, j, 1.0 / one)] += int(c[j])
+        kinds.add(frozenset(events.items()))
+    delta = budget.delta * (1.0 - 2.0**-29)
+    larger = max(
+        sampled_scale(events, budget.epsilon, delta, run.neighbours) for events in kinds if events
+    )
+    return [one / min(1.0, larger) for one in mu]
+
+
+def _times(family: Family, silos: Participation, trust: str) -> IntArray:
+    """How often a record of each silo pays for the family, shape (m,)."""
+    rounds = np.asarray(family.rounds, dtype=np.int64)
+    times = np.full(silos.active.shape[1], len(rounds))
+    if trust == "silo":
+        times = np.count_nonzero(silos.active[rounds], axis=0)
+    per_record = family.sampler.per_record
+    return times if per_record is None else np.minimum(times, per_record)
+
+
+class NoisyMeans:
+    """Releases of one family.
+
+    Central trust: V = sum_j om_j S_j + Z, om_j = a_j / max_k a_k on the records before rounding.
+    Silo trust: V_j = S_j + Z_j of every silo of the round. Either has the sensitivity 2 C, C the
+    clip norm of the release, C where records are added or removed, and for an MLP q sqrt(P) more.
+    Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm, ledger and stream.
+    sums : Sums
+        Of the run's model.
+    family : Family
+        What is released, when, and about which records.
+    silos : Participation
+        Of the run.
+    mu : float or None
+        Budget of one release, from `allocate`.
+    """
+
+    def __init__(
+        self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
+    ) -> None:
+        self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
+        self._trust = run.parameters["trust"]
+        self._sizes = np.array(family.sampler.batch_sizes)
+        objective, data = run.objective, run.objective.data
+        self._weights = objective.shares() * (data.m / silos.M) / self._sizes
+        self._scale = float(self._weights.max())
+        same = bool(np.all(self._weights == self._scale))
+        self._silo_weight = None if same or self._trust == "silo" else self._weights / self._scale
+        self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
+
+    def gradient(self, r: int, w: FloatArray) -> FloatArray:
+        """Release round r's mean gradient at the public model w; shape (P,)."""
+        total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
+        released = self._release(r, self._run.clip, self._family.sigma, total, each)
+        return self._mean(released)
+
+    def difference(
+        self,
+        r: int,
+        new: FloatArray,
+        old: FloatArray,
+        *,
+        clip: float,
+        sigma: FloatArray | None = None,
+    ) -> FloatArray:
+        """Release round r's mean of differences of gradients, each clipped to `clip`; (P,)."""
+        total = partial(self._sums.difference, new, old)
+        each = partial(self._sums.difference_vectors, new, old)
+        return self._mean(self._release(r, clip, sigma, total, each))
+
+    def of_silos(self, r: int, w: FloatArray) -> FloatArray:
+        """Under silo trust, every silo's mean gradient at its own model: (m, P), 0 if silent."""
+        total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
+        released = self._release(r, self._run.clip, self._family.sigma, total, each)
+        return released / self._sizes[:, np.newaxis]
+
+    def _mean(self, released: FloatArray) -> FloatArray:
+        return self._weights @ released if self._trust == "silo" else self._scale * released
+
+    def _release(
+        self,
+        r: int,
+        clip: float,
+        sigma: FloatArray | None,
+        total: Callable[..., FloatArray],
+        each: Callable[[IntArray], FloatArray],
+    ) -> FloatArray:
+        run, active = self._run, self._silos.active[r]
+        data = run.objective.data
+        rows = self._family.sampler.draw(run.stream, data.offsets, r, active)
+        if self._trust == "shuffle":
+            return self._shuffled(clip, each, rows)
+        mechanism = self._gaussian(clip, sigma)
+        grid = None if mechanism.grid is None else np.broadcast_to(mechanism.grid, (data.m,)).copy()
+        with run.clock("kernels"):
+            sums = total(clip=clip, grid=grid, silo_weight=self._silo_weight, rows=rows)
+            if self._trust == "central":
+                sums = over_silos(run, sums, grid)
+        with run.clock("noise"):
+            return mechanism.release(sums, active=active if self._trust == "silo" else None)
+
+    def _shuffled(
+        self, clip: float, each: Callable[[IntArray], FloatArray], rows: Rows | None
+    ) -> FloatArray:
+        run, data = self._run, self._run.objective.data
+        records, offsets = (np.arange(data.n), data.offsets) if rows is None else rows
+        with run.clock("kernels"):
+            V = each(records)
+            if self._silo_weight is not None:
+                V = clipped(V, clip)
+                V *= np.repeat(self._silo_weight, np.diff(offsets))[:, np.newaxis]
+        with run.clock("noise"):
+            mechanism = self._binomial(len(records))
+            return mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)
+
+    def _gaussian(self, clip: float, sigma: FloatArray | None) -> GaussianSum:
+        """The mechanism for this clip norm: it sets grid and noise."""
+        key = clip, None if sigma is None else sigma.tobytes()
+        if key not in self._mechanisms:
+            run, sampler = self._run, self._family.sampler
+            per_silo = self._trust == "silo"
+            sizes = tuple(self._sizes.tolist())
+            self._mechanisms.clear()  # a clip norm seldom comes back
+            self._mechanisms[key] = GaussianSum(
+                what=self._family.what,
+                ledger=run.ledger,
+                rng=run.stream,
+                clip=clip,
+                dim=run.objective.dim,
+                sizes=sizes if per_silo else (sum(sizes),),
+                mu=self._mu,
+                sigma=None if sigma is None else sigma * self._sizes,
+                seen_by=SEEN[self._trust],
+                sampling=sampler.sampling if run.budget is not None else None,
+                neighbours=run.neighbours,
+                per_record=sampler.per_record,
+                rounded_once=self._sums.rounded_once,
+            )
+        found = self._mechanisms[key]
+        assert isinstance(found, GaussianSum)
+        return found
+
+    def _binomial(self, n: int) -> BinomialSum:
+        key = (n,)
+        if key not in self._mechanisms:
+            run, sampler = self._run, self._family.sampler
+            self._mechanisms[key] = BinomialSum(
+                what=self._family.what,
+                ledger=run.ledger,
+                rng=run.stream,
+                dim=run.objective.dim,
+                n=n,
+                rho=None if self._mu is None else self._mu**2 / 2.0 * (1.0 - 2.0**-50),
+                seen_by=SEEN["shuffle"],
+                sampling=sampler.sampling,
+                per_record=sampler.per_record,
+            )
+        found = self._mechanisms[key]
+        assert isinstance(found, BinomialSum)
+        return found

@@ -1,0 +1,233 @@
+"""Sums of clipped per-record gradients, and of their differences, of any model on a grid."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.oracles import MLP, Oracle
+from dpkern.privacy import Rows
+from dpkern.solvers._run import Run
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# Per-record gradients that are in memory at a time.
+_CHUNK_BYTES = 1 << 25
+_LARGEST_STEPS = 1 << 52
+
+
+class Sums(ABC):
+    """sum_i min(1, C / |v_i|) v_i over every silo's batch, v_i a gradient or a difference of two.
+
+    Parameters
+    ----------
+    run : Run
+        Gives data, model and the clip norm of gradients.
+
+    Attributes
+    ----------
+    rounded_once : bool
+        Whether the sums are exact on a finer grid and rounded once to the one that is asked for.
+    """
+
+    rounded_once: ClassVar[bool] = False
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._data = run, run.objective.data
+        self._n_threads = run.objective.n_threads
+
+    @abstractmethod
+    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        """Of the gradients at w, shape (P,) or (m, P), as (m, P).
+
+        how: clip, grid, silo_weight and rows, as the kernels take them.
+        """
+
+    @abstractmethod
+    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        """Of the differences of gradients between two points, shape (m, P)."""
+
+    @abstractmethod
+    def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
+        """The gradient of each of the records at w, shape (P,): as (k, P), not clipped."""
+
+    def difference_vectors(self, new: FloatArray, old: FloatArray, records: IntArray) -> FloatArray:
+        """The differences of clipped gradients between two points, shape (k, P)."""
+        later, earlier = (clipped(self.vectors(w, records), self._run.clip) for w in (new, old))
+        return later - earlier
+
+
+def clipped(G: Any, clip: float) -> FloatArray:
+    """min(1, C / |g|) g of every row, in floating point: no guarantee rests on it.
+
+    Differences of gradients that are longer than those summed up before would not telescope.
+    """
+    vectors = np.array(G, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        vectors *= np.minimum(1.0, clip / np.maximum(norms, 2.0**-1000))[:, np.newaxis]
+    return vectors
+
+
+class GlmSums(Sums):
+    """Linear models."""
+
+    _margins: FloatArray | None = None  # of all records, at the last `new`
+    _margins_of: FloatArray | None = None
+
+    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        return kernels.glm_gradient(
+            self._data,
+            w,
+            loss=self._run.objective.phi,
+            saturate=self._run.sizes_are_hidden,
+            n_threads=self._n_threads,
+            **how,
+        )
+
+    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        if how["rows"] is None:  # every record: its margin at `new` is that at `old` next time
+            at_old = self._margins_of is not None and np.array_equal(self._margins_of, old)
+            kept = self._margins if at_old else None
+            self._margins = np.empty(self._data.n) if self._margins is None else self._margins
+            how |= {"margins": kept, "new_margins": self._margins}
+            self._margins_of = new.copy()
+        return kernels.glm_difference(
+            self._data,
+            new,
+            old,
+            loss=self._run.objective.phi,
+            gradient_clip=self._run.clip,
+            n_threads=self._n_threads,
+            **how,
+        )
+
+    def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
+        return kernels.glm_gradient(
+            self._data.each_alone(records),
+            w,
+            loss=self._run.objective.phi,
+            clip=math.inf,
+            n_threads=self._n_threads,
+        )
+
+
+class MlpSums(Sums):
+    """Multilayer perceptrons, whose sums are exact on integer-valued factors."""
+
+    rounded_once = True
+
+    def __init__(self, run: Run, mlp: MLP) -> None:
+        super().__init__(run)
+        self._how: dict[str, Any] = {
+            "layers": mlp.layers(self._data),
+            "activation": mlp.activation,
+            "loss": mlp.loss,
+            "n_threads": self._n_threads,
+        }
+        self._hidden = {"records": run.objective.n if run.sizes_are_hidden else None}
+
+    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        return kernels.mlp_gradient(self._data, w, **self._how, **self._hidden, **how)
+
+    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        return kernels.mlp_difference(self._data, new, old, **self._how, **how)
+
+    def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
+        alone = self._data.each_alone(records)
+        return kernels.mlp_gradient(alone, w, clip=math.inf, **self._how)
+
+
+class RecordSums(Sums):
+    """A user's model, which gives the gradients of records: a chunk of them at a time."""
+
+    def __init__(self, run: Run, oracle: Oracle) -> None:
+        super().__init__(run)
+        self._oracle, self._dim = oracle, oracle.dim(self._data)
+        transform = self._data.transform
+        self._as_stored = not math.isfinite(transform.row_bound) and transform.scale is None
+        self._chunk = max(1, _CHUNK_BYTES // (8 * self._dim))
+
+    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
+
+    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        def differences(_: int, chunk: IntArray) -> FloatArray:
+            later, earlier = (
+                clipped(self._gradients(w, chunk), self._run.clip) for w in (new, old)
+            )
+            return later - earlier
+
+        return self._sums(differences, **how)
+
+    def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
+        found = np.empty((len(records), self._dim))
+        for chunk in self._chunks(len(records)):
+            found[chunk] = np.asarray(self._gradients(w, records[chunk]))
+        return found
+
+    def _chunks(self, n: int) -> Iterator[slice]:
+        return (slice(i, min(i + self._chunk, n)) for i in range(0, n, self._chunk))
+
+    def _gradients(self, w: FloatArray, records: IntArray) -> Any:
+        data = self._data
+        X = data.X[records]
+        if not self._as_stored:
+            X = data.transform.apply(X)
+        found = self._oracle.gradients(w, X, data.y[records])
+        if tuple(found.shape) != (len(records), self._dim):
+            raise ValueError(
+                f"gradients of {self._oracle.name!r} have shape {tuple(found.shape)}; for "
+                f"{len(records)} records and {self._dim} parameters it must be "
+                f"{(len(records), self._dim)}"
+            )
+        return found
+
+    def _sums(
+        self,
+        vectors: Callable[[int, IntArray], Any],
+        *,
+        clip: float,
+        grid: FloatArray | None,
+        silo_weight: FloatArray | None,
+        rows: Rows | None,
+    ) -> FloatArray:
+        """Chunk by chunk; on a grid as whole numbers of its steps, of any number of records."""
+        data = self._data
+        records, offsets = (np.arange(data.n), data.offsets) if rows is None else rows
+        sums = np.zeros((data.m, self._dim))
+        for j in range(data.m):
+            weight = 1.0 if silo_weight is None else float(silo_weight[j])
+            q = None if grid is None else float(grid[j])
+            batch = records[offsets[j] : offsets[j + 1]]
+            steps = np.zeros(self._dim, dtype=np.int64)
+            for chunk in self._chunks(len(batch)):
+                G = vectors(j, batch[chunk])
+                if weight != 1.0:  # weight min(1, C / |g|) g is weight g, clipped to weight C
+                    G = weight * np.asarray(G, dtype=np.float64)
+                part = kernels.clip_and_sum(
+                    G, clip=weight * clip, grid=q, n_threads=self._n_threads
+                )[0]
+                if q is None:
+                    sums[j] += part
+                else:
+                    steps += (part / q).astype(np.int64)
+            if q is not None:
+                sums[j] = np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * q
+        return sums
+
+
+def sums_of(run: Run) -> Sums:
+    """The sums of the run's model."""
+    loss = run.objective.loss
+    if isinstance(loss, MLP):
+        return MlpSums(run, loss)
+    return RecordSums(run, loss) if isinstance(loss, Oracle) else GlmSums(run)
+
+
+__all__ = ["Sums", "clipped", "sums_of"]
