@@ -44,6 +44,9 @@ CASES = [
     ("double_noise_newton", {}),
     ("double_noise_newton", {"variant": "clip", "public_size": 100}),
     ("double_noise_newton", {"weights": "uniform"}),
+    ("minibatch_sgd", {}),
+    ("minibatch_sgd", {"trust": "central", "weights": "uniform"}),
+    ("local_sgd", {"local_steps": 2}),
 ]
 ABLE = sorted({name for name, _ in CASES})
 
@@ -463,8 +466,8 @@ def spied(monkeypatch):
     seen = []
     for kind in (GaussianSum, GaussianHessian):
 
-        def spy(mechanism, total, release=kind.release):
-            released = release(mechanism, total)
+        def spy(mechanism, total, release=kind.release, **active):
+            released = release(mechanism, total, **active)
             seen.append((mechanism.sensitivity, released.reshape(len(released), -1).copy()))
             return released
 

@@ -356,14 +356,19 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     variants += [("local_newton", "silo"), ("local_newton", "central")]
     variants += [("double_noise_newton", "central")]
     variants += [("admm", "central"), ("admm", "local"), ("fixed_point", "central")]
+    stochastic = ("prox_sgd", "prox_svrg", "prox_pl_svrg", "spider", "minibatch_sgd")
+    variants += [
+        (solver, trust) for solver in stochastic for trust in ("silo", "central", "shuffle")
+    ]
+    variants += [("local_sgd", "silo"), ("local_sgd", "central")]
     assert [row[:3] for row in rows[1:]] == [
         [*variant, epsilon] for variant in variants for epsilon in ("1", "4")
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
     assert "60 of 300 records held out at random (seed 0)" in out
-    assert "the 56 noisy runs read the same training records and compose" in out
+    assert "the 124 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
-    assert "57/57" in err or "run/s" in err
+    assert "125/125" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -455,7 +460,7 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
     monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
-    assert len(table_of(out)) == 29
+    assert len(table_of(out)) == 63
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2

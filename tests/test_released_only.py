@@ -29,6 +29,12 @@ CASES = [
     ("fixed_point", {"operator": "gradient"}),
     ("fixed_point", {"operator": "coordinate", "relaxation": 0.5}),
     ("fixed_point", {"operator": "admm", "prox_step": 0.05}),
+    ("minibatch_sgd", {}),
+    ("minibatch_sgd", {"trust": "central", "weights": "uniform"}),
+    ("prox_svrg", {"refresh_every": 2}),
+    ("spider", {"refresh_every": 3}),
+    ("spider", {"variant": "alternate", "trust": "central"}),
+    ("local_sgd", {"local_steps": 1}),
 ]
 SIZES = (7, 40, 41)
 
@@ -51,8 +57,8 @@ def spied(monkeypatch):
     """(mechanism, exact sums, what was released) of every release."""
     seen, release = [], GaussianSum.release
 
-    def spy(mechanism, total):
-        released = release(mechanism, total)
+    def spy(mechanism, total, **active):
+        released = release(mechanism, total, **active)
         seen.append((mechanism, total.copy(), released.copy()))
         return released
 
@@ -75,8 +81,8 @@ def test_equal_releases_of_different_records_give_equal_results(monkeypatch, nam
     """The mechanism is made to release the same bits whatever the records are."""
     release = GaussianSum.release
 
-    def deaf(mechanism, total):
-        released = release(mechanism, total)
+    def deaf(mechanism, total, **active):
+        released = release(mechanism, total, **active)
         return np.linspace(-1.0, 1.0, released.size).reshape(released.shape)
 
     monkeypatch.setattr(GaussianSum, "release", deaf)

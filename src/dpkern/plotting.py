@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpkern._files import replacing
 
 # Okabe and Ito's colours, which the usual kinds of colour blindness tell apart; markers and line
-# styles say the same once more.
+# styles tell apart the solvers that share one.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":")
@@ -50,7 +50,7 @@ def plot_compare(
     metric: str = "accuracy",
     title: str = "",
 ) -> None:
-    """Draw the score against epsilon, a curve per solver and trust, as a PNG.
+    """Draw the score against epsilon, a panel per trust and a curve per solver, as a PNG.
 
     Parameters
     ----------
@@ -79,59 +79,65 @@ def plot_compare(
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, NullLocator
 
-    figure = Figure(figsize=(7.2, 4.4), dpi=160, layout="constrained")
+    noisy = [row for row in rows if math.isfinite(row.epsilon)]
+    trusts = list(dict.fromkeys(row.trust for row in noisy)) or [""]
+    solvers = list(dict.fromkeys(row.solver for row in noisy))
+    longest = max(len({r.solver for r in noisy if r.trust == trust}) for trust in trusts)
+    size = (3.2 + 3.4 * len(trusts), 4.2 + 0.18 * longest)
+    figure = Figure(figsize=size, dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    panels = figure.subplots(1, len(trusts), sharey=True, squeeze=False)[0]
 
-    for row in rows:
-        if math.isinf(row.epsilon):
-            axes.axhline(row.score, color="#444444", linewidth=1.2, linestyle=(0, (6, 3)), zorder=1)
-            axes.annotate(
-                f"no noise\n{row.score:.3f}",
-                (1.01, row.score),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=9,
-                color="#444444",
+    for axes, trust in zip(panels, trusts, strict=True):
+        for row in rows:
+            if math.isinf(row.epsilon):
+                style = {"color": "#444444", "linewidth": 1.2, "linestyle": (0, (6, 3))}
+                axes.axhline(row.score, **style, zorder=1)
+                if axes is panels[-1]:
+                    axes.annotate(
+                        f"no noise\n{row.score:.3f}",
+                        (1.01, row.score),
+                        xycoords=("axes fraction", "data"),
+                        va="center",
+                        fontsize=9,
+                        color="#444444",
+                    )
+
+        here = [row for row in noisy if row.trust == trust]
+        curves = list(dict.fromkeys(row.solver for row in here))
+        for i, solver in enumerate(curves):
+            points = sorted((r for r in here if r.solver == solver), key=lambda row: row.epsilon)
+            shift, style_of = _DODGE ** (i - (len(curves) - 1) / 2), solvers.index(solver)
+            axes.errorbar(
+                [row.epsilon * shift for row in points],
+                [row.score for row in points],
+                yerr=[0.0 if math.isnan(row.score_sd) else row.score_sd for row in points],
+                label=solver,
+                color=_COLOURS[style_of % len(_COLOURS)],
+                marker=_MARKERS[style_of // len(_COLOURS) % len(_MARKERS)],
+                linestyle=_LINES[style_of // len(_COLOURS) % len(_LINES)],
+                linewidth=1.6,
+                markersize=5.5,
+                markeredgecolor="white",
+                markeredgewidth=0.7,
+                capsize=2.5,
+                elinewidth=1.0,
+                zorder=2 + i,
             )
 
-    noisy = [row for row in rows if math.isfinite(row.epsilon)]
-    curves = list(dict.fromkeys((row.solver, row.trust) for row in noisy))
-    for i, (solver, trust) in enumerate(curves):
-        points = sorted(
-            (row for row in noisy if (row.solver, row.trust) == (solver, trust)),
-            key=lambda row: row.epsilon,
-        )
-        shift = _DODGE ** (i - (len(curves) - 1) / 2)
-        axes.errorbar(
-            [row.epsilon * shift for row in points],
-            [row.score for row in points],
-            yerr=[0.0 if math.isnan(row.score_sd) else row.score_sd for row in points],
-            label=f"{solver}, {trust} trust",
-            color=_COLOURS[i % len(_COLOURS)],
-            marker=_MARKERS[i % len(_MARKERS)],
-            linestyle=_LINES[i % len(_LINES)],
-            linewidth=1.8,
-            markersize=6.5,
-            markeredgecolor="white",
-            markeredgewidth=0.8,
-            capsize=3,
-            elinewidth=1.1,
-            zorder=2 + i,
-        )
-
-    if noisy:
-        epsilons = sorted({row.epsilon for row in noisy})
-        axes.set_xscale("log")
-        axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.legend(frameon=False, loc="best", fontsize=9)
-    axes.set_xlabel("privacy budget ε of one run (log scale)")
-    axes.set_ylabel(f"{metric}, mean and deviation of the draws")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+        if noisy:
+            epsilons = sorted({row.epsilon for row in noisy})
+            axes.set_xscale("log")
+            axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_title(f"{trust} trust", fontsize=10)
+            axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), fontsize=8)
+        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
+    panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     with replacing(path) as file:
         figure.savefig(file, format="png")

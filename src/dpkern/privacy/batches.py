@@ -134,14 +134,15 @@ class OnePass(Sampler):
     sampling = None
     per_record = 1
 
-    _orders: dict[int, IntArray] = field(default_factory=dict, compare=False, repr=False)
+    _orders: dict[int, NDArray[np.integer]] = field(default_factory=dict, compare=False, repr=False)
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
         if silo not in self._orders:  # the order is independent of the records, that is all
             words = key.words(Purpose.SAMPLING, size, silo)
-            self._orders[silo] = np.argsort(words, kind="stable")
+            small = np.int32 if size < 1 << 31 else np.int64
+            self._orders[silo] = np.argsort(words, kind="stable").astype(small)
         k = self.batch_sizes[silo]
-        return np.sort(self._orders[silo][t * k : (t + 1) * k])
+        return np.sort(self._orders[silo][t * k : (t + 1) * k]).astype(np.int64)
 
 
 SAMPLERS = {kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass)}

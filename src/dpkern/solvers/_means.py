@@ -124,10 +124,8 @@ class Participation:
     ----------
     run : Run
         Gives the number of silos, the argument `participation` and the stream.
-    draws : int
-        How often silos are drawn.
-    repeats : int
-        Rounds with the same silos.
+    lengths : ndarray of int
+        For how many rounds each of the draws holds.
 
     Attributes
     ----------
@@ -136,8 +134,9 @@ class Participation:
     active : ndarray, shape (rounds, m), bool
     """
 
-    def __init__(self, run: Run, draws: int, repeats: int = 1) -> None:
-        m, M = run.objective.data.m, run.parameters["participation"]
+    def __init__(self, run: Run, lengths: IntArray) -> None:
+        draws, m = len(lengths), run.objective.data.m
+        M = run.parameters["participation"]
         self.M = m if M is None else count("participation", M)
         if m < self.M:
             raise ValueError(f"participation is {self.M}; there are {m} silos")
@@ -146,7 +145,7 @@ class Participation:
             drawn = sample_users(run.stream, n=m, participants=self.M, rounds=draws)
             active[:] = False
             np.put_along_axis(active, drawn.users, True, axis=1)
-        self.active = np.repeat(active, repeats, axis=0)
+        self.active = np.repeat(active, lengths, axis=0)
 
 
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:

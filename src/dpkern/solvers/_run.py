@@ -36,7 +36,7 @@ _DECLARED = (
     *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
     *("mode", "prox_step", "relaxation", "participation", "max_participations", "graph"),
     *("operator", "blocks", "activation"),
-    *("sampling", "batch_size", "refresh_every", "epochs", "restarts", "returns", "noise"),
+    *("sampling", "batch_size", "refresh_every", "restarts", "returns", "noise"),
 )
 
 HIDDEN_SIZES = (

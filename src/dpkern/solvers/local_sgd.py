@@ -52,7 +52,7 @@ def local_sgd(
     regularizer: Penalty = None,
     rounds: int = 25,
     local_steps: int = 5,
-    noise: Literal["step", "round"] = "step",
+    noise: Literal["step", "round"] | None = None,
     batch_size: int | None = None,
     sampling: Literal["full", "without_replacement", "poisson", "one_pass"] = "full",
     participation: int | None = None,
@@ -79,8 +79,9 @@ def local_sgd(
     local_steps : int
         Steps K of every silo between two of them.
     noise : {"step", "round"}
-        On every local step, or once a round on what full-batch steps without noise have made of the
-        model: for linear models with a row bound and a loss of bounded curvature.
+        On every local step, which is the default under silo trust, or once a round on what
+        full-batch steps without noise have made of the model: for linear models with a row bound
+        and a loss of bounded curvature.
     step_size : float, sequence of R K floats, "auto" or "theorem"
         "auto" = 1 / (L + l2), L the smoothness of the loss; "theorem" as in `federated_gd`.
     trust : {"silo", "central"}
@@ -115,6 +116,8 @@ def local_sgd(
         run.choose("trust", "silo", "central")
         run.choose("calibration", "sound", "paper")
         run.choose_neighbours()
+        if noise is None:
+            run.parameters["noise"] = "step" if trust == "silo" else "round"
         hidden = run.choose("noise", "step", "round") == "round"
         eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
         notes: tuple[str, ...] = ()
@@ -165,7 +168,7 @@ class _NoisySteps:
             neighbours=run.neighbours,
             trust=run.parameters["trust"],
         )
-        silos = Participation(run, run.rounds, repeats=run.local_steps)
+        silos = Participation(run, np.full(run.rounds, run.local_steps))
         sigma, claim = None, run.claimed
         if claim is not None:
             root = math.sqrt(8.0 * T * math.log(1.0 / claim["delta"]))

@@ -104,7 +104,7 @@ def descend(run: Run, *, eta: NDArray[np.float64], rounds_in_formula: int) -> So
     run.choose("calibration", "sound", "paper")
     run.only_under("silo", calibration="paper")
     run.choose_neighbours()
-    silos = Participation(run, run.rounds)
+    silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
     sampler = make_sampler(
         parameters["sampling"],
         parameters["batch_size"],

@@ -36,9 +36,9 @@ def prox_pl_svrg(
     l2: float = 0.0,
     l1: float = 0.0,
     regularizer: Penalty = None,
+    rounds: int = 60,
     restarts: int = 3,
-    epochs: int = 2,
-    inner_steps: int = 10,
+    refresh_every: int = 10,
     batch_size: int | None = None,
     sampling: Literal["full", "without_replacement"] = "full",
     participation: int | None = None,
@@ -46,6 +46,7 @@ def prox_pl_svrg(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["silo", "central", "shuffle"] = "silo",
     calibration: Literal["sound", "paper"] = "sound",
+    neighbours: Literal["replace_one"] = "replace_one",
     returns: Literal["last", "random", "average"] = "last",
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
@@ -58,16 +59,18 @@ def prox_pl_svrg(
 
     Parameters
     ----------
+    rounds : int
+        Number of updates R of all runs; each has ceil(R / S), the last what is left.
     restarts : int
         Runs S of SVRG, each from what the one before returns.
-    epochs : int
-        E of every run.
-    inner_steps : int
-        Updates Q of an epoch.
-    step_size : float, sequence of S E Q floats, "auto" or "theorem"
+    refresh_every : int
+        Q: every run begins with a gradient of all records, and has one every Q rounds.
+    step_size : float, sequence of R floats, "auto" or "theorem"
         As in `prox_svrg`.
     calibration : {"sound", "paper"}
         "paper" (silo trust) draws the noise of Theorem E.2 and certifies what it gives.
+    neighbours : {"replace_one"}
+        What neighbouring data sets differ in.
     returns : {"last", "random", "average"}
         The iterate that every run hands on, and that of the last run the result holds.
 
@@ -82,8 +85,8 @@ def prox_pl_svrg(
 
     Notes
     -----
-    Released is what `prox_svrg` releases, S times as often: S E gradients and S E (Q - 1)
-    differences share mu^2.
+    Released is what `prox_svrg` releases, by all runs together: R gradients and differences share
+    mu^2.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     return variance_reduced("prox_pl_svrg", data, parameters)

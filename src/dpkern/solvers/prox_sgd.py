@@ -48,6 +48,7 @@ def prox_sgd(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["silo", "central", "shuffle"] = "silo",
     calibration: Literal["sound", "paper"] = "sound",
+    neighbours: Literal["replace_one"] = "replace_one",
     returns: Literal["last", "random", "average"] = "last",
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
@@ -70,6 +71,8 @@ def prox_sgd(
     calibration : {"sound", "paper"}
         "paper" (silo trust) draws s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies what that
         gives.
+    neighbours : {"replace_one"}
+        What neighbouring data sets differ in.
 
     Returns
     -------
@@ -88,8 +91,9 @@ def prox_sgd(
     budget goes to every release.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
-    parameters |= {"sampling": "one_pass", "neighbours": "replace_one", "public_size": None}
+    parameters |= {"sampling": "one_pass", "public_size": None}
     if batch_size is None and isinstance(data, SiloData):
         parameters["batch_size"] = max(1, int(data.sizes.min()) // max(1, int(rounds)))
     with Run("prox_sgd", data, parameters, oracles=True) as run:
+        run.choose("neighbours", "replace_one")
         return descend(run, eta=steps(run, run.rounds, 0.5), rounds_in_formula=1)

@@ -65,6 +65,7 @@ def spider(
     weights: Literal["size", "uniform"] = "size",
     trust: Literal["silo", "central", "shuffle"] = "silo",
     calibration: Literal["sound", "paper"] = "sound",
+    neighbours: Literal["replace_one"] = "replace_one",
     returns: Literal["last", "random", "average"] = "last",
     penalize_intercept: bool = True,
     rng: int | NoiseStream | None = None,
@@ -92,6 +93,8 @@ def spider(
     calibration : {"sound", "paper"}
         "paper" (silo trust) draws the noise of Theorem F.1, for "alternate" that of the paper's
         experiments, and certifies what it gives: more than is claimed where q > 1.
+    neighbours : {"replace_one"}
+        What neighbouring data sets differ in.
 
     Returns
     -------
@@ -114,12 +117,12 @@ def spider(
     sqrt(q/R) where its proof needs sqrt(R/q).
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
-    parameters["neighbours"] = "replace_one"
     with Run("spider", data, parameters, oracles=True) as run:
         believed = run.choose("trust", "silo", "central", "shuffle")
         alternate = run.choose("variant", "spider", "alternate") == "alternate"
         run.choose("sampling", "full", "without_replacement")
         run.choose("calibration", "sound", "paper")
+        run.choose("neighbours", "replace_one")
         run.only_under("silo", calibration="paper")
         R, q = run.rounds, 2 if alternate else count("refresh_every", refresh_every)
         share = positive("refresh_share", refresh_share)
@@ -134,7 +137,7 @@ def spider(
             neighbours=run.neighbours,
             trust=believed,
         )
-        silos = Participation(run, R)
+        silos = Participation(run, np.ones(R, dtype=np.int64))
         fresh = [r for r in range(R) if r % q == 0]
         others = [r for r in range(R) if r % q]
         paper = _Paper(run, q, alternate)
