@@ -89,6 +89,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              eta,
                              data->p,
                              0.1,
+                             0.2,
                              kernels->smooths[0],
                              0.5,
                              kernels->proxes[0],

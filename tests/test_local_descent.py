@@ -27,6 +27,8 @@ OPTIONS = [
     {"prox": (Simplex(), 1.0)},
     {"sigma": 0.5},
     {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": ("l1", 0.02)},
+    {"anchor": 1.3},
+    {"anchor": 0.4, "l2": 0.1, "prox": ("l1", 0.02), "penalize_intercept": False},
 ]
 
 
@@ -80,6 +82,18 @@ def test_one_plain_step_is_a_step_along_the_gradient_kernels_sum(make):
     np.testing.assert_allclose(stepped, expected, rtol=1e-15)
 
 
+def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
+    """Where the mean clipped gradient is anchor (w_j - x), the intercept's entry included."""
+    data = make(n=60, p=5, intercept=True)
+    v = np.random.default_rng(0).normal(0, 1.0, (data.m, data.d))
+    exact = {"clip": 0.3, "grid": 2.0**-45, "penalize_intercept": False}
+    x = run(kernels.glm_local_descent, data, v, anchor=4.0, steps=200, step_size=0.1, **exact)
+    sums = kernels.glm_gradient(data, x, clip=0.3, grid=2.0**-45)
+    np.testing.assert_allclose(
+        sums / np.diff(data.offsets)[:, np.newaxis], 4.0 * (v - x), atol=1e-12
+    )
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
@@ -106,11 +120,11 @@ def fma(a, b, c):
 
 def loop(
     data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
-    penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None,
+    penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None, anchor=0.0,
 ):  # fmt: skip
     """The formula, one kernel call after the other: one for the gradient, one for all noise."""
     m, d = data.m, data.d
-    theta = np.array(np.broadcast_to(w, (m, d)))
+    theta = start = np.array(np.broadcast_to(w, (m, d)))
     noise = np.zeros((m, steps * d))
     if sigma is not None:
         noise = kernels.gaussian((m, steps * d), sigma, grid=grid, rng=rng)
@@ -125,7 +139,8 @@ def loop(
             norms = kernels.glm_norms(bare_records(theta[:, :p].copy(), np.ones(m), [0, m]))
             factors = [_core.smooth_factor(number, norm) for norm in norms]
             pull += regularizer[1] * np.array(factors)[:, np.newaxis]
-        theta = fma(-eta, fma(np.where(np.arange(d) < p, pull, 0.0), theta, g), theta)
+        g = fma(np.where(np.arange(d) < p, pull, 0.0), theta, g)
+        theta = fma(-eta, fma(anchor, theta - start, g), theta)
         if prox is not None:
             name, parameters = prox[0], {}
             if not isinstance(name, str):

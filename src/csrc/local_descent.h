@@ -1,6 +1,7 @@
 /* Local (proximal) gradient descent: every silo runs K steps on its own records and its own model,
  *
- *     g = S(w) / n_j + (l2 + strength f'(|w|) / |w|) w,   w <- prox_{eta_t r}(w - eta_t g),
+ *     g = S(w) / n_j + (l2 + strength f'(|w|) / |w|) w + anchor (w - w_start),
+ *     w <- prox_{eta_t r}(w - eta_t g),
  *
  * S the sum of clipped gradients (glm.h), with or without noise at every step. */
 #ifndef DPK_LOCAL_DESCENT_H
@@ -13,6 +14,7 @@ typedef struct {
     const double *step_size; /* (steps,) */
     intptr_t penalized;      /* l2, regulariser and prox act on the coordinates before this one */
     double l2;
+    double anchor;         /* pull of all coordinates to the start; 0 is none */
     dpk_smooth_fn *smooth; /* or NULL */
     double smooth_strength;
     dpk_prox_fn *prox; /* or NULL */

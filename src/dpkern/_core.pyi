@@ -78,6 +78,7 @@ def local_descent(
     step_size: F,
     penalized: int,
     l2: float,
+    anchor: float,
     smooth: int,
     smooth_strength: float,
     prox: int,

@@ -73,6 +73,7 @@ cdef extern from "dispatch.h":
         const double *step_size
         intptr_t penalized
         double l2
+        double anchor
         dpk_smooth_fn smooth
         double smooth_strength
         dpk_prox_fn prox
@@ -568,7 +569,7 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
 
 def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
                   const double[::1] step_size, intptr_t penalized, double l2,
-                  int smooth, double smooth_strength, int prox, double prox_strength,
+                  double anchor, int smooth, double smooth_strength, int prox, double prox_strength,
                   const double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
                   double[:, ::1] out, int n_threads):
     """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
@@ -589,7 +590,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     cdef Work work = Work(records.offsets, max(1, records.offsets[m]), 2 * dpk_padded(d),
                           n_threads, clip, grid)
     run.steps, run.step_size = step_size.shape[0], &step_size[0]
-    run.penalized, run.l2 = penalized, l2
+    run.penalized, run.l2, run.anchor = penalized, l2, anchor
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth]
     run.smooth_strength = smooth_strength
     run.prox = NULL if prox < 0 else kernels.proxes[prox]

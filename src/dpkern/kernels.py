@@ -451,6 +451,7 @@ def glm_local_descent(
     steps: int,
     step_size: ArrayLike,
     l2: float = 0.0,
+    anchor: float = 0.0,
     regularizer: Penalty | None = None,
     prox: Penalty | None = None,
     penalize_intercept: bool = True,
@@ -462,7 +463,7 @@ def glm_local_descent(
 ) -> FloatArray:
     r"""K local (proximal) gradient steps of every silo on its own records.
 
-    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w,
+    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w + anchor (w - w_j),
     w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
     all its steps.
 
@@ -482,6 +483,9 @@ def glm_local_descent(
         eta_t, finite and > 0.
     l2 : float
         Penalty (l2/2) |w|^2, finite and >= 0.
+    anchor : float
+        Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
+        coordinates: the steps then go to the prox of the silo's mean loss at w_j.
     regularizer : (str or Regularizer, float), optional
         A smooth regulariser r(|w|) and its strength a >= 0, as ("pl", 0.5).
     prox : (str or Regularizer, float), optional
@@ -526,6 +530,7 @@ def glm_local_descent(
     steps = count("steps", steps)
     eta = _step_sizes(step_size, steps)
     l2 = not_negative("l2", l2)
+    anchor = not_negative("anchor", anchor)
     smooth, smooth_strength, _ = _penalty("regularizer", regularizer, _core.smooth_names())
     number, strength, params = _penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
@@ -554,6 +559,7 @@ def glm_local_descent(
             eta,
             penalized,
             l2,
+            anchor,
             smooth,
             smooth_strength,
             number,
