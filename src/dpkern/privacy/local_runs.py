@@ -117,7 +117,7 @@ class LocalRuns:
     convex : bool
         Whether the loss is convex.
     l2 : float
-        Penalty (l2/2) |theta|^2.
+        Penalty (l2/2) |theta|^2, or (l2/2) |theta - theta_0|^2 on the distance to the start.
     curvature : (float, float)
         Smallest and largest curvature of the smooth regulariser, its strength included.
     all_penalized : bool
@@ -270,6 +270,61 @@ class LocalRuns:
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
         """A bound of the coordinates of every computed p_j (theta_K - theta_0), rounded up."""
         return round_up(2 * self.reach(start) * Fraction(max(weights)) * _SLACK)
+
+    @property
+    def state_bound(self) -> float:
+        """2 C E_K, which no state of `hidden_states` outgrows, rounded up."""
+        return round_up(2 * Fraction(self.clip) * self._carried[0])
+
+    def hidden_states(
+        self, public: float, *, keep: float, take: float, weights: Sequence[float]
+    ) -> tuple[float, ...]:
+        """Bounds of |p_j s_j - p_j s'_j| for states that are never seen, whatever came before.
+
+        A state starts at 0 and moves by runs that are pulled to where they start (`l2`):
+
+            v = c - s,   s <- keep s + take (theta_K - v),   theta_0 = v,   c public.
+
+        A distance of s carries over to theta_K - v with L E_K at most, since a step of theta - v
+        contracts by c_t and takes in eta_t L times the distance of v. So states part by
+
+            e = (take [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K] + 8 u W) / (1 - keep - take L E_K)
+
+        at most, as that is where e -> keep e + take L E_K e + ... stays.
+
+        Parameters
+        ----------
+        public : float
+            A bound of |c| in this round and all before.
+        keep, take : float
+            At least 0, and 1 in sum but for rounding.
+        weights : sequence of m floats
+            p_j >= 0, as the run multiplies with them.
+
+        Raises
+        ------
+        ValueError
+            When L E_K is not below 1, or floating-point terms add more than a quarter for a silo.
+        """
+        E, F, _ = self._carried
+        room = 1 - Fraction(keep) - Fraction(take) * self.smoothness * E
+        if room <= 0:
+            raise ValueError(
+                "the states of hidden local runs need a prox_step below 1 / L = "
+                f"{float(1 / self.smoothness)!r}: beyond, what a record does to its silo's state "
+                "grows with the rounds"
+            )
+        W = self.reach(public + self.state_bound) * _SLACK
+        parted: dict[int, Fraction] = {}
+        for n, grid in set(zip(self.sizes, self.grids.tolist(), strict=True)):
+            nominal = 2 * Fraction(self.clip) / n
+            moved = (nominal + 2 * self._tau(grid, W)) * E + 8 * _U * W * F
+            parted[n] = (Fraction(take) * moved + 8 * _U * W) * _SLACK / room
+            self._refuse_excess(parted[n], Fraction(take) * nominal * E / room)
+        return tuple(
+            round_up(Fraction(p) * (parted[n] + 2 * _U * W) * _SLACK)
+            for n, p in zip(self.sizes, weights, strict=True)
+        )
 
     def noisy_reach(self, start: float, sigma: float) -> float:
         """W of a run with noise of deviation sigma on every iterate, and of its virtual twin.

@@ -1,0 +1,192 @@
+"""Silos as the users of ADMM: f_j is the mean of silo j's clipped losses, its prox K steps.
+
+    v_j = 2 z - u_j
+    x_j = v_j;  K times:  x_j = x_j - eta (S_j(x_j) / n_j + (x_j - v_j) / gamma)
+    u_j = u_j + 2 lam (x_j - z) = (1 - 2 lam) u_j + 2 lam z + 2 lam b_j,      b_j = x_j - v_j
+
+What counts is sum_j p_j u_j. One of silo j's records moves x_j by (2 C / n_j) E_K at most, from a
+common v_j; E_K is that of hidden local steps (`dpkern.privacy.LocalRuns`) on a data part of
+curvature 0 to L with 1 / gamma added, and so at most gamma.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy import GaussianMessages, LocalRuns
+from dpkern.privacy.local_runs import norm_bound
+from dpkern.solvers._gradient import SEEN_BY
+from dpkern.solvers._run import Run
+
+FloatArray = NDArray[np.float64]
+
+
+class InnerSolve:
+    """K steps of every silo to the prox of its own mean loss, each from its own v_j.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm and local_steps K.
+    prox_step : float
+        gamma.
+
+    Attributes
+    ----------
+    remaining : float
+        |x_j - prox(v_j)| as a share of |v_j - prox(v_j)| <= gamma C, at most.
+
+    Raises
+    ------
+    ValueError
+        Without a row bound or a bounded second derivative, on which the steps rest.
+    """
+
+    def __init__(self, run: Run, *, prox_step: float) -> None:
+        objective = run.objective
+        smoothness, self._anchor = objective.data_smoothness, 1.0 / prox_step
+        if not math.isfinite(smoothness):
+            raise ValueError(
+                "users='silos' needs the smoothness of the loss for its inner steps: give the data "
+                "a row_bound, and take a loss with a bounded second derivative"
+            )
+        self._run, self._eta = run, 1.0 / (smoothness + self._anchor)
+        self.remaining = (1.0 - self._eta * self._anchor) ** run.local_steps
+
+    def __call__(self, v: FloatArray, grid: FloatArray | None) -> FloatArray:
+        """b_j = x_j - v_j of every silo, shape (m, d), from v_j, shape (m, d)."""
+        objective = self._run.objective
+        with self._run.clock("kernels"):
+            x = kernels.glm_local_descent(
+                objective.data,
+                v,
+                loss=objective.loss,
+                clip=self._run.clip,
+                steps=self._run.local_steps,
+                step_size=self._eta,
+                anchor=self._anchor,
+                grid=grid,
+                n_threads=objective.n_threads,
+            )
+        b: FloatArray = x - v
+        return b
+
+    def described(self) -> LocalRuns:
+        """What is public about the steps."""
+        objective = self._run.objective
+        return LocalRuns(
+            clip=self._run.clip,
+            dim=objective.data.d,
+            sizes=tuple(objective.data.sizes.tolist()),
+            step_sizes=(self._eta,) * self._run.local_steps,
+            loss_smoothness=objective.loss.smoothness,
+            loss_kappa=objective.loss.kappa,
+            row_bound=objective.data.row_bound,
+            l2=self._anchor,
+        )
+
+
+class HiddenSilos:
+    """Silos whose states nobody sees, the weighted mean of them released as a whole.
+
+    u_j = c + s_j with c public: V = sum_j round_q( p_j s_j ) + Z. Hidden states of neighbours part,
+    and each round takes them further; how far they can come is `LocalRuns.hidden_states`.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, ledger and stream.
+    solve : InnerSolve
+        The users' inner solve.
+    relaxation : float
+        lam, at most 1/2 with a clip norm.
+    mu : float or None
+        Budget of one release.
+    """
+
+    def __init__(self, run: Run, solve: InnerSolve, *, relaxation: float, mu: float | None) -> None:
+        data = run.objective.data
+        self._run, self._solve = run, solve
+        self._keep, self._take = 1.0 - 2.0 * relaxation, 2.0 * relaxation
+        self._weights = run.objective.shares()
+        self._runs = None if mu is None else solve.described()
+        self._mechanism = GaussianMessages(
+            what="weighted mean of the silos' states, less its public part",
+            ledger=run.ledger,
+            rng=run.stream,
+            dim=data.d,
+            mu=mu,
+            seen_by=SEEN_BY["central"],
+        )
+        self._public, self._hidden = np.zeros(data.d), np.zeros((data.m, data.d))
+        self._largest = 0.0
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """sum_j p_j u_j from V."""
+        v, runs = 2.0 * z - self._public, self._runs
+        sensitivity, bound, grids = None, None, None
+        if runs is not None:
+            # Refused before anything reads a record, where a condition does not hold.
+            weights = self._weights.tolist()
+            self._largest = max(self._largest, norm_bound(v, runs.state_bound))
+            sensitivity = runs.hidden_states(
+                self._largest, keep=self._keep, take=self._take, weights=weights
+            )
+            grids = runs.grids
+            bound = max(weights) * runs.state_bound * (1.0 + 2.0**-40)
+        b = self._solve(v - self._hidden, grids)
+        self._hidden = self._keep * self._hidden + self._take * b
+        self._public = self._keep * self._public + self._take * z
+        with self._run.clock("noise"):
+            released = self._mechanism.release(
+                self._weights[:, np.newaxis] * self._hidden, sensitivity=sensitivity, bound=bound
+            )
+        return self._public + released
+
+
+class NoisySilos:
+    """Silos that add their own noise to what they send, and whose messages are seen.
+
+    A message is round_q( 2 lam b_j ) + Z_j. u_j is a sum of messages and public numbers, so that
+    v_j is the same for neighbours: they part by 2 lam (2 C / n_j) E_K and float terms.
+
+    Parameters
+    ----------
+    run, solve, relaxation, mu
+        As for `HiddenSilos`.
+    """
+
+    def __init__(self, run: Run, solve: InnerSolve, *, relaxation: float, mu: float | None) -> None:
+        data = run.objective.data
+        self._run, self._solve = run, solve
+        self._take = 2.0 * relaxation
+        self._weights = run.objective.shares()
+        self._runs = None if mu is None else solve.described()
+        self._mechanism = GaussianMessages(
+            what="message of a silo",
+            ledger=run.ledger,
+            rng=run.stream,
+            dim=data.d,
+            mu=mu,
+            seen_by=SEEN_BY["silo"],
+            per_silo=True,
+        )
+        self._states = np.zeros((data.m, data.d))
+
+    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """sum_j p_j u_j from the silos' messages."""
+        v, runs = 2.0 * z - self._states, self._runs
+        sensitivity, bound, grids = None, None, None
+        if runs is not None:
+            farthest = v[np.argmax(np.sum(v * v, axis=1))]
+            start, factors = norm_bound(farthest, runs.state_bound), [self._take] * len(v)
+            sensitivity = runs.sensitivities(start, factors)
+            grids = runs.grids
+            bound = runs.message_bound(start, factors)
+        b = self._solve(v, grids)
+        with self._run.clock("noise"):
+            messages = self._mechanism.release(self._take * b, sensitivity=sensitivity, bound=bound)
+        self._states = self._states + self._take * (z - self._states) + messages
+        return self._weights @ self._states
