@@ -330,9 +330,9 @@ def _users(
     if run.parameters["users"] == "silos":
         solve = InnerSolve(run, prox_step=gamma)
         kind = HiddenSilos if central else NoisySilos
-        steps, share = run.local_steps, f"{solve.remaining:.2g}"
-        noted = f"inner solves: {steps} steps, within {share} of prox_step clip of the silo's prox"
-        return kind(run, solve, relaxation=lam, mu=mu), (HIDDEN if central else SEEN, noted)
+        noted = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
+        said = (noted + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
+        return kind(run, solve, relaxation=lam, mu=mu), said
     if not central:
         local = NoisyUsers(run, prox_step=gamma, relaxation=lam, schedule=schedule, mu=mu)
         return local, ()
