@@ -116,7 +116,7 @@ def public(**changes):
 
 
 @pytest.mark.parametrize("lam", [0.5, 0.25, 0.01])
-@pytest.mark.parametrize("steps", [1, 6])
+@pytest.mark.parametrize("steps", [1, 3])
 def test_states_part_by_no_more_than_the_recursion_allows_and_by_as_much_in_the_end(lam, steps):
     """e <- (1 - 2 lam) e + 2 lam (L E_K e + (2 C / n_j) E_K), round after round, in rationals."""
     runs = public(step_sizes=(1.5,) * steps, l2=0.3)
@@ -135,7 +135,7 @@ def test_states_part_by_no_more_than_the_recursion_allows_and_by_as_much_in_the_
 
 def test_rounding_errors_of_states_count_in_full():
     """Twice what every round may add, over the share of a distance that a round takes away."""
-    runs = public()
+    runs = public(step_sizes=(2.0,) * 2)  # too few for the bound of proxes
     E, F, _ = runs._carried
     W = {start: runs.reach(start + runs.state_bound) for start in (2.0**20, 2.0**30)}
     small, large = (
@@ -147,9 +147,47 @@ def test_rounding_errors_of_states_count_in_full():
     assert large - small == pytest.approx(float(expected), rel=1e-6)
 
 
-def test_states_that_would_drift_apart_without_end_are_refused():
-    with pytest.raises(ValueError, match="prox_step below 1 / L"):
-        public(l2=0.01, step_sizes=(3.0,) * 500).hidden_states(
+@pytest.mark.parametrize("lam", [0.5, 0.25, 0.01])
+@pytest.mark.parametrize("gamma", [0.2, 4.0, 400.0])
+def test_states_that_end_near_proxes_part_by_no_more_than_proxes_of_them_do(lam, gamma):
+    """e <- (1 - 2 lam) e + 2 lam (sqrt(rho^2 + phi e^2) + 2 c^K gamma C), and within a percent."""
+    eta, keep, take = 1.0 / (0.25 + 1.0 / gamma), 1 - 2 * lam, 2 * lam
+    steps = max(20, int(20 / -math.log1p(-eta / gamma)))
+    runs = public(step_sizes=(eta,) * steps, l2=1.0 / gamma)
+    bounds = runs.hidden_states(8.0, keep=keep, take=take, weights=[1.0, 0.5])
+    ends, phi = 2.0 * (1.0 - eta / gamma) ** steps * gamma, gamma / 4.0 / (2.0 + gamma / 4.0)
+    for n, p, bound in zip((10, 200), (1.0, 0.5), bounds, strict=True):
+        e, rho = 0.0, gamma * 2.0 / n
+        for _ in range(20000):
+            e = keep * e + take * (math.hypot(rho, math.sqrt(phi) * e) + ends)
+        assert p * e <= bound * (1.0 + 1e-12)
+        assert bound == pytest.approx(p * e, rel=1e-3)
+        assert bound == pytest.approx(p * rho * math.sqrt(1.0 + gamma / 8.0), rel=1e-2)
+
+
+@pytest.mark.parametrize("kappa", [0.1, 0.5, 0.99])
+def test_a_prox_takes_distances_of_start_and_of_gradient_no_further_than_their_hypotenuse(kappa):
+    """|A e + (I - A) r|^2 <= |r|^2 + phi |e|^2 for 0 <= A <= kappa; a reflection attains it."""
+    rng, phi, largest = np.random.default_rng(0), kappa / (2.0 - kappa), 0.0
+    for _ in range(3000):
+        e, r = rng.standard_normal((2, 2))
+        half = 0.5 * kappa
+        # A v is anywhere within half |v| of half v: farthest from 0 with the rest of the sum.
+        rest = r + half * (e - r)
+        farthest = np.linalg.norm(rest) + half * np.linalg.norm(e - r)
+        allowed = math.sqrt(r @ r + phi * (e @ e))
+        assert farthest <= allowed * (1.0 + 1e-12)
+        u, v = rest / np.linalg.norm(rest), (e - r) / np.linalg.norm(e - r)
+        axis = (u + v) / np.linalg.norm(u + v)
+        A = half * (2.0 * np.outer(axis, axis))  # half (I + reflection of v to u)
+        assert np.linalg.norm(A @ e + r - A @ r) == pytest.approx(farthest)
+        largest = max(largest, farthest / allowed)
+    assert largest > 0.999
+
+
+def test_long_steps_that_end_far_from_their_prox_are_refused():
+    with pytest.raises(ValueError, match="more local_steps, or a prox_step below 1 / L"):
+        public(l2=0.01, step_sizes=(3.0,) * 50).hidden_states(
             1.0, keep=0.0, take=1.0, weights=[1.0, 1.0]
         )
 
@@ -312,7 +350,7 @@ def test_certificate_is_what_the_ledger_composes_to(data, trust):
 
 
 def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
-    """D_j to within float terms: 2 lam (2 C / n_j) E_K; and p_j (2 C / n_j) E_K / (1 - L E_K)."""
+    """D_j to float terms: 2 lam (2 C / n_j) E_K; p_j (2 C / n_j) gamma sqrt(1 + gamma L / 2)."""
     data = make_data(sizes=(1000, 100, 10))
     gamma, L = 0.01, 0.25 * 9.0
     E = gamma * (1.0 - (gamma * L / (1.0 + gamma * L)) ** 20)
@@ -322,7 +360,7 @@ def test_noise_is_that_of_one_record_of_the_silo_and_falls_with_its_size():
     np.testing.assert_allclose(silo.sensitivity, 0.6 * 2.0 * CLIP / sizes * E, rtol=1e-3)
     for weights, p in (("size", sizes / 1110.0), ("uniform", 1.0 / 3.0)):
         (central,) = run(data, weights=weights, **how).privacy.releases
-        expected = max(p * 2.0 * CLIP / sizes * E / (1.0 - L * E))
+        expected = max(p * 2.0 * CLIP / sizes * gamma * math.sqrt(1.0 + gamma * L / 2.0))
         assert central.sensitivity == pytest.approx(expected, rel=1e-3)
 
 
@@ -350,7 +388,7 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"calibration": "paper"}, "needs users='records'"),
         ({"neighbours": "add_remove"}, "neighbours"),
         ({"relaxation": 0.51}, "at most 1/2"),
-        ({"prox_step": 4.0}, "prox_step below 1 / L"),
+        ({"prox_step": 4.0}, "more local_steps, or a prox_step below 1 / L"),
         ({"clip": None}, "clip is needed"),
     ],
 )
@@ -381,5 +419,6 @@ def test_a_loss_without_convexity_has_no_prox(data):
         run(data, loss=loss)
 
 
-def test_long_prox_steps_are_for_silos_that_send_their_own_messages(data):
+def test_long_prox_steps_need_inner_solves_that_end_near_their_prox(data):
     run(data, trust="silo", prox_step=4.0, relaxation=1.0)
+    run(data, prox_step=4.0, local_steps=150)

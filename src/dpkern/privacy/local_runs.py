@@ -281,16 +281,21 @@ class LocalRuns:
     ) -> tuple[float, ...]:
         """Bounds of |p_j s_j - p_j s'_j| for states that are never seen, whatever came before.
 
-        A state starts at 0 and moves by runs that are pulled to where they start (`l2`):
+        A state starts at 0 and moves by runs that are pulled to where they start (`l2`), in the
+        rounds of any public schedule:
 
             v = c - s,   s <- keep s + take (theta_K - v),   theta_0 = v,   c public.
 
-        A distance of s carries over to theta_K - v with L E_K at most, since a step of theta - v
-        contracts by c_t and takes in eta_t L times the distance of v. So states part by
+        So states part by e -> keep e + take x + roundings, x bounding how theta_K - v does. Two
+        bounds of x hold; each has a distance e that is never left, and the smaller one counts.
 
-            e = (take [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K] + 8 u W) / (1 - keep - take L E_K)
+            of steps:  x = L E_K e + (2 C / n_j) E_K + 2 r
+            of proxes: x = sqrt(rho^2 + phi e^2) + 2 c^K gamma C + 2 r,
+                       rho = gamma 2 C / n_j,   phi = gamma L / (2 + gamma L),   gamma = 1 / l2
 
-        at most, as that is where e -> keep e + take L E_K e + ... stays.
+        with r = tau_j E_K + 4 u W F_K. The first needs L E_K < 1. The second is that of exact
+        proxes, of which a run of K steps ends within c^K gamma C; without that and roundings it
+        is rho sqrt(1 + gamma L / 2).
 
         Parameters
         ----------
@@ -304,27 +309,54 @@ class LocalRuns:
         Raises
         ------
         ValueError
-            When L E_K is not below 1, or floating-point terms add more than a quarter for a silo.
+            When for a silo neither serves: floating-point terms add more than a quarter to both, or
+            steps are too few for long ones.
         """
-        E, F, _ = self._carried
-        room = 1 - Fraction(keep) - Fraction(take) * self.smoothness * E
-        if room <= 0:
-            raise ValueError(
-                "the states of hidden local runs need a prox_step below 1 / L = "
-                f"{float(1 / self.smoothness)!r}: beyond, what a record does to its silo's state "
-                "grows with the rounds"
-            )
         W = self.reach(public + self.state_bound) * _SLACK
-        parted: dict[int, Fraction] = {}
-        for n, grid in set(zip(self.sizes, self.grids.tolist(), strict=True)):
-            nominal = 2 * Fraction(self.clip) / n
-            moved = (nominal + 2 * self._tau(grid, W)) * E + 8 * _U * W * F
-            parted[n] = (Fraction(take) * moved + 8 * _U * W) * _SLACK / room
-            self._refuse_excess(parted[n], Fraction(take) * nominal * E / room)
+        grids = set(zip(self.sizes, self.grids.tolist(), strict=True))
+        part = {n: self._parted(n, grid, W, Fraction(keep), Fraction(take)) for n, grid in grids}
         return tuple(
-            round_up(Fraction(p) * (parted[n] + 2 * _U * W) * _SLACK)
+            round_up(Fraction(p) * (part[n] + 2 * _U * W) * _SLACK)
             for n, p in zip(self.sizes, weights, strict=True)
         )
+
+    def _parted(self, n: int, grid: float, W: Fraction, keep: Fraction, take: Fraction) -> Fraction:
+        """How far the states of a silo of n records part at most."""
+        E, F, _ = self._carried
+        L, gamma, C = self.smoothness, 1 / Fraction(self.l2), Fraction(self.clip)
+        computed = self._tau(grid, W) * E + 4 * _U * W * F
+        rounding, fall, found = 8 * _U * W, 1 - keep, []
+
+        room, nominal = fall - take * L * E, 2 * C / n * E
+        if room > 0:
+            moved = (take * (nominal + 2 * computed) + rounding) * _SLACK / room
+            if moved <= LARGEST_EXCESS * take * nominal / room:
+                found.append(moved)
+
+        if self.convex and fall > 0:
+            rho = take / fall * gamma * 2 * C / n
+            phi = (take / fall) ** 2 * gamma * L / (2 + gamma * L)
+            off = (2 * take * (self._left * gamma * C + computed) + rounding) * _SLACK / fall
+            if phi < 1 and off <= (LARGEST_EXCESS - 1) * rho:
+                root = Fraction(sqrt_up(phi * off**2 + (1 - phi) * rho**2))
+                found.append((off + root) / (1 - phi))
+
+        if not found and room > 0:
+            self._refuse_excess(moved, take * nominal / room)
+        if not found:
+            raise ValueError(
+                "the states of hidden local runs need more local_steps, or a prox_step below 1 / L "
+                f"= {float(1 / L)!r}: beyond, runs must end near their prox"
+            )
+        return min(found)
+
+    @cached_property
+    def _left(self) -> Fraction:
+        """The product of all c_t: what K steps leave of the way to where they would end."""
+        left = Fraction(1)
+        for step in self.step_sizes:
+            left = Fraction(round_up(carry((step,), *self.curvatures)[2] * left))
+        return left
 
     def noisy_reach(self, start: float, sigma: float) -> float:
         """W of a run with noise of deviation sigma on every iterate, and of its virtual twin.

@@ -92,7 +92,8 @@ class HiddenSilos:
     """Silos whose states nobody sees, the weighted mean of them released as a whole.
 
     u_j = c + s_j with c public: V = sum_j round_q( p_j s_j ) + Z. Hidden states of neighbours part,
-    and each round takes them further; how far they can come is `LocalRuns.hidden_states`.
+    and each round takes them further; how far they can come, what the inner solve leaves of the way
+    to the prox included, is `LocalRuns.hidden_states`.
 
     Parameters
     ----------

@@ -194,8 +194,9 @@ def admm(
     Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
     float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
     u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
-    (2 C / n_j) E_K / (1 - L E_K): sensitivity max_j p_j times that and float terms
-    (`dpkern.privacy.LocalRuns.hidden_states`), and prox_step < 1 / L is needed.
+    (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way to
+    the prox, and float terms: sensitivity max_j p_j times that
+    (`dpkern.privacy.LocalRuns.hidden_states`, with another bound for few steps).
 
     The objective is convex, and noise or not the iteration is that of Lions and Mercier with
     relaxation lam: see `dpkern.solvers.fixed_point`.
@@ -272,7 +273,7 @@ def _refuse_what_has_no_part(run: Run) -> None:
 def _prox_step(run: Run) -> float:
     half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
     gamma = run.number_or_auto("prox_step")
-    if half:  # hidden states of silos need gamma L < 1, and noise grows as 1 / (1 - gamma L)
+    if half:  # 20 inner steps then end at their prox for any number of records
         gamma = run.parameters["prox_step"] = 0.5 * gamma
     return gamma
 
