@@ -293,6 +293,124 @@ def test_hidden_states_part_by_more_than_one_round_takes_them_apart(scripted, la
     assert 0.97 * D < apart[-1] <= D
 
 
+# -------------------------------------------------------------------------------- schedules
+
+SCHEDULES = {
+    "federated": {"mode": "federated", "participation": 2},
+    "capped": {"mode": "federated", "participation": 2, "max_participations": 3},
+    "messages": {"mode": "federated", "participation": 2, "trust": "silo", "relaxation": 0.8},
+    "token": {"mode": "token", "trust": "silo", "max_participations": 3},
+}
+
+
+@pytest.fixture(params=SCHEDULES)
+def scheduled(request):
+    return SCHEDULES[request.param]
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("how", ["federated", "messages", "token"])
+def test_silos_by_a_schedule_reach_the_optimum_too(how, weights):
+    data, options = make_data(intercept=True), SCHEDULES[how] | {"max_participations": None}
+    result = run(
+        data, budget=None, clip=None, weights=weights, rounds=4000, l2=0.1, prox_step=0.4, rng=3,
+        **options,
+    )  # fmt: skip
+    objective = Objective(data, dpk.losses.get_loss("logistic"), 0.1, 0.0, weights, True, None)
+    w, _ = objective.minimum()
+    np.testing.assert_allclose(result.w, w, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("i", [0, 45])
+@pytest.mark.parametrize("size", [1e-3, 10.0, 1e5])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_values_of_scheduled_neighbours_part_by_their_sensitivity_and_only_in_their_rounds(
+    scripted, data, scheduled, weights, i, size, seed
+):
+    seen, scripted_size = scripted
+    scripted_size[0], runs = size, []
+    for neighbour in neighbours(data, i):
+        result = run(
+            neighbour, rng=seed, weights=weights, loss=dpk.losses.SmoothedHinge(h=0.5), **scheduled
+        )
+        runs.append(seen.copy())
+        seen.clear()
+    silo = int(np.searchsorted(data.offsets, i, side="right")) - 1
+    (release,) = result.privacy.releases  # one series, of one sensitivity
+    charged = release.sensitivity
+    D = charged[silo] if isinstance(charged, tuple) else charged
+    parted = 0
+    for (a, _, bound), (b, _, _) in zip(*runs, strict=True):
+        apart = [square(x - y) for x, y in zip(a, b, strict=True)]
+        assert np.flatnonzero(apart).tolist() in ([silo], [])
+        assert apart[silo] <= Fraction(D) ** 2
+        assert max(np.abs(a).max(), np.abs(b).max()) <= bound
+        # Who does not take part sends nothing.
+        assert sum(bool(row.any()) for row in a) <= scheduled.get("participation", 1)
+        parted += bool(apart[silo])
+    assert 0 < parted <= release.charged
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_schedules_budget_is_that_of_its_busiest_silo(data, scheduled, seed):
+    certificate = run(data, rng=seed, **scheduled).privacy
+    (release,) = certificate.releases
+    most = scheduled.get("max_participations", 12)
+    assert release.per_record <= min(most, release.times)
+    spent = [
+        release.per_record * (Fraction(D) / Fraction(s)) ** 2
+        for D, s in zip(_flat(release.sensitivity), _flat(release.std), strict=True)
+    ]
+    assert certificate.mu == pytest.approx(math.sqrt(max(spent)), rel=1e-12)
+    assert certificate.mu == pytest.approx(budget().mu, rel=1e-9)
+    assert float(max(spent)) <= budget().mu ** 2 * (1.0 + 1e-12)
+
+
+def test_a_change_costs_twice_the_share_of_a_state_that_goes():
+    """p_j 2 (2 lam) e, a 64th to spare: not more than states of any past can part by in a round."""
+    runs = public(step_sizes=(0.2,) * 40, l2=4.0)
+    how = {"keep": 0.6, "take": 0.4, "weights": [1.0, 0.5]}
+    whole, changes = runs.hidden_states(8.0, **how), runs.hidden_states(8.0, changes=True, **how)
+    np.testing.assert_allclose(changes, np.multiply(whole, 2.0 * 0.4), rtol=1e-9)
+
+
+def test_a_change_can_be_twice_the_share_of_a_state_that_goes(monkeypatch):
+    """Two records whose gradients' difference turns round with the model, as hidden states lag."""
+    seen, release = [], GaussianMessages.release
+
+    def spy(mechanism, values, **bounds):
+        release(mechanism, values, **bounds)
+        seen.append(values[0].copy())
+        return np.array([0.0, {1: 1.0, 40: -100.0}.get(len(seen), 0.0)])
+
+    monkeypatch.setattr(GaussianMessages, "release", spy)
+    changes = []
+    for tilt in (0.1, -0.1):
+        data = dpk.SiloData(
+            np.array([[1.0, tilt]]), [0.0], [0, 1], row_bound=1.1, task="regression"
+        )
+        result = run(
+            data, loss="squared", clip=1e-3, l2=0.0, rounds=41, mode="federated", participation=1,
+            prox_step=0.01, relaxation=0.3, rng=0,
+        )  # fmt: skip
+        changes.append(seen.copy())
+        seen.clear()
+    (charged,) = result.privacy.releases
+    apart = np.linalg.norm(np.subtract(*changes), axis=1)
+    assert apart.max() <= charged.sensitivity
+    assert apart[-1] > 0.95 * charged.sensitivity
+
+
+@pytest.mark.parametrize("mode", ["federated", "token"])
+def test_a_series_that_outgrows_its_sensitivity_is_refused_and_named(scripted, data, mode):
+    """Models beyond what the first round's float terms allow for: nothing of them is released."""
+    scripted[1][0] = 1e14
+    with pytest.raises(ValueError, match="floating-point errors") as caught:
+        run(data, rng=0, **SCHEDULES[mode])
+    assert any("released before" in note for note in caught.value.__notes__)
+
+
 # ------------------------------------------------------------------- what leaves, and its price
 
 
@@ -383,8 +501,9 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"users": "records", "trust": "silo"}, "trust"),
         ({"local_steps": 0}, "local_steps"),
         ({"trust": "local"}, "trust must be 'central' or 'silo'"),
-        ({"mode": "federated", "participation": 2}, "users='silos' needs mode='central'"),
-        ({"mode": "token"}, "users='silos' needs mode='central'"),
+        ({"mode": "federated"}, "needs participation"),
+        ({"mode": "federated", "participation": 4}, "there are 3 users"),
+        ({"mode": "token"}, "mode='token' needs trust='silo'"),
         ({"calibration": "paper"}, "needs users='records'"),
         ({"neighbours": "add_remove"}, "neighbours"),
         ({"relaxation": 0.51}, "at most 1/2"),

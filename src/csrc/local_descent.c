@@ -62,11 +62,11 @@ static void take_step(const dpk_descent *run, double *S, double grid, const doub
 
 dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intptr_t w_stride,
                                      const dpk_loss *loss, const dpk_descent *run,
-                                     const dpk_sum *sum, const int64_t *order, double *noise,
-                                     double *out) {
+                                     const dpk_sum *sum, const int64_t *order, intptr_t count,
+                                     double *noise, double *out) {
     const intptr_t d = data->d, held = dpk_descent_noise(run, d);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
-    for (intptr_t i = 0; i < data->m; i++) {
+    for (intptr_t i = 0; i < count; i++) {
         const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
         double *const acc = sum->partial + thread_number() * dpk_apart(2 * dpk_padded(d));

@@ -30,13 +30,13 @@ static inline intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) {
     return run->key ? (d + 1023) / 1024 * 1024 + 2048 : 0;
 }
 
-/* w: start of silo j at w + j * w_stride; order: (m,) the silos, those with most work first; noise:
- * (n_threads, dpk_descent_noise()); sum->partial: (n_threads, dpk_apart(2 dpk_padded(d))); out: (m,
- * d) the models after the last step. Draw t d + k of silo j is the noise on coordinate k at step t.
- */
+/* w: start of silo j at w + j * w_stride; order: (count,) the silos that run, those with most work
+ * first; noise: (n_threads, dpk_descent_noise()); sum->partial: (n_threads, dpk_apart(2
+ * dpk_padded(d))); out: (m, d) the models after the last step, the others left as they are. Draw
+ * t d + k of silo j is the noise on coordinate k at step t. */
 typedef dpk_status dpk_local_descent_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                         const dpk_loss *loss, const dpk_descent *run,
-                                        const dpk_sum *sum, const int64_t *order, double *noise,
-                                        double *out);
+                                        const dpk_sum *sum, const int64_t *order, intptr_t count,
+                                        double *noise, double *out);
 
 #endif

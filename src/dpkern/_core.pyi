@@ -87,6 +87,7 @@ def local_descent(
     key: Bytes | None,
     purpose: int,
     sigma: F | None,
+    silos: NDArray[np.int64],
     out: F,
     n_threads: int,
 ) -> None: ...

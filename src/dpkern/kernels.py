@@ -458,6 +458,7 @@ def glm_local_descent(
     sigma: ArrayLike | None = None,
     grid: ArrayLike | None = None,
     rng: Random = None,
+    silos: NDArray[np.int64] | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -499,6 +500,9 @@ def glm_local_descent(
         Grid of S and of the noise, as in `glm_gradient`.
     rng : None, int >= 0 or NoiseStream
         Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
+    silos : ndarray, shape (k,), int64, optional
+        Silos that run, in increasing order, at least one; None is all. The others' models are
+        their starts.
     out : ndarray, shape (m, d), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -548,7 +552,15 @@ def glm_local_descent(
         if steps * data.d > MAX_DRAWS:
             raise OverflowError("steps times the model's size must be at most 2^62")
     out = _output(out, (data.m, data.d))
-    threads = resolve_threads(n_threads, steps * data.n * data.d)
+    if silos is None:
+        silos = np.arange(data.m)
+    else:
+        silos = _increasing("silos", silos, "silos", data.m)
+        if not len(silos):
+            raise ValueError("silos is empty; at least one silo runs")
+        out[:] = w
+    records = int(np.diff(data.offsets)[silos].sum())
+    threads = resolve_threads(n_threads, steps * records * data.d)
     with _release(rng) if sigma is not None else nullcontext() as release:
         _core.local_descent(
             data,
@@ -568,6 +580,7 @@ def glm_local_descent(
             None if release is None else release.key,
             Purpose.GAUSSIAN,
             sigma,
+            silos,
             out,
             threads,
         )
@@ -1066,7 +1079,7 @@ def prox_sweep(
         raise ValueError(f"relaxation is {lam!r}; it must be in (0, 1]")
     if rows is not None and together:
         raise ValueError("rows is not for a collapsed state: its records move together")
-    swept = None if rows is None else _records(data, rows)
+    swept = None if rows is None else _increasing("rows", rows, "records", data.n)
     n = data.n if swept is None else len(swept)
     factor = 1.0 if together else 4.0 * lam if scale is not None else 2.0 * lam
     bound = _prox_bound(factor * gamma, clip, "prox_step")
@@ -1485,13 +1498,13 @@ def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray |
     return state.common, state.scale
 
 
-def _records(data: "SiloData", rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype != np.int64:
-        raise ValueError(f"rows must be an int64 array of shape (k,), got {_kind(rows)}")
-    rows = np.require(rows, requirements=["C", "A"])
-    if len(rows) and (rows[0] < 0 or rows[-1] >= data.n or np.any(rows[1:] <= rows[:-1])):
-        raise ValueError(f"rows must be distinct and increasing records in 0 .. {data.n - 1}")
-    return rows
+def _increasing(name: str, values: NDArray[np.int64], what: str, n: int) -> NDArray[np.int64]:
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != np.int64:
+        raise ValueError(f"{name} must be an int64 array of shape (k,), got {_kind(values)}")
+    values = np.require(values, requirements=["C", "A"])
+    if len(values) and (values[0] < 0 or values[-1] >= n or np.any(values[1:] <= values[:-1])):
+        raise ValueError(f"{name} must be distinct and increasing {what} in 0 .. {n - 1}")
+    return values
 
 
 def _penalty(

@@ -277,7 +277,13 @@ class LocalRuns:
         return round_up(2 * Fraction(self.clip) * self._carried[0])
 
     def hidden_states(
-        self, public: float, *, keep: float, take: float, weights: Sequence[float]
+        self,
+        public: float,
+        *,
+        keep: float,
+        take: float,
+        weights: Sequence[float],
+        changes: bool = False,
     ) -> tuple[float, ...]:
         """Bounds of |p_j s_j - p_j s'_j| for states that are never seen, whatever came before.
 
@@ -305,6 +311,9 @@ class LocalRuns:
             At least 0, and 1 in sum but for rounding.
         weights : sequence of m floats
             p_j >= 0, as the run multiplies with them.
+        changes : bool
+            Bounds of what p_j (s_j - the state before) parts by instead: as e bounds either state,
+            take x + roundings is (1 - keep) e at most, and so is the share of s that goes.
 
         Raises
         ------
@@ -315,8 +324,9 @@ class LocalRuns:
         W = self.reach(public + self.state_bound) * _SLACK
         grids = set(zip(self.sizes, self.grids.tolist(), strict=True))
         part = {n: self._parted(n, grid, W, Fraction(keep), Fraction(take)) for n, grid in grids}
+        times, roundings = (2 * (1 - Fraction(keep)), 4) if changes else (1, 2)
         return tuple(
-            round_up(Fraction(p) * (part[n] + 2 * _U * W) * _SLACK)
+            round_up(Fraction(p) * (times * part[n] + roundings * _U * W) * _SLACK)
             for n, p in zip(self.sizes, weights, strict=True)
         )
 

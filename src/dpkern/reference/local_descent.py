@@ -46,6 +46,7 @@ def glm_local_descent(
     sigma=None,
     grid=None,
     rng=None,
+    silos=None,
     out=None,
     n_threads=None,
 ):
@@ -71,5 +72,6 @@ def glm_local_descent(
             name, parameters, strength = _named(prox)
             theta[:, penalized] = PROXES[name](theta[:, penalized], eta * strength, **parameters)
     out = np.empty((m, d)) if out is None else out
-    out[:] = theta
+    runs = np.ones(m, dtype=bool) if silos is None else np.isin(np.arange(m), silos)
+    out[:] = np.where(runs[:, np.newaxis], theta, start)
     return out

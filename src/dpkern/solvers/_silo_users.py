@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianMessages, LocalRuns
+from dpkern.privacy import GaussianMessages, LocalRuns, Schedule
 from dpkern.privacy.local_runs import norm_bound
 from dpkern.solvers._gradient import SEEN_BY
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 class InnerSolve:
@@ -55,8 +56,10 @@ class InnerSolve:
         self._run, self._eta = run, 1.0 / (smoothness + self._anchor)
         self.remaining = (1.0 - self._eta * self._anchor) ** run.local_steps
 
-    def __call__(self, v: FloatArray, grid: FloatArray | None) -> FloatArray:
-        """b_j = x_j - v_j of every silo, shape (m, d), from v_j, shape (m, d)."""
+    def __call__(
+        self, v: FloatArray, grid: FloatArray | None, silos: IntArray | None = None
+    ) -> FloatArray:
+        """b_j = x_j - v_j of the silos, shape (m, d), from v_j, shape (m, d); of the others 0."""
         objective = self._run.objective
         with self._run.clock("kernels"):
             x = kernels.glm_local_descent(
@@ -68,6 +71,7 @@ class InnerSolve:
                 step_size=self._eta,
                 anchor=self._anchor,
                 grid=grid,
+                silos=silos,
                 n_threads=objective.n_threads,
             )
         b: FloatArray = x - v
@@ -88,12 +92,47 @@ class InnerSolve:
         )
 
 
-class HiddenSilos:
+class _Silos:
+    """What both kinds of silos hold; see `HiddenSilos`."""
+
+    trust: str
+    what: tuple[str, str]  #: of a release, of all silos and of a schedule's
+
+    def __init__(
+        self,
+        run: Run,
+        solve: InnerSolve,
+        *,
+        relaxation: float,
+        mu: float | None,
+        schedule: Schedule | None,
+    ) -> None:
+        data = run.objective.data
+        self._run, self._solve, self._schedule = run, solve, schedule
+        self._keep, self._take = 1.0 - 2.0 * relaxation, 2.0 * relaxation
+        self._weights = run.objective.shares()
+        self._runs = None if mu is None else solve.described()
+        self._mechanism = GaussianMessages(
+            what=self.what[schedule is not None],
+            ledger=run.ledger,
+            rng=run.stream,
+            dim=data.d,
+            mu=mu,
+            seen_by=SEEN_BY[self.trust],
+            per_silo=self.trust == "silo",
+            per_record=None if schedule is None else schedule.most,
+        )
+        self._public, self._hidden = np.zeros((data.m, data.d)), np.zeros((data.m, data.d))
+        self._largest = 0.0
+
+
+class HiddenSilos(_Silos):
     """Silos whose states nobody sees, the weighted mean of them released as a whole.
 
-    u_j = c + s_j with c public: V = sum_j round_q( p_j s_j ) + Z. Hidden states of neighbours part,
-    and each round takes them further; how far they can come, what the inner solve leaves of the way
-    to the prox included, is `LocalRuns.hidden_states`.
+    u_j = c_j + s_j with c_j public. All in every round: V = sum_j round_q( p_j s_j ) + Z. By a
+    schedule: V = sum of the participants' round_q( p_j (s_j - s_j before) ) + Z. Hidden states of
+    neighbours part, and each round takes them further; how far they can come, what the inner solve
+    leaves of the way to the prox included, is `LocalRuns.hidden_states`.
 
     Parameters
     ----------
@@ -105,89 +144,90 @@ class HiddenSilos:
         lam, at most 1/2 with a clip norm.
     mu : float or None
         Budget of one release.
+    schedule : Schedule or None
+        Who takes part when; None is everybody in every round.
     """
 
-    def __init__(self, run: Run, solve: InnerSolve, *, relaxation: float, mu: float | None) -> None:
-        data = run.objective.data
-        self._run, self._solve = run, solve
-        self._keep, self._take = 1.0 - 2.0 * relaxation, 2.0 * relaxation
-        self._weights = run.objective.shares()
-        self._runs = None if mu is None else solve.described()
-        self._mechanism = GaussianMessages(
-            what="weighted mean of the silos' states, less its public part",
-            ledger=run.ledger,
-            rng=run.stream,
-            dim=data.d,
-            mu=mu,
-            seen_by=SEEN_BY["central"],
-        )
-        self._public, self._hidden = np.zeros(data.d), np.zeros((data.m, data.d))
-        self._largest = 0.0
+    trust = "central"
+    what = (
+        "weighted mean of the silos' states, less its public part",
+        "weighted sum of the participants' changes, less its public part",
+    )
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """sum_j p_j u_j from V."""
-        v, runs = 2.0 * z - self._public, self._runs
+        """sum_j p_j u_j from V, or zhat moved by it."""
+        v, runs, p = 2.0 * z - self._public, self._runs, self._weights[:, np.newaxis]
+        who = None if self._schedule is None else self._schedule[t]
         sensitivity, bound, grids = None, None, None
         if runs is not None:
             # Refused before anything reads a record, where a condition does not hold.
             weights = self._weights.tolist()
-            self._largest = max(self._largest, norm_bound(v, runs.state_bound))
+            self._largest = max(self._largest, norm_bound(_farthest(v), runs.state_bound))
             sensitivity = runs.hidden_states(
-                self._largest, keep=self._keep, take=self._take, weights=weights
+                self._largest,
+                keep=self._keep,
+                take=self._take,
+                weights=weights,
+                changes=who is not None,
             )
             grids = runs.grids
-            bound = max(weights) * runs.state_bound * (1.0 + 2.0**-40)
-        b = self._solve(v - self._hidden, grids)
-        self._hidden = self._keep * self._hidden + self._take * b
-        self._public = self._keep * self._public + self._take * z
+            bound = 2.0 * max(weights) * runs.state_bound * (1.0 + 2.0**-40)
+        public, hidden = self._public, self._hidden
+        b = self._solve(v - hidden, grids, who)
+        self._public = _of(who, self._keep * public + self._take * z, public)
+        self._hidden = _of(who, self._keep * hidden + self._take * b, hidden)
+        values = p * (self._hidden if who is None else self._hidden - hidden)
         with self._run.clock("noise"):
-            released = self._mechanism.release(
-                self._weights[:, np.newaxis] * self._hidden, sensitivity=sensitivity, bound=bound
-            )
-        return self._public + released
+            released = self._mechanism.release(values, sensitivity=sensitivity, bound=bound)
+        if who is None:
+            return self._weights @ self._public + released
+        return zhat + self._weights @ (self._public - public) + released
 
 
-class NoisySilos:
+class NoisySilos(_Silos):
     """Silos that add their own noise to what they send, and whose messages are seen.
 
     A message is round_q( 2 lam b_j ) + Z_j. u_j is a sum of messages and public numbers, so that
-    v_j is the same for neighbours: they part by 2 lam (2 C / n_j) E_K and float terms.
+    v_j is the same for neighbours: they part by 2 lam (2 C / n_j) E_K and float terms, in the
+    rounds in which silo j takes part.
 
     Parameters
     ----------
-    run, solve, relaxation, mu
+    run, solve, relaxation, mu, schedule
         As for `HiddenSilos`.
     """
 
-    def __init__(self, run: Run, solve: InnerSolve, *, relaxation: float, mu: float | None) -> None:
-        data = run.objective.data
-        self._run, self._solve = run, solve
-        self._take = 2.0 * relaxation
-        self._weights = run.objective.shares()
-        self._runs = None if mu is None else solve.described()
-        self._mechanism = GaussianMessages(
-            what="message of a silo",
-            ledger=run.ledger,
-            rng=run.stream,
-            dim=data.d,
-            mu=mu,
-            seen_by=SEEN_BY["silo"],
-            per_silo=True,
-        )
-        self._states = np.zeros((data.m, data.d))
+    trust = "silo"
+    what = ("message of a silo",) * 2
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """sum_j p_j u_j from the silos' messages."""
-        v, runs = 2.0 * z - self._states, self._runs
+        """Zhat moved by the participants' changes."""
+        v, runs = 2.0 * z - self._public, self._runs
+        who = None if self._schedule is None else self._schedule[t]
         sensitivity, bound, grids = None, None, None
         if runs is not None:
-            farthest = v[np.argmax(np.sum(v * v, axis=1))]
-            start, factors = norm_bound(farthest, runs.state_bound), [self._take] * len(v)
-            sensitivity = runs.sensitivities(start, factors)
+            start = norm_bound(_farthest(v), runs.state_bound)
+            sensitivity = runs.sensitivities(start, [self._take] * len(v))
             grids = runs.grids
-            bound = runs.message_bound(start, factors)
-        b = self._solve(v, grids)
+            bound = self._take * runs.state_bound * (1.0 + 2.0**-40)
+        b = self._solve(v, grids, who)
         with self._run.clock("noise"):
             messages = self._mechanism.release(self._take * b, sensitivity=sensitivity, bound=bound)
-        self._states = self._states + self._take * (z - self._states) + messages
-        return self._weights @ self._states
+        states = self._public
+        self._public = _of(who, states + self._take * (z - states) + messages, states)
+        return zhat + self._weights @ (self._public - states)
+
+
+def _farthest(v: FloatArray) -> FloatArray:
+    """The longest of the vectors, or one that is not finite."""
+    row: FloatArray = v[np.argmax(np.sum(v * v, axis=1))]
+    return row
+
+
+def _of(who: IntArray | None, moved: FloatArray, before: FloatArray) -> FloatArray:
+    """What the participants' rows move to; the others stay."""
+    if who is None:
+        return moved
+    rows = before.copy()
+    rows[who] = moved[who]
+    return rows

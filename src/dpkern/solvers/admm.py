@@ -127,7 +127,7 @@ def admm(
         lam in (0, 1]; at most 1/2 with a clip norm, but under local trust and in paper mode.
     mode : {"central", "federated", "token"}
         Who takes part in a round: every user, `participation` of them drawn uniformly without
-        replacement, or the one that holds the token. With silos "central".
+        replacement, or the one that holds the token.
     participation : int
         Users of a round, in federated mode.
     max_participations : int, optional
@@ -137,14 +137,14 @@ def admm(
         False is the federated and token algorithm as printed: zhat restarts from z in every round.
         Then mean(u) and zhat drift apart, and z tends to a minimiser of r, whatever the records
         are, where r is not 0. Noise and sensitivity are the same.
-    graph : sparse matrix of shape (n, n), optional
-        Symmetric adjacency of a connected graph on which the token walks, to any neighbour with
-        equal probability; None is the complete graph. Public.
+    graph : sparse matrix, optional
+        Symmetric adjacency, a row for every user, of a connected graph on which the token walks, to
+        any neighbour with equal probability; None is the complete graph. Public.
     weights : {"size", "uniform"}
         Silo weights p_j = n_j / N or 1 / m, where silos are users; records count alike ("size").
     trust : {"central", "local", "silo"}
         Whether the sum of a round is all that is seen, or every user adds its own noise to what it
-        sends: "local" where users are records, "silo" where they are silos. A token needs "local".
+        sends: "local" where users are records, "silo" where they are silos. A token needs that.
     calibration : {"sound", "paper"}
         "paper" draws the paper's noise lam sigma on every u_i and certifies what it really gives.
     neighbours : {"replace_one"}
@@ -194,9 +194,11 @@ def admm(
     Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
     float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
     u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
-    (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way to
-    the prox, and float terms: sensitivity max_j p_j times that
-    (`dpkern.privacy.LocalRuns.hidden_states`, with another bound for few steps).
+    e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
+    to the prox, and float terms: sensitivity max_j p_j e_j (`dpkern.privacy.LocalRuns`, with
+    another bound for few steps). Federated and central: the participants' changes of p_j s_j are
+    summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
+    64th larger, so that one serves the whole run.
 
     The objective is convex, and noise or not the iteration is that of Lions and Mercier with
     relaxation lam: see `dpkern.solvers.fixed_point`.
@@ -214,7 +216,7 @@ def admm(
         advance, notes = _users(run, gamma, lam, schedule, alone=alone)
 
         scale = 2.0 * lam * gamma
-        share = 1.0 if schedule is None else schedule.users.shape[1] / data.n
+        share = 1.0 if schedule is None else schedule.users.shape[1] / _number_of_users(run)
         for t in run.numbered_rounds():
             if schedule is not None and not schedule[t].size:
                 continue  # whoever was drawn stays silent
@@ -244,16 +246,15 @@ def _refuse_what_has_no_part(run: Run) -> None:
     paper = run.choose("calibration", "sound", "paper") == "paper"
     run.choose("neighbours", "replace_one")
     refuse_non_convex(run)
-    if silos and mode != "central":
-        raise ValueError(f"users='silos' needs mode='central', got {mode!r}")
     if silos and paper:
         raise ValueError("calibration='paper' needs users='records', which the paper's users are")
     if not silos:
         run.choose("weights", "size")
     if not silos and run.local_steps != 1:
         raise ValueError("local_steps needs users='silos': the prox of a record is exact")
-    if mode == "token" and trust != "local":
-        raise ValueError("mode='token' needs trust='local': every user hears what the others send")
+    own = "silo" if silos else "local"
+    if mode == "token" and trust != own:
+        raise ValueError(f"mode='token' needs trust={own!r}: every user hears what the others send")
     if mode != "token" and paper and trust != "central":
         raise ValueError(f"calibration='paper' needs trust='central' in mode={mode!r}")
     if not isinstance(run.parameters["carry_zhat"], bool | np.bool_):
@@ -287,9 +288,14 @@ def _relaxation(run: Run) -> float:
     return lam
 
 
+def _number_of_users(run: Run) -> int:
+    data = run.objective.data
+    return data.m if run.parameters["users"] == "silos" else data.n
+
+
 def _schedule(run: Run) -> Schedule | None:
     """Who takes part when; None is everybody in every round."""
-    n, parameters = run.objective.data.n, run.parameters
+    n, parameters = _number_of_users(run), run.parameters
     most = parameters["max_participations"]
     if parameters["mode"] == "federated":
         return sample_users(
@@ -333,7 +339,7 @@ def _users(
         kind = HiddenSilos if central else NoisySilos
         noted = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
         said = (noted + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
-        return kind(run, solve, relaxation=lam, mu=mu), said
+        return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), said
     if not central:
         local = NoisyUsers(run, prox_step=gamma, relaxation=lam, schedule=schedule, mu=mu)
         return local, ()
