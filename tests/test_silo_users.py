@@ -212,7 +212,7 @@ def scripted(monkeypatch):
 
     def spy(mechanism, values, **bounds):
         released = release(mechanism, values, **bounds)
-        seen.append((values.copy(), bounds["sensitivity"], bounds["bound"]))
+        seen.append((values.copy(), bounds.get("sensitivity"), bounds.get("bound")))
         rng = np.random.default_rng(len(seen))
         return size[0] * rng.standard_normal(released.shape)
 
@@ -254,6 +254,8 @@ def test_values_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
         largest = max(largest, apart[silo] / Fraction(D[silo]) ** 2)
         assert max(np.abs(a).max(), np.abs(b).max()) <= bound
     assert largest <= 1
+    if size == 1e7:  # what rounding can do grows with the model, and is charged
+        assert min(D) > min(runs[0][0][1])
     # Near 0 the hinge of the replaced record is linear, and the others' curvature only resists.
     if size == 1e-3:
         assert largest > Fraction(1, 10) ** 2

@@ -104,6 +104,8 @@ class GaussianMessages:
         self._what, self._ledger, self._rng, self._dim = what, ledger, rng, dim
         self._mu, self._seen_by, self._per_silo = mu, seen_by, per_silo
         self._per_record = per_record
+        self._for: tuple[tuple[float, ...], float] | None = None  # what _columns was computed for
+        self._columns: list[tuple[float, ...]] = []
         self._fixed: tuple[tuple[float, ...], float] | None = None
         self._series: Release | None = None
 
@@ -148,8 +150,11 @@ class GaussianMessages:
         moved = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
         if self._per_record is not None:
             moved, bound = self._of_series(moved, bound)
-        found = {D: self._calibrated(D, bound, k) for D in set(moved)}
-        D, sigma, grid = (tuple(column) for column in zip(*(found[v] for v in moved), strict=True))
+        if (moved, bound) != self._for:
+            found = {D: self._calibrated(D, bound, k) for D in set(moved)}
+            self._for = moved, bound
+            self._columns = [tuple(c) for c in zip(*(found[v] for v in moved), strict=True)]
+        D, sigma, grid = self._columns
         rounded = _on_grid(values, np.array(grid)[:, np.newaxis], 2.0**51 / k if k > 1 else 2.0**50)
         if self._per_silo:
             self._append(D, sigma, grid)

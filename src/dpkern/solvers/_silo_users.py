@@ -10,6 +10,7 @@ curvature 0 to L with 1 / gamma added, and so at most gamma.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +113,7 @@ class _Silos:
         self._keep, self._take = 1.0 - 2.0 * relaxation, 2.0 * relaxation
         self._weights = run.objective.shares()
         self._runs = None if mu is None else solve.described()
+        self._grids = None if self._runs is None else self._runs.grids
         self._mechanism = GaussianMessages(
             what=self.what[schedule is not None],
             ledger=run.ledger,
@@ -124,6 +126,30 @@ class _Silos:
         )
         self._public, self._hidden = np.zeros((data.m, data.d)), np.zeros((data.m, data.d))
         self._largest = 0.0
+        self._sensitivity: tuple[float, ...] = ()
+
+    def _proved(self, v: FloatArray) -> dict[str, Any]:
+        """Sensitivity and bound of a round in which silos start at v, less what they hide.
+
+        Those of the longest v so far. Refused before anything reads a record, where a condition
+        does not hold.
+        """
+        if self._runs is None:
+            return {}
+        farthest = v[np.argmax(np.sum(v * v, axis=1))]  # or one that is not finite
+        start = norm_bound(farthest, self._runs.state_bound)
+        if start > self._largest:
+            self._largest, self._sensitivity = start, self._parted(self._runs, start)
+        bound = self._scale() * self._runs.state_bound * (1.0 + 2.0**-40)
+        return {"sensitivity": self._sensitivity, "bound": bound}
+
+    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+        """How far the values of neighbours part, for every silo."""
+        raise NotImplementedError
+
+    def _scale(self) -> float:
+        """Values are at most this times `LocalRuns.state_bound` long."""
+        raise NotImplementedError
 
 
 class HiddenSilos(_Silos):
@@ -156,32 +182,29 @@ class HiddenSilos(_Silos):
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """sum_j p_j u_j from V, or zhat moved by it."""
-        v, runs, p = 2.0 * z - self._public, self._runs, self._weights[:, np.newaxis]
-        who = None if self._schedule is None else self._schedule[t]
-        sensitivity, bound, grids = None, None, None
-        if runs is not None:
-            # Refused before anything reads a record, where a condition does not hold.
-            weights = self._weights.tolist()
-            self._largest = max(self._largest, norm_bound(_farthest(v), runs.state_bound))
-            sensitivity = runs.hidden_states(
-                self._largest,
-                keep=self._keep,
-                take=self._take,
-                weights=weights,
-                changes=who is not None,
-            )
-            grids = runs.grids
-            bound = 2.0 * max(weights) * runs.state_bound * (1.0 + 2.0**-40)
-        public, hidden = self._public, self._hidden
-        b = self._solve(v - hidden, grids, who)
+        v, p, public, hidden = 2.0 * z - self._public, self._weights, self._public, self._hidden
+        who, proved = None if self._schedule is None else self._schedule[t], self._proved(v)
+        b = self._solve(v - hidden, self._grids, who)
         self._public = _of(who, self._keep * public + self._take * z, public)
         self._hidden = _of(who, self._keep * hidden + self._take * b, hidden)
-        values = p * (self._hidden if who is None else self._hidden - hidden)
+        values = self._hidden if who is None else self._hidden - hidden
         with self._run.clock("noise"):
-            released = self._mechanism.release(values, sensitivity=sensitivity, bound=bound)
+            released = self._mechanism.release(p[:, np.newaxis] * values, **proved)
         if who is None:
-            return self._weights @ self._public + released
-        return zhat + self._weights @ (self._public - public) + released
+            return p @ self._public + released
+        return zhat + p @ (self._public - public) + released
+
+    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+        return runs.hidden_states(
+            start,
+            keep=self._keep,
+            take=self._take,
+            weights=self._weights.tolist(),
+            changes=self._schedule is not None,
+        )
+
+    def _scale(self) -> float:
+        return 2.0 * float(self._weights.max())
 
 
 class NoisySilos(_Silos):
@@ -202,26 +225,19 @@ class NoisySilos(_Silos):
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Zhat moved by the participants' changes."""
-        v, runs = 2.0 * z - self._public, self._runs
-        who = None if self._schedule is None else self._schedule[t]
-        sensitivity, bound, grids = None, None, None
-        if runs is not None:
-            start = norm_bound(_farthest(v), runs.state_bound)
-            sensitivity = runs.sensitivities(start, [self._take] * len(v))
-            grids = runs.grids
-            bound = self._take * runs.state_bound * (1.0 + 2.0**-40)
-        b = self._solve(v, grids, who)
+        v, states = 2.0 * z - self._public, self._public
+        who, proved = None if self._schedule is None else self._schedule[t], self._proved(v)
+        b = self._solve(v, self._grids, who)
         with self._run.clock("noise"):
-            messages = self._mechanism.release(self._take * b, sensitivity=sensitivity, bound=bound)
-        states = self._public
+            messages = self._mechanism.release(self._take * b, **proved)
         self._public = _of(who, states + self._take * (z - states) + messages, states)
         return zhat + self._weights @ (self._public - states)
 
+    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+        return runs.sensitivities(start, [self._take] * len(runs.sizes))
 
-def _farthest(v: FloatArray) -> FloatArray:
-    """The longest of the vectors, or one that is not finite."""
-    row: FloatArray = v[np.argmax(np.sum(v * v, axis=1))]
-    return row
+    def _scale(self) -> float:
+        return self._take
 
 
 def _of(who: IntArray | None, moved: FloatArray, before: FloatArray) -> FloatArray:
