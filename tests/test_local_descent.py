@@ -278,6 +278,10 @@ def test_out_is_written_and_returned(make):
         ({"grid": 2.0**-60}, "grid is too fine"),
         ({"grid": 0.5}, "grid is too coarse"),
         ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
+        ({"silos": [0, 1]}, "silos must be an int64 array"),
+        ({"silos": np.array([1, 0])}, "silos must be distinct and increasing silos in 0 .. 3"),
+        ({"silos": np.array([3, 4])}, "silos must be distinct and increasing silos in 0 .. 3"),
+        ({"silos": np.empty(0, dtype=np.int64)}, "silos is empty"),
         ({"n_threads": 0}, "n_threads must be"),
     ],
 )

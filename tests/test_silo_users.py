@@ -422,13 +422,13 @@ def transcript(result):
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-def test_equal_releases_of_different_records_give_equal_results(scripted, trust):
+@pytest.mark.parametrize("how", [*({"trust": t} for t in TRUSTS), *SCHEDULES.values()], ids=str)
+def test_equal_releases_of_different_records_give_equal_results(scripted, how):
     results = []
     for seed in (0, 1):
         scripted[0].clear()
         data = make_data(seed=seed)
-        results.append(run(data, trust=trust, rng=0, relaxation=0.4))
+        results.append(run(data, rng=0, **({"relaxation": 0.4} | how)))
     assert transcript(results[0]) == transcript(results[1])
 
 
