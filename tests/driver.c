@@ -89,6 +89,7 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              eta,
                              data->p,
                              0.1,
+                             0.2,
                              kernels->smooths[0],
                              0.5,
                              kernels->proxes[0],
@@ -101,7 +102,8 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
            *out = buffer((size_t)(M * data->d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
-    const int bad = (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, noise, out);
+    const int bad =
+        (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, M, noise, out);
     free(acc), free(out), free(noise);
     return bad;
 }

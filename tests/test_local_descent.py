@@ -27,6 +27,8 @@ OPTIONS = [
     {"prox": (Simplex(), 1.0)},
     {"sigma": 0.5},
     {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": ("l1", 0.02)},
+    {"anchor": 1.3},
+    {"anchor": 0.4, "l2": 0.1, "prox": ("l1", 0.02), "penalize_intercept": False},
 ]
 
 
@@ -49,6 +51,20 @@ def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options
         run(ref.glm_local_descent, data, w, **options),
         **off,
     )
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("options", [{}, {"sigma": 0.5}, {"anchor": 1.3}], ids=str)
+@pytest.mark.parametrize("chosen", [[0], [1, 3], [0, 1, 2, 3]])
+def test_chosen_silos_run_as_with_all_and_the_others_stay_where_they_start(make, options, chosen):
+    data, chosen = make(n=60, p=9), np.array(chosen)
+    w = np.random.default_rng(0).normal(0, 0.3, (data.m, data.d))
+    expected = w.copy()
+    expected[chosen] = run(kernels.glm_local_descent, data, w, **options)[chosen]
+    ours = run(kernels.glm_local_descent, data, w, silos=chosen, **options)
+    np.testing.assert_array_equal(ours, expected)
+    twin = run(ref.glm_local_descent, data, w, silos=chosen, **options)
+    np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=60 * GRID)
 
 
 @pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
@@ -80,6 +96,18 @@ def test_one_plain_step_is_a_step_along_the_gradient_kernels_sum(make):
     np.testing.assert_allclose(stepped, expected, rtol=1e-15)
 
 
+def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
+    """Where the mean clipped gradient is anchor (w_j - x), the intercept's entry included."""
+    data = make(n=60, p=5, intercept=True)
+    v = np.random.default_rng(0).normal(0, 1.0, (data.m, data.d))
+    exact = {"clip": 0.3, "grid": 2.0**-45, "penalize_intercept": False}
+    x = run(kernels.glm_local_descent, data, v, anchor=4.0, steps=200, step_size=0.1, **exact)
+    sums = kernels.glm_gradient(data, x, clip=0.3, grid=2.0**-45)
+    np.testing.assert_allclose(
+        sums / np.diff(data.offsets)[:, np.newaxis], 4.0 * (v - x), atol=1e-12
+    )
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
@@ -106,11 +134,11 @@ def fma(a, b, c):
 
 def loop(
     data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
-    penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None,
+    penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None, anchor=0.0,
 ):  # fmt: skip
     """The formula, one kernel call after the other: one for the gradient, one for all noise."""
     m, d = data.m, data.d
-    theta = np.array(np.broadcast_to(w, (m, d)))
+    theta = start = np.array(np.broadcast_to(w, (m, d)))
     noise = np.zeros((m, steps * d))
     if sigma is not None:
         noise = kernels.gaussian((m, steps * d), sigma, grid=grid, rng=rng)
@@ -125,7 +153,8 @@ def loop(
             norms = kernels.glm_norms(bare_records(theta[:, :p].copy(), np.ones(m), [0, m]))
             factors = [_core.smooth_factor(number, norm) for norm in norms]
             pull += regularizer[1] * np.array(factors)[:, np.newaxis]
-        theta = fma(-eta, fma(np.where(np.arange(d) < p, pull, 0.0), theta, g), theta)
+        g = fma(np.where(np.arange(d) < p, pull, 0.0), theta, g)
+        theta = fma(-eta, fma(anchor, theta - start, g), theta)
         if prox is not None:
             name, parameters = prox[0], {}
             if not isinstance(name, str):
@@ -249,6 +278,10 @@ def test_out_is_written_and_returned(make):
         ({"grid": 2.0**-60}, "grid is too fine"),
         ({"grid": 0.5}, "grid is too coarse"),
         ({"out": np.zeros((3, 4))}, "out must be a float64 array"),
+        ({"silos": [0, 1]}, "silos must be an int64 array"),
+        ({"silos": np.array([1, 0])}, "silos must be distinct and increasing silos in 0 .. 3"),
+        ({"silos": np.array([3, 4])}, "silos must be distinct and increasing silos in 0 .. 3"),
+        ({"silos": np.empty(0, dtype=np.int64)}, "silos is empty"),
         ({"n_threads": 0}, "n_threads must be"),
     ],
 )

@@ -40,14 +40,17 @@ def in_layout(X, layout, folder):
 
 
 @pytest.mark.parametrize("layout", ["float64", "float32", "memory map", "csr"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", [*SOLVERS, "admm, silos"])
 def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(
     records, solver, layout, tmp_path
 ):
     X, y = records
     X, size = in_layout(X, layout, tmp_path)
+    solver, *users = solver.split(", ")
     few = {"rounds": 2, "local_steps": 2, "step_size": 0.1}
     few = {k: few[k] for k in few if k in inspect.signature(SOLVERS[solver]).parameters}
+    if solver == "admm":
+        few = {"rounds": 2} | ({"users": users[0]} if users else {})
 
     def fit(X, y, offsets):
         data = dpk.SiloData(X, y, offsets, row_bound=1.0, intercept=True)

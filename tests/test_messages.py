@@ -311,3 +311,26 @@ def test_laplace_noise_has_its_law_and_no_guarantee():
     assert certificate.mu == math.inf
     assert certificate.arithmetic == "float"
     assert "no guarantee" in " ".join(certificate.notes)
+
+
+@pytest.mark.parametrize("per_silo", [True, False])
+def test_capped_releases_are_one_series_of_one_sensitivity_until_it_is_outgrown(per_silo):
+    """What a record pays is known in advance only where all releases of a series are alike."""
+    ledger = Ledger()
+    made = GaussianMessages(
+        what="changes", ledger=ledger, rng=NoiseStream(0), dim=3, mu=0.5, seen_by="all",
+        per_silo=per_silo, per_record=2,
+    )  # fmt: skip
+    for D in (1.0, 1.01, 0.5, 65 / 64):
+        made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=1.0)
+    (series,) = ledger.releases
+    assert (series.times, series.charged) == (4, 2)
+    largest = np.max(series.sensitivity)
+    assert 65 / 64 <= largest <= 65 / 64 * (1 + 2**-11)
+    assert Certificate.from_ledger(ledger, trust="silo", noise="os").mu == pytest.approx(
+        math.sqrt(2.0) * 0.5, rel=1e-12
+    )
+    for D, bound in ((1.016, 1.0), (1.0, 1.1)):
+        with pytest.raises(ValueError, match="have outgrown"):
+            made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=bound)
+    assert ledger.releases == (series,)

@@ -37,10 +37,10 @@ static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
     return r->buffer + (first - r->from);
 }
 
-/* theta <- prox(theta - eta (S / n + pull theta)); S: (d,) steps of the grid as integers, or
- * doubles where grid is 0, overwritten; z: (d,) noise, or NULL. */
+/* theta <- prox(theta - eta (S / n + pull theta + anchor (theta - start))); S: (d,) steps of the
+ * grid as integers, or doubles where grid is 0, overwritten; z: (d,) noise, or NULL. */
 static void take_step(const dpk_descent *run, double *S, double grid, const double *z, double n,
-                      double eta, intptr_t d, double *theta) {
+                      double eta, intptr_t d, const double *start, double *theta) {
     const int64_t *const steps = (const int64_t *)(const void *)S;
     double pull = run->l2;
     if (run->smooth) {
@@ -52,6 +52,8 @@ static void take_step(const dpk_descent *run, double *S, double grid, const doub
         if (z)
             g += z[k];
         g = DPK_FMA(k < run->penalized ? pull : 0.0, theta[k], g / n);
+        if (run->anchor != 0.0)
+            g = DPK_FMA(run->anchor, theta[k] - start[k], g);
         theta[k] = DPK_FMA(-eta, g, theta[k]);
     }
     if (run->prox)
@@ -60,11 +62,11 @@ static void take_step(const dpk_descent *run, double *S, double grid, const doub
 
 dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intptr_t w_stride,
                                      const dpk_loss *loss, const dpk_descent *run,
-                                     const dpk_sum *sum, const int64_t *order, double *noise,
-                                     double *out) {
+                                     const dpk_sum *sum, const int64_t *order, intptr_t count,
+                                     double *noise, double *out) {
     const intptr_t d = data->d, held = dpk_descent_noise(run, d);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
-    for (intptr_t i = 0; i < data->m; i++) {
+    for (intptr_t i = 0; i < count; i++) {
         const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
         double *const acc = sum->partial + thread_number() * dpk_apart(2 * dpk_padded(d));
@@ -78,7 +80,7 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
             DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end,
                                       dpk_streamed(data, end - begin), acc);
             take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
-                      (double)(end - begin), run->step_size[t], d, theta);
+                      (double)(end - begin), run->step_size[t], d, w + j * w_stride, theta);
         }
         memcpy(out + j * d, theta, (size_t)d * sizeof(double));
     }

@@ -1,6 +1,7 @@
 /* Local (proximal) gradient descent: every silo runs K steps on its own records and its own model,
  *
- *     g = S(w) / n_j + (l2 + strength f'(|w|) / |w|) w,   w <- prox_{eta_t r}(w - eta_t g),
+ *     g = S(w) / n_j + (l2 + strength f'(|w|) / |w|) w + anchor (w - w_start),
+ *     w <- prox_{eta_t r}(w - eta_t g),
  *
  * S the sum of clipped gradients (glm.h), with or without noise at every step. */
 #ifndef DPK_LOCAL_DESCENT_H
@@ -13,6 +14,7 @@ typedef struct {
     const double *step_size; /* (steps,) */
     intptr_t penalized;      /* l2, regulariser and prox act on the coordinates before this one */
     double l2;
+    double anchor;         /* pull of all coordinates to the start; 0 is none */
     dpk_smooth_fn *smooth; /* or NULL */
     double smooth_strength;
     dpk_prox_fn *prox; /* or NULL */
@@ -28,13 +30,13 @@ static inline intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) {
     return run->key ? (d + 1023) / 1024 * 1024 + 2048 : 0;
 }
 
-/* w: start of silo j at w + j * w_stride; order: (m,) the silos, those with most work first; noise:
- * (n_threads, dpk_descent_noise()); sum->partial: (n_threads, dpk_apart(2 dpk_padded(d))); out: (m,
- * d) the models after the last step. Draw t d + k of silo j is the noise on coordinate k at step t.
- */
+/* w: start of silo j at w + j * w_stride; order: (count,) the silos that run, those with most work
+ * first; noise: (n_threads, dpk_descent_noise()); sum->partial: (n_threads, dpk_apart(2
+ * dpk_padded(d))); out: (m, d) the models after the last step, the others left as they are. Draw
+ * t d + k of silo j is the noise on coordinate k at step t. */
 typedef dpk_status dpk_local_descent_fn(const dpk_data *data, const double *w, intptr_t w_stride,
                                         const dpk_loss *loss, const dpk_descent *run,
-                                        const dpk_sum *sum, const int64_t *order, double *noise,
-                                        double *out);
+                                        const dpk_sum *sum, const int64_t *order, intptr_t count,
+                                        double *noise, double *out);
 
 #endif

@@ -78,6 +78,7 @@ def local_descent(
     step_size: F,
     penalized: int,
     l2: float,
+    anchor: float,
     smooth: int,
     smooth_strength: float,
     prox: int,
@@ -86,6 +87,7 @@ def local_descent(
     key: Bytes | None,
     purpose: int,
     sigma: F | None,
+    silos: NDArray[np.int64],
     out: F,
     n_threads: int,
 ) -> None: ...

@@ -73,6 +73,7 @@ cdef extern from "dispatch.h":
         const double *step_size
         intptr_t penalized
         double l2
+        double anchor
         dpk_smooth_fn smooth
         double smooth_strength
         dpk_prox_fn prox
@@ -157,8 +158,8 @@ cdef extern from "dispatch.h":
             double *space, double *M) noexcept nogil
         dpk_status (*local_descent)(
             const dpk_data *data, const double *w, intptr_t w_stride, const dpk_loss *loss,
-            const dpk_descent *run, const dpk_sum *sum, const int64_t *order, double *noise,
-            double *out) noexcept nogil
+            const dpk_descent *run, const dpk_sum *sum, const int64_t *order, intptr_t count,
+            double *noise, double *out) noexcept nogil
         void (*chacha20_block)(
             const uint32_t *key, uint64_t counter, uint64_t nonce, uint32_t *out) noexcept nogil
         void (*chacha20_chunks)(
@@ -568,28 +569,30 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
 
 def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
                   const double[::1] step_size, intptr_t penalized, double l2,
-                  int smooth, double smooth_strength, int prox, double prox_strength,
+                  double anchor, int smooth, double smooth_strength, int prox, double prox_strength,
                   const double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
-                  double[:, ::1] out, int n_threads):
-    """smooth, prox: numbers in their tables, or -1; key: of a release, or None."""
+                  const int64_t[::1] silos, double[:, ::1] out, int n_threads):
+    """smooth, prox: numbers in their tables, or -1; key: of a release, or None; silos: those that
+    run, at least one."""
     cdef Models models = Models(w)
     cdef Records records = Records(data)
-    cdef intptr_t d = out.shape[1], m = out.shape[0]
-    cdef const int64_t[::1] order = np.argsort(-np.diff(np.asarray(records.offsets)), kind="stable")
+    cdef intptr_t d = out.shape[1]
+    sizes = np.diff(np.asarray(records.offsets))[np.asarray(silos)]
+    cdef const int64_t[::1] order = np.asarray(silos)[np.argsort(-sizes, kind="stable")]
     cdef double[::1] norms
     cdef Key k = None if key is None else Key(key)
     cdef dpk_descent run
     cdef dpk_status status
     if records.c.norm == NULL:
         # Every step needs them, and X does not change within a call.
-        norms = np.empty(records.offsets[m])
+        norms = np.empty(records.offsets[records.c.m])
         glm_norms(data, norms, n_threads)
         records.c.norm = &norms[0]
     # A silo is one unit of work.
-    cdef Work work = Work(records.offsets, max(1, records.offsets[m]), 2 * dpk_padded(d),
+    cdef Work work = Work(records.offsets, max(1, records.offsets[records.c.m]), 2 * dpk_padded(d),
                           n_threads, clip, grid)
     run.steps, run.step_size = step_size.shape[0], &step_size[0]
-    run.penalized, run.l2 = penalized, l2
+    run.penalized, run.l2, run.anchor = penalized, l2, anchor
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth]
     run.smooth_strength = smooth_strength
     run.prox = NULL if prox < 0 else kernels.proxes[prox]
@@ -600,7 +603,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
     with nogil:
         status = kernels.local_descent(&records.c, models.c, models.stride, &loss.c, &run,
-                                       &work.c, &order[0], &noise[0], &out[0, 0])
+                                       &work.c, &order[0], order.shape[0], &noise[0], &out[0, 0])
     check(status)
 
 

@@ -480,18 +480,20 @@ def glm_local_descent(
     steps: int,
     step_size: ArrayLike,
     l2: float = 0.0,
+    anchor: float = 0.0,
     regularizer: Penalty | None = None,
     prox: Penalty | None = None,
     penalize_intercept: bool = True,
     sigma: ArrayLike | None = None,
     grid: ArrayLike | None = None,
     rng: Random = None,
+    silos: NDArray[np.int64] | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
     r"""K local (proximal) gradient steps of every silo on its own records.
 
-    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w,
+    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w + anchor (w - w_j),
     w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
     all its steps.
 
@@ -511,6 +513,9 @@ def glm_local_descent(
         eta_t, finite and > 0.
     l2 : float
         Penalty (l2/2) |w|^2, finite and >= 0.
+    anchor : float
+        Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
+        coordinates: the steps then go to the prox of the silo's mean loss at w_j.
     regularizer : (str or Regularizer, float), optional
         A smooth regulariser r(|w|) and its strength a >= 0, as ("pl", 0.5).
     prox : (str or Regularizer, float), optional
@@ -524,6 +529,9 @@ def glm_local_descent(
         Grid of S and of the noise, as in `glm_gradient`.
     rng : None, int >= 0 or NoiseStream
         Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
+    silos : ndarray, shape (k,), int64, optional
+        Silos that run, in increasing order, at least one; None is all. The others' models are
+        their starts.
     out : ndarray, shape (m, d), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -555,6 +563,7 @@ def glm_local_descent(
     steps = count("steps", steps)
     eta = _step_sizes(step_size, steps)
     l2 = not_negative("l2", l2)
+    anchor = not_negative("anchor", anchor)
     smooth, smooth_strength, _ = _penalty("regularizer", regularizer, _core.smooth_names())
     number, strength, params = _penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
@@ -572,7 +581,15 @@ def glm_local_descent(
         if steps * data.d > MAX_DRAWS:
             raise OverflowError("steps times the model's size must be at most 2^62")
     out = _output(out, (data.m, data.d))
-    threads = resolve_threads(n_threads, steps * data.n * data.d)
+    if silos is None:
+        silos = np.arange(data.m)
+    else:
+        silos = _increasing("silos", silos, "silos", data.m)
+        if not len(silos):
+            raise ValueError("silos is empty; at least one silo runs")
+        out[:] = w
+    records = int(np.diff(data.offsets)[silos].sum())
+    threads = resolve_threads(n_threads, steps * records * data.d)
     with _release(rng) if sigma is not None else nullcontext() as release:
         _core.local_descent(
             data,
@@ -583,6 +600,7 @@ def glm_local_descent(
             eta,
             penalized,
             l2,
+            anchor,
             smooth,
             smooth_strength,
             number,
@@ -591,6 +609,7 @@ def glm_local_descent(
             None if release is None else release.key,
             Purpose.GAUSSIAN,
             sigma,
+            silos,
             out,
             threads,
         )
@@ -1089,7 +1108,7 @@ def prox_sweep(
         raise ValueError(f"relaxation is {lam!r}; it must be in (0, 1]")
     if rows is not None and together:
         raise ValueError("rows is not for a collapsed state: its records move together")
-    swept = None if rows is None else _records(data, rows)
+    swept = None if rows is None else _increasing("rows", rows, "records", data.n)
     n = data.n if swept is None else len(swept)
     factor = 1.0 if together else 4.0 * lam if scale is not None else 2.0 * lam
     bound = _prox_bound(factor * gamma, clip, "prox_step")
@@ -1508,13 +1527,13 @@ def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray |
     return state.common, state.scale
 
 
-def _records(data: "SiloData", rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype != np.int64:
-        raise ValueError(f"rows must be an int64 array of shape (k,), got {_kind(rows)}")
-    rows = np.require(rows, requirements=["C", "A"])
-    if len(rows) and (rows[0] < 0 or rows[-1] >= data.n or np.any(rows[1:] <= rows[:-1])):
-        raise ValueError(f"rows must be distinct and increasing records in 0 .. {data.n - 1}")
-    return rows
+def _increasing(name: str, values: NDArray[np.int64], what: str, n: int) -> NDArray[np.int64]:
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != np.int64:
+        raise ValueError(f"{name} must be an int64 array of shape (k,), got {_kind(values)}")
+    values = np.require(values, requirements=["C", "A"])
+    if len(values) and (values[0] < 0 or values[-1] >= n or np.any(values[1:] <= values[:-1])):
+        raise ValueError(f"{name} must be distinct and increasing {what} in 0 .. {n - 1}")
+    return values
 
 
 def _penalty(

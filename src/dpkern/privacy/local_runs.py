@@ -117,7 +117,7 @@ class LocalRuns:
     convex : bool
         Whether the loss is convex.
     l2 : float
-        Penalty (l2/2) |theta|^2.
+        Penalty (l2/2) |theta|^2, or (l2/2) |theta - theta_0|^2 on the distance to the start.
     curvature : (float, float)
         Smallest and largest curvature of the smooth regulariser, its strength included.
     all_penalized : bool
@@ -270,6 +270,103 @@ class LocalRuns:
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
         """A bound of the coordinates of every computed p_j (theta_K - theta_0), rounded up."""
         return round_up(2 * self.reach(start) * Fraction(max(weights)) * _SLACK)
+
+    @property
+    def state_bound(self) -> float:
+        """2 C E_K, which no state of `hidden_states` outgrows, rounded up."""
+        return round_up(2 * Fraction(self.clip) * self._carried[0])
+
+    def hidden_states(
+        self,
+        public: float,
+        *,
+        keep: float,
+        take: float,
+        weights: Sequence[float],
+        changes: bool = False,
+    ) -> tuple[float, ...]:
+        """Bounds of |p_j s_j - p_j s'_j| for states that are never seen, whatever came before.
+
+        A state starts at 0 and moves by runs that are pulled to where they start (`l2`), in the
+        rounds of any public schedule:
+
+            v = c - s,   s <- keep s + take (theta_K - v),   theta_0 = v,   c public.
+
+        So states part by e -> keep e + take x + roundings, x bounding how theta_K - v does. Two
+        bounds of x hold; each has a distance e that is never left, and the smaller one counts.
+
+            of steps:  x = L E_K e + (2 C / n_j) E_K + 2 r
+            of proxes: x = sqrt(rho^2 + phi e^2) + 2 c^K gamma C + 2 r,
+                       rho = gamma 2 C / n_j,   phi = gamma L / (2 + gamma L),   gamma = 1 / l2
+
+        with r = tau_j E_K + 4 u W F_K. The first needs L E_K < 1. The second is that of exact
+        proxes, of which a run of K steps ends within c^K gamma C; without that and roundings it
+        is rho sqrt(1 + gamma L / 2).
+
+        Parameters
+        ----------
+        public : float
+            A bound of |c| in this round and all before.
+        keep, take : float
+            At least 0, and 1 in sum but for rounding.
+        weights : sequence of m floats
+            p_j >= 0, as the run multiplies with them.
+        changes : bool
+            Bounds of what p_j (s_j - the state before) parts by instead: as e bounds either state,
+            take x + roundings is (1 - keep) e at most, and so is the share of s that goes.
+
+        Raises
+        ------
+        ValueError
+            When for a silo neither serves: floating-point terms add more than a quarter to both, or
+            steps are too few for long ones.
+        """
+        W = self.reach(public + self.state_bound) * _SLACK
+        grids = set(zip(self.sizes, self.grids.tolist(), strict=True))
+        part = {n: self._parted(n, grid, W, Fraction(keep), Fraction(take)) for n, grid in grids}
+        times, roundings = (2 * (1 - Fraction(keep)), 4) if changes else (1, 2)
+        return tuple(
+            round_up(Fraction(p) * (times * part[n] + roundings * _U * W) * _SLACK)
+            for n, p in zip(self.sizes, weights, strict=True)
+        )
+
+    def _parted(self, n: int, grid: float, W: Fraction, keep: Fraction, take: Fraction) -> Fraction:
+        """How far the states of a silo of n records part at most."""
+        E, F, _ = self._carried
+        L, gamma, C = self.smoothness, 1 / Fraction(self.l2), Fraction(self.clip)
+        computed = self._tau(grid, W) * E + 4 * _U * W * F
+        rounding, fall, found = 8 * _U * W, 1 - keep, []
+
+        room, nominal = fall - take * L * E, 2 * C / n * E
+        if room > 0:
+            moved = (take * (nominal + 2 * computed) + rounding) * _SLACK / room
+            if moved <= LARGEST_EXCESS * take * nominal / room:
+                found.append(moved)
+
+        if self.convex and fall > 0:
+            rho = take / fall * gamma * 2 * C / n
+            phi = (take / fall) ** 2 * gamma * L / (2 + gamma * L)
+            off = (2 * take * (self._left * gamma * C + computed) + rounding) * _SLACK / fall
+            if phi < 1 and off <= (LARGEST_EXCESS - 1) * rho:
+                root = Fraction(sqrt_up(phi * off**2 + (1 - phi) * rho**2))
+                found.append((off + root) / (1 - phi))
+
+        if not found and room > 0:
+            self._refuse_excess(moved, take * nominal / room)
+        if not found:
+            raise ValueError(
+                "the states of hidden local runs need more local_steps, or a prox_step below 1 / L "
+                f"= {float(1 / L)!r}: beyond, runs must end near their prox"
+            )
+        return min(found)
+
+    @cached_property
+    def _left(self) -> Fraction:
+        """The product of all c_t: what K steps leave of the way to where they would end."""
+        left = Fraction(1)
+        for step in self.step_sizes:
+            left = Fraction(round_up(carry((step,), *self.curvatures)[2] * left))
+        return left
 
     def noisy_reach(self, start: float, sigma: float) -> float:
         """W of a run with noise of deviation sigma on every iterate, and of its virtual twin.

@@ -83,6 +83,10 @@ class GaussianMessages:
         Who sees it, for the ledger.
     per_silo : bool
         Every message is released with noise of its own; else only their sum, with one noise.
+    per_record : int, optional
+        The most releases of this mechanism that any one record has a part in, fixed in advance
+        without looking at the records; None means all. Releases then are one series: the first
+        one's sensitivity and a 64th more is that of all, and what would need more is refused.
     """
 
     def __init__(
@@ -95,9 +99,15 @@ class GaussianMessages:
         mu: float | None,
         seen_by: str,
         per_silo: bool = False,
+        per_record: int | None = None,
     ) -> None:
         self._what, self._ledger, self._rng, self._dim = what, ledger, rng, dim
         self._mu, self._seen_by, self._per_silo = mu, seen_by, per_silo
+        self._per_record = per_record
+        self._for: tuple[tuple[float, ...], float] | None = None  # what _columns was computed for
+        self._columns: list[tuple[float, ...]] = []
+        self._fixed: tuple[tuple[float, ...], float] | None = None
+        self._series: Release | None = None
 
     def release(
         self,
@@ -126,7 +136,8 @@ class GaussianMessages:
         Raises
         ------
         ValueError
-            When no grid serves. Nothing is drawn or recorded then.
+            When no grid serves, or a series has outgrown its sensitivity. Nothing is drawn or
+            recorded then.
         """
         m = len(values)
         if self._mu is None:
@@ -136,9 +147,14 @@ class GaussianMessages:
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound are needed with noise")
         k = 1 if self._per_silo else m
-        moved = list(sensitivity) if self._per_silo else [max(sensitivity)]
-        found = {D: self._calibrated(D, bound, k) for D in set(moved)}
-        D, sigma, grid = (tuple(column) for column in zip(*(found[v] for v in moved), strict=True))
+        moved = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
+        if self._per_record is not None:
+            moved, bound = self._of_series(moved, bound)
+        if (moved, bound) != self._for:
+            found = {D: self._calibrated(D, bound, k) for D in set(moved)}
+            self._for = moved, bound
+            self._columns = [tuple(c) for c in zip(*(found[v] for v in moved), strict=True)]
+        D, sigma, grid = self._columns
         rounded = _on_grid(values, np.array(grid)[:, np.newaxis], 2.0**51 / k if k > 1 else 2.0**50)
         if self._per_silo:
             self._append(D, sigma, grid)
@@ -166,22 +182,36 @@ class GaussianMessages:
         D = round_up(Fraction(moved) + Fraction(grid) * Fraction(sqrt_up(Fraction(self._dim))))
         return D, round_up(Fraction(D) / Fraction(self._mu)), grid
 
+    def _of_series(self, moved: tuple[float, ...], bound: float) -> tuple[tuple[float, ...], float]:
+        """Sensitivities and bound that cover these, the same in every release of the series."""
+        if self._fixed is None:
+            self._fixed = tuple(round_up(Fraction(D) * Fraction(65, 64)) for D in moved), bound
+        most, widest = self._fixed
+        if bound > widest or any(a > b for a, b in zip(moved, most, strict=True)):
+            raise ValueError(
+                "floating-point errors of hidden local steps have outgrown the sensitivity that "
+                "the first round fixed: the model has become too large"
+            )
+        return self._fixed
+
     def _append(
         self,
         sensitivity: float | tuple[float, ...],
         std: float | tuple[float, ...] | None,
         grid: float | tuple[float, ...] | None,
     ) -> None:
-        self._ledger.append(
-            Release(
-                what=self._what,
-                sensitivity=sensitivity,
-                std=std,
-                grid=grid,
-                dim=self._dim,
-                seen_by=self._seen_by,
-            )
+        release = Release(
+            what=self._what,
+            sensitivity=sensitivity,
+            std=std,
+            grid=grid,
+            dim=self._dim,
+            seen_by=self._seen_by,
+            per_record=self._per_record,
         )
+        if self._per_record is not None:  # one object, which is how the ledger knows a series
+            release = self._series = self._series or release
+        self._ledger.append(release)
 
 
 class LastIterate:

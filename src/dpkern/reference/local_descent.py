@@ -39,17 +39,20 @@ def glm_local_descent(
     steps,
     step_size,
     l2=0.0,
+    anchor=0.0,
     regularizer=None,
     prox=None,
     penalize_intercept=True,
     sigma=None,
     grid=None,
     rng=None,
+    silos=None,
     out=None,
     n_threads=None,
 ):
     m, d = data.m, data.d
-    theta = np.array(np.broadcast_to(w, (m, d)), dtype=np.float64)
+    start = np.array(np.broadcast_to(w, (m, d)), dtype=np.float64)
+    theta = start
     noise = np.zeros((m, steps, d))
     if sigma is not None:
         noise += gaussian((m, steps * d), sigma, grid=grid, rng=rng).reshape(m, steps, d)
@@ -63,10 +66,12 @@ def glm_local_descent(
             name, parameters, strength = _named(regularizer)
             r = np.sqrt(np.sum(theta[:, penalized] ** 2, axis=1, keepdims=True))
             coefficient = coefficient + strength * COEFFICIENTS[name](r, **parameters)
-        theta = theta - eta * (sums / sizes + coefficient * np.where(penalized, theta, 0.0))
+        gradient = sums / sizes + coefficient * np.where(penalized, theta, 0.0)
+        theta = theta - eta * (gradient + anchor * (theta - start))
         if prox is not None:
             name, parameters, strength = _named(prox)
             theta[:, penalized] = PROXES[name](theta[:, penalized], eta * strength, **parameters)
     out = np.empty((m, d)) if out is None else out
-    out[:] = theta
+    runs = np.ones(m, dtype=bool) if silos is None else np.isin(np.arange(m), silos)
+    out[:] = np.where(runs[:, np.newaxis], theta, start)
     return out

@@ -34,7 +34,7 @@ FloatArray = NDArray[np.float64]
 _DECLARED = (
     *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
     *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
-    *("mode", "prox_step", "relaxation", "participation", "max_participations", "graph"),
+    *("mode", "users", "prox_step", "relaxation", "participation", "max_participations", "graph"),
     *("operator", "blocks", "activation"),
     *("sampling", "batch_size", "refresh_every", "restarts", "returns", "noise"),
 )

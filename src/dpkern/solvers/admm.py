@@ -1,4 +1,4 @@
-"""Private consensus ADMM, every record a user: centralised, federated and by a token.
+"""Private consensus ADMM, a record or a silo a user: centralised, federated and by a token.
 
 Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized and
 federated learning", ICML 2023; algorithms 8, 10 and 12 of Basu's slides on it, whose formulas are
@@ -19,6 +19,9 @@ those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
 
 f_i is the clipped loss of record i. The paper calibrates the users' independent noises as if all of
 them were one noise on the mean; what they are worth is on the certificate.
+
+Silos as users are not the paper's: f_j is the mean of a silo's clipped losses, x_j comes from K
+gradient steps, and means are weighted (`dpkern.solvers._silo_users`).
 """
 
 import math
@@ -35,6 +38,7 @@ from dpkern.solvers._docs import documented
 from dpkern.solvers._objective import Penalty
 from dpkern.solvers._result import SolverResult
 from dpkern.solvers._run import Callback, Monitor, Run
+from dpkern.solvers._silo_users import HiddenSilos, InnerSolve, NoisySilos
 from dpkern.solvers._users import (
     CentralUsers,
     NoisyUsers,
@@ -57,6 +61,15 @@ NETWORK = (
     "expand, and this one can. The certificate states the local guarantee, against everybody"
 )
 
+HIDDEN = (
+    "hidden: the silos' states and the iterates of their inner solves; their bound rests on the "
+    "declared row bound, loss and prox_step"
+)
+SEEN = (
+    "hidden: the iterates of the silos' inner solves; their bound rests on the declared row bound, "
+    "loss and prox_step"
+)
+
 
 @documented
 def admm(
@@ -69,6 +82,8 @@ def admm(
     l1: float = 0.0,
     regularizer: Penalty = None,
     rounds: int = 300,
+    users: Literal["records", "silos"] = "records",
+    local_steps: int | None = None,
     prox_step: float | Literal["auto"] = "auto",
     relaxation: float = 0.5,
     mode: Literal["central", "federated", "token"] = "central",
@@ -76,8 +91,8 @@ def admm(
     max_participations: int | None = None,
     carry_zhat: bool = True,
     graph: Any = None,
-    weights: Literal["size"] = "size",
-    trust: Literal["central", "local"] = "central",
+    weights: Literal["size", "uniform"] = "size",
+    trust: Literal["central", "local", "silo"] = "central",
     calibration: Literal["sound", "paper"] = "sound",
     neighbours: Literal["replace_one"] = "replace_one",
     penalize_intercept: bool = True,
@@ -87,20 +102,27 @@ def admm(
     callback: Callback | None = None,
     monitor: Monitor = None,
 ) -> SolverResult:
-    r"""Consensus ADMM on the clipped objective, a record being a user.
+    r"""Consensus ADMM on the clipped objective, a record or a silo being a user.
 
     Parameters
     ----------
     data : SiloData
-        n records, each a user of its own; silos play no part.
+        n records in m silos.
     loss : str or Loss
         A convex one; see `dpkern.losses`.
     regularizer : (name or Regularizer, strength) or None
         A penalty or constraint with a prox, such as ("non_negative", 1.0). All penalties are in r.
     rounds : int
         Number of released changes of z; of a token, hops.
+    users : {"records", "silos"}
+        Who the users are: every record of its own, whatever its silo, or every silo with the mean
+        of its clipped losses. Either way it is one record whose replacement neighbours differ in.
+    local_steps : int or None
+        With silos K, the gradient steps of size 1 / (L + 1/gamma) that stand for a prox: they end
+        within (gamma L / (1 + gamma L))^K gamma C of it, which the result's certificate repeats
+        as a number. The sensitivity is that of the steps, whatever their end. None is 20.
     prox_step : float or "auto"
-        gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2.
+        gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2; with silos half of that.
     relaxation : float
         lam in (0, 1]; at most 1/2 with a clip norm, but under local trust and in paper mode.
     mode : {"central", "federated", "token"}
@@ -115,14 +137,14 @@ def admm(
         False is the federated and token algorithm as printed: zhat restarts from z in every round.
         Then mean(u) and zhat drift apart, and z tends to a minimiser of r, whatever the records
         are, where r is not 0. Noise and sensitivity are the same.
-    graph : sparse matrix of shape (n, n), optional
-        Symmetric adjacency of a connected graph on which the token walks, to any neighbour with
-        equal probability; None is the complete graph. Public.
-    weights : {"size"}
-        All users count alike.
-    trust : {"central", "local"}
+    graph : sparse matrix, optional
+        Symmetric adjacency, a row for every user, of a connected graph on which the token walks, to
+        any neighbour with equal probability; None is the complete graph. Public.
+    weights : {"size", "uniform"}
+        Silo weights p_j = n_j / N or 1 / m, where silos are users; records count alike ("size").
+    trust : {"central", "local", "silo"}
         Whether the sum of a round is all that is seen, or every user adds its own noise to what it
-        sends. A token needs "local".
+        sends: "local" where users are records, "silo" where they are silos. A token needs that.
     calibration : {"sound", "paper"}
         "paper" draws the paper's noise lam sigma on every u_i and certifies what it really gives.
     neighbours : {"replace_one"}
@@ -167,25 +189,39 @@ def admm(
     of a single round (from z = 0) the sum, as that alone is seen: n times the claimed RDP with all
     n users.
 
+    Silos: from a common v_j a record moves x_j by (2 C / n_j) E_K, E_K <= gamma as for hidden local
+    steps (`dpkern.privacy.LocalRuns`), which needs a row bound and a loss of bounded curvature.
+    Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
+    float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
+    u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
+    e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
+    to the prox, and float terms: sensitivity max_j p_j e_j (`dpkern.privacy.LocalRuns`, with
+    another bound for few steps). Federated and central: the participants' changes of p_j s_j are
+    summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
+    64th larger, so that one serves the whole run.
+
     The objective is convex, and noise or not the iteration is that of Lions and Mercier with
     relaxation lam: see `dpkern.solvers.fixed_point`.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
+    if local_steps is None:
+        parameters["local_steps"] = 20 if users == "silos" else 1
     with Run("admm", data, parameters) as run:
         _refuse_what_has_no_part(run)
-        gamma, lam = run.number_or_auto("prox_step"), _relaxation(run)
+        gamma, lam = _prox_step(run), _relaxation(run)
         objective, schedule = run.objective, _schedule(run)
         zhat = mean = np.zeros(data.d)
         z = objective.full_prox(zhat, gamma)
-        users, notes = _users(run, gamma, lam, schedule, alone=run.rounds == 1 and not z.any())
+        alone = run.rounds == 1 and not z.any()
+        advance, notes = _users(run, gamma, lam, schedule, alone=alone)
 
         scale = 2.0 * lam * gamma
-        share = 1.0 if schedule is None else schedule.users.shape[1] / data.n
+        share = 1.0 if schedule is None else schedule.users.shape[1] / _number_of_users(run)
         for t in run.numbered_rounds():
             if schedule is not None and not schedule[t].size:
                 continue  # whoever was drawn stays silent
             start = zhat if carry_zhat else z
-            zhat = users(t, start, z, lam)
+            zhat = advance(t, start, z, lam)
             gradient = (start - zhat) / (scale * share)
             if not carry_zhat:  # then z is not the prox of mean(u), as it is at a solution
                 mean = mean + (zhat - start)
@@ -205,13 +241,20 @@ def admm(
 
 def _refuse_what_has_no_part(run: Run) -> None:
     mode = run.choose("mode", "central", "federated", "token")
-    trust = run.choose("trust", "central", "local")
+    silos = run.choose("users", "records", "silos") == "silos"
+    trust = run.choose("trust", "central", "silo" if silos else "local")
     paper = run.choose("calibration", "sound", "paper") == "paper"
     run.choose("neighbours", "replace_one")
-    run.choose("weights", "size")
     refuse_non_convex(run)
-    if mode == "token" and trust != "local":
-        raise ValueError("mode='token' needs trust='local': every user hears what the others send")
+    if silos and paper:
+        raise ValueError("calibration='paper' needs users='records', which the paper's users are")
+    if not silos:
+        run.choose("weights", "size")
+    if not silos and run.local_steps != 1:
+        raise ValueError("local_steps needs users='silos': the prox of a record is exact")
+    own = "silo" if silos else "local"
+    if mode == "token" and trust != own:
+        raise ValueError(f"mode='token' needs trust={own!r}: every user hears what the others send")
     if mode != "token" and paper and trust != "central":
         raise ValueError(f"calibration='paper' needs trust='central' in mode={mode!r}")
     if not isinstance(run.parameters["carry_zhat"], bool | np.bool_):
@@ -228,6 +271,14 @@ def _refuse_what_has_no_part(run: Run) -> None:
         raise ValueError("mode='federated' needs participation, the number of users of a round")
 
 
+def _prox_step(run: Run) -> float:
+    half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
+    gamma = run.number_or_auto("prox_step")
+    if half:  # 20 inner steps then end at their prox for any number of records
+        gamma = run.parameters["prox_step"] = 0.5 * gamma
+    return gamma
+
+
 def _relaxation(run: Run) -> float:
     lam = positive("relaxation", run.parameters["relaxation"])
     if lam > 1.0:
@@ -237,9 +288,14 @@ def _relaxation(run: Run) -> float:
     return lam
 
 
+def _number_of_users(run: Run) -> int:
+    data = run.objective.data
+    return data.m if run.parameters["users"] == "silos" else data.n
+
+
 def _schedule(run: Run) -> Schedule | None:
     """Who takes part when; None is everybody in every round."""
-    n, parameters = run.objective.data.n, run.parameters
+    n, parameters = _number_of_users(run), run.parameters
     most = parameters["max_participations"]
     if parameters["mode"] == "federated":
         return sample_users(
@@ -278,6 +334,12 @@ def _users(
         )
         return paper, () if alone else (NOT_SUMMED,) if central else (NETWORK,)
     mu = run.mu_of_one(most)
+    if run.parameters["users"] == "silos":
+        solve = InnerSolve(run, prox_step=gamma)
+        kind = HiddenSilos if central else NoisySilos
+        noted = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
+        said = (noted + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
+        return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), said
     if not central:
         local = NoisyUsers(run, prox_step=gamma, relaxation=lam, schedule=schedule, mu=mu)
         return local, ()
