@@ -366,9 +366,9 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
     ]
     assert all(float(row[4]) >= 0.0 for row in rows)
     assert "60 of 300 records held out at random (seed 0)" in out
-    assert "the 124 noisy runs read the same training records and compose" in out
+    assert "the 104 noisy runs read the same training records and compose" in out
     assert "non-private diagnostics" in out
-    assert "125/125" in err or "run/s" in err
+    assert "105/105" in err or "run/s" in err
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -460,7 +460,7 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
     monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
-    assert len(table_of(out)) == 63
+    assert len(table_of(out)) == 53
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2

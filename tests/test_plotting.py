@@ -18,7 +18,8 @@ def row(solver="gradient_descent", trust="central", epsilon=1.0, score=0.9, sd=0
 ROWS = [
     row(epsilon=math.inf, trust="-", score=0.95, sd=math.nan),
     *(row(epsilon=e, score=0.8 + 0.03 * e) for e in (4.0, 1.0, 2.0)),
-    *(row(trust="silo", epsilon=e, score=0.7 + 0.03 * e) for e in (1.0, 2.0, 4.0)),
+    *(row(solver="spider", epsilon=e, score=0.7 + 0.03 * e) for e in (1.0, 2.0, 4.0)),
+    *(row(solver="spider", trust="silo", epsilon=e, score=0.6 + 0.03 * e) for e in (1.0, 2.0)),
 ]
 
 
@@ -39,6 +40,14 @@ def test_every_curve_has_a_colour_of_its_own(tmp_path):
     assert has_colour(both, "#D55E00")
     assert has_colour(one, "#0072B2")
     assert not has_colour(one, "#D55E00")
+
+
+def test_a_solver_has_one_colour_in_all_panels_and_every_trust_a_panel(tmp_path):
+    plot_compare(ROWS, tmp_path / "both.png")
+    plot_compare(ROWS[:7], tmp_path / "central.png")
+    both, central = drawn(tmp_path / "both.png"), drawn(tmp_path / "central.png")
+    assert both.shape[1] > 1.3 * central.shape[1]
+    assert not any(has_colour(both, colour) for colour in ("#009E73", "#CC79A7"))
 
 
 def test_order_of_rows_does_not_change_a_curve(tmp_path):
