@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath as mp
@@ -547,3 +548,36 @@ def test_certificates_refuse_arguments_out_of_range(function):
     for bad in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"(epsilon|delta) is"):
             getattr(a_certificate(), function)(bad)
+
+
+# -------------------------------------------------------------------------------- conversions
+
+
+def of_silos(**changes):
+    ledger = Ledger()
+    one = dict(what="g", sensitivity=(2.0, 2.0), std=(8.0, 16.0), grid=(1.0, 1.0), dim=3)
+    ledger.append(Release(**one, times=4, seen_by="silo"))
+    declared = {"sizes": [5, 7]}
+    return Certificate.from_ledger(ledger, trust="silo", noise="os", declared=declared, **changes)
+
+
+def test_a_central_adversary_of_a_silo_run_sees_a_function_of_its_messages():
+    silo = of_silos()
+    central = silo.central()
+    assert (central.trust, central.mu, central.bound) == ("central", silo.mu, "upper")
+    assert central.epsilon(1e-5) == silo.epsilon(1e-5)
+    with pytest.raises(ValueError, match="trust is 'central'"):
+        central.central()
+
+
+def test_user_level_is_the_group_of_a_whole_silo_and_better_than_the_papers_conversion():
+    silo = of_silos()
+    user = silo.user_level()
+    assert user.mu == 7 * silo.mu == silo.group(7).mu
+    assert user.unit == "one silo, of 7 records at most"
+    epsilon = silo.epsilon(1e-12)
+    papers_delta = 7 * math.exp(6 * epsilon) * 1e-12
+    assert papers_delta < 1
+    assert user.epsilon(papers_delta) < 7 * epsilon
+    with pytest.raises(ValueError, match="sizes"):
+        replace(silo, declared={}).user_level()

@@ -83,7 +83,7 @@ def plot_compare(
     trusts = list(dict.fromkeys(row.trust for row in noisy)) or [""]
     solvers = list(dict.fromkeys(row.solver for row in noisy))
     longest = max(len({r.solver for r in noisy if r.trust == trust}) for trust in trusts)
-    size = (3.2 + 3.4 * len(trusts), 4.2 + 0.18 * longest)
+    size = (3.2 + 3.4 * len(trusts), 4.2 + 0.1 * longest)
     figure = Figure(figsize=size, dpi=160, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(trusts), sharey=True, squeeze=False)[0]
@@ -132,7 +132,8 @@ def plot_compare(
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_title(f"{trust} trust", fontsize=10)
-            axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), fontsize=8)
+            place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+            axes.legend(frameon=False, ncols=2 if len(curves) > 4 else 1, fontsize=8, **place)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

@@ -643,6 +643,48 @@ class Certificate:
             at_delta=self._stated_delta(),
         )
 
+    def central(self) -> "Certificate":
+        """Return what the run guarantees against an adversary who sees its aggregates alone.
+
+        They are functions of the messages that this certificate is about, so all its figures hold
+        (Lowy, Ghafelebashi, Razaviyayn 2023, Appendix B: inter-silo record-level DP is stronger
+        than central DP); the noise of the other silos, which would make them smaller, is not used.
+
+        Raises
+        ------
+        ValueError
+            Under central trust already.
+        """
+        if "central" in self.trust.split(" + "):
+            raise ValueError(
+                f"trust is {self.trust!r}; it must be of those who trust no aggregator"
+            )
+        note = f"as seen by central adversaries; it holds under {self.trust} trust too"
+        return replace(
+            self,
+            trust="central",
+            bound="upper",
+            notes=(*self.notes, note),
+            at_delta=self._stated_delta(),
+        )
+
+    def user_level(self) -> "Certificate":
+        """Return what the run guarantees for a silo as a whole: all its records replaced.
+
+        mu times the largest number of records of a silo: a group's mu, where the paper's Appendix B
+        has (n epsilon, n exp((n - 1) epsilon) delta).
+
+        Raises
+        ------
+        ValueError
+            Where no sizes are declared, or as `group`.
+        """
+        sizes = self.declared.get("sizes")
+        if not sizes or not all(isinstance(n, int) for n in sizes):
+            raise ValueError("no sizes of silos are declared: give `group` their largest")
+        found = self.group(max(sizes))
+        return replace(found, unit=f"one silo, of {max(sizes)} records at most")
+
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that standard JSON holds without loss."""
         values = {f.name: _encode(getattr(self, f.name)) for f in fields(self)}

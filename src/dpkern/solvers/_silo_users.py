@@ -66,7 +66,7 @@ class InnerSolve:
             x = kernels.glm_local_descent(
                 objective.data,
                 v,
-                loss=objective.loss,
+                loss=objective.phi,
                 clip=self._run.clip,
                 steps=self._run.local_steps,
                 step_size=self._eta,
@@ -86,8 +86,8 @@ class InnerSolve:
             dim=objective.data.d,
             sizes=tuple(objective.data.sizes.tolist()),
             step_sizes=(self._eta,) * self._run.local_steps,
-            loss_smoothness=objective.loss.smoothness,
-            loss_kappa=objective.loss.kappa,
+            loss_smoothness=objective.phi.smoothness,
+            loss_kappa=objective.phi.kappa,
             row_bound=objective.data.row_bound,
             l2=self._anchor,
         )

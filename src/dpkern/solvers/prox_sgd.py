@@ -41,7 +41,7 @@ def prox_sgd(
     l2: float = 0.0,
     l1: float = 0.0,
     regularizer: Penalty = None,
-    rounds: int = 50,
+    rounds: int = 20,
     batch_size: int | None = None,
     participation: int | None = None,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "theorem",
