@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Float64Array = NDArray[np.float64]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
 Matrix = Union[NDArray[Any], "csr_array"]
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "multiclass"]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -108,8 +108,15 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
 
 def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDArray[Any] | None]:
     """The task, y as float64 (a new array), and the two labels when it is classification."""
-    if task not in (None, "classification", "regression"):
-        raise ValueError(f"task is {task!r}; it must be 'classification' or 'regression'")
+    if task not in (None, "classification", "regression", "multiclass"):
+        raise ValueError(
+            f"task is {task!r}; it must be 'classification', 'regression' or 'multiclass'"
+        )
+    if task == "multiclass":
+        classes, index = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError("y holds 1 distinct value; task='multiclass' needs at least two")
+        return index.astype(np.float64), task, classes
     if task == "regression":
         if y.dtype.kind in "US":
             raise TypeError("y holds strings; regression needs real numbers")
@@ -124,7 +131,7 @@ def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDA
     found = "more than two distinct values" if classes is None else f"{len(classes)} distinct value"
     raise ValueError(
         f"y holds {found} of dtype {y.dtype}; classification needs exactly two labels (or -1 and "
-        "+1), more classes are not available, and whole-number targets need task='regression'"
+        "+1), more of them need task='multiclass', and whole-number targets task='regression'"
     )
 
 

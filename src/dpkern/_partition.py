@@ -56,7 +56,7 @@ def partition(
         )
     signs, task, _ = targets(y, task)
     if task != "classification":
-        raise ValueError(f"how={how!r} needs labels, and the task is {task}")
+        raise ValueError(f"how={how!r} needs two labels, and the task is {task}")
     plus = signs[order] > 0
     if how == "by_label":
         return _one_label_each(order[~plus], order[plus], m)

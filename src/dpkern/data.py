@@ -237,8 +237,8 @@ class SiloData:
         matrix (scipy.sparse, matrix or array, at most 2^31 - 1 columns), except that unsorted
         rows or entries stored twice, which are added up, cost a copy, and so do int64 indices.
     y : array_like of shape (N,)
-        Two distinct labels of any kind (numbers, strings, booleans) for classification, real
-        numbers for regression. Copied.
+        Two distinct labels of any kind (numbers, strings, booleans) for classification, two or
+        more for multiclass, real numbers for regression. Copied.
     offsets : array_like of shape (m + 1,), integer
         From 0 to N, strictly increasing: no silo is empty.
     intercept : bool, default=False
@@ -251,17 +251,18 @@ class SiloData:
         are mapped by the same line, not clipped. Where X is sparse only the scale 2 / (hi - lo) is
         applied: 0 stays 0, and [lo, hi] goes to an interval of length 2 around or beside it. With
         an intercept this is the same set of models, written with another intercept.
-    task : {"classification", "regression"}, optional
+    task : {"classification", "regression", "multiclass"}, optional
         Needed only where y leaves it open: by default two distinct labels are classification (and
         so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
-        regression, and the rest raises.
+        regression, and the rest raises. "multiclass" is for models with one output per class.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (N, n_features)
         The same memory as was given, read-only. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1 for classification, the targets for regression.
+        -1 and +1 for classification, numbers of classes, from 0, for multiclass, the targets for
+        regression.
     offsets : ndarray of shape (m + 1,), int64
     sizes : ndarray of shape (m,), int64
     m, n, n_features, d : int
@@ -273,8 +274,8 @@ class SiloData:
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
-    classes_ : ndarray of shape (2,), or None
-        The labels that -1 and +1 stand for, sorted; None for regression.
+    classes_ : ndarray of shape (2,) or (K,), or None
+        The labels that -1 and +1, or 0 to K - 1, stand for, sorted; None for regression.
     partition : str
         How records were given to silos: "given", or the ``how`` of `split`.
     partition_note : str or None
