@@ -142,10 +142,9 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
         put_record(net, i, row + i, x, now, old, to, norms);
 }
 
-/* Number of strips of a layer's gradient: columns for the inputs and the bias. */
-static inline intptr_t strips_of(const dpk_layer *layer) {
-    return (dpk_padded(layer->in + 1) / WIDTH + 2) / 3;
-}
+/* Registers of a row of a layer's gradient, for the inputs and the bias, and strips of them. */
+static inline intptr_t registers_of(const dpk_layer *layer) { return layer->in / WIDTH + 1; }
+static inline intptr_t strips_of(const dpk_layer *layer) { return (registers_of(layer) + 2) / 3; }
 
 /* Strip number `strip` of all layers' gradients: out += products of the rows begin .. end of the
  * factors. out: (n_params,). */
@@ -156,7 +155,7 @@ static void add_products(const dpk_mlp *net, intptr_t strip, intptr_t begin, int
         strip -= strips_of(layer);
     const intptr_t blocks = layer > net->layers ? net->points : 1;
     const intptr_t left = dpk_mlp_row(layer->out), right = dpk_mlp_row(layer->in + 1);
-    const intptr_t count = dpk_padded(layer->in + 1) / WIDTH, narrow = strip_width(0, count);
+    const intptr_t count = registers_of(layer), narrow = strip_width(0, count);
     const intptr_t v = strip > 0 ? narrow + 3 * (strip - 1) : 0;
     add_strip(layer->out, layer->in + 1, (end - begin) * blocks,
               factors + layer->left * capacity + begin * blocks * left, left,

@@ -157,7 +157,6 @@ def prox_sweep(
     shift: F,
     n_threads: int,
 ) -> None: ...
-
 def mlp_gradient(
     data: Any,
     params: F,

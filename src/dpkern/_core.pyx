@@ -439,7 +439,7 @@ cdef class Work:
         cdef int64_t n_tasks = first_task[m]
         n_threads = max(1, min(n_threads, n_tasks))
         check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width)))
+        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width) if width else 0))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid = NULL if grid is None else &grid[0]
