@@ -428,6 +428,42 @@ def test_a_minibatch_sums_the_records_that_it_names(net, records_of, part):
     assert not np.any(kernels.mlp_gradient(data, w, rows=empty, **how))
 
 
+@pytest.mark.usefixtures("isa")
+def test_more_records_than_are_held_at_a_time(records_of, steps):
+    """Silos begin and end inside of what is held, and reach over several of it."""
+    net = {"layers": (70, 5), "activation": "relu", "loss": "softmax"}
+    data = records_of(net, n=7000, p=50, m=5)
+    w, old = parameters(data, net, scale=0.1), parameters(data, net, seed=2, scale=0.1)
+    for clip in (0.5, math.inf):
+        how = dict(net, clip=clip)
+        close = {"rtol": 1e-9, "atol": 1e-4}
+        np.testing.assert_allclose(
+            kernels.mlp_gradient(data, w, **how), ref.mlp_gradient(data, w, **how), **close
+        )
+        np.testing.assert_allclose(
+            kernels.mlp_difference(data, w, old, **how),
+            ref.mlp_difference(data, w, old, **how),
+            **close,
+        )
+    whole(kernels.mlp_gradient(data, w, clip=0.5, **net), unit(data, net, 0.5), steps)
+
+
+def test_a_stated_number_of_records_chooses_the_grid_and_32_times_as_many_are_exact(
+    net, records_of, part, steps
+):
+    data = records_of(net, n=320, m=1)
+    w, how = parameters(data, net)[0], dict(net, clip=0.4, records=10)
+    step = unit(data, net, 0.4, 320)
+    alone = kernels.mlp_gradient(part(data, np.arange(320), np.arange(321)), w, **how)
+    fewer = kernels.mlp_gradient(part(data, np.arange(319), [0, 319]), w, **how)
+    together = kernels.mlp_gradient(data, w, **how)
+    assert (whole(alone, step, steps).sum(axis=0) == whole(together[0], step, steps)).all()
+    np.testing.assert_array_equal(together[0] - fewer[0], alone[-1])
+    np.testing.assert_allclose(together, ref.mlp_gradient(data, w, **how), atol=1e-5)
+    with pytest.raises(ValueError, match="records is 9; it must be at least a 2\\^5-th of 320"):
+        kernels.mlp_gradient(data, w, **how | {"records": 9})
+
+
 def test_the_size_of_a_minibatch_does_not_move_the_grid(net, steps, records_of):
     """Under Poisson sampling it is private."""
     data = records_of(net, n=150, m=1)

@@ -113,10 +113,10 @@ def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDA
             f"task is {task!r}; it must be 'classification', 'regression' or 'multiclass'"
         )
     if task == "multiclass":
-        classes, index = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
+        distinct, number = np.unique(y, return_inverse=True)
+        if len(distinct) < 2:
             raise ValueError("y holds 1 distinct value; task='multiclass' needs at least two")
-        return index.astype(np.float64), task, classes
+        return number.astype(np.float64), task, distinct
     if task == "regression":
         if y.dtype.kind in "US":
             raise TypeError("y holds strings; regression needs real numbers")

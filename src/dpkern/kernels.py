@@ -1158,6 +1158,7 @@ def mlp_gradient(
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     rows: Rows | None = None,
+    records: int | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -1194,6 +1195,8 @@ def mlp_gradient(
     rows : (indices, offsets), optional
         A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets. A record
         that occurs r times counts r times, also in the sensitivity.
+    records : int, optional
+        A number of records to choose q by where N is not public; N may be 2^5 times as large.
     out : ndarray, shape (m, P), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -1220,8 +1223,8 @@ def mlp_gradient(
     norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
     k = trunc((s / t) delta / q), h = trunc(t a / q) and t = sqrt(s |delta| / |a|), so that
     |k| |h| q^2 <= s |delta| |a|; truncation lengthens neither. The step q is the finest with
-    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`): all sums are then exact, in any order
-    [1]_ (for norms without per-record gradients).
+    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`: all sums are then exact,
+    in any order. Norms without per-record gradients are those of [1]_.
 
     Activations and derivatives are doubles, summed in a fixed order: a record's part does not
     depend on the records beside it, nor on its place.
@@ -1231,9 +1234,8 @@ def mlp_gradient(
     .. [1] Goodfellow, "Efficient per-example gradient computations", 2015.
     """
     points = _networks(data, (("params", params),), layers)
-    return _mlp(
-        data, points, layers, activation, loss, clip, grid, silo_weight, rows, out, n_threads
-    )
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _mlp(data, points, *how)
 
 
 def mlp_difference(
@@ -1248,6 +1250,7 @@ def mlp_difference(
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     rows: Rows | None = None,
+    records: int | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -1262,7 +1265,7 @@ def mlp_difference(
         One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
     clip : float
         Bound C > 0 of a record's difference in l2 norm. Infinity turns clipping and grid off.
-    data, layers, activation, loss, grid, silo_weight, rows, out, n_threads
+    data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
         As in `mlp_gradient`.
 
     Returns
@@ -1284,9 +1287,8 @@ def mlp_difference(
     large where the two are orthogonal.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
-    return _mlp(
-        data, points, layers, activation, loss, clip, grid, silo_weight, rows, out, n_threads
-    )
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _mlp(data, points, *how)
 
 
 def _mlp(
@@ -1299,6 +1301,7 @@ def _mlp(
     grid: ArrayLike | None,
     silo_weight: ArrayLike | None,
     rows: Rows | None,
+    records: int | None,
     out: FloatArray | None,
     n_threads: int | None,
 ) -> FloatArray:
@@ -1312,6 +1315,10 @@ def _mlp(
     summed = data.n if rows is None else len(rows[0])
     # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
     n, dim = max(data.n, summed), int(max(sizes)) + 1
+    if records is not None:
+        if n > count("records", records) << 5:
+            raise ValueError(f"records is {records}; it must be at least a 2^5-th of {n}")
+        n = records << 5
     unit, grids = _product_grids("clip", clip, grid, m=data.m, n=n, dim=dim)
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, points.shape[2]))

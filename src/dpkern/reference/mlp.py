@@ -71,13 +71,13 @@ def _silo_sum(layers, clip, weight, q):
     return np.concatenate(sums)
 
 
-def _sums(data, points, layers, activation, loss, clip, grid, silo_weight, rows, out):
+def _sums(data, points, layers, activation, loss, clip, grid, silo_weight, rows, records, out):
     sizes = [data.X.shape[1], *layers]
     points = [np.broadcast_to(p, (data.m, mlp_size(sizes[0], layers))) for p in points]
     out = np.empty(points[0].shape) if out is None else out
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     n = len(data.y) if rows is None else max(len(data.y), len(rows[0]))
-    q = row_grid(n, clip)
+    q = row_grid(n if records is None else 32 * records, clip)
     inner = clip if math.isinf(clip) else clip * (1.0 - (sum(sizes) + 16) * 2.0**-50)
     for j in range(data.m):
         V, _, ratio, y = _stored_rows(data, rows, j)
@@ -110,10 +110,12 @@ def mlp_gradient(
     grid=None,
     silo_weight=None,
     rows=None,
+    records=None,
     out=None,
     n_threads=None,
 ):
-    return _sums(data, [params], layers, activation, loss, clip, grid, silo_weight, rows, out)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out)
+    return _sums(data, [params], *how)
 
 
 def mlp_difference(
@@ -128,8 +130,9 @@ def mlp_difference(
     grid=None,
     silo_weight=None,
     rows=None,
+    records=None,
     out=None,
     n_threads=None,
 ):
-    points = [params_new, params_old]
-    return _sums(data, points, layers, activation, loss, clip, grid, silo_weight, rows, out)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out)
+    return _sums(data, [params_new, params_old], *how)
