@@ -1,10 +1,10 @@
-/* exp, log1p and tanh as straight lines of arithmetic, so that loops over them become vectors, with the
- * same bits on every machine with a fused multiply-add.
+/* exp, log1p and tanh as straight lines of arithmetic, so that loops over them become vectors, with
+ * the same bits on every machine with a fused multiply-add.
  *
  * Errors are proved below, with or without fused multiply-add, in units in the last place (ulp) of
  * the result: exp_negative 1.4, log1p_unit and log1p_product 2.6, tanh_value 3.2; the largest found
- * against 200 bits are 1.05, 1.92 and 2.59. Relative to the result, in u = 2^-53: exp_negative 1.9, found 1.48. Not a
- * number in, not a number out. */
+ * against 200 bits are 1.05, 1.92 and 2.59. Relative to the result, in u = 2^-53: exp_negative 1.9,
+ * found 1.48. Not a number in, not a number out. */
 #ifndef DPK_VMATH_H
 #define DPK_VMATH_H
 
