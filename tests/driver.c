@@ -217,10 +217,10 @@ static int mlp(const dpk_kernels *kernels, dpk_data data) {
                        .loss = form & 1 ? &loss : NULL,
                        .points = form & 4 ? 2 : 1};
         dpk_mlp_layout(size, layers, &net);
-        const intptr_t held = dpk_mlp_held(&net, tasks[M], 1) * DPK_MLP_BLOCK;
+        const intptr_t room = dpk_mlp_room(dpk_mlp_held(&net, tasks[M], 1));
         const intptr_t n_scratch = dpk_apart(dpk_mlp_scratch(&net));
         double *weights = lines(net.points * models * net.n_weights), *scratch = lines(n_scratch),
-               *factors = lines(held * net.n_factors),
+               *factors = lines(room * net.n_factors),
                *out = buffer((size_t)(M * net.n_params) * 8);
         const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, DPK_MLP_BLOCK, tasks, NULL, 1};
         for (intptr_t k = 0; k < n_scratch; k++)

@@ -34,12 +34,13 @@ static inline double square(intptr_t n, const double *v) {
     return f8_sum(f8_add(a, b));
 }
 
-/* to = factor v, truncated where `whole`; v: (n,) and zeros, to: whole vectors of eight. */
-static inline void put_factor(intptr_t n, const double *v, double factor, int whole, double *to) {
+/* One row of panels, `panel` apart: factor v, truncated where `whole`; v: (n,) and zeros. */
+static inline void put_factor(intptr_t n, const double *v, double factor, int whole, double *to,
+                              intptr_t panel) {
     const f8 f = f8_set(factor);
-    for (intptr_t k = 0; k < n; k += 8) {
+    for (intptr_t k = 0; k < n; k += 8, to += panel) {
         const f8 x = f8_mul(f, f8_load(v + k));
-        f8_store(to + k, whole ? f8_trunc(x) : x);
+        f8_store(to, whole ? f8_trunc(x) : x);
     }
 }
 
@@ -47,7 +48,7 @@ static inline void put_factor(intptr_t n, const double *v, double factor, int wh
 typedef struct {
     double clip, weight; /* inner bound C', factor of the silo */
     double unit;         /* q or 0 */
-    intptr_t capacity;   /* records that are held */
+    intptr_t room;       /* records that there is room for */
     double *factors;
 } target;
 
@@ -86,28 +87,29 @@ static void put_record(const dpk_mlp *net, intptr_t i, intptr_t row, const doubl
     s = s >= SMALLEST_SCALE ? s : 0.0;
     for (intptr_t l = 0; l < net->depth; l++) {
         const dpk_layer *const layer = net->layers + l;
-        const intptr_t out = dpk_mlp_row(layer->out), in = dpk_mlp_row(layer->in + 1);
+        const intptr_t in = layer->in;
         const int count = l ? net->points : 1;
+        const intptr_t panel = 8 * to->room * count;
         for (int which = 0; which < count; which++) {
             const pair p = pair_of(layer, l == 0, which, i, x, now, old);
             const double *const norm_of = norms + 2 * (l * net->points + which);
-            double *const left =
-                to->factors + layer->left * to->capacity + (row * count + which) * out;
-            double *const right =
-                to->factors + layer->right * to->capacity + (row * count + which) * in;
+            double *const left = to->factors + layer->left * to->room + 8 * (row * count + which);
+            double *const right = to->factors + layer->right * to->room + 8 * (row * count + which);
+            double *const bias = right + in / 8 * panel;
             if (s == 0.0) { /* 0 times infinity would be NaN */
-                memset(left, 0, (size_t)out * sizeof(double));
-                memset(right, 0, (size_t)in * sizeof(double));
+                for (intptr_t k = 0; k < layer->out; k += 8)
+                    f8_store(left + k / 8 * panel, f8_zero());
+                for (intptr_t k = 0; k <= in; k += 8)
+                    f8_store(right + k / 8 * panel, f8_zero());
                 continue;
             }
             const double t = whole ? sqrt(s) * sqrt(norm_of[0] / norm_of[1]) : 1.0;
             const double step = whole ? 1.0 / to->unit : 1.0; /* a power of two */
             const double one = t * step * p.one;
-            put_factor(layer->out, p.delta, s / t * step, whole, left);
-            if (layer->in % 8 == 0) /* the bias begins a vector of its own */
-                memset(right + layer->in, 0, 8 * sizeof(double));
-            put_factor(layer->in, p.input, t * step, whole, right);
-            right[layer->in] = whole ? (double)(int64_t)one : one;
+            put_factor(layer->out, p.delta, s / t * step, whole, left, panel);
+            f8_store(bias, f8_zero()); /* where the inputs fill whole vectors, it begins another */
+            put_factor(in, p.input, t * step, whole, right, panel);
+            bias[in % 8] = whole ? (double)(int64_t)one : one;
         }
     }
 }
@@ -142,25 +144,20 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
         put_record(net, i, row + i, x, now, old, to, norms);
 }
 
-/* Registers of a row of a layer's gradient, for the inputs and the bias, and strips of them. */
-static inline intptr_t registers_of(const dpk_layer *layer) { return layer->in / WIDTH + 1; }
-static inline intptr_t strips_of(const dpk_layer *layer) { return (registers_of(layer) + 2) / 3; }
+/* Strips of a layer's gradient: three registers of columns for the inputs and the bias. */
+static inline intptr_t strips_of(const dpk_layer *layer) { return layer->in / (3 * WIDTH) + 1; }
 
 /* Strip number `strip` of all layers' gradients: out += products of the rows begin .. end of the
  * factors. out: (n_params,). */
 static void add_products(const dpk_mlp *net, intptr_t strip, intptr_t begin, intptr_t end,
-                         const double *factors, intptr_t capacity, double *out) {
+                         const double *factors, intptr_t room, double *out) {
     const dpk_layer *layer = net->layers;
     for (; strip >= strips_of(layer); layer++)
         strip -= strips_of(layer);
-    const intptr_t blocks = layer > net->layers ? net->points : 1;
-    const intptr_t left = dpk_mlp_row(layer->out), right = dpk_mlp_row(layer->in + 1);
-    const intptr_t count = registers_of(layer), narrow = strip_width(0, count);
-    const intptr_t v = strip > 0 ? narrow + 3 * (strip - 1) : 0;
-    add_strip(layer->out, layer->in + 1, (end - begin) * blocks,
-              factors + layer->left * capacity + begin * blocks * left, left,
-              factors + layer->right * capacity + begin * blocks * right, right, v,
-              strip_width(v, count), out + layer->params);
+    const intptr_t blocks = layer > net->layers ? net->points : 1, panel = 8 * room * blocks;
+    const double *const from = factors + 8 * begin * blocks;
+    add_strip(layer->out, layer->in + 1, (end - begin) * blocks, from + layer->left * room, panel,
+              from + layer->right * room, panel, 3 * strip, out + layer->params);
 }
 
 dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, const double *params,
@@ -168,7 +165,7 @@ dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, co
                                     double *weights, double *scratch, double *factors,
                                     double *out) {
     const int64_t blocks = sum->first_task[data->m];
-    const intptr_t held = dpk_mlp_held(net, blocks, sum->n_threads);
+    const intptr_t held = dpk_mlp_held(net, blocks, sum->n_threads), room = dpk_mlp_room(held);
     const double clip = sum->clip * (1.0 - (double)(net->width + 16) * 0x1p-50);
     intptr_t strips = 0, eights = 0;
     for (intptr_t l = 0; l < net->depth; l++) {
@@ -192,8 +189,8 @@ dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, co
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
         for (int64_t t = first; t <= last; t++) {
             const task u = task_number(data, sum, t);
-            const target to = {clip, sum->silo_weight ? sum->silo_weight[u.j] : 1.0, unit,
-                               held * DPK_MLP_BLOCK, factors};
+            const target to = {clip, sum->silo_weight ? sum->silo_weight[u.j] : 1.0, unit, room,
+                               factors};
             put_block(data, net, weights + (models > 1 ? u.j : 0) * net->n_weights,
                       models * net->n_weights, u.begin, u.end,
                       (intptr_t)(t - first) * DPK_MLP_BLOCK, &to,
@@ -208,8 +205,8 @@ dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, co
             const int64_t end = j < upto.j ? data->offsets[j + 1] : upto.end;
             const intptr_t row = (intptr_t)(start - first) * DPK_MLP_BLOCK;
             if (begin < end)
-                add_products(net, t % strips, row, row + (intptr_t)(end - begin), factors,
-                             held * DPK_MLP_BLOCK, out + j * net->n_params);
+                add_products(net, t % strips, row, row + (intptr_t)(end - begin), factors, room,
+                             out + j * net->n_params);
         }
     }
     if (unit != 0.0) {

@@ -36,11 +36,12 @@ typedef enum { DPK_RELU = 0, DPK_TANH = 1 } dpk_activation;
 typedef struct {
     intptr_t in, out;
     intptr_t params; /* W (out, in + 1), the bias last, in a model's parameters */
-    intptr_t bias;   /* bias, W^T (in, row(out)) and W (out, row(in)) in its packed weights */
+    intptr_t bias;   /* bias, W^T (in, out) and W (out, in) in panels (product.h) in its
+                      * packed weights */
     intptr_t input;  /* inputs (BLOCK, row(in)) in the work space of a block; unused for layer 0 */
     intptr_t delta;  /* derivatives (BLOCK, row(out)) there */
-    intptr_t left;   /* factors (records, row(out)), times the number of records that are held */
-    intptr_t right;  /* factors (records, row(in + 1)), likewise */
+    intptr_t left;  /* factors (records, out) in panels, times the records that there is room for */
+    intptr_t right; /* factors (records, in + 1), likewise */
 } dpk_layer;
 
 typedef struct {
@@ -73,11 +74,11 @@ static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_
                                 .input = scratch,
                                 .delta = scratch + inputs,
                                 .left = factors,
-                                .right = factors + blocks * dpk_mlp_row(out)};
+                                .right = factors + blocks * dpk_padded(out)};
         net->n_params += out * (in + 1);
-        net->n_weights += (1 + in) * dpk_mlp_row(out) + (l > 0 ? out * dpk_mlp_row(in) : 0);
+        net->n_weights += (1 + in) * dpk_padded(out) + (l > 0 ? out * dpk_padded(in) : 0);
         net->n_scratch += inputs + DPK_MLP_BLOCK * dpk_mlp_row(out);
-        net->n_factors += blocks * (dpk_mlp_row(out) + dpk_mlp_row(in + 1));
+        net->n_factors += blocks * (dpk_padded(out) + dpk_padded(in + 1));
         net->width += out;
     }
     net->layers = layers;
@@ -99,12 +100,15 @@ static inline intptr_t dpk_mlp_held(const dpk_mlp *net, int64_t blocks, int n_th
     return held < blocks ? held : (intptr_t)blocks;
 }
 
+/* Records that there is room for: one more, so that panels do not share a few sets of the cache. */
+static inline intptr_t dpk_mlp_room(intptr_t held) { return held * DPK_MLP_BLOCK + 1; }
+
 /* params: (points, models, n_params), models 1 or m, the second point subtracted; unit: q, a power
  * of two, or 0 for floating-point sums; sum->clip: C, infinity without q; sum->grid: NULL or (m,)
  * powers of two >= q^2, to which the exact sums are rounded once; sum->task_rows: DPK_MLP_BLOCK;
  * sum->partial is not used. weights: (points, models, n_weights); scratch: (sum->n_threads,
- * dpk_apart(dpk_mlp_scratch(net))), zeros; factors: (dpk_mlp_held(net, tasks, sum->n_threads)
- * DPK_MLP_BLOCK, n_factors); all three start at a cache line. out: (m, n_params). */
+ * dpk_apart(dpk_mlp_scratch(net))), zeros; factors: (dpk_mlp_room(held), n_factors), held =
+ * dpk_mlp_held(net, tasks, sum->n_threads); all three start at a cache line. out: (m, n_params). */
 typedef dpk_status dpk_mlp_gradient_fn(const dpk_data *data, const dpk_mlp *net,
                                        const double *params, intptr_t models, double unit,
                                        const dpk_sum *sum, double *weights, double *scratch,

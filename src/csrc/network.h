@@ -10,23 +10,24 @@
 #include "rows.h"
 #include "vmath.h"
 
-/* Columns of eight outputs of a layer, in packed weights and, transposed, for the way back. */
+/* Eight outputs of a layer: bias and panel of W^T, and for the way back their rows in the panels of
+ * W. */
 static void pack_weights(const dpk_layer *layer, intptr_t first, int backward, const double *params,
                          double *weights) {
-    const intptr_t in = layer->in, ld = dpk_mlp_row(layer->out), back = dpk_mlp_row(in);
-    const intptr_t count = layer->out - first < 8 ? layer->out - first : 8;
+    const intptr_t in = layer->in, width = dpk_padded(layer->out), left = layer->out - first;
+    const intptr_t count = left < 8 ? left : 8;
     const double *const w = params + layer->params + first * (in + 1);
-    double *const bias = weights + layer->bias, *const plain = bias + ld + in * ld;
+    double *const bias = weights + layer->bias, *const panel = bias + width + first * in;
+    double *const plain = bias + width + in * width;
     for (intptr_t o = 0; o < 8; o++)
         bias[first + o] = o < count ? w[o * (in + 1) + in] : 0.0;
     for (intptr_t k = 0; k < in; k++)
         for (intptr_t o = 0; o < 8; o++)
-            bias[ld + k * ld + first + o] = o < count ? w[o * (in + 1) + k] : 0.0;
-    for (intptr_t o = 0; backward && o < count; o++) {
-        double *const row = plain + (first + o) * back;
-        memcpy(row, w + o * (in + 1), (size_t)in * sizeof(double));
-        memset(row + in, 0, (size_t)(dpk_padded(in) - in) * sizeof(double));
-    }
+            panel[8 * k + o] = o < count ? w[o * (in + 1) + k] : 0.0;
+    for (intptr_t k = 0; backward && k < dpk_padded(in); k++)
+        for (intptr_t o = 0; o < count; o++)
+            plain[k / 8 * (8 * layer->out) + 8 * (first + o) + k % 8] =
+                k < in ? w[o * (in + 1) + k] : 0.0;
 }
 
 /* The effective row of record i, followed by zeros up to a multiple of eight; to: (dpk_padded(p),).
@@ -138,7 +139,7 @@ static void pass(const dpk_mlp *net, const double *weights, intptr_t n, const do
         const double *const bias = weights + layer->bias;
         double *const z = layers + (layer == last ? layer->delta : layer[1].input);
         multiply(rows, layer->out, layer->in, layer == net->layers ? x : layers + layer->input,
-                 dpk_mlp_row(layer->in), bias + ld, ld, bias, z, ld);
+                 dpk_mlp_row(layer->in), bias + dpk_padded(layer->out), 8 * layer->in, bias, z, ld);
         if (layer == last)
             break;
         activate(net->activation, rows * ld, z);
@@ -150,8 +151,8 @@ static void pass(const dpk_mlp *net, const double *weights, intptr_t n, const do
         softmax_deltas(n, last->out, y, z, dpk_mlp_row(last->out), e);
     for (; layer > net->layers; layer--) {
         const intptr_t out = dpk_mlp_row(layer->out), in = dpk_mlp_row(layer->in);
-        const double *const w = weights + layer->bias + (1 + layer->in) * out;
-        multiply(rows, layer->in, layer->out, layers + layer->delta, out, w, in, NULL,
+        const double *const w = weights + layer->bias + (1 + layer->in) * dpk_padded(layer->out);
+        multiply(rows, layer->in, layer->out, layers + layer->delta, out, w, 8 * layer->out, NULL,
                  layers + layer[-1].delta, in);
         chain(net->activation, rows * in, layers + layer->input, layers + layer[-1].delta);
     }

@@ -124,6 +124,7 @@ cdef extern from "dispatch.h":
     void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_mlp *net) nogil
     intptr_t dpk_mlp_scratch(const dpk_mlp *net) nogil
     intptr_t dpk_mlp_held(const dpk_mlp *net, int64_t blocks, int n_threads) nogil
+    intptr_t dpk_mlp_room(intptr_t held) nogil
     intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
@@ -847,7 +848,7 @@ def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes
     cdef intptr_t held = dpk_mlp_held(&net, work.c.first_task[records.c.m], threads)
     cdef double[::1] weights = aligned(params.shape[0] * params.shape[1] * net.n_weights)
     cdef double[::1] scratch = aligned(threads * dpk_apart(dpk_mlp_scratch(&net)), np.zeros)
-    cdef double[::1] factors = aligned(max(1, held * DPK_MLP_BLOCK * net.n_factors))
+    cdef double[::1] factors = aligned(dpk_mlp_room(held) * net.n_factors)
     with nogil:
         status = kernels.mlp_gradient(&records.c, &net, &params[0, 0, 0], params.shape[1], unit,
                                       &work.c, &weights[0], &scratch[0], &factors[0], &out[0, 0])
