@@ -200,7 +200,7 @@ static int difference(const dpk_kernels *kernels, const dpk_data *data, const dp
     return bad;
 }
 
-/* Blocks of records, whole and not, fewer and more than are held at a time. */
+/* One layer and three, gradients and differences, models of one kind and of each silo. */
 static int mlp(const dpk_kernels *kernels, dpk_data data) {
     static const int64_t blocks[M + 1] = {0, 1, 12, 20};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
