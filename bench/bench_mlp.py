@@ -142,7 +142,8 @@ def setup(n: int, p: int, layers: tuple[int, ...]) -> tuple[Contenders, None]:
         for inputs, out in itertools.pairwise([p, *layers])
     ]
     params = np.concatenate([W.ravel() for W in weights])
-    data, target = SiloData(X, y, [0, n], task="multiclass"), np.eye(layers[-1])[y]
+    data = SiloData(X, y, [0, n], task="multiclass", classes=range(layers[-1]))
+    target = np.eye(layers[-1])[y]
     how = {"layers": layers, "activation": "relu", "loss": "softmax", "clip": CLIP}
     ours = partial(kernels.mlp_gradient, data, params, **how)
     contenders: Contenders = {

@@ -514,7 +514,11 @@ def test_memory_is_that_of_some_records_and_of_the_parameters():
     peaks = []
     for n in (2_000, 20_000):
         data = dpk.SiloData(
-            rng.standard_normal((n, p)), rng.integers(0, 10, n), [0, n], task="multiclass"
+            rng.standard_normal((n, p)),
+            rng.integers(0, 10, n),
+            [0, n],
+            task="multiclass",
+            classes=range(10),
         )
         how = {"layers": layers, "activation": "relu", "loss": "softmax", "clip": 1.0}
         w = 0.1 * rng.standard_normal(size)
@@ -581,21 +585,64 @@ def test_bad_points_and_data_are_refused_by_name(make):
         kernels.mlp_gradient(data, np.zeros(40), **NET | {"loss": "softmax"})
 
 
-def test_several_classes_are_numbered_in_order_and_belong_to_softmax():
+CLASSES = {"task": "multiclass", "classes": ["a", "b", "c"]}
+
+
+def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax():
     X = np.arange(12.0).reshape(6, 2)
     y = np.array(["b", "c", "a", "a", "b", "c"])
-    data = dpk.SiloData(X, y, [0, 6], task="multiclass")
-    np.testing.assert_array_equal(data.y, [1, 2, 0, 0, 1, 2])
-    np.testing.assert_array_equal(data.classes_, ["a", "b", "c"])
+    data = dpk.SiloData(X, y, [0, 6], **CLASSES | {"classes": ["c", "a", "b"]})
+    np.testing.assert_array_equal(data.y, [2, 0, 1, 1, 2, 0])
+    np.testing.assert_array_equal(data.classes_, ["c", "a", "b"])
     sums = kernels.mlp_gradient(
         data, np.zeros(9), layers=(3,), activation="relu", loss="softmax", clip=math.inf
     )
     target = np.eye(3)[data.y.astype(int)]
     one = np.hstack([X, np.ones((6, 1))])
     np.testing.assert_allclose(sums[0], ((1 / 3 - target).T @ one).ravel(), atol=1e-12)
-    with pytest.raises(ValueError, match="task='multiclass' needs at least two"):
-        dpk.SiloData(X, np.ones(6, dtype=int), [0, 6], task="multiclass")
-    with pytest.raises(ValueError, match="more of them need task='multiclass'"):
-        dpk.SiloData(X, y, [0, 6])
     with pytest.raises(ValueError, match="a linear model has one output"):
         dpk.solve("gradient_descent", data, loss="squared", budget=None, rounds=1, step_size=0.1)
+    both = {"m": 2, "rng": 0, **CLASSES}
+    for made in (
+        dpk.SiloData.split(X, y, **both),
+        dpk.SiloData.from_groups(X, y, [0, 0, 0, 1, 1, 1], **CLASSES),
+        dpk.SiloData.from_silos([(X[:3], y[:3]), (X[3:], y[3:])], **CLASSES),
+    ):
+        assert made.task == "multiclass"
+        assert sorted(made.y) == [0, 0, 1, 1, 2, 2]
+    for how in ({"how": "by_label"}, {"how": "dirichlet", "concentration": 1.0}):
+        with pytest.raises(ValueError, match="needs two labels, and the task is multiclass"):
+            dpk.SiloData.split(X, y, **both, **how)
+
+
+def test_a_label_that_one_record_alone_has_numbers_no_other_record():
+    """Replacing that record moves the sum by two clips, and not by every record's gradient."""
+    X, y = np.ones((100, 2)), np.array(["a"] + 50 * ["b"] + 49 * ["c"])
+    how = {"layers": (3,), "activation": "relu", "loss": "softmax", "clip": 0.1}
+    sums = [
+        kernels.mlp_gradient(dpk.SiloData(X, labels, [0, 100], **CLASSES), np.zeros(9), **how)
+        for labels in (y, np.append(["b"], y[1:]))
+    ]
+    assert 0.0 < np.linalg.norm(sums[0] - sums[1]) <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("labels", "how", "error", "message"),
+    [
+        (
+            "abc",
+            {"task": "multiclass"},
+            ValueError,
+            "classes is missing .* needs the public labels",
+        ),
+        ("aab", {"classes": ["a", "b"]}, ValueError, "classes is given and task is None"),
+        ("abc", CLASSES | {"classes": ["a"]}, ValueError, r"classes is \['a'\]; .* at least two"),
+        ("abc", CLASSES | {"classes": ["a", "b", "a"]}, ValueError, "once each"),
+        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "both hold strings or both numbers"),
+        ("abd", CLASSES, ValueError, "^y holds 1 labels that are not in classes$"),
+        ("abc", {}, ValueError, "more of them need task='multiclass' and classes"),
+    ],
+)
+def test_classes_that_do_not_fit_are_refused_by_name(labels, how, error, message):
+    with pytest.raises(error, match=message):
+        dpk.SiloData(np.ones((3, 1)), np.array(list(labels)), [0, 3], **how)

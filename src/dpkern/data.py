@@ -237,8 +237,8 @@ class SiloData:
         matrix (scipy.sparse, matrix or array, at most 2^31 - 1 columns), except that unsorted
         rows or entries stored twice, which are added up, cost a copy, and so do int64 indices.
     y : array_like of shape (N,)
-        Two distinct labels of any kind (numbers, strings, booleans) for classification, two or
-        more for multiclass, real numbers for regression. Copied.
+        Two distinct labels of any kind (numbers, strings, booleans) for classification, those of
+        `classes` for multiclass, real numbers for regression. Copied.
     offsets : array_like of shape (m + 1,), integer
         From 0 to N, strictly increasing: no silo is empty.
     intercept : bool, default=False
@@ -255,13 +255,17 @@ class SiloData:
         Needed only where y leaves it open: by default two distinct labels are classification (and
         so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
         regression, and the rest raises. "multiclass" is for models with one output per class.
+    classes : array_like of shape (K,), optional
+        For "multiclass" only, and needed there: the K >= 2 labels that a record can have, in the
+        order of the outputs. Public: taken from the data, a label that one record alone has would
+        number the labels of the others. A label that is not among them is refused.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (N, n_features)
         The same memory as was given, read-only. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1 for classification, numbers of classes, from 0, for multiclass, the targets for
+        -1 and +1 for classification, places in `classes`, from 0, for multiclass, the targets for
         regression.
     offsets : ndarray of shape (m + 1,), int64
     sizes : ndarray of shape (m,), int64
@@ -275,7 +279,7 @@ class SiloData:
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
     classes_ : ndarray of shape (2,) or (K,), or None
-        The labels that -1 and +1, or 0 to K - 1, stand for, sorted; None for regression.
+        The labels that -1 and +1 stand for, sorted, or `classes`; None for regression.
     partition : str
         How records were given to silos: "given", or the ``how`` of `split`.
     partition_note : str or None
@@ -326,10 +330,11 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
-        y, task, classes = targets(labels(y, n), task)
+        y, task, known = targets(labels(y, n), task, classes)
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept is {intercept!r}; it must be True or False")
@@ -357,7 +362,7 @@ class SiloData:
             scale=scale,
             shift=shift,
             task=task,
-            classes_=classes,
+            classes_=known,
             partition="given",
             partition_note=None,
             silo_names=None,
@@ -434,6 +439,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
@@ -458,6 +464,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         data._keep_norms()
         return data
@@ -473,6 +480,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """One silo for each distinct group, in sorted order; copies X once unless it is in that
         order.
@@ -483,7 +491,7 @@ class SiloData:
         y : array_like of shape (N,)
         groups : array_like of shape (N,)
             The silo of each record, numbers or strings. Groups and their sizes are public.
-        intercept, row_bound, feature_range, task
+        intercept, row_bound, feature_range, task, classes
             As for the class.
         """
         given, y = records(X, y)
@@ -504,6 +512,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         if copied:
             data._keep_norms()
@@ -526,6 +535,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """Give every record to exactly one of m silos, at random; copies X once.
 
@@ -552,7 +562,7 @@ class SiloData:
         concentration : float
             For "dirichlet" only, and needed there: positive; small values give each silo few
             labels.
-        intercept, row_bound, feature_range, task
+        intercept, row_bound, feature_range, task, classes
             As for the class.
 
         Raises
@@ -582,6 +592,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         if copied:
             data._keep_norms()
