@@ -76,10 +76,10 @@ def part(bare_records):
     return part
 
 
-def unit(data, net, clip, n=None):
+def unit(data, net, clip, n=None, points=1):
     """q^2, the grid of the sums."""
-    dim = max(data.n_features, *net["layers"]) + 1
-    return kernels._factor_grid("clip", n or data.n, clip, dim) ** 2
+    sizes = [data.n_features, *net["layers"]]
+    return kernels.mlp_factor_grid(n or data.n, clip, sizes, points=points) ** 2
 
 
 def whole(sums, step, steps):
@@ -120,7 +120,7 @@ def test_sums_agree_with_their_twins(layout, net, clip, records_of):
     data = records_of(net, **layout)
     weight = np.linspace(0.1, 1.0, data.m)
     how = dict(net, clip=clip, silo_weight=weight)
-    q = 0.0 if math.isinf(clip) else math.sqrt(unit(data, net, clip))
+    q = 0.0 if math.isinf(clip) else math.sqrt(unit(data, net, clip, points=2))
     largest = 1.0 if math.isinf(clip) else math.sqrt(clip)
     # A factor may be truncated the other way: a step of q times the entries beside it.
     close = {"rtol": 1e-11, "atol": 1e-11 + 40 * q * largest}
@@ -129,11 +129,12 @@ def test_sums_agree_with_their_twins(layout, net, clip, records_of):
             kernels.mlp_gradient(data, w, **how), ref.mlp_gradient(data, w, **how), **close
         )
         old = w + 0.01 * parameters(data, net, seed=2)[: len(np.atleast_2d(w))].reshape(w.shape)
-        np.testing.assert_allclose(
-            kernels.mlp_difference(data, w, old, **how),
-            ref.mlp_difference(data, w, old, **how),
-            **close,
-        )
+        for bound in (math.inf, 0.4):
+            np.testing.assert_allclose(
+                kernels.mlp_difference(data, w, old, gradient_clip=bound, **how),
+                ref.mlp_difference(data, w, old, gradient_clip=bound, **how),
+                **close,
+            )
 
 
 @pytest.mark.usefixtures("isa")
@@ -176,11 +177,11 @@ def test_a_sum_is_that_of_its_records_for_any_order_silos_and_threads(
     data = records_of(net, n=700, p=13, m=1)
     w, how = parameters(data, net)[0], dict(net, clip=clip)
     old = parameters(data, net, seed=2)[0]
-    for kernel in (
-        lambda d, **more: kernels.mlp_gradient(d, w, **how, **more),
-        lambda d, **more: kernels.mlp_difference(d, w, old, **how, **more),
+    for points, kernel in (
+        (1, lambda d, **more: kernels.mlp_gradient(d, w, **how, **more)),
+        (2, lambda d, **more: kernels.mlp_difference(d, w, old, **how, **more)),
     ):
-        step = unit(data, net, clip)
+        step = unit(data, net, clip, points=points)
         together = kernel(data, n_threads=1)
         alone = whole(kernel(part(data, np.arange(700), np.arange(701))), step, steps)
         assert (alone.sum(axis=0) == whole(together[0], step, steps)).all()
@@ -283,7 +284,8 @@ def test_one_record_never_adds_more_than_the_clip_over_all_layers(
                         if point is None
                         else kernels.mlp_difference(data, w, point, clip=clip, **net)
                     )
-                assert not longer(v, unit(data, net, clip), clip)
+                points = 1 if point is None else 2
+                assert not longer(v, unit(data, net, clip, points=points), clip)
 
 
 @pytest.mark.usefixtures("isa")
@@ -322,26 +324,31 @@ def random_cases(draw, n=4):
     return X, y, options, points, dict(net, clip=clip)
 
 
-@given(case=random_cases(), coarser=st.integers(0, 60))
+@given(
+    case=random_cases(),
+    coarser=st.integers(0, 60),
+    relative=st.sampled_from([0.01, 0.6, 3.0, math.inf]),
+)
 @settings(anywhere, max_examples=150)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
-    case, coarser, steps, bare_records
+    case, coarser, relative, steps, bare_records
 ):
     X, y, options, points, how = case
-    clip = how["clip"]
+    clip, bound = how["clip"], how["clip"] * relative
     before, after = (bare_records(X[i], y[i], [0, 3], **options) for i in ([0, 1, 2], [0, 1, 3]))
-    q2 = unit(before, how, clip)
-    grid, size = min(q2 * 2.0**coarser, 2.0**400), points.shape[1]
-    for step, rounding in ((None, 0), (grid, Fraction(grid))):
-        for kernel in (
-            lambda d, g=step: kernels.mlp_gradient(d, points[0], grid=g, **how),
-            lambda d, g=step: kernels.mlp_difference(d, *points, grid=g, **how),
-        ):
-            moved = whole((kernel(after) - kernel(before))[0], step or q2, steps)
+    size = points.shape[1]
+    # |moved| <= 2 C + grid sqrt(P), both sides squared with a root from above
+    root = Fraction(math.isqrt(size << 100) + 1, 1 << 50)
+    for count, kernel in (
+        (1, lambda d, g: kernels.mlp_gradient(d, points[0], grid=g, **how)),
+        (2, lambda d, g: kernels.mlp_difference(d, *points, gradient_clip=bound, grid=g, **how)),
+    ):
+        q2 = unit(before, how, clip, points=count)
+        grid = min(q2 * 2.0**coarser, 2.0**400)
+        for step, rounding in ((None, 0), (grid, Fraction(grid))):
+            moved = whole((kernel(after, step) - kernel(before, step))[0], step or q2, steps)
             square = sum(moved * moved) * Fraction(step or q2) ** 2
-            # |moved| <= 2 C + grid sqrt(P), both sides squared with a root from below
-            root = Fraction(math.isqrt(size << 100), 1 << 50)
             assert square <= (2 * Fraction(clip) + rounding * root) ** 2
 
 
@@ -369,7 +376,7 @@ def test_records_without_a_finite_gradient_count_as_zero_and_change_no_other(net
     inside = np.searchsorted(kept, data.offsets)
     rest = part(data, kept, inside)
     for clip in (0.5, 1e3):
-        how = dict(net, clip=clip, grid=max(unit(d, net, clip) for d in (data, rest)) * 4)
+        how = dict(net, clip=clip, grid=max(unit(d, net, clip) for d in (data, rest)) * 16)
         for kernel, points in ((kernels.mlp_gradient, [w]), (kernels.mlp_difference, [w, old])):
             sums = kernel(data, *points, **how)
             assert np.all(np.isfinite(sums))
@@ -391,6 +398,98 @@ def test_a_difference_is_that_of_the_gradients_also_of_points_close_together(net
         loose = kernels.mlp_difference(data, w, old, clip=bound, **net)
         np.testing.assert_allclose(loose, free, atol=1e-4 * bound)
     np.testing.assert_array_equal(kernels.mlp_difference(data, w, w, clip=1e-3, **net), 0.0)
+
+
+@pytest.mark.parametrize("bound", [0.8, math.inf])
+@pytest.mark.usefixtures("isa")
+def test_a_record_adds_the_clipped_difference_of_its_clipped_gradients(
+    net, bound, records_of, part
+):
+    data = records_of(net, n=60, p=6, m=1)
+    alone = part(data, np.arange(60), np.arange(61))
+    w, old = parameters(data, net)[0], parameters(data, net, seed=2)[0]
+    ends = []
+    for point in (w, old):
+        g = kernels.mlp_gradient(alone, point, clip=math.inf, **net)
+        norms = np.linalg.norm(g, axis=1, keepdims=True)
+        ends.append(g * np.minimum(1.0, bound / np.maximum(norms, 1e-300)))
+    steps = ends[0] - ends[1]
+    lengths = np.linalg.norm(steps, axis=1, keepdims=True)
+    for clip in (0.2, float(np.median(lengths)) + 0.01, 1e3):
+        how = dict(net, clip=clip, gradient_clip=bound)
+        wanted = steps * np.minimum(1.0, clip / np.maximum(lengths, 1e-300))
+        moved = kernels.mlp_difference(alone, w, old, **how)
+        np.testing.assert_allclose(moved, wanted, atol=1e-5 * clip + 1e-9)
+
+
+@pytest.mark.usefixtures("isa")
+def test_clipped_differences_telescope(net, records_of):
+    data = records_of(net, n=200, p=8)
+    path = [parameters(data, net, seed=seed) for seed in (1, 2, 3)]
+    ends = [kernels.mlp_gradient(data, w, clip=0.5, **net) for w in path]
+    how = dict(net, clip=1.0, gradient_clip=0.5)  # 2 B clips no difference
+    moves = [kernels.mlp_difference(data, v, w, **how) for w, v in itertools.pairwise(path)]
+    np.testing.assert_allclose(ends[0] + moves[0] + moves[1], ends[2], atol=1e-4)
+    np.testing.assert_array_equal(kernels.mlp_difference(data, path[0], path[0], **how), 0.0)
+
+
+@pytest.mark.parametrize("clip", [0.3, 10.0])
+@pytest.mark.usefixtures("isa")
+def test_a_gradient_that_is_not_finite_at_one_point_counts_as_zero_there(clip, net, make):
+    if len(net["layers"]) == 1 or net["activation"] == "tanh" or net["loss"] != "squared":
+        pytest.skip("overflows for one kind of network are enough")
+    data = make(n=50, p=5, m=2, task="regression")
+    w = np.abs(parameters(data, net))
+    data.X = np.abs(data.X)
+    over = w.copy()
+    over[1] *= 1e290  # of the second silo
+    how = dict(net, gradient_clip=2.0)
+    left = kernels.mlp_gradient(data, w, clip=2.0, **net)[1]
+    for sign, points in ((-1.0, (over, w)), (1.0, (w, over))):
+        sums = kernels.mlp_difference(data, *points, clip=clip, **how)
+        assert np.all(sums[0] == 0.0)
+        wanted = sign * min(1.0, clip / 2.0) * left  # every gradient is longer than 2
+        np.testing.assert_allclose(sums[1], wanted, atol=1e-4)
+    assert not np.any(kernels.mlp_difference(data, over, 2.0 * over, clip=clip, **how)[1])
+
+
+@pytest.mark.usefixtures("isa")
+def test_blocks_that_cancel_leave_a_difference_within_the_clip(longer, bare_records):
+    """Activations c times as long with derivatives 1/c: truncation of two long blocks must not add
+    to what is left of them. The step is as coarse as it may be."""
+    net = {"layers": (40, 1), "activation": "relu", "loss": "squared"}
+    rng = np.random.default_rng(0)
+    n, p = 400, 3
+    X, y = rng.uniform(0.5, 1.5, (n, p)), np.zeros(n)
+    data = bare_records(X, y, np.arange(n + 1), task="regression")
+    first = rng.uniform(0.5, 3.0, (n, 40, p + 1)) * 10.0 ** rng.uniform(0.0, 2.0, (n, 1, 1))
+    a = np.einsum("nop,np->no", first, np.hstack([X, np.ones((n, 1))]))
+    c = rng.uniform(0.3, 4.0, n)
+    second = 1e-4 * rng.standard_normal((n, 40))
+    delta = rng.uniform(1.0, 2.0, n)
+    delta_old = c * delta * (1.0 + 10.0 ** rng.uniform(-6.0, 0.0, n))
+    out, out_old = np.sum(second * a * c[:, None], axis=1), np.sum(second * a, axis=1)
+    new = [(c[:, None, None] * first).reshape(n, -1), second, (delta - out)[:, None]]
+    old = [first.reshape(n, -1), second, (delta_old - out_old)[:, None]]
+    new, old = np.hstack(new), np.hstack(old)
+    ends = [kernels.mlp_gradient(data, w, clip=math.inf, **net) for w in (new, old)]
+    lengths, free = np.linalg.norm(ends[0] - ends[1], axis=1), np.linalg.norm(ends[0], axis=1)
+    assert np.count_nonzero(lengths < free / 10.0) > 50
+    reached = 0
+    for clip in (0.7, 1.0, 1.3, 2.0):
+        records = 1
+        while True:
+            try:
+                kernels.mlp_factor_grid(64 * records, clip, [p, *net["layers"]], points=2)
+            except ValueError:
+                break
+            records *= 2
+        how = dict(net, clip=clip, records=records)
+        step = unit(data, net, clip, 32 * records, points=2)
+        for v, length in zip(kernels.mlp_difference(data, new, old, **how), lengths, strict=True):
+            assert not longer(v, step, clip)
+            reached += length > clip and np.linalg.norm(v) > 0.95 * clip
+    assert reached > 300
 
 
 @pytest.mark.usefixtures("isa")

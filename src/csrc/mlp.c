@@ -5,114 +5,10 @@
  * is one chain over all records in their order, so that even floating-point sums depend on nothing
  * else. */
 #include "mlp.h"
+#include "factors.h"
 #include "network.h"
 
 dpk_mlp_gradient_fn DPK_FN(dpk_mlp_gradient);
-
-/* A record that would be scaled by less is left out, like one whose norm overflows: so t and s / t,
- * whose norms lie between 2^-120 and 2^512, neither overflow nor vanish. */
-#define SMALLEST_SCALE 0x1p-500
-
-/* The two vectors of a rank-one block: the derivatives, and the inputs followed by `one`, which is
- * 1 or, for a difference of inputs, 0. */
-typedef struct {
-    const double *delta, *input;
-    double one, left_norm, right_norm; /* upper bounds of their norms */
-} pair;
-
-/* v . v; v: (n,), followed by zeros up to a multiple of eight. */
-static inline double square(intptr_t n, const double *v) {
-    f8 a = f8_zero(), b = f8_zero();
-    for (intptr_t k = 0; k < n; k += 16) {
-        const f8 x = f8_load(v + k);
-        a = f8_fma(x, x, a);
-        if (k + 8 < n) {
-            const f8 y = f8_load(v + k + 8);
-            b = f8_fma(y, y, b);
-        }
-    }
-    return f8_sum(f8_add(a, b));
-}
-
-/* One row of panels, `panel` apart: factor v, truncated where `whole`; v: (n,) and zeros. */
-static inline void put_factor(intptr_t n, const double *v, double factor, int whole, double *to,
-                              intptr_t panel) {
-    const f8 f = f8_set(factor);
-    for (intptr_t k = 0; k < n; k += 8, to += panel) {
-        const f8 x = f8_mul(f, f8_load(v + k));
-        f8_store(to, whole ? f8_trunc(x) : x);
-    }
-}
-
-/* Where the factors of a block of records go, and how. */
-typedef struct {
-    double clip, weight; /* inner bound C', factor of the silo */
-    double unit;         /* q or 0 */
-    intptr_t room;       /* records that there is room for */
-    double *factors;
-} target;
-
-/* Pair number `which` of layer l of record i; x, now, old: rows and layers of its block, old NULL
- * for a gradient. In a difference `now` holds delta - delta', `old` a - a'. */
-static inline pair pair_of(const dpk_layer *layer, int first_layer, int which, intptr_t i,
-                           const double *x, const double *now, const double *old) {
-    const double *const delta = (which ? old : now) + layer->delta;
-    const double *const input = first_layer ? x : (which ? old : now) + layer->input;
-    return (pair){.delta = delta + i * dpk_mlp_row(layer->out),
-                  .input = input + i * dpk_mlp_row(layer->in),
-                  .one = which ? 0.0 : 1.0};
-}
-
-/* Factors of record i of a block, row `row` of what is held. norms: (depth, points, 2) work space.
- */
-static void put_record(const dpk_mlp *net, intptr_t i, intptr_t row, const double *x,
-                       const double *now, const double *old, const target *to, double *norms) {
-    const int whole = to->unit != 0.0;
-    double total = 0.0;
-    for (intptr_t l = 0; l < net->depth; l++) {
-        const dpk_layer *const layer = net->layers + l;
-        double length = 0.0;
-        for (int which = 0; which < (l ? net->points : 1); which++) {
-            const pair p = pair_of(layer, l == 0, which, i, x, now, old);
-            double *const norm = norms + 2 * (l * net->points + which);
-            norm[0] = norm_up(square(layer->out, p.delta), layer->out);
-            norm[1] = norm_up(square(layer->in, p.input) + p.one, layer->in);
-            length += norm[0] * norm[1];
-        }
-        total += length * length;
-    }
-    const double norm = sqrt(total);
-    double s = norm <= to->clip ? 1.0 : factor_limit(to->clip, norm);
-    s = (norm <= DBL_MAX ? s : 0.0) * to->weight;
-    s = s >= SMALLEST_SCALE ? s : 0.0;
-    for (intptr_t l = 0; l < net->depth; l++) {
-        const dpk_layer *const layer = net->layers + l;
-        const intptr_t in = layer->in;
-        const int count = l ? net->points : 1;
-        const intptr_t panel = 8 * to->room * count;
-        for (int which = 0; which < count; which++) {
-            const pair p = pair_of(layer, l == 0, which, i, x, now, old);
-            const double *const norm_of = norms + 2 * (l * net->points + which);
-            double *const left = to->factors + layer->left * to->room + 8 * (row * count + which);
-            double *const right = to->factors + layer->right * to->room + 8 * (row * count + which);
-            double *const bias = right + in / 8 * panel;
-            if (s == 0.0) { /* 0 times infinity would be NaN */
-                for (intptr_t k = 0; k < layer->out; k += 8)
-                    f8_store(left + k / 8 * panel, f8_zero());
-                for (intptr_t k = 0; k <= in; k += 8)
-                    f8_store(right + k / 8 * panel, f8_zero());
-                continue;
-            }
-            const double t = whole ? sqrt(s) * sqrt(norm_of[0] / norm_of[1]) : 1.0;
-            const double step = whole ? 1.0 / to->unit : 1.0; /* a power of two */
-            const double one = t * step * p.one;
-            put_factor(layer->out, p.delta, s / t * step, whole, left, panel);
-            f8_store(bias, f8_zero()); /* where the inputs fill whole vectors, it begins another */
-            put_factor(in, p.input, t * step, whole, right, panel);
-            bias[in % 8] = whole ? (double)(int64_t)one : one;
-        }
-    }
-}
 
 /* Factors of the records begin .. end of one silo. weights: packed ones of the points, `apart` from
  * one point to the next; scratch: of this thread. */
@@ -123,25 +19,22 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
     double *const x = scratch, *const now = x + DPK_MLP_BLOCK * first;
     double *const old = net->points > 1 ? now + net->n_scratch : NULL;
     double *const y = now + net->points * net->n_scratch, *const e = y + DPK_MLP_BLOCK;
-    double *const norms = e + DPK_MLP_BLOCK * (net->layers[net->depth - 1].out + 1);
+    double *const parts = e + DPK_MLP_BLOCK * (net->layers[net->depth - 1].out + 1);
     load_rows[kind_of(data)](data, begin, n, x, first);
     for (intptr_t i = n; i % TALL; i++)
         memset(x + i * first, 0, (size_t)dpk_padded(data->p) * sizeof(double));
     for (intptr_t i = 0; i < n; i++)
         y[i] = data->y[data->rows ? data->rows[begin + i] : begin + i];
     pass(net, weights, n, x, y, e, now);
-    if (old) {
+    if (old)
         pass(net, weights + apart, n, x, y, e, old);
-        for (intptr_t l = 0; l < net->depth; l++) {
-            const dpk_layer *const layer = net->layers + l;
-            for (intptr_t k = 0; k < n * dpk_mlp_row(layer->out); k++)
-                now[layer->delta + k] -= old[layer->delta + k];
-            for (intptr_t k = 0; l > 0 && k < n * dpk_mlp_row(layer->in); k++)
-                old[layer->input + k] = now[layer->input + k] - old[layer->input + k];
-        }
+    for (intptr_t l = 0; l < net->depth; l++)
+        parts[3 * l * net->points + 2] = 1.0;
+    for (intptr_t i = 0; i < n; i++) {
+        if (old)
+            subtract(net, i, x, to->gradient_clip, now, old, parts);
+        put_record(net, i, row + i, x, now, old, to, parts);
     }
-    for (intptr_t i = 0; i < n; i++)
-        put_record(net, i, row + i, x, now, old, to, norms);
 }
 
 /* Strips of a layer's gradient: three registers of columns for the inputs and the bias. */
@@ -160,13 +53,27 @@ static void add_products(const dpk_mlp *net, intptr_t strip, intptr_t begin, int
               from + layer->right * room, panel, 3 * strip, out + layer->params);
 }
 
+/* Inner bound C'. */
+static double bound_of(const dpk_mlp *net, double clip, double unit) {
+    if (net->points == 1)
+        return clip * (1.0 - (double)(net->width + 16) * 0x1p-50);
+    double fourth = 0.0; /* R^4 */
+    for (const dpk_layer *layer = net->layers + 1; layer < net->layers + net->depth; layer++) {
+        const double r = sqrt((double)layer->out) + sqrt((double)(layer->in + 1));
+        fourth += r * r * r * r;
+    }
+    const double slack = unit != 0.0 ? unit * sqrt(8.0 * clip) * sqrt(sqrt(fourth)) : 0.0;
+    return (clip - slack) * (1.0 - (double)(2 * net->width + 80) * 0x1p-50);
+}
+
 dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, const double *params,
                                     intptr_t models, double unit, const dpk_sum *sum,
                                     double *weights, double *scratch, double *factors,
                                     double *out) {
     const int64_t blocks = sum->first_task[data->m];
     const intptr_t held = dpk_mlp_held(net, blocks, sum->n_threads), room = dpk_mlp_room(held);
-    const double clip = sum->clip * (1.0 - (double)(net->width + 16) * 0x1p-50);
+    const double clip = bound_of(net, sum->clip, unit);
+    const double gradient_clip = net->gradient_clip * (1.0 - (double)(net->width + 16) * 0x1p-50);
     intptr_t strips = 0, eights = 0;
     for (intptr_t l = 0; l < net->depth; l++) {
         strips += strips_of(net->layers + l);
@@ -189,8 +96,8 @@ dpk_status DPK_FN(dpk_mlp_gradient)(const dpk_data *data, const dpk_mlp *net, co
 #pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)
         for (int64_t t = first; t <= last; t++) {
             const task u = task_number(data, sum, t);
-            const target to = {clip, sum->silo_weight ? sum->silo_weight[u.j] : 1.0, unit, room,
-                               factors};
+            const target to = {clip, gradient_clip, sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
+                               unit, room,          factors};
             put_block(data, net, weights + (models > 1 ? u.j : 0) * net->n_weights,
                       models * net->n_weights, u.begin, u.end,
                       (intptr_t)(t - first) * DPK_MLP_BLOCK, &to,

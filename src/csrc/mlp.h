@@ -19,9 +19,23 @@
  * Why sums are exact. Entries of q^-2 times a block are integers of at most |k| |h| <= C / q^2:
  * where n ceil(C / q^2) <= 2^52, so are all partial sums over n records, below 2^53.
  *
- * A difference delta a^T - delta' a'^T is the sum of two blocks, (delta - delta') a^T and delta' (a
- * - a')^T, each as small as the difference and truncated by itself; its norm is bounded by |delta -
- * delta'| |a| + |delta'| |a - a'|, the triangle inequality, which truncation cannot break. */
+ * Differences. Both gradients are clipped first, to B' = B (1 - (width + 16) 2^-50) as the sum of
+ * gradients that they continue: delta and delta' hold that factor. delta a^T - delta' a'^T is the
+ * sum of two blocks, U = (delta - m delta') a^T and V = m delta' (a - a' / m)^T, for any m > 0;
+ * m = sqrt(|delta| |a'| / (|delta'| |a|)) makes both as small as the difference also where delta
+ * and a change by factors that cancel. Layer 0 has no V, and m = 1. With D_l^2 = |U|^2 + |V|^2 +
+ * 2 <U, V>, two scalar products, and T_l = |U| + |V|, D and T the norms over layers, s = min(1,
+ * C' / max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 width + 80) 2^-50), R^4 = sum over l > 0 of
+ * r_l^4, r_l = sqrt(out) + sqrt(in + 1). T / 4 > D only where delta and a both turn around.
+ *
+ * Why their norm is at most C. Truncation shortens U and V, but not their sum: it may cut what
+ * cancels. A factor of norm b, b^2 = s |delta| |a|, loses less than q in every entry, so a block is
+ * off by b q r_l, two of them by (b + b') q r_l <= q r_l sqrt(2 s T_l), and all layers by at most
+ * q sqrt(2 s T) R (Cauchy-Schwarz), where s T <= 4 C: that is what C' gives away. Rounding: D^2 is
+ * off by at most (3 width / 2 + 60) u of sum |U|^2 + |V|^2 <= T^2, which is at most 16 max(D,
+ * T / 4)^2: that is what T / 4 is there for. Half of it on the root, 6 u of |U| + |V| in the
+ * factors and the rounding of C' itself make 13 width + 560, and the factor makes room for
+ * 15 width + 620. As s T <= 4 C, sums are exact where n ceil(4 C / q^2) <= 2^52. */
 #ifndef DPK_MLP_H
 #define DPK_MLP_H
 
@@ -50,8 +64,9 @@ typedef struct {
     dpk_activation activation;
     const dpk_loss *loss; /* of one output; NULL: softmax cross-entropy of all outputs */
     intptr_t n_params, n_weights, n_scratch, n_factors;
-    intptr_t width; /* sizes of all layers, the input's included */
-    int points;     /* 1: gradients; 2: differences of gradients */
+    intptr_t width;       /* sizes of all layers, the input's included */
+    int points;           /* 1: gradients; 2: differences of gradients */
+    double gradient_clip; /* B of differences, or infinity */
 } dpk_mlp;
 
 /* Row length of n columns: whole cache lines, an odd number of them, so that the lines of a column
@@ -89,7 +104,7 @@ static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_
 static inline intptr_t dpk_mlp_scratch(const dpk_mlp *net) {
     const dpk_layer *const last = net->layers + net->depth - 1;
     return DPK_MLP_BLOCK * (dpk_mlp_row(net->layers[0].in) + last->out + 2) +
-           net->points * (net->n_scratch + 2 * dpk_padded(net->depth));
+           net->points * (net->n_scratch + 3 * dpk_padded(net->depth));
 }
 
 /* Of `blocks` of records, those whose factors are held at a time: some MiB of them. */

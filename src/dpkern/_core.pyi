@@ -164,6 +164,7 @@ def mlp_gradient(
     activation: int,
     loss: Loss | None,
     clip: float,
+    gradient_clip: float,
     unit: float,
     grid: F | None,
     silo_weight: F | None,

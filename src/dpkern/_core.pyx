@@ -120,6 +120,7 @@ cdef extern from "dispatch.h":
         const dpk_loss *loss
         intptr_t n_params, n_weights, n_factors
         int points
+        double gradient_clip
     const int DPK_MLP_BLOCK
     void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_mlp *net) nogil
     intptr_t dpk_mlp_scratch(const dpk_mlp *net) nogil
@@ -832,15 +833,17 @@ def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
 
 
 def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes, int activation,
-                 Loss loss, double clip, double unit, const double[::1] grid,
-                 const double[::1] silo_weight, rows, double[:, ::1] out, int n_threads):
-    """params: (points, m or 1, P); loss: None is softmax; unit: 0 for floating-point sums."""
+                 Loss loss, double clip, double gradient_clip, double unit,
+                 const double[::1] grid, const double[::1] silo_weight, rows, double[:, ::1] out,
+                 int n_threads):
+    """params: (points, m or 1, P); loss: None is softmax; gradient_clip: of differences, two points;
+    unit: 0 for floating-point sums."""
     cdef Records records = Records(data, rows)
     cdef Work work = Work(records.offsets, DPK_MLP_BLOCK, 0, n_threads, clip, grid, silo_weight)
     cdef dpk_mlp net
     cdef dpk_status status
     net.depth, net.points = sizes.shape[0] - 1, params.shape[0]
-    net.activation = <dpk_activation> activation
+    net.activation, net.gradient_clip = <dpk_activation> activation, gradient_clip
     net.loss = NULL if loss is None else &loss.c
     cdef char[::1] layers = np.empty(net.depth * sizeof(dpk_layer), dtype=np.int8)
     dpk_mlp_layout(&sizes[0], <dpk_layer *> &layers[0], &net)

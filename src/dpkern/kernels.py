@@ -8,7 +8,8 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -439,7 +440,14 @@ def glm_hessian(
     n = data.n if records is None else count("records", records)
     if data.n >= n << 11:
         raise ValueError(f"records is {n}; it must be above a 2^11-th of the records, {data.n}")
-    row_grid, grids = _product_grids("hess_clip", hess_clip, grid, m=data.m, n=n, dim=data.d)
+    row_grid, grids = _product_grids(
+        "hess_clip",
+        hess_clip,
+        grid,
+        m=data.m,
+        n=n,
+        choose=lambda: hessian_row_grid(n, hess_clip, data.d),
+    )
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, data.d, data.d))
     threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
@@ -1247,6 +1255,7 @@ def mlp_difference(
     activation: str,
     loss: str | Loss,
     clip: float,
+    gradient_clip: float = math.inf,
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     rows: Rows | None = None,
@@ -1255,23 +1264,30 @@ def mlp_difference(
     n_threads: int | None = None,
 ) -> FloatArray:
     r"""Sum of clipped per-record differences of the gradient of a multilayer perceptron at two
-    points.
+    points, exact on a grid.
 
-    A record's g(new) - g(old), over all layers together, is scaled to norm C at most.
+    A record's gradients g(new) and g(old) are clipped to B each, as `mlp_gradient` does, and their
+    difference, over all layers together, is scaled to norm C at most.
 
     Parameters
     ----------
     params_new, params_old : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
     clip : float
-        Bound C > 0 of a record's difference in l2 norm. Infinity turns clipping and grid off.
+        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
+        off.
+    gradient_clip : float
+        Bound B > 0 of each of the two gradients: the `clip` of the `mlp_gradient` that the
+        differences continue. Infinity: those of the loss itself.
     data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
         As in `mlp_gradient`.
 
     Returns
     -------
     sums : ndarray, shape (m, P)
-        As of `mlp_gradient`.
+        Float64, every entry a multiple of the silo's grid. A gradient that is not finite, or more
+        than 2^500 times too long, counts as zero, and so does such a difference under a finite
+        clip. Exactly 0 where `params_new` is `params_old`.
 
     Raises
     ------
@@ -1280,15 +1296,30 @@ def mlp_difference(
 
     Notes
     -----
-    Sensitivity: as of `mlp_gradient`. In layer l the difference is
-    (delta - delta') a^T + delta' (a - a')^T, primed at the old point: two outer products, each as
-    small as the difference, and rounded by themselves. Its norm is taken as
-    |delta - delta'| |a| + |delta'| |a - a'|, which is never too small and at most sqrt(2) times too
-    large where the two are orthogonal.
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned, whatever B is; adding or
+    removing one by at most C. A coarser grid adds ``grid * sqrt(P)``.
+
+    Why two bounds: see `glm_difference`. Differences of gradients clipped to B telescope with sums
+    of them; no more than 2 B of C is ever used.
+
+    In layer l the difference is U + V with U = (delta - m delta') a^T and
+    V = m delta' (a - a' / m)^T, primed at the old point; delta holds the factor that clips to B,
+    and m = sqrt(|delta| |a'| / (|delta'| |a|)) keeps U and V as small as the difference. Both
+    become integer outer products as in `mlp_gradient`. The norm D of U + V over all layers needs
+    scalar products only, |U + V|^2 = |U|^2 + |V|^2 + 2 <U, V>. Truncation shortens U and V, but not
+    their sum: it may take from one what cancels in the other. It adds at most q sqrt(8 C) R to a
+    record's norm, R^4 the sum of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first,
+    as long as |U| + |V|, or T over all layers, is at most 4 C after scaling. So
+    s = min(1, C' / max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50):
+    a record is scaled to less than C where U and V are long and nearly cancel, which takes
+    derivatives and inputs that both turn around. The step q is the finest with
+    n ceil(4 C / q^2) <= 2^52, n as in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
+    bound = positive("gradient_clip", gradient_clip, or_infinite=True)
     how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
-    return _mlp(data, points, *how)
+    return _mlp(data, points, *how, gradient_clip=bound)
 
 
 def _mlp(
@@ -1304,6 +1335,7 @@ def _mlp(
     records: int | None,
     out: FloatArray | None,
     n_threads: int | None,
+    gradient_clip: float = math.inf,
 ) -> FloatArray:
     sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
     if activation not in ACTIVATIONS:
@@ -1314,18 +1346,37 @@ def _mlp(
     rows = None if rows is None else _minibatch(data, rows)
     summed = data.n if rows is None else len(rows[0])
     # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
-    n, dim = max(data.n, summed), int(max(sizes)) + 1
+    n = max(data.n, summed)
     if records is not None:
         if n > count("records", records) << 5:
             raise ValueError(f"records is {records}; it must be at least a 2^5-th of {n}")
         n = records << 5
-    unit, grids = _product_grids("clip", clip, grid, m=data.m, n=n, dim=dim)
+    unit, grids = _product_grids(
+        "clip",
+        clip,
+        grid,
+        m=data.m,
+        n=n,
+        choose=lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
+    )
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, points.shape[2]))
     number = ACTIVATIONS.index(activation)
     threads = resolve_threads(n_threads, summed * points.shape[2])
     _core.mlp_gradient(
-        data, points, sizes, number, compiled, clip, unit, grids, weights, rows, out, threads
+        data,
+        points,
+        sizes,
+        number,
+        compiled,
+        clip,
+        gradient_clip,
+        unit,
+        grids,
+        weights,
+        rows,
+        out,
+        threads,
     )
     return out
 
@@ -1621,6 +1672,26 @@ def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
     return _factor_grid("hess_clip", n, hess_clip, dim)
 
 
+def mlp_factor_grid(n: int, clip: float, sizes: Sequence[int], *, points: int = 1) -> float:
+    """Power of two q that `mlp_gradient` (``points=1``) and `mlp_difference` (2) round factors to,
+    for layers of n_0, ..., n_L = ``sizes`` and n records: q^2 is the grid of their sums.
+
+    Raises
+    ------
+    ValueError
+        When q would lie outside 2^-200 .. 2^200, or take too much of a record: q sqrt(n_l + 1) more
+        than sqrt(clip) / 32 for a layer, or q sqrt(8 clip) R more than clip / 32 of a difference.
+    """
+    dim = max(sizes) + 1
+    if points == 1:
+        return _factor_grid("clip", n, clip, dim)
+    fourth = sum(
+        (math.sqrt(out) + math.sqrt(inputs + 1)) ** 4 for inputs, out in pairwise(sizes[1:])
+    )
+    dim = max(dim, math.ceil(32.0 * math.sqrt(fourth)))
+    return _factor_grid("4 * clip", n, min(4.0 * clip, sys.float_info.max), dim)
+
+
 def _factor_grid(name: str, n: int, bound: float, dim: int) -> float:
     clip, exponent = Fraction(bound), -200
     if n <= 1 << 52:
@@ -1877,10 +1948,10 @@ def _silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
 
 
 def _product_grids(
-    name: str, bound: float, grid: ArrayLike | None, *, m: int, n: int, dim: int
+    name: str, bound: float, grid: ArrayLike | None, *, m: int, n: int, choose: Callable[[], float]
 ) -> tuple[float, FloatArray | None]:
-    """Step of integer-valued factors, 0 for plain float sums, and the grids of the sums of their
-    products, None for its square.
+    """Step q of integer-valued factors, 0 for plain float sums, and the grids of the sums of their
+    products, None for q^2.
 
     On grids of q^2 and more the sum over all silos is a double exactly, too.
     """
@@ -1888,7 +1959,7 @@ def _product_grids(
         if grid is not None:
             raise ValueError(f"grid needs a finite {name}: unbounded sums are not exact")
         return 0.0, None
-    q = _factor_grid(name, n, bound, dim)
+    q = choose()
     if grid is None:
         return q, None
     grids = _per_silo("grid", grid, m)
@@ -1897,8 +1968,8 @@ def _product_grids(
             raise ValueError("grid must be a power of two between 2^-400 and 2^400")
         if step < q * q:
             raise ValueError(
-                f"grid is {step}; with {name} = {bound!r}, n = {n} records and d = {dim} it "
-                f"must be at least {q * q}"
+                f"grid is {step}; with {name} = {bound!r} and n = {n} records it must be at least "
+                f"{q * q}"
             )
     return q, grids
 

@@ -50,13 +50,57 @@ def _norm(v):
     return np.sqrt(np.sum(v**2, axis=1) + v.shape[1] * 2.0**-240)
 
 
+def _dot(v, w):
+    return np.sum(v * w, axis=1)
+
+
+def _scale(clip, norm):
+    with np.errstate(all="ignore"):
+        s = np.where(norm <= clip, 1.0, clip / norm)
+    return np.where(np.isfinite(norm) & (s >= 2.0**-500), s, 0.0)
+
+
+def _lengths(layers):
+    """D and T of mlp.h."""
+    with np.errstate(all="ignore"):
+        products = [[_norm(delta) * _norm(a) for delta, a in pairs] for pairs in layers]
+        total = sum(np.square(sum(p)) for p in products)
+        exact = sum(np.square(each) for p in products for each in p)
+        for pairs in layers:
+            if len(pairs) == 2:
+                (delta, a), (delta2, a2) = pairs
+                exact = exact + 2.0 * _dot(delta, delta2) * _dot(a, a2)
+        exact = np.where(np.isfinite(exact), np.maximum(exact, 0.0), total)
+    return np.sqrt(exact), np.sqrt(total)
+
+
+def _clipped(pairs, clip):
+    """Gradients at one point clipped to B', and which records have one."""
+    s = _scale(clip, _lengths([[pair] for pair in pairs])[0])[:, None]
+    with np.errstate(invalid="ignore"):
+        return [(np.where(s > 0.0, s * delta, 0.0), a) for delta, a in pairs], s > 0.0
+
+
+def _difference(new, old, clip):
+    (new, counts), (old, old_counts) = _clipped(new, clip), _clipped(old, clip)
+    layers = []
+    for (delta, a), (delta_old, a_old) in zip(new, old, strict=True):
+        with np.errstate(all="ignore"):
+            m = np.sqrt(_norm(delta) / _norm(delta_old)) * np.sqrt(_norm(a_old) / _norm(a))
+            m = np.where(counts & old_counts, np.clip(m, 2.0**-32, 2.0**32)[:, None], 1.0)
+            a_old = np.where(old_counts, a_old, np.where(counts, a, 0.0))
+            a = np.where(counts, a, a_old)
+            layers.append([(delta - m * delta_old, a), (m * delta_old, a - a_old / m)])
+    delta, a = new[0]
+    layers[0] = [(delta - old[0][0], a)]
+    return layers
+
+
 def _silo_sum(layers, clip, weight, q):
     """layers: for every layer a list of pairs (delta, a), whose outer products are added."""
-    with np.errstate(all="ignore"):
-        lengths = [sum(_norm(delta) * _norm(a) for delta, a in pairs) for pairs in layers]
-        norm = np.sqrt(np.sum(np.square(lengths), axis=0))
-        s = weight * np.where(norm <= clip, 1.0, clip / norm)
-    kept = np.isfinite(norm) & (s >= 2.0**-500)
+    length, bound = _lengths(layers)
+    s = weight * _scale(clip, np.maximum(length, bound / 4.0))
+    kept = s >= 2.0**-500
     s, sums = s[kept, None], []
     for pairs in layers:
         total = 0.0
@@ -71,26 +115,44 @@ def _silo_sum(layers, clip, weight, q):
     return np.concatenate(sums)
 
 
-def _sums(data, points, layers, activation, loss, clip, grid, silo_weight, rows, records, out):
+def _inner(clip, sizes, q, points):
+    if points == 1 or math.isinf(clip):
+        return clip * (1.0 - (sum(sizes) + 16) * 2.0**-50)
+    fourth = sum(
+        (math.sqrt(out) + math.sqrt(inputs + 1)) ** 4 for inputs, out in pairwise(sizes[1:])
+    )
+    slack = q * math.sqrt(8.0 * clip) * fourth**0.25
+    return (clip - slack) * (1.0 - (2 * sum(sizes) + 80) * 2.0**-50)
+
+
+def _sums(
+    data,
+    points,
+    layers,
+    activation,
+    loss,
+    clip,
+    gradient_clip,
+    grid,
+    silo_weight,
+    rows,
+    records,
+    out,
+):
     sizes = [data.X.shape[1], *layers]
     points = [np.broadcast_to(p, (data.m, mlp_size(sizes[0], layers))) for p in points]
     out = np.empty(points[0].shape) if out is None else out
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     n = len(data.y) if rows is None else max(len(data.y), len(rows[0]))
-    q = row_grid(n if records is None else 32 * records, clip)
-    inner = clip if math.isinf(clip) else clip * (1.0 - (sum(sizes) + 16) * 2.0**-50)
+    q = row_grid(n if records is None else 32 * records, clip if len(points) == 1 else 4.0 * clip)
+    inner = _inner(clip, sizes, q, len(points))
     for j in range(data.m):
         V, _, ratio, y = _stored_rows(data, rows, j)
         found = [_pairs(ratio[:, None] * V, y, p[j], sizes, activation, loss) for p in points]
         if len(found) == 1:
             blocks = [[pair] for pair in found[0]]
         else:
-            with np.errstate(invalid="ignore"):
-                blocks = [
-                    [(delta - delta_old, a), (delta_old, a - a_old)]
-                    for (delta, a), (delta_old, a_old) in zip(*found, strict=True)
-                ]
-            blocks[0] = blocks[0][:1]
+            blocks = _difference(*found, _inner(gradient_clip, sizes, q, 1))
         total = _silo_sum(blocks, inner, weight[j], q)
         step = silo_grids(grid, data.m)[j]
         if step is not None and q:
@@ -114,7 +176,7 @@ def mlp_gradient(
     out=None,
     n_threads=None,
 ):
-    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out)
+    how = (layers, activation, loss, clip, math.inf, grid, silo_weight, rows, records, out)
     return _sums(data, [params], *how)
 
 
@@ -127,6 +189,7 @@ def mlp_difference(
     activation,
     loss,
     clip,
+    gradient_clip=math.inf,
     grid=None,
     silo_weight=None,
     rows=None,
@@ -134,5 +197,5 @@ def mlp_difference(
     out=None,
     n_threads=None,
 ):
-    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out)
+    how = (layers, activation, loss, clip, gradient_clip, grid, silo_weight, rows, records, out)
     return _sums(data, [params_new, params_old], *how)
