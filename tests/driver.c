@@ -215,7 +215,8 @@ static int mlp(const dpk_kernels *kernels, dpk_data data) {
         dpk_mlp net = {.depth = form & 1 ? 1 : 3,
                        .activation = form & 2 ? DPK_TANH : DPK_RELU,
                        .loss = form & 1 ? &loss : NULL,
-                       .points = form & 4 ? 2 : 1};
+                       .points = form & 4 ? 2 : 1,
+                       .gradient_clip = grid ? 0.5 : INFINITY};
         dpk_mlp_layout(size, layers, &net);
         const intptr_t room = dpk_mlp_room(dpk_mlp_held(&net, tasks[M], 1));
         const intptr_t n_scratch = dpk_apart(dpk_mlp_scratch(&net));
