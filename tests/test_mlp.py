@@ -382,7 +382,7 @@ def test_records_without_a_finite_gradient_count_as_zero_and_change_no_other(net
             sums = kernel(data, *points, **how)
             assert np.all(np.isfinite(sums))
             if net["activation"] == "relu":  # tanh saturates, and the row's norm overflows alone
-                np.testing.assert_allclose(sums, kernel(rest, *points, **how), atol=1e-4 * clip)
+                np.testing.assert_allclose(sums, kernel(rest, *points, **how), atol=1e-3 * clip)
 
 
 @pytest.mark.usefixtures("isa")
