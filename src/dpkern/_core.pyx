@@ -836,8 +836,8 @@ def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes
                  Loss loss, double clip, double gradient_clip, double unit,
                  const double[::1] grid, const double[::1] silo_weight, rows, double[:, ::1] out,
                  int n_threads):
-    """params: (points, m or 1, P); loss: None is softmax; gradient_clip: of differences; unit: 0 for
-    floating-point sums."""
+    """params: (points, m or 1, P); loss: None is softmax; gradient_clip: of differences; unit: 0
+    for floating-point sums."""
     cdef Records records = Records(data, rows)
     cdef Work work = Work(records.offsets, DPK_MLP_BLOCK, 0, n_threads, clip, grid, silo_weight)
     cdef dpk_mlp net
