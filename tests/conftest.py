@@ -36,6 +36,8 @@ class Records:
     scale: np.ndarray | None = None
     shift: np.ndarray | None = None
     row_norms: np.ndarray | None = None
+    task: str = "classification"
+    classes_: np.ndarray | None = None
 
     def __post_init__(self):
         self.offsets = np.asarray(self.offsets, dtype=np.int64)
@@ -46,7 +48,8 @@ class Records:
             self.X.indptr = self.X.indptr.astype(np.int64)
         self.m = len(self.offsets) - 1
         self.n = len(self.y)
-        self.d = self.X.shape[1] + self.intercept
+        self.n_features = self.X.shape[1]
+        self.d = self.n_features + self.intercept
 
 
 def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False, seed=0, **options):

@@ -21,6 +21,7 @@ static struct {
     int32_t *indptr32;
     int32_t *indices;
 } SPARSE[N_WIDTHS];
+static double POINT[2 * M * 2000];
 static const int64_t OFFSETS[M + 1] = {0, 1, 700, N};
 enum { TASK_ROWS = 512 };
 static const int64_t TASKS[M + 1] = {0, 1, 3, 4}, SILO_TASKS[M + 1] = {0, 1, 2, 3};
@@ -77,6 +78,8 @@ static void fill(void) {
     }
     for (int k = 0; k < M * (P_MAX + 1); k++)
         W[k] = 0.01 * (k % 17 - 8);
+    for (int k = 0; k < 2 * M * 2000; k++)
+        POINT[k] = 0.01 * (k % 19 - 9);
 }
 
 static int local(const dpk_kernels *kernels, const dpk_data *data, const double *grid, int number) {
@@ -194,6 +197,39 @@ static int difference(const dpk_kernels *kernels, const dpk_data *data, const dp
     earlier.z_new = data->rows ? NULL : old;
     bad |= kernels->glm_difference(data, W, 0, W, 0, loss, &earlier, sum, out);
     free(old), free(new);
+    return bad;
+}
+
+/* One layer and three, gradients and differences, models of one kind and of each silo. */
+static int mlp(const dpk_kernels *kernels, dpk_data data) {
+    static const int64_t blocks[M + 1] = {0, 1, 12, 20};
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = {kernels->losses[0], NULL, NULL, params, 1};
+    const int64_t *const tasks = data.rows ? ROW_TASKS : blocks;
+    const intptr_t sizes[2][4] = {{data.p, 9, 8, 3}, {data.p, 1, 0, 0}};
+    int bad = 0;
+    for (int form = 0; form < 8; form++) {
+        const intptr_t *const size = sizes[form & 1], models = form & 2 ? M : 1;
+        const double *const grid = form % 3 ? GRID : NULL;
+        dpk_layer layers[3];
+        dpk_mlp net = {.depth = form & 1 ? 1 : 3,
+                       .activation = form & 2 ? DPK_TANH : DPK_RELU,
+                       .loss = form & 1 ? &loss : NULL,
+                       .points = form & 4 ? 2 : 1,
+                       .gradient_clip = grid ? 0.5 : INFINITY};
+        dpk_mlp_layout(size, layers, &net);
+        const intptr_t room = dpk_mlp_room(dpk_mlp_held(&net, tasks[M], 1));
+        const intptr_t n_scratch = dpk_apart(dpk_mlp_scratch(&net));
+        double *weights = lines(net.points * models * net.n_weights), *scratch = lines(n_scratch),
+               *factors = lines(room * net.n_factors),
+               *out = buffer((size_t)(M * net.n_params) * 8);
+        const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, DPK_MLP_BLOCK, tasks, NULL, 1};
+        for (intptr_t k = 0; k < n_scratch; k++)
+            scratch[k] = 0.0;
+        bad |= (int)kernels->mlp_gradient(&data, &net, POINT, models, grid ? 0x1p-20 : 0.0, &sum,
+                                          weights, scratch, factors, out);
+        free(weights), free(scratch), free(factors), free(out);
+    }
     return bad;
 }
 
@@ -380,6 +416,8 @@ static int all_kernels(const dpk_kernels *kernels) {
             }
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, GRID);
             bad |= glm(kernels, data, batch ? 5 : N, batch ? ROW_TASKS : TASKS, NULL);
+            if (!one)
+                bad |= mlp(kernels, data);
             if (sparse)
                 continue;
             double *partial = buffer((size_t)(TASKS[M] * dpk_apart(p)) * 8),

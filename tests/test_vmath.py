@@ -7,14 +7,16 @@ import pytest
 from dpkern import _core
 
 # Errors stated in vmath.h, in units in the last place of the result.
-STATED = {"exp_negative": 1.4, "log1p_unit": 2.6, "log1p_product": 2.6}
+STATED = {"exp_negative": 1.4, "log1p_unit": 2.6, "log1p_product": 2.6, "tanh_value": 3.2}
 EXP_STATED_RELATIVE = 1.9  # in units of 2^-53
 EXACT = {"exp_negative": mpmath.exp, "log1p_unit": mpmath.log1p, "log1p_product": mpmath.log1p}
+EXACT["tanh_value"] = mpmath.tanh
 # Where the largest errors were found, in searches of some ten million points.
 WORST = {
     "exp_negative": ("-0x1.97920f0d0ab2ep+5", "-0x1.6adc57a85918cp+8", "-0x1.a6cd87aad558dp+6"),
     "log1p_unit": ("0x1.b0822c9246485p-2", "0x1.bdc71f9d12a85p-2", "0x1.badad15d8fb61p-2"),
 }
+WORST["tanh_value"] = ("0x1.bee03eba3dc88p-3", "-0x1.affa1b8f9d128p-3", "0x1.bda999cf76712p-3")
 WORST["log1p_product"] = (*WORST["log1p_unit"], "0x1.aa83c33308085p-2", "0x1.934b793c4b5e5p+0")
 BY_BITS = np.concatenate([2.0 ** -np.arange(1, 1075), [5e-324, 3e-310]])
 
@@ -34,6 +36,11 @@ def points(name):
         some = [-708.0 * rng.random(3000), -rng.random(3000), -BY_BITS, np.array([-0.0, -708.0])]
         some += [neighbours(between), -whole * np.log(2.0), between * (1 + 1e-4), worst]
         return np.clip(np.concatenate(some), -708.0, 0.0)
+    if name == "tanh_value":
+        edges = (np.arange(30) + 0.5) * np.log(2.0) / 2.0  # where k changes
+        some = [rng.uniform(-1.0, 1.0, 5000), rng.uniform(-40.0, 40.0, 2000), BY_BITS, -BY_BITS]
+        some += [neighbours(edges), -edges * (1 + 1e-4), rng.uniform(0.17, 0.26, 3000), worst]
+        return np.concatenate(some)
     root = np.sqrt(2.0) - 1.0  # where j changes
     some = [rng.random(3000), BY_BITS, 10.0 ** -rng.uniform(0, 20, 1000), np.array([0.0, 1.0])]
     some += [
@@ -100,6 +107,12 @@ def test_special_values():
     np.testing.assert_array_equal(evaluate("exp_negative", [0.0, -0.0, -5e-324, -1e-17]), 1.0)
     np.testing.assert_array_equal(evaluate("log1p_unit", BY_BITS[60:]), BY_BITS[60:])
     np.testing.assert_array_equal(evaluate("log1p_unit", [0.0, 1.0]), [0.0, np.log(2.0)])
+    small = np.array([0.0, 5e-324, 1e-310, 1e-200])
+    for sign in (1.0, -1.0):
+        far = evaluate("tanh_value", sign * np.array([20.0, 32.0, 400.0, 1e308, np.inf]))
+        np.testing.assert_array_equal(far, sign)
+        np.testing.assert_array_equal(evaluate("tanh_value", sign * small), sign * small)
+    assert np.signbit(evaluate("tanh_value", [-0.0])[0])
     for f in STATED:
         assert np.all(np.isnan(evaluate(f, [np.nan, -np.nan])))
 

@@ -12,6 +12,7 @@
 #include "hessian.h"
 #include "line_search.h"
 #include "local_descent.h"
+#include "mlp.h"
 #include "newton.h"
 #include "prox_rows.h"
 #include "shuffle.h"
@@ -50,6 +51,7 @@ typedef struct {
     dpk_gaussian_words_fn *gaussian_words;
     dpk_goe_fn *goe;
     dpk_line_search_fn *line_search;
+    dpk_mlp_gradient_fn *mlp_gradient;
     dpk_newton_direction_fn *newton_direction;
     dpk_prox_rows_fn *prox_rows;
     dpk_shuffle_sum_fn *shuffle_sum;

@@ -5,31 +5,8 @@
 #ifndef DPK_GRAM_H
 #define DPK_GRAM_H
 
-#include "simd.h"
+#include "registers.h"
 
-/* One register: WIDTH doubles. */
-#if defined(__AVX512F__)
-typedef __m512d vec;
-enum { WIDTH = 8 };
-#define VEC_LOAD(p) _mm512_load_pd(p)
-#define VEC_SET(a) _mm512_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm512_store_pd(p, a)
-#elif defined(__AVX2__) && defined(__FMA__)
-typedef __m256d vec;
-enum { WIDTH = 4 };
-#define VEC_LOAD(p) _mm256_load_pd(p)
-#define VEC_SET(a) _mm256_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm256_store_pd(p, a)
-#else
-typedef double vec;
-enum { WIDTH = 1 };
-#define VEC_LOAD(p) (*(p))
-#define VEC_SET(a) (a)
-#define VEC_FMA(a, b, c) DPK_FMA(a, b, c)
-#define VEC_STORE(p, a) (*(p) = (a))
-#endif
 enum { BLOCK_SIZE = WIDTH * WIDTH };
 
 /* Where block (i, 0) of an accumulator is. */
@@ -46,7 +23,6 @@ DPK_INLINE void tile(int height, intptr_t n, const double *a, intptr_t stride, c
     vec sum[3][WIDTH];
     double *at[3] = {c, c + (i + 1) * BLOCK_SIZE, c + (2 * i + 3) * BLOCK_SIZE};
     const double *const a1 = a + stride, *const a2 = a1 + stride;
-#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
     EACH(h, height) EACH(k, WIDTH) sum[h][k] = VEC_LOAD(at[h] + k * WIDTH);
     for (intptr_t t = 0; t < n * WIDTH; t += WIDTH, ahead += step) {
         const vec x0 = VEC_LOAD(a + t);
@@ -63,7 +39,6 @@ DPK_INLINE void tile(int height, intptr_t n, const double *a, intptr_t stride, c
         }
     }
     EACH(h, height) EACH(k, WIDTH) VEC_STORE(at[h] + k * WIDTH, sum[h][k]);
-#undef EACH
 }
 
 /* Functions of their own: in a larger one the sums would not all stay in registers. */

@@ -42,6 +42,10 @@ DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
 DPK_INLINE f8 f8_add(f8 a, f8 b) { return _mm512_add_pd(a, b); }
 DPK_INLINE f8 f8_mul(f8 a, f8 b) { return _mm512_mul_pd(a, b); }
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) { return _mm512_fmadd_pd(a, b, c); }
+/* Toward zero, as integers. */
+DPK_INLINE f8 f8_trunc(f8 a) {
+    return _mm512_roundscale_pd(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
 DPK_INLINE i8 i8_load(const int64_t *p) { return _mm512_loadu_si512(p); }
 DPK_INLINE void i8_store(int64_t *p, i8 a) { _mm512_storeu_si512(p, a); }
 DPK_INLINE i8 i8_add_bits(i8 a, f8 v) { return _mm512_add_epi64(a, _mm512_castpd_si512(v)); }
@@ -119,6 +123,10 @@ DPK_INLINE f8 f8_mul(f8 a, f8 b) {
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
     return (f8){_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
 }
+DPK_INLINE f8 f8_trunc(f8 a) {
+    return (f8){_mm256_round_pd(a.lo, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+                _mm256_round_pd(a.hi, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
+}
 DPK_INLINE i8 i8_load(const int64_t *p) {
     return (i8){_mm256_loadu_si256((const __m256i *)(const void *)p),
                 _mm256_loadu_si256((const __m256i *)(const void *)(p + 4))};
@@ -184,6 +192,11 @@ DPK_INLINE f8 f8_mul(f8 a, f8 b) {
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
     DPK_EACH_LANE c.lane[l] = DPK_FMA(a.lane[l], b.lane[l], c.lane[l]);
     return c;
+}
+/* For |a| < 2^63. */
+DPK_INLINE f8 f8_trunc(f8 a) {
+    DPK_EACH_LANE a.lane[l] = (double)(int64_t)a.lane[l];
+    return a;
 }
 DPK_INLINE i8 i8_load(const int64_t *p) {
     i8 a;

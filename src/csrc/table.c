@@ -25,6 +25,7 @@ extern dpk_sweep_public_fn DPK_FN(dpk_sweep_public);
 extern dpk_gaussian_words_fn DPK_FN(dpk_gaussian_words);
 extern dpk_goe_fn DPK_FN(dpk_goe);
 extern dpk_line_search_fn DPK_FN(dpk_line_search);
+extern dpk_mlp_gradient_fn DPK_FN(dpk_mlp_gradient);
 extern dpk_newton_direction_fn DPK_FN(dpk_newton_direction);
 extern dpk_prox_rows_fn DPK_FN(dpk_prox_rows);
 extern dpk_shuffle_sum_fn DPK_FN(dpk_shuffle_sum);
@@ -90,6 +91,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .gaussian_words = DPK_FN(dpk_gaussian_words),
     .goe = DPK_FN(dpk_goe),
     .line_search = DPK_FN(dpk_line_search),
+    .mlp_gradient = DPK_FN(dpk_mlp_gradient),
     .newton_direction = DPK_FN(dpk_newton_direction),
     .prox_rows = DPK_FN(dpk_prox_rows),
     .shuffle_sum = DPK_FN(dpk_shuffle_sum),

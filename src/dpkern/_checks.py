@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Float64Array = NDArray[np.float64]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
 Matrix = Union[NDArray[Any], "csr_array"]
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "multiclass"]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -106,26 +106,62 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
     return y
 
 
-def targets(y: NDArray[Any], task: Task | None) -> tuple[Float64Array, Task, NDArray[Any] | None]:
-    """The task, y as float64 (a new array), and the two labels when it is classification."""
-    if task not in (None, "classification", "regression"):
-        raise ValueError(f"task is {task!r}; it must be 'classification' or 'regression'")
+def targets(
+    y: NDArray[Any], task: Task | None, classes: ArrayLike | None = None
+) -> tuple[Float64Array, Task, NDArray[Any] | None]:
+    """The task, y as float64 (a new array), and the labels when it has some."""
+    if task not in (None, "classification", "regression", "multiclass"):
+        raise ValueError(
+            f"task is {task!r}; it must be 'classification', 'regression' or 'multiclass'"
+        )
+    if (task == "multiclass") != (classes is not None):
+        raise ValueError(
+            f"classes is {'missing' if classes is None else 'given'} and task is {task!r}; "
+            "task='multiclass' needs the public labels, and only that takes them"
+        )
+    if classes is not None:
+        known = _known(y, classes)
+        return _number(y, known).astype(np.float64), "multiclass", known
     if task == "regression":
         if y.dtype.kind in "US":
             raise TypeError("y holds strings; regression needs real numbers")
         return y.astype(np.float64), task, None
     if y.dtype.kind in "fi" and _all_signs(y):
         return y.astype(np.float64), "classification", np.array([-1, 1], dtype=y.dtype)
-    classes = _at_most_two(y)
-    if classes is not None and len(classes) == 2:
-        return np.where(y == classes[1], 1.0, -1.0), "classification", classes
-    if task is None and classes is None and y.dtype.kind == "f":
+    two = _at_most_two(y)
+    if two is not None and len(two) == 2:
+        return np.where(y == two[1], 1.0, -1.0), "classification", two
+    if task is None and two is None and y.dtype.kind == "f":
         return y.astype(np.float64), "regression", None
-    found = "more than two distinct values" if classes is None else f"{len(classes)} distinct value"
+    found = "more than two distinct values" if two is None else f"{len(two)} distinct value"
     raise ValueError(
         f"y holds {found} of dtype {y.dtype}; classification needs exactly two labels (or -1 and "
-        "+1), more classes are not available, and whole-number targets need task='regression'"
+        "+1), more of them need task='multiclass' and classes, whole-number targets "
+        "task='regression'"
     )
+
+
+def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
+    known = labels(classes, np.size(classes), name="classes")
+    if len(known) < 2 or len(np.unique(known)) < len(known):
+        raise ValueError(
+            f"classes is {known.tolist()}; it must hold at least two labels, once each"
+        )
+    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
+        raise TypeError("classes and y must both hold strings or both numbers")
+    return known
+
+
+def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
+    """Where in `known` each label stands. Numbers that labels of the data had among themselves
+    would be private: with the only record of a label, those of many others change."""
+    order = np.argsort(known)
+    place = np.searchsorted(known, y, sorter=order)
+    number = order[np.minimum(place, len(known) - 1)]
+    other = np.count_nonzero(known[number] != y)
+    if other:
+        raise ValueError(f"y holds {other} labels that are not in classes")
+    return number
 
 
 def _all_signs(y: NDArray[Any]) -> bool:

@@ -157,6 +157,21 @@ def prox_sweep(
     shift: F,
     n_threads: int,
 ) -> None: ...
+def mlp_gradient(
+    data: Any,
+    params: F,
+    sizes: NDArray[np.intp],
+    activation: int,
+    loss: Loss | None,
+    clip: float,
+    gradient_clip: float,
+    unit: float,
+    grid: F | None,
+    silo_weight: F | None,
+    rows: tuple[N, N] | None,
+    out: F,
+    n_threads: int,
+) -> None: ...
 
 class Lapack: ...
 

@@ -110,6 +110,22 @@ cdef extern from "dispatch.h":
     intptr_t dpk_newton_work(intptr_t d) nogil
     intptr_t dpk_newton_iwork(intptr_t d) nogil
     int DPK_NEWTON_MAX
+    ctypedef enum dpk_activation:
+        DPK_RELU
+    ctypedef struct dpk_layer:
+        pass
+    ctypedef struct dpk_mlp:
+        intptr_t depth
+        dpk_activation activation
+        const dpk_loss *loss
+        intptr_t n_params, n_weights, n_factors
+        int points
+        double gradient_clip
+    const int DPK_MLP_BLOCK
+    void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_mlp *net) nogil
+    intptr_t dpk_mlp_scratch(const dpk_mlp *net) nogil
+    intptr_t dpk_mlp_held(const dpk_mlp *net, int64_t blocks, int n_threads) nogil
+    intptr_t dpk_mlp_room(intptr_t held) nogil
     intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
     ctypedef struct dpk_kernels:
         const char *name
@@ -179,6 +195,10 @@ cdef extern from "dispatch.h":
             const dpk_data *data, const double *w, intptr_t w_stride, const double *direction,
             intptr_t direction_stride, const dpk_loss *loss, const dpk_search *search,
             const dpk_sum *sum, double *out) noexcept nogil
+        dpk_status (*mlp_gradient)(
+            const dpk_data *data, const dpk_mlp *net, const double *params, intptr_t models,
+            double unit, const dpk_sum *sum, double *weights, double *scratch, double *factors,
+            double *out) noexcept nogil
         dpk_status (*newton_direction)(
             intptr_t m, intptr_t d, const double *H, const double *g, double floor,
             const dpk_lapack *lapack, int n_threads, double *work, int *iwork, double *out
@@ -379,10 +399,10 @@ cdef const void *address_of(values) except? NULL:
     return &x64[0]
 
 
-cdef double[::1] aligned(intptr_t n):
+cdef double[::1] aligned(intptr_t n, make=np.empty):
     """Space for n doubles from the start of a cache line on: reads and writes across two lines cost
     twice."""
-    cdef double[::1] space = np.empty(n + 8)
+    cdef double[::1] space = make(n + 8)
     cdef intptr_t skip = (8 - (<intptr_t> &space[0]) // 8 % 8) % 8
     return space[skip:skip + n]
 
@@ -421,7 +441,7 @@ cdef class Work:
         cdef int64_t n_tasks = first_task[m]
         n_threads = max(1, min(n_threads, n_tasks))
         check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width)))
+        cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width) if width else 0))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid = NULL if grid is None else &grid[0]
@@ -809,6 +829,32 @@ def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
     with nogil:
         status = kernels.line_search(&records.c, models.c, models.stride, directions.c,
                                      directions.stride, &loss.c, &search, &work.c, &out[0, 0])
+    check(status)
+
+
+def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes, int activation,
+                 Loss loss, double clip, double gradient_clip, double unit,
+                 const double[::1] grid, const double[::1] silo_weight, rows, double[:, ::1] out,
+                 int n_threads):
+    """params: (points, m or 1, P); loss: None is softmax; gradient_clip: of differences; unit: 0
+    for floating-point sums."""
+    cdef Records records = Records(data, rows)
+    cdef Work work = Work(records.offsets, DPK_MLP_BLOCK, 0, n_threads, clip, grid, silo_weight)
+    cdef dpk_mlp net
+    cdef dpk_status status
+    net.depth, net.points = sizes.shape[0] - 1, params.shape[0]
+    net.activation, net.gradient_clip = <dpk_activation> activation, gradient_clip
+    net.loss = NULL if loss is None else &loss.c
+    cdef char[::1] layers = np.empty(net.depth * sizeof(dpk_layer), dtype=np.int8)
+    dpk_mlp_layout(&sizes[0], <dpk_layer *> &layers[0], &net)
+    cdef int threads = work.c.n_threads
+    cdef intptr_t held = dpk_mlp_held(&net, work.c.first_task[records.c.m], threads)
+    cdef double[::1] weights = aligned(params.shape[0] * params.shape[1] * net.n_weights)
+    cdef double[::1] scratch = aligned(threads * dpk_apart(dpk_mlp_scratch(&net)), np.zeros)
+    cdef double[::1] factors = aligned(dpk_mlp_room(held) * net.n_factors)
+    with nogil:
+        status = kernels.mlp_gradient(&records.c, &net, &params[0, 0, 0], params.shape[1], unit,
+                                      &work.c, &weights[0], &scratch[0], &factors[0], &out[0, 0])
     check(status)
 
 

@@ -54,9 +54,9 @@ def partition(
         raise ValueError(
             f"how is {how!r}; it must be one of even, random, two_groups, by_label, dirichlet"
         )
-    signs, task, _ = targets(y, task)
-    if task != "classification":
-        raise ValueError(f"how={how!r} needs labels, and the task is {task}")
+    signs, task, _ = (None, task, None) if task == "multiclass" else targets(y, task)
+    if signs is None or task != "classification":
+        raise ValueError(f"how={how!r} needs two labels, and the task is {task}")
     plus = signs[order] > 0
     if how == "by_label":
         return _one_label_each(order[~plus], order[plus], m)

@@ -237,8 +237,8 @@ class SiloData:
         matrix (scipy.sparse, matrix or array, at most 2^31 - 1 columns), except that unsorted
         rows or entries stored twice, which are added up, cost a copy, and so do int64 indices.
     y : array_like of shape (N,)
-        Two distinct labels of any kind (numbers, strings, booleans) for classification, real
-        numbers for regression. Copied.
+        Two distinct labels of any kind (numbers, strings, booleans) for classification, those of
+        `classes` for multiclass, real numbers for regression. Copied.
     offsets : array_like of shape (m + 1,), integer
         From 0 to N, strictly increasing: no silo is empty.
     intercept : bool, default=False
@@ -251,17 +251,22 @@ class SiloData:
         are mapped by the same line, not clipped. Where X is sparse only the scale 2 / (hi - lo) is
         applied: 0 stays 0, and [lo, hi] goes to an interval of length 2 around or beside it. With
         an intercept this is the same set of models, written with another intercept.
-    task : {"classification", "regression"}, optional
+    task : {"classification", "regression", "multiclass"}, optional
         Needed only where y leaves it open: by default two distinct labels are classification (and
         so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
-        regression, and the rest raises.
+        regression, and the rest raises. "multiclass" is for models with one output per class.
+    classes : array_like of shape (K,), optional
+        For "multiclass" only, and needed there: the K >= 2 labels that a record can have, in the
+        order of the outputs. Public: taken from the data, a label that one record alone has would
+        number the labels of the others. A label that is not among them is refused.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (N, n_features)
         The same memory as was given, read-only. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1 for classification, the targets for regression.
+        -1 and +1 for classification, places in `classes`, from 0, for multiclass, the targets for
+        regression.
     offsets : ndarray of shape (m + 1,), int64
     sizes : ndarray of shape (m,), int64
     m, n, n_features, d : int
@@ -273,8 +278,8 @@ class SiloData:
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
-    classes_ : ndarray of shape (2,), or None
-        The labels that -1 and +1 stand for, sorted; None for regression.
+    classes_ : ndarray of shape (2,) or (K,), or None
+        The labels that -1 and +1 stand for, sorted, or `classes`; None for regression.
     partition : str
         How records were given to silos: "given", or the ``how`` of `split`.
     partition_note : str or None
@@ -325,10 +330,11 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
-        y, task, classes = targets(labels(y, n), task)
+        y, task, known = targets(labels(y, n), task, classes)
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept is {intercept!r}; it must be True or False")
@@ -356,7 +362,7 @@ class SiloData:
             scale=scale,
             shift=shift,
             task=task,
-            classes_=classes,
+            classes_=known,
             partition="given",
             partition_note=None,
             silo_names=None,
@@ -462,6 +468,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
@@ -486,6 +493,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         data._keep_norms()
         return data
@@ -501,6 +509,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """One silo for each distinct group, in sorted order; copies X once unless it is in that
         order.
@@ -511,7 +520,7 @@ class SiloData:
         y : array_like of shape (N,)
         groups : array_like of shape (N,)
             The silo of each record, numbers or strings. Groups and their sizes are public.
-        intercept, row_bound, feature_range, task
+        intercept, row_bound, feature_range, task, classes
             As for the class.
         """
         given, y = records(X, y)
@@ -532,6 +541,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         if copied:
             data._keep_norms()
@@ -554,6 +564,7 @@ class SiloData:
         row_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
+        classes: ArrayLike | None = None,
     ) -> Self:
         """Give every record to exactly one of m silos, at random; copies X once.
 
@@ -580,7 +591,7 @@ class SiloData:
         concentration : float
             For "dirichlet" only, and needed there: positive; small values give each silo few
             labels.
-        intercept, row_bound, feature_range, task
+        intercept, row_bound, feature_range, task, classes
             As for the class.
 
         Raises
@@ -610,6 +621,7 @@ class SiloData:
             row_bound=row_bound,
             feature_range=feature_range,
             task=task,
+            classes=classes,
         )
         if copied:
             data._keep_norms()

@@ -8,10 +8,12 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -42,6 +44,9 @@ __all__ = [
     "info",
     "line_search",
     "loss_prox",
+    "mlp_difference",
+    "mlp_gradient",
+    "mlp_size",
     "newton_direction",
     "prox",
     "prox_sweep",
@@ -54,6 +59,7 @@ Random = int | NoiseStream | None
 Penalty = tuple[str | Regularizer, float]
 
 MAX_DRAWS = 1 << 62
+ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
@@ -463,7 +469,14 @@ def glm_hessian(
     n = data.n if records is None else count("records", records)
     if data.n >= n << 11:
         raise ValueError(f"records is {n}; it must be above a 2^11-th of the records, {data.n}")
-    row_grid, grids = _hessian_grids(grid, m=data.m, n=n, dim=data.d, hess_clip=hess_clip)
+    row_grid, grids = _product_grids(
+        "hess_clip",
+        hess_clip,
+        grid,
+        m=data.m,
+        n=n,
+        choose=lambda: hessian_row_grid(n, hess_clip, data.d),
+    )
     weights = _silo_weights(silo_weight, data.m)
     out = _output(out, (data.m, data.d, data.d))
     threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
@@ -1147,6 +1160,256 @@ def prox_sweep(
     return (total, shift) if scale is not None and not together else total
 
 
+def mlp_size(n_features: int, layers: Sequence[int]) -> int:
+    """Number of parameters P of a multilayer perceptron.
+
+    Parameters
+    ----------
+    n_features : int
+        Inputs.
+    layers : sequence of int
+        Sizes of the hidden layers and of the output.
+
+    Returns
+    -------
+    P : int
+        sum_l n_l (n_(l-1) + 1), n_0 = n_features.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit.
+    """
+    sizes = [count("n_features", n_features), *_layers(layers)]
+    return sum(out * (inputs + 1) for inputs, out in pairwise(sizes))
+
+
+def mlp_gradient(
+    data: "SiloData",
+    params: ArrayLike,
+    *,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record gradients of a multilayer perceptron over each silo, exact on a
+    grid.
+
+    a_0 is the effective row of a record, z_l = W_l [a_(l-1), 1], a_l = act(z_l) for the hidden
+    layers, and the loss is one of the outputs z_L. A record's gradient in layer l is
+    delta_l [a_(l-1), 1]^T; over all layers together it is scaled to norm C at most, and no
+    per-record gradient is stored.
+
+    Parameters
+    ----------
+    data : SiloData
+        N records in m silos, without intercept: every layer has biases of its own.
+    params : array_like, shape (P,) or (m, P)
+        One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. Layer
+        after layer the matrix W_l, of shape (n_l, n_(l-1) + 1), by rows; its last column is the
+        bias.
+    layers : sequence of int
+        Sizes n_1, ..., n_L of the hidden layers and of the output; ``(n_L,)`` has no hidden layer.
+    activation : {"relu", "tanh"}
+        Of the hidden layers. The slope of relu at 0 is 0.
+    loss : str or Loss
+        "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
+        margin loss of one output, see `dpkern.losses`.
+    clip : float
+        Bound C > 0 of a record's whole gradient in l2 norm. Infinity turns clipping and grid off.
+    grid : float or array_like, shape (m,), optional
+        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
+        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+    silo_weight : array_like, shape (m,), optional
+        Factors in [0, 1] on the gradients of a silo, applied before rounding.
+    rows : (indices, offsets), optional
+        A minibatch: int64 record indices sorted by silo, and its (m + 1,) int64 offsets. A record
+        that occurs r times counts r times, also in the sensitivity.
+    records : int, optional
+        A number of records to choose q by where N is not public; N may be 2^5 times as large.
+    out : ndarray, shape (m, P), optional
+        Float64, C order; written and returned.
+    n_threads : int, optional
+        None means the cores that the process may use. The result does not depend on it.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a record whose
+        gradient is not finite, or more than 2^500 times too long, counts as zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit, `grid` is finer than q^2, or no q serves.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned; adding or removing one by at
+    most C. A coarser grid adds ``grid * sqrt(P)``.
+
+    With s = min(1, C' / G), C' = C (1 - (n_0 + ... + n_L + 16) 2^-50), G an upper bound of the
+    norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
+    k = trunc((s / t) delta / q), h = trunc(t a / q) and t = sqrt(s |delta| / |a|), so that
+    |k| |h| q^2 <= s |delta| |a|; truncation lengthens neither. The step q is the finest with
+    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`: all sums are then exact,
+    in any order. Norms without per-record gradients are those of [1]_.
+
+    Activations and derivatives are doubles, summed in a fixed order: a record's part does not
+    depend on the records beside it, nor on its place.
+
+    References
+    ----------
+    .. [1] Goodfellow, "Efficient per-example gradient computations", 2015.
+    """
+    points = _networks(data, (("params", params),), layers)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _mlp(data, points, *how)
+
+
+def mlp_difference(
+    data: "SiloData",
+    params_new: ArrayLike,
+    params_old: ArrayLike,
+    *,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    gradient_clip: float = math.inf,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record differences of the gradient of a multilayer perceptron at two
+    points, exact on a grid.
+
+    A record's gradients g(new) and g(old) are clipped to B each, as `mlp_gradient` does, and their
+    difference, over all layers together, is scaled to norm C at most.
+
+    Parameters
+    ----------
+    params_new, params_old : array_like, shape (P,) or (m, P)
+        One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
+    clip : float
+        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
+        off.
+    gradient_clip : float
+        Bound B > 0 of each of the two gradients: the `clip` of the `mlp_gradient` that the
+        differences continue. Infinity: those of the loss itself.
+    data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
+        As in `mlp_gradient`.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. A gradient that is not finite, or more
+        than 2^500 times too long, counts as zero, and so does such a difference under a finite
+        clip. Exactly 0 where `params_new` is `params_old`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument does not fit, `grid` is finer than q^2, or no q serves.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned, whatever B is; adding or
+    removing one by at most C. A coarser grid adds ``grid * sqrt(P)``.
+
+    Why two bounds: see `glm_difference`. Differences of gradients clipped to B telescope with sums
+    of them; no more than 2 B of C is ever used.
+
+    In layer l the difference is U + V with U = (delta - m delta') a^T and
+    V = m delta' (a - a' / m)^T, primed at the old point; delta holds the factor that clips to B,
+    and m = sqrt(|delta| |a'| / (|delta'| |a|)) keeps U and V as small as the difference. Both
+    become integer outer products as in `mlp_gradient`. The norm D of U + V over all layers needs
+    scalar products only, |U + V|^2 = |U|^2 + |V|^2 + 2 <U, V>. Truncation shortens U and V, but not
+    their sum: it may take from one what cancels in the other. It adds at most q sqrt(8 C) R to a
+    record's norm, R^4 the sum of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first,
+    as long as |U| + |V|, or T over all layers, is at most 4 C after scaling. So
+    s = min(1, C' / max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50):
+    a record is scaled to less than C where U and V are long and nearly cancel, which takes
+    derivatives and inputs that both turn around. The step q is the finest with
+    n ceil(4 C / q^2) <= 2^52, n as in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
+    """
+    points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
+    bound = positive("gradient_clip", gradient_clip, or_infinite=True)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _mlp(data, points, *how, gradient_clip=bound)
+
+
+def _mlp(
+    data: "SiloData",
+    points: FloatArray,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    grid: ArrayLike | None,
+    silo_weight: ArrayLike | None,
+    rows: Rows | None,
+    records: int | None,
+    out: FloatArray | None,
+    n_threads: int | None,
+    gradient_clip: float = math.inf,
+) -> FloatArray:
+    sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is {activation!r}; it must be {' or '.join(ACTIVATIONS)}")
+    compiled = None if loss == "softmax" else _loss(loss)
+    _check_outputs(data, int(sizes[-1]), loss)
+    clip = positive("clip", clip, or_infinite=True)
+    rows = None if rows is None else _minibatch(data, rows)
+    summed = data.n if rows is None else len(rows[0])
+    # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
+    n = max(data.n, summed)
+    if records is not None:
+        if n > count("records", records) << 5:
+            raise ValueError(f"records is {records}; it must be at least a 2^5-th of {n}")
+        n = records << 5
+    unit, grids = _product_grids(
+        "clip",
+        clip,
+        grid,
+        m=data.m,
+        n=n,
+        choose=lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
+    )
+    weights = _silo_weights(silo_weight, data.m)
+    out = _output(out, (data.m, points.shape[2]))
+    number = ACTIVATIONS.index(activation)
+    threads = resolve_threads(n_threads, summed * points.shape[2])
+    _core.mlp_gradient(
+        data,
+        points,
+        sizes,
+        number,
+        compiled,
+        clip,
+        gradient_clip,
+        unit,
+        grids,
+        weights,
+        rows,
+        out,
+        threads,
+    )
+    return out
+
+
 def newton_direction(
     H: ArrayLike, g: ArrayLike, *, floor: float, n_threads: int | None = None
 ) -> FloatArray:
@@ -1435,7 +1698,31 @@ def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
         When q sqrt(d) > sqrt(B) / 32, as rounding would take too much of a row, or q would lie
         above 2^200.
     """
-    clip, exponent = Fraction(hess_clip), -200
+    return _factor_grid("hess_clip", n, hess_clip, dim)
+
+
+def mlp_factor_grid(n: int, clip: float, sizes: Sequence[int], *, points: int = 1) -> float:
+    """Power of two q that `mlp_gradient` (``points=1``) and `mlp_difference` (2) round factors to,
+    for layers of n_0, ..., n_L = ``sizes`` and n records: q^2 is the grid of their sums.
+
+    Raises
+    ------
+    ValueError
+        When q would lie outside 2^-200 .. 2^200, or take too much of a record: q sqrt(n_l + 1) more
+        than sqrt(clip) / 32 for a layer, or q sqrt(8 clip) R more than clip / 32 of a difference.
+    """
+    dim = max(sizes) + 1
+    if points == 1:
+        return _factor_grid("clip", n, clip, dim)
+    fourth = sum(
+        (math.sqrt(out) + math.sqrt(inputs + 1)) ** 4 for inputs, out in pairwise(sizes[1:])
+    )
+    dim = max(dim, math.ceil(32.0 * math.sqrt(fourth)))
+    return _factor_grid("4 * clip", n, min(4.0 * clip, sys.float_info.max), dim)
+
+
+def _factor_grid(name: str, n: int, bound: float, dim: int) -> float:
+    clip, exponent = Fraction(bound), -200
     if n <= 1 << 52:
         # The least e with B <= 4^e floor(2^52 / n): half of a ceiling of log2, in integers.
         ratio = clip / ((1 << 52) // n)
@@ -1445,9 +1732,9 @@ def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
     q = Fraction(2) ** exponent
     if n > 1 << 52 or exponent > 200 or q * q * dim * 1024 > clip:
         raise ValueError(
-            f"hess_clip = {hess_clip!r} with n = {n} records of d = {dim} coordinates has no exact "
+            f"{name} = {bound!r} with n = {n} records of d = {dim} coordinates has no exact "
             "sum: rows would be rounded to a power of two q between 2^-200 and 2^200 with "
-            "n ceil(hess_clip / q^2) <= 2^52 and q sqrt(d) <= sqrt(hess_clip) / 32"
+            f"n ceil({name} / q^2) <= 2^52 and q sqrt(d) <= sqrt({name}) / 32"
         )
     return float(q)
 
@@ -1468,6 +1755,51 @@ def _models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
     if not np.isfinite(models).all():
         raise ValueError(f"{name} must be finite")
     return models.reshape(-1, data.d)
+
+
+def _layers(layers: Sequence[int]) -> list[int]:
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise TypeError(f"layers must be a sequence of sizes, at least one, got {layers!r}")
+    return [count(f"layers[{i}]", size) for i, size in enumerate(layers)]
+
+
+def _networks(
+    data: "SiloData", points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
+) -> FloatArray:
+    """Parameters at every point as (points, 1 or m, P)."""
+    if data.intercept:
+        raise ValueError("data has an intercept; layers have biases of their own: make it without")
+    size = mlp_size(data.n_features, layers)
+    arrays = [_real(name, given) for name, given in points]
+    for (name, _), array in zip(points, arrays, strict=True):
+        if array.shape not in ((size,), (data.m, size)) or array.shape != arrays[0].shape:
+            raise ValueError(
+                f"{name} must have shape ({size},) or ({data.m}, {size}) for layers = "
+                f"{tuple(layers)} on {data.n_features} features"
+                + f", the same as {points[0][0]}" * (len(points) > 1)
+                + f", got {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite")
+    if len(arrays) == 1:
+        return arrays[0].reshape(1, -1, size)
+    return np.stack([array.reshape(-1, size) for array in arrays])
+
+
+def _check_outputs(data: "SiloData", outputs: int, loss: str | Loss) -> None:
+    if loss != "softmax":
+        if outputs != 1:
+            raise ValueError(f"layers ends with {outputs}; loss = {loss!r} has 1 output")
+        if data.task == "multiclass":
+            raise ValueError("data has several classes; loss must be 'softmax'")
+        return
+    if data.classes_ is None:
+        raise ValueError("loss is 'softmax', which needs classes; data has real targets")
+    if outputs != len(data.classes_) or outputs < 2:
+        raise ValueError(
+            f"layers ends with {outputs}; softmax has one output for each of the "
+            f"{len(data.classes_)} classes of the data, and at least 2"
+        )
 
 
 def _loss(loss: str | Loss) -> _core.Loss:
@@ -1644,18 +1976,19 @@ def _silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
     return weights
 
 
-def _hessian_grids(
-    grid: ArrayLike | None, *, m: int, n: int, dim: int, hess_clip: float
+def _product_grids(
+    name: str, bound: float, grid: ArrayLike | None, *, m: int, n: int, choose: Callable[[], float]
 ) -> tuple[float, FloatArray | None]:
-    """Step of the rows, 0 for plain float sums, and the grids of the sums, None for its square.
+    """Step q of integer-valued factors, 0 for plain float sums, and the grids of the sums of their
+    products, None for q^2.
 
     On grids of q^2 and more the sum over all silos is a double exactly, too.
     """
-    if math.isinf(hess_clip):
+    if math.isinf(bound):
         if grid is not None:
-            raise ValueError("grid needs a finite hess_clip: unbounded sums are not exact")
+            raise ValueError(f"grid needs a finite {name}: unbounded sums are not exact")
         return 0.0, None
-    q = hessian_row_grid(n, hess_clip, dim)
+    q = choose()
     if grid is None:
         return q, None
     grids = _per_silo("grid", grid, m)
@@ -1664,8 +1997,8 @@ def _hessian_grids(
             raise ValueError("grid must be a power of two between 2^-400 and 2^400")
         if step < q * q:
             raise ValueError(
-                f"grid is {step}; with hess_clip = {hess_clip!r}, n = {n} records and d = {dim} it "
-                f"must be at least {q * q}"
+                f"grid is {step}; with {name} = {bound!r} and n = {n} records it must be at least "
+                f"{q * q}"
             )
     return q, grids
 

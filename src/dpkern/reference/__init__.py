@@ -12,6 +12,7 @@ from dpkern.reference.hessian import glm_hessian
 from dpkern.reference.line_search import line_search
 from dpkern.reference.local_descent import glm_local_descent
 from dpkern.reference.loss_prox import loss_prox
+from dpkern.reference.mlp import mlp_difference, mlp_gradient, mlp_size
 from dpkern.reference.newton import newton_direction
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
@@ -31,6 +32,9 @@ __all__ = [
     "goe",
     "line_search",
     "loss_prox",
+    "mlp_difference",
+    "mlp_gradient",
+    "mlp_size",
     "newton_direction",
     "prox",
     "prox_sweep",
