@@ -75,13 +75,13 @@ class Objective:
                     f"loss {self.loss.name!r} is a model with its own parameters: data with an "
                     "intercept, or penalize_intercept=False, do not go with it"
                 )
+        elif self.data.task == "multiclass":
+            raise ValueError("the data's task is 'multiclass'; a linear model has one output")
         elif self.loss.task == "classification" and self.data.task != "classification":
             raise ValueError(
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
             )
-        if self.data.task == "multiclass":
-            raise ValueError("the data's task is 'multiclass'; a linear model has one output")
         for name in ("l2", "l1"):
             not_negative(name, getattr(self, name))
         if not isinstance(self.penalize_intercept, bool | np.bool_):

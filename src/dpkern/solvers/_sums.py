@@ -130,12 +130,13 @@ class MlpSums(Sums):
             "loss": mlp.loss,
             "n_threads": self._n_threads,
         }
-        self._hidden = {"records": run.objective.n if run.sizes_are_hidden else None}
+        self._records = run.objective.n if run.sizes_are_hidden else None
 
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        return kernels.mlp_gradient(self._data, w, **self._how, **self._hidden, **how)
+        return kernels.mlp_gradient(self._data, w, records=self._records, **self._how, **how)
 
     def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        how |= {"gradient_clip": self._run.clip}
         return kernels.mlp_difference(self._data, new, old, **self._how, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
