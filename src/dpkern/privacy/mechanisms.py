@@ -164,15 +164,15 @@ class GaussianSum:
         without looking at the records; None means all.
     draws : int, optional
         Noise draws of one release where a kernel draws for more messages than `sizes` names.
-    rounded_once : bool
-        The kernel's sums are exact on a finer grid and rounded once to this one, which moves each
-        of the d coordinates of a difference by at most q.
+    finest : float, optional
+        The grid on which the kernel's sums are exact, where it rounds them once to the release's,
+        which is no finer then; that moves each of the d coordinates of a difference by at most q.
 
     Attributes
     ----------
     sensitivity : float
         The l2 sensitivity D of every message: 2C when one record is replaced, C when one is added
-        or removed; q sqrt(d) more with `rounded_once`.
+        or removed; q sqrt(d) more with `finest`.
     sigma : ndarray, shape (k,), float64
         Noise standard deviations; D/mu rounded up, so that the exact mu never exceeds the budget;
         0 without noise. Read-only.
@@ -203,7 +203,7 @@ class GaussianSum:
         neighbours: str = "replace_one",
         per_record: int | None = None,
         draws: int | None = None,
-        rounded_once: bool = False,
+        finest: float | None = None,
     ) -> None:
         if not isinstance(ledger, Ledger):
             raise TypeError(f"ledger is a {type(ledger).__name__}; it must be a Ledger")
@@ -243,11 +243,19 @@ class GaussianSum:
                 pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
                 chosen = {(n, s): grid_of(n=n, sigma=s) for n, s in set(pairs)}
                 grids = [chosen[pair] for pair in pairs]
-            return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50) if rounded_once else 0.0
+            if finest is None:
+                return 0.0
+            grids = [max(q, finest) for q in grids]
+            return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
 
         room, needed = 0.0, calibrated(0.0)
         while needed > room:  # more noise may ask for a coarser grid, which `choose_grid` bounds
             room, needed = needed, calibrated(needed)
+        if 32.0 * room > clip:
+            raise ValueError(
+                f"no grid serves: rounding a sum of dim = {dim} coordinates once would add {room!r} "
+                f"to the sensitivity, more than clip/32, clip = {clip!r}"
+            )
         total_std = _total_std(stds) if shares else 0.0
         if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
             raise ValueError(

@@ -262,7 +262,7 @@ class NoisyMeans:
         """Release round r's mean of differences of gradients, each clipped to `clip`; (P,)."""
         total = partial(self._sums.difference, new, old)
         each = partial(self._sums.difference_vectors, new, old)
-        return self._mean(self._release(r, clip, sigma, total, each))
+        return self._mean(self._release(r, clip, sigma, total, each, points=2))
 
     def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Under silo trust, every silo's mean gradient at its own model: (m, P), 0 if silent."""
@@ -280,13 +280,14 @@ class NoisyMeans:
         sigma: FloatArray | None,
         total: Callable[..., FloatArray],
         each: Callable[[IntArray], FloatArray],
+        points: int = 1,
     ) -> FloatArray:
         run, active = self._run, self._silos.active[r]
         data = run.objective.data
         rows = self._family.sampler.draw(run.stream, data.offsets, r, active)
         if self._trust == "shuffle":
             return self._shuffled(clip, each, rows)
-        mechanism = self._gaussian(clip, sigma)
+        mechanism = self._gaussian(clip, sigma, points)
         grid = None if mechanism.grid is None else np.broadcast_to(mechanism.grid, (data.m,)).copy()
         with run.clock("kernels"):
             sums = total(clip=clip, grid=grid, silo_weight=self._silo_weight, rows=rows)
@@ -309,7 +310,7 @@ class NoisyMeans:
             mechanism = self._binomial(len(records))
             return mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)
 
-    def _gaussian(self, clip: float, sigma: FloatArray | None) -> GaussianSum:
+    def _gaussian(self, clip: float, sigma: FloatArray | None, points: int) -> GaussianSum:
         """The mechanism for this clip norm: it sets grid and noise."""
         key = clip, None if sigma is None else sigma.tobytes()
         if key not in self._mechanisms:
@@ -330,7 +331,7 @@ class NoisyMeans:
                 sampling=sampler.sampling if run.budget is not None else None,
                 neighbours=run.neighbours,
                 per_record=sampler.per_record,
-                rounded_once=self._sums.rounded_once,
+                finest=self._sums.finest(clip, points=points),
             )
         found = self._mechanisms[key]
         assert isinstance(found, GaussianSum)

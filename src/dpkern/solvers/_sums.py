@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +28,18 @@ class Sums(ABC):
     ----------
     run : Run
         Gives data, model and the clip norm of gradients.
-
-    Attributes
-    ----------
-    rounded_once : bool
-        Whether the sums are exact on a finer grid and rounded once to the one that is asked for.
     """
-
-    rounded_once: ClassVar[bool] = False
 
     def __init__(self, run: Run) -> None:
         self._run, self._data = run, run.objective.data
         self._n_threads = run.objective.n_threads
+
+    def finest(self, clip: float, *, points: int) -> float | None:
+        """The grid of exact sums that are rounded once to the one asked for; None without that.
+
+        points: 1 for gradients, 2 for differences.
+        """
+        return None
 
     @abstractmethod
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
@@ -120,8 +120,6 @@ class GlmSums(Sums):
 class MlpSums(Sums):
     """Multilayer perceptrons, whose sums are exact on integer-valued factors."""
 
-    rounded_once = True
-
     def __init__(self, run: Run, mlp: MLP) -> None:
         super().__init__(run)
         self._how: dict[str, Any] = {
@@ -131,6 +129,13 @@ class MlpSums(Sums):
             "n_threads": self._n_threads,
         }
         self._records = run.objective.n if run.sizes_are_hidden else None
+
+    def finest(self, clip: float, *, points: int) -> float | None:
+        if clip == math.inf:
+            return None
+        n = self._data.n if self._records is None else 32 * self._records
+        sizes = (self._data.n_features, *self._how["layers"])
+        return kernels.mlp_factor_grid(n, clip, sizes, points=points) ** 2
 
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         return kernels.mlp_gradient(self._data, w, records=self._records, **self._how, **how)
