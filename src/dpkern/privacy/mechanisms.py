@@ -253,8 +253,8 @@ class GaussianSum:
             room, needed = needed, calibrated(needed)
         if 32.0 * room > clip:
             raise ValueError(
-                f"no grid serves: rounding a sum of dim = {dim} coordinates once would add {room!r} "
-                f"to the sensitivity, more than clip/32, clip = {clip!r}"
+                f"no grid serves: rounding a sum of dim = {dim} coordinates would add {room!r} to "
+                f"the sensitivity, more than clip/32, clip = {clip!r}"
             )
         total_std = _total_std(stds) if shares else 0.0
         if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
