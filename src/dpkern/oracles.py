@@ -127,9 +127,7 @@ class MLP(Oracle):
         if self.loss == "softmax" and data.classes_ is None:
             raise ValueError("loss 'softmax' is for classes, and the data's task is regression")
         if self.loss != "softmax" and data.task == "multiclass":
-            raise ValueError(
-                f"loss {self.loss!r} has one output, and there are more than 2 classes"
-            )
+            raise ValueError(f"loss {self.loss!r} has one output, the data have several classes")
         outputs = len(data.classes_) if self.loss == "softmax" and data.classes_ is not None else 1
         return (*self.hidden, outputs)
 
@@ -174,12 +172,44 @@ class MLP(Oracle):
         return {"name": self.name, **asdict(self)}
 
 
-def load_oracle(declaration: dict[str, Any]) -> Oracle | None:
-    """The oracle that a file describes; None where it is a user's own."""
+@dataclass(frozen=True)
+class NotKept(Oracle):
+    """A user's own model in a file: its name and declaration, not its code.
+
+    Parameters
+    ----------
+    declared : dict
+        Its declaration.
+    """
+
+    declared: dict[str, Any]
+
+    def dim(self, data: "SiloData") -> int:
+        raise self._error()
+
+    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
+        raise self._error()
+
+    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
+        raise self._error()
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        return self.declared
+
+    def _error(self) -> ValueError:
+        return ValueError(
+            f"the model {self.declared.get('name')!r} is the user's own, which a file does not "
+            "hold: give the parameters `w` of this result to its outputs"
+        )
+
+
+def load_oracle(declaration: dict[str, Any]) -> Oracle:
+    """The oracle that a file describes."""
     if declaration.get("name") != MLP.name:
-        return None
+        return NotKept(declaration)
     values = {key: value for key, value in declaration.items() if key != "name"}
     return MLP(**values | {"hidden": tuple(values["hidden"])})
 
 
-__all__ = ["MLP", "Oracle", "load_oracle"]
+__all__ = ["MLP", "NotKept", "Oracle", "load_oracle"]

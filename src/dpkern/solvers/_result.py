@@ -88,7 +88,8 @@ class SolverResult:
         Raises
         ------
         TypeError, ValueError
-            When X does not have the model's features, or is not finite.
+            When X does not have the model's features, or is not finite; for a user's own model
+            from a file.
         """
         if self.oracle is not None:
             return self.oracle.outputs(self.w, self.transform.apply(X))
