@@ -467,8 +467,8 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
     cdef dpk_data data
     cdef intptr_t d = out.shape[1], task_rows = max(64, (1 << 16) // d)
     if grid is not None:
-        # Exact in any order, so that the number of threads may enter: long sums are few.
-        task_rows = max(task_rows, G.shape[0] // (16 * n_threads))
+        # Exact in any order, so the number of threads may enter: fewer partial sums, which are long.
+        task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
     cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid)
     cdef dpk_status status
     data.X = address_of(G.reshape(-1))
