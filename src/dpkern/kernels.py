@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +54,15 @@ Random = int | NoiseStream | None
 Penalty = tuple[str | Regularizer, float]
 
 MAX_DRAWS = 1 << 62
+
+
+class SupportsDLPack(Protocol):
+    """An array of another library in the memory of the CPU: PyTorch's, JAX's and others'."""
+
+    def __dlpack__(self, *, stream: None = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
 
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
@@ -588,7 +597,7 @@ def glm_local_descent(
 
 
 def clip_and_sum(
-    G: NDArray[Any],
+    G: NDArray[Any] | SupportsDLPack,
     *,
     clip: float,
     offsets: ArrayLike | None = None,
@@ -600,8 +609,10 @@ def clip_and_sum(
 
     Parameters
     ----------
-    G : ndarray, shape (n, P)
-        Float32 or float64, C order, rows sorted by silo: one vector per record.
+    G : ndarray or DLPack array, shape (n, P)
+        Float32 or float64, rows sorted by silo: one vector per record. PyTorch tensors without
+        grad, JAX arrays and others that offer ``__dlpack__`` are read where they are in the memory
+        of the CPU. C-contiguous memory is not copied, nor made float64.
     clip : float
         Bound C > 0 of a vector's l2 norm: min(1, C / |g|) g. Infinity turns clipping and grid off.
     offsets : array_like, shape (m + 1,), optional
@@ -630,18 +641,13 @@ def clip_and_sum(
     Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
     doubles returned; adding or removing one by at most C.
     """
-    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
-        raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
-    if G.ndim != 2 or 0 in G.shape or not (G.flags.c_contiguous and G.flags.aligned):
-        raise ValueError(
-            f"G must be C-contiguous and aligned with shape (n, P), n, P >= 1, got {_kind(G)}"
-        )
-    n, dim = G.shape
+    vectors = _vectors(G)
+    n, dim = vectors.shape
     bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
     clip = positive("clip", clip, or_infinite=True)
     grids = _grids(grid, offsets=bounds, dim=dim, clip=clip)
     out = _output(out, (len(bounds) - 1, dim))
-    _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
+    _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
     return out
 
 
@@ -1427,6 +1433,23 @@ def _kind(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
+
+
+def _vectors(G: object) -> NDArray[Any]:
+    """`G` as rows that the core can read, copied only where they are strided or misaligned."""
+    if not isinstance(G, np.ndarray) and hasattr(G, "__dlpack__"):
+        try:
+            G = np.from_dlpack(G)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"G, a {_kind(G)}, cannot be read: {error}. It must lie in the memory of the CPU "
+                "and not require grad (PyTorch: G.detach().cpu())"
+            ) from error
+    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
+        raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
+    if G.ndim != 2 or 0 in G.shape:
+        raise ValueError(f"G must have shape (n, P), n, P >= 1, got {_kind(G)}")
+    return np.require(G, requirements=["C", "A"])
 
 
 def _models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
