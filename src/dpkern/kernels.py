@@ -66,6 +66,8 @@ class SupportsDLPack(Protocol):
 
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
+_PROX_NUMBERS = {name: number for number, name in enumerate(_core.prox_names())}
+
 
 def glm_margins(
     data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
@@ -1252,8 +1254,8 @@ def prox(
     if points.ndim not in (1, 2):
         raise ValueError(f"v must have shape (d,) or (m, d), got {points.shape}")
     _refuse_size("v", points.shape[-1], regularizer)
-    out = _output(out, points.shape)
-    if np.may_share_memory(out, points) and _address(out) != _address(points):
+    given, out = out is not None, _output(out, points.shape)
+    if given and np.may_share_memory(out, points) and _address(out) != _address(points):
         raise ValueError("out overlaps v; it must be v itself or apart from it")
     threads = resolve_threads(n_threads, points.size)
     if points.size:
@@ -1261,7 +1263,7 @@ def prox(
         flat = points.ndim == 1 or (regularizer.separable and regularizer.size is None)
         shape = (1, points.size) if flat else points.shape
         _core.prox_rows(
-            _core.prox_names().index(regularizer.name),
+            _PROX_NUMBERS[regularizer.name],
             regularizer.separable,
             regularizer.params,
             points.reshape(shape),
@@ -1386,6 +1388,12 @@ def info() -> dict[str, Any]:
     }
 
 
+def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
+    """Whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
+    grids = np.full(len(sums), grid) if isinstance(grid, float) else grid
+    return _core.on_grid(np.ascontiguousarray(sums).reshape(len(sums), -1), grids)
+
+
 def finest_grid(n: int, clip: float) -> float:
     """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
 
@@ -1468,6 +1476,12 @@ def _loss(loss: str | Loss) -> _core.Loss:
     loss = get_loss(loss)
     if isinstance(loss, Custom):
         return _core.Loss.custom(loss.callable)
+    return _compiled(loss, _core.isa())
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(loss: Loss, isa: str) -> _core.Loss:
+    """A loss of the table, which is another one for every instruction set."""
     return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
 
 
@@ -1687,7 +1701,8 @@ def _grids(
     else:
         grids = _per_silo("grid", grid, len(offsets) - 1)
         # Silos differ little here, and Python's numbers answer sooner than NumPy's.
-        for q, n in set(zip(grids.tolist(), np.diff(offsets).tolist(), strict=True)):
+        sizes = np.diff(offsets) if len(offsets) > 2 else offsets[1:]
+        for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")
             if _exact(n, saturate) * clip > 2.0**52 * q:
