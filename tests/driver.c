@@ -388,6 +388,27 @@ static int shuffle(const dpk_kernels *kernels) {
     return bad;
 }
 
+/* Vectors of every tail, short ones and long ones, some of them without a norm. */
+static int clip(const dpk_kernels *kernels) {
+    const int64_t offsets[2] = {0, 7}, tasks[2] = {0, 2};
+    int bad = 0;
+    for (intptr_t p = 3050; p < 3090; p++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const size_t size = (size_t)(7 * p) * (narrow ? sizeof(float) : sizeof(double));
+            void *const X = buffer(size);
+            memcpy(X, narrow ? (const void *)X32 : X64, size);
+            for (intptr_t i = 3 * p; i < 5 * p; i += p)
+                narrow ? (void)(((float *)X)[i] = NAN) : (void)(((double *)X)[i] = NAN);
+            double *partial = buffer((size_t)(2 * dpk_apart(p)) * 8), *out = buffer((size_t)p * 8);
+            const dpk_sum sum = {1.0, GRID, NULL, 6, tasks, partial, 1};
+            const dpk_data vectors = {
+                .m = 1, .p = p, .d = p, .X = X, .x_is_float32 = narrow, .offsets = offsets};
+            bad |= kernels->clip_and_sum(&vectors, &sum, out);
+            free(X), free(partial), free(out);
+        }
+    return bad;
+}
+
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
@@ -447,6 +468,7 @@ static int all_kernels(const dpk_kernels *kernels) {
         bad |= kernels->goe(2, d, diagonal, above, 1, out);
         free(diagonal), free(above), free(out);
     }
+    bad |= clip(kernels);
     bad |= newton(kernels);
     bad |= shuffle(kernels);
     return bad;

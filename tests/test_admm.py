@@ -277,7 +277,7 @@ def test_sums_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
     sums, scripted_size = scripted
     scripted_size[0], seen = size, []
     for neighbour in neighbours(data, i):
-        result = run(neighbour, options, relaxation=lam, rng=5)
+        result = run(neighbour, options, relaxation=lam, rng=3)
         seen.append(sums.copy())
         sums.clear()
     (release,) = result.privacy.releases

@@ -437,8 +437,25 @@ def test_noise_of_the_real_kernel_is_fresh_each_round_and_has_the_stated_std():
     np.testing.assert_allclose(
         (first - second).std(axis=1), [4.0 * 2**0.5, 40.0 * 2**0.5], rtol=0.07
     )
-    module.require_grid(first, mechanism.grid[:, np.newaxis])
+    module.require_grid(first, mechanism.grid)
     assert ledger.n_draws == 16000
+
+
+@pytest.mark.parametrize("exponent", [-400, -20, 0, 400])
+def test_on_grid_accepts_whole_steps_up_to_2_to_the_52_and_nothing_else(exponent):
+    q = 2.0**exponent
+    whole = np.array([0.0, -0.0, 1.0, -1.0, 2.0**52, -(2.0**52), 12345.0]) * q
+    assert kernels.on_grid(np.array([whole, 2.0 * whole[::-1]])[:1], q)
+    assert kernels.on_grid(np.array([whole, 2.0 * whole]), np.array([q, 2.0 * q]))
+    assert kernels.on_grid(np.array([whole, whole]).T.copy().T, q)  # any layout
+    assert kernels.on_grid(np.full((2, 3, 3), 7.0 * q), q)
+    off = [0.5 * q, q * (1.0 + 2.0**-52), 5e-324, 2.0**-500, (2.0**52 + 1.0) * q, 2.0**53 * q]
+    for bad in [*off, -off[0], math.nan, math.inf, -math.inf, 2.0**1000]:
+        for at in [(0, 0), (0, 6), (1, 3)]:
+            sums = np.array([whole, whole])
+            sums[at] = bad
+            assert not kernels.on_grid(sums, q)
+            assert not kernels.on_grid(sums, np.array([q, q]))
 
 
 def test_a_wiped_stream_releases_and_records_nothing():

@@ -76,27 +76,32 @@ static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *ac
         acc[k] = (int64_t)((uint64_t)acc[k] - excess);
 }
 
+/* Coordinates that one thread adds up over the tasks of a silo. */
+#define DPK_SUMMED_AT_ONCE 4096
+
 /* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, dpk_apart(d)) hold
  * multiples of the grid as integers, or doubles without a grid. out: (m, d). */
 static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
+    const intptr_t width = dpk_apart(d), pieces = (d + DPK_SUMMED_AT_ONCE - 1) / DPK_SUMMED_AT_ONCE;
 #pragma omp parallel for schedule(static)                                                          \
-    num_threads(sum->n_threads) if (sum->n_threads > 1 && m > 1)
-    for (intptr_t j = 0; j < m; j++) {
+    num_threads(sum->n_threads) if (sum->n_threads > 1 && m * pieces > 1)
+    for (intptr_t b = 0; b < m * pieces; b++) {
+        const intptr_t j = b / pieces, begin = b % pieces * DPK_SUMMED_AT_ONCE;
+        const intptr_t n = d - begin < DPK_SUMMED_AT_ONCE ? d - begin : DPK_SUMMED_AT_ONCE;
         const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
-        const intptr_t width = dpk_apart(d);
-        double *sj = out + j * d;
+        double *sj = out + j * d + begin, *partial = sum->partial + first * width + begin;
         if (first < end && sum->grid) {
-            int64_t *acc = (int64_t *)(void *)(sum->partial + first * width);
+            int64_t *acc = (int64_t *)(void *)partial;
             for (int64_t t = 1; t < end - first; t++)
-                for (intptr_t k = 0; k < d; k++)
+                for (intptr_t k = 0; k < n; k++)
                     acc[k] += acc[t * width + k];
-            for (intptr_t k = 0; k < d; k++)
+            for (intptr_t k = 0; k < n; k++)
                 sj[k] = (double)acc[k] * sum->grid[j];
         } else {
-            memset(sj, 0, (size_t)d * sizeof(double));
-            for (int64_t t = first; t < end; t++)
-                for (intptr_t k = 0; k < d; k++)
-                    sj[k] += sum->partial[t * width + k];
+            memset(sj, 0, (size_t)n * sizeof(double));
+            for (int64_t t = 0; t < end - first; t++)
+                for (intptr_t k = 0; k < n; k++)
+                    sj[k] += partial[t * width + k];
         }
     }
 }

@@ -4,6 +4,7 @@
 import numpy as np
 
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
+from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -485,8 +486,11 @@ cdef class Loss:
 def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
                  double[:, ::1] out, int n_threads):
     cdef dpk_data data
-    cdef intptr_t d = out.shape[1]
-    cdef Work work = Work(offsets, max(64, (1 << 16) // d), d, n_threads, clip, grid)
+    cdef intptr_t d = out.shape[1], task_rows = max(64, (1 << 16) // d)
+    if grid is not None:
+        # Exact in any order, so the number of threads may enter: few partial sums, if long ones.
+        task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
+    cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid)
     cdef dpk_status status
     data.X = address_of(G.reshape(-1))
     data.x_is_float32 = G.dtype == np.float32
@@ -650,13 +654,15 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
     """common: (d,) or (N, d); scale: (N,) or None; grid: 0 for floating-point sums; key: of a
     release, or None."""
     cdef bint together = common.ndim == 1
-    cdef intptr_t d = z.shape[0]
+    cdef intptr_t k, d = z.shape[0], width = dpk_padded(d)
+    cdef double keep = 1.0 - 2.0 * relaxation
+    cdef double[::1] points = aligned(2 * width)
     cdef double[::1] shared
     cdef double[:, ::1] own
     cdef double[::1] scales
     cdef double[::1] space
     cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
-    cdef Key k = None if key is None else Key(key)
+    cdef Key secret = None if key is None else Key(key)
     cdef Work plain
     cdef dpk_sweep sweep
     cdef dpk_status status
@@ -664,12 +670,15 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
         data, None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
     records.join_silos()
     cdef intptr_t task_rows = records.task_rows(own_vectors=not together)
-    center = np.asarray(z)
-    cdef Models start = Models((2.0 * center - (common if together else 0.0))[np.newaxis])
-    cdef Models to = Models(((2.0 * relaxation) * center)[np.newaxis])
+    for k in range(d):
+        points[k], points[width + k] = 2.0 * z[k], (2.0 * relaxation) * z[k]
+    if together:
+        shared = common
+        for k in range(d):
+            points[k] -= shared[k]
     sweep.prox_step, sweep.relaxation = prox_step, relaxation
     sweep.prox_bound, sweep.bound, sweep.grid = prox_bound, bound, grid
-    sweep.start, sweep.to = start.c, to.c
+    sweep.start, sweep.to = &points[0], &points[width]
     sweep.common = sweep.scale = NULL
     if not together:
         own = common
@@ -677,7 +686,7 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
     if scale is not None:
         scales = scale
         sweep.scale = &scales[0]
-    sweep.key = NULL if k is None else k.words
+    sweep.key = NULL if secret is None else secret.words
     sweep.purpose, sweep.sigma = purpose, sigma
     cdef Work work = Work(records.offsets, task_rows, d, n_threads, bound,
                           None if scale is None else grids)
@@ -685,8 +694,8 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
         with nogil:
             status = kernels.sweep_together(&records.c, &loss.c, &sweep, &work.c, &total[0])
         check(status)
-        shared = common
-        np.asarray(shared)[:] = (1.0 - 2.0 * relaxation) * common + (2.0 * relaxation) * center
+        for k in range(d):
+            shared[k] = keep * shared[k] + points[width + k]
     elif scale is not None:
         plain = Work(records.offsets, task_rows, d, n_threads)
         with nogil:
@@ -699,6 +708,21 @@ def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double
             status = kernels.sweep_public(&records.c, &loss.c, &sweep, &work.c, &space[0],
                                           &total[0])
         check(status)
+
+
+def on_grid(const double[:, ::1] sums, const double[::1] grid):
+    """Whether row j of the sums holds multiples of grid[j], a power of two, within 2^52 steps."""
+    cdef intptr_t j, k
+    cdef double inverse, steps
+    for j in range(sums.shape[0]):
+        inverse = 1.0 / grid[j]
+        for k in range(sums.shape[1]):
+            steps = sums[j, k] * inverse  # exact; what over- or underflows fails a comparison
+            if not fabs(steps) <= 4503599627370496.0:
+                return False
+            if <double> (<int64_t> steps) * grid[j] != sums[j, k]:
+                return False
+    return True
 
 
 def loss_block(Loss loss, const double[::1] y, const double[::1] z, double[::1] value,

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,18 @@ Penalty = tuple[str | Regularizer, float]
 MAX_DRAWS = 1 << 62
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
+
+class SupportsDLPack(Protocol):
+    """An array of another library in the memory of the CPU: PyTorch's, JAX's and others'."""
+
+    def __dlpack__(self, *, stream: None = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+
 _core._use_isa(os.environ.get("DPKERN_ISA") or None)
+
+_PROX_NUMBERS = {name: number for number, name in enumerate(_core.prox_names())}
 
 
 def glm_margins(
@@ -630,7 +641,7 @@ def glm_local_descent(
 
 
 def clip_and_sum(
-    G: NDArray[Any],
+    G: NDArray[Any] | SupportsDLPack,
     *,
     clip: float,
     offsets: ArrayLike | None = None,
@@ -642,8 +653,10 @@ def clip_and_sum(
 
     Parameters
     ----------
-    G : ndarray, shape (n, P)
-        Float32 or float64, C order, rows sorted by silo: one vector per record.
+    G : ndarray or DLPack array, shape (n, P)
+        Float32 or float64, rows sorted by silo: one vector per record. PyTorch tensors without
+        grad, JAX arrays and others that offer ``__dlpack__`` are read where they are in the memory
+        of the CPU. C-contiguous memory is not copied, nor made float64.
     clip : float
         Bound C > 0 of a vector's l2 norm: min(1, C / |g|) g. Infinity turns clipping and grid off.
     offsets : array_like, shape (m + 1,), optional
@@ -672,18 +685,13 @@ def clip_and_sum(
     Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
     doubles returned; adding or removing one by at most C.
     """
-    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
-        raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
-    if G.ndim != 2 or 0 in G.shape or not (G.flags.c_contiguous and G.flags.aligned):
-        raise ValueError(
-            f"G must be C-contiguous and aligned with shape (n, P), n, P >= 1, got {_kind(G)}"
-        )
-    n, dim = G.shape
+    vectors = _vectors(G)
+    n, dim = vectors.shape
     bounds = _offsets(np.array([0, n]) if offsets is None else offsets, n)
     clip = positive("clip", clip, or_infinite=True)
     grids = _grids(grid, offsets=bounds, dim=dim, clip=clip)
     out = _output(out, (len(bounds) - 1, dim))
-    _core.clip_and_sum(G, bounds, clip, grids, out, resolve_threads(n_threads, G.size))
+    _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
     return out
 
 
@@ -1538,8 +1546,8 @@ def prox(
     if points.ndim not in (1, 2):
         raise ValueError(f"v must have shape (d,) or (m, d), got {points.shape}")
     _refuse_size("v", points.shape[-1], regularizer)
-    out = _output(out, points.shape)
-    if np.may_share_memory(out, points) and _address(out) != _address(points):
+    given, out = out is not None, _output(out, points.shape)
+    if given and np.may_share_memory(out, points) and _address(out) != _address(points):
         raise ValueError("out overlaps v; it must be v itself or apart from it")
     threads = resolve_threads(n_threads, points.size)
     if points.size:
@@ -1547,7 +1555,7 @@ def prox(
         flat = points.ndim == 1 or (regularizer.separable and regularizer.size is None)
         shape = (1, points.size) if flat else points.shape
         _core.prox_rows(
-            _core.prox_names().index(regularizer.name),
+            _PROX_NUMBERS[regularizer.name],
             regularizer.separable,
             regularizer.params,
             points.reshape(shape),
@@ -1672,6 +1680,12 @@ def info() -> dict[str, Any]:
     }
 
 
+def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
+    """Whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
+    grids = np.full(len(sums), grid) if isinstance(grid, float) else grid
+    return _core.on_grid(np.ascontiguousarray(sums).reshape(len(sums), -1), grids)
+
+
 def finest_grid(n: int, clip: float) -> float:
     """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
 
@@ -1745,6 +1759,23 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
+def _vectors(G: object) -> NDArray[Any]:
+    """`G` as rows that the core can read, copied only where they are strided or misaligned."""
+    if not isinstance(G, np.ndarray) and hasattr(G, "__dlpack__"):
+        try:
+            G = np.from_dlpack(G)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"G, a {_kind(G)}, cannot be read: {error}. It must lie in the memory of the CPU "
+                "and not require grad (PyTorch: G.detach().cpu())"
+            ) from error
+    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
+        raise TypeError(f"G must be a float32 or float64 array, got {_kind(G)}")
+    if G.ndim != 2 or 0 in G.shape:
+        raise ValueError(f"G must have shape (n, P), n, P >= 1, got {_kind(G)}")
+    return np.require(G, requirements=["C", "A"])
+
+
 def _models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
     """`w` as (1, d) or (m, d)."""
     models = _real(name, w)
@@ -1806,6 +1837,12 @@ def _loss(loss: str | Loss) -> _core.Loss:
     loss = get_loss(loss)
     if isinstance(loss, Custom):
         return _core.Loss.custom(loss.callable)
+    return _compiled(loss, _core.isa())
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(loss: Loss, isa: str) -> _core.Loss:
+    """A loss of the table, which is another one for every instruction set."""
     return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
 
 
@@ -2026,7 +2063,8 @@ def _grids(
     else:
         grids = _per_silo("grid", grid, len(offsets) - 1)
         # Silos differ little here, and Python's numbers answer sooner than NumPy's.
-        for q, n in set(zip(grids.tolist(), np.diff(offsets).tolist(), strict=True)):
+        sizes = np.diff(offsets) if len(offsets) > 2 else offsets[1:]
+        for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
             if not _is_grid(q):
                 raise ValueError("grid must be a power of two between 2^-400 and 2^400")
             if _exact(n, saturate) * clip > 2.0**52 * q:

@@ -314,7 +314,7 @@ class GaussianSum:
             )
         sums = total.reshape(k, self._dim)
         if self.grid is not None:
-            require_grid(sums, self.grid[:, np.newaxis])
+            require_grid(sums, self.grid)
         noisy = self._with_noise(sums)
         entry = self._release
         if active is not None and not active.all():
@@ -395,24 +395,16 @@ def require_grid(sums: NDArray[np.float64], grid: float | NDArray[np.float64]) -
 
     Parameters
     ----------
-    sums : ndarray, float64
-        Any shape.
-    grid : float or ndarray
-        Powers of two between 2^-400 and 2^400, broadcast against `sums`.
+    sums : ndarray, shape (k, ...), float64
+    grid : float or ndarray, shape (k,)
+        Powers of two between 2^-400 and 2^400, one for all sums or one for each.
 
     Raises
     ------
     ValueError
         An entry is off its grid; the message does not show it.
     """
-    with np.errstate(all="ignore"):
-        # Scaling by a power of two is exact; what over- or underflows fails a comparison.
-        whole = np.asarray(sums * (1.0 / grid))
-        np.rint(whole, out=whole)
-        most = max(whole.max(initial=0.0), -whole.min(initial=0.0))
-        whole *= grid
-        on_grid = most <= _LARGEST_STEPS and np.array_equal(whole, sums)
-    if not on_grid:
+    if not kernels.on_grid(sums, grid):
         raise ValueError(
             "grid mismatch: total has an entry that is no finite multiple of the mechanism's "
             "grid within 2^52 steps; compute the sum with grid=mechanism.grid"

@@ -94,7 +94,7 @@ class Objective:
         object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
         if self.regularizer is None or self.smooth is not None:
             return
-        g, d = get_regularizer(self.regularizer[0]), int(self.penalized.sum())
+        g, d = get_regularizer(self.regularizer[0]), self.n_penalized
         if g.size not in (None, d):
             raise ValueError(
                 f"regularizer {g.name!r} is for {g.size} coordinates; {d} are penalised here"
@@ -163,6 +163,11 @@ class Objective:
     def start(self) -> FloatArray:
         """Where runs begin, public: 0, or what the model says."""
         return self.loss.start(self.data) if isinstance(self.loss, Oracle) else np.zeros(self.dim)
+
+    @property
+    def n_penalized(self) -> int:
+        """How many coordinates are penalised: all, or all but the last."""
+        return self.dim - (self.data.intercept and not self.penalize_intercept)
 
     @property
     def data_smoothness(self) -> float:
@@ -239,7 +244,7 @@ class Objective:
         if self.proximal is None:
             return v
         g, strength = self.proximal
-        out, p = v.copy(), int(self.penalized.sum())
+        out, p = v.copy(), self.n_penalized
         out[:p] = kernels.prox(g, v[:p], step * strength)
         return out
 
@@ -248,7 +253,7 @@ class Objective:
         if self.proximal is None:
             return 0.0
         g, strength = self.proximal
-        value = g(w[: int(self.penalized.sum())])
+        value = g(w[: self.n_penalized])
         return value if isinstance(g, Constraint) else strength * value
 
     def full_prox(self, v: FloatArray, step: float) -> FloatArray:
@@ -258,7 +263,7 @@ class Objective:
         of their sum is that of l1 and then that of g (Yu, "On decomposing the proximal map",
         NeurIPS 2013).
         """
-        penalized = int(self.penalized.sum())  # all, or all but the last
+        penalized = self.n_penalized
         shrink = 1.0 + step * self.l2
         x, step = v[:penalized] / shrink, step / shrink
         if self.l1 > 0.0:
@@ -266,7 +271,7 @@ class Objective:
         if self.regularizer is not None:
             g, strength = self.regularizer
             x = kernels.prox(g, x, step * strength)
-        return np.append(x, v[penalized:])
+        return x if penalized == len(v) else np.append(x, v[penalized:])
 
     def minimum(self) -> tuple[FloatArray, float]:
         """Minimiser and minimum of J by L-BFGS. Not private.

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -49,6 +49,22 @@ SPLIT = (
 )
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
+
+
+class Clock:
+    """Adds the seconds inside a `with` to seconds[part]; those of a failure are not counted."""
+
+    __slots__ = ("_begin", "_part", "_seconds")
+
+    def __init__(self, seconds: dict[str, float], part: str) -> None:
+        self._seconds, self._part = seconds, part
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._seconds[self._part] += time.perf_counter() - self._begin
 
 
 class Run(AbstractContextManager["Run"]):
@@ -215,12 +231,9 @@ class Run(AbstractContextManager["Run"]):
             # Whoever sees the failure has learnt something from these, and no certificate says so.
             error.add_note("released before the failure: " + "; ".join(map(str, self.ledger)))
 
-    @contextmanager
-    def clock(self, part: str) -> Iterator[None]:
+    def clock(self, part: str) -> Clock:
         """Count the seconds inside as those of "kernels" or "noise"."""
-        begin = time.perf_counter()
-        yield
-        self._seconds[part] += time.perf_counter() - begin
+        return Clock(self._seconds, part)
 
     def numbered_rounds(self) -> Iterator[int]:
         """0, 1, ..., rounds - 1, with a progress bar when asked for."""
@@ -233,7 +246,8 @@ class Run(AbstractContextManager["Run"]):
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
         """Keep the public numbers of round t: step and norm of the released gradient mapping."""
         self.history["step_size"].append(float(step))
-        self.history["gradient_norm"].append(float(np.linalg.norm(gradient)))
+        flat = gradient.ravel()
+        self.history["gradient_norm"].append(math.sqrt(flat @ flat))
         if self._monitor is not None:
             self.history.setdefault("objective", []).append(self._monitor.value(w))
             if self._monitor.data.task != "regression":
