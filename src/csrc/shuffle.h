@@ -12,10 +12,11 @@
 
 #include "dpk.h"
 
-/* key: (8,) the release's subkey; V: (n, d), n, d >= 1; bound = L, 2^-400 .. 2^400; g >= 1; b >= 0;
- * n (g + b) <= 2^52. The word of the stream for coordinate k of vector i is number i d + k of the
- * nonce rounding << 48; the coins of coordinate k are the first n b bits of noise << 48 | k.
- * partial: (n_threads, dpk_apart(d)) work space; count: (d,). */
+/* key: (8,) the release's subkey; V: (n, d), n, d >= 1; bound = L, 2^-100 (beside which the least
+ * norm_up, 2^-120, is short) .. 2^400; g >= 1; b >= 0; n (g + b) <= 2^52. The word of the stream
+ * for coordinate k of vector i is number i d + k of the nonce rounding << 48; the coins of
+ * coordinate k are the first n b bits of noise << 48 | k. partial: (n_threads, dpk_apart(d)) work
+ * space; count: (d,). */
 typedef dpk_status dpk_shuffle_sum_fn(const uint32_t *key, uint32_t rounding, uint32_t noise,
                                       intptr_t n, intptr_t d, const double *V, double bound,
                                       int64_t g, int64_t b, int n_threads, double *partial,

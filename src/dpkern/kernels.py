@@ -1590,7 +1590,7 @@ def shuffle_sum(
         One vector a record, float64, N, d >= 1. One longer than `bound` is scaled to it; one whose
         norm is no number counts as 0.
     bound : float
-        L > 0, the l2 bound of a vector, between 2^-400 and 2^400. Public.
+        L > 0, the l2 bound of a vector, between 2^-100 and 2^400. Public.
     g : int
         Steps of the grid on [-L, L], at least 1.
     b : int
@@ -1642,8 +1642,8 @@ def shuffle_sum(
 def shuffle_parameters(n: int, d: int, bound: float, g: int, b: int) -> tuple[float, int, int]:
     """Bound, steps and coins of a sum of n vectors, or an error that names the one out of range."""
     bound = positive("bound", bound)
-    if not 2.0**-400 <= bound <= 2.0**400:
-        raise ValueError(f"bound is {bound!r}; it must lie between 2^-400 and 2^400")
+    if not 2.0**-100 <= bound <= 2.0**400:
+        raise ValueError(f"bound is {bound!r}; it must lie between 2^-100 and 2^400")
     g, b = count("g", g), count("b", b, 0)
     if n * (g + b) > 1 << 52:
         raise ValueError(
