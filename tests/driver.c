@@ -86,8 +86,12 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number], kernels->slopes[number], kernels->parts[number],
-                           params, 0};
+    const dpk_loss loss = {kernels->losses[number],
+                           kernels->slopes[number],
+                           kernels->parts[number],
+                           params,
+                           0,
+                           DPK_BEND_ANY};
     const dpk_descent run = {3,
                              eta,
                              data->p,
@@ -170,7 +174,7 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
 static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
                    const double *grid, int number) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number], NULL, NULL, params, number % 2};
+    const dpk_loss loss = {kernels->losses[number], NULL, NULL, params, number % 2, DPK_BEND_ANY};
     double *partial = lines(tasks[M] * dpk_apart(dpk_hessian_size(data->d))),
            *scratch = lines(dpk_apart(dpk_hessian_scratch(data->d))),
            *out = buffer((size_t)(M * data->d * data->d) * 8);
@@ -263,8 +267,8 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
         bad |= hessian(kernels, &data, tasks, grid, 0);
-        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], kernels->parts[0], params,
-                               0};
+        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], kernels->parts[0], params, 0,
+                               DPK_BEND_ANY};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);
