@@ -1,7 +1,14 @@
 """Budgets, the ledger of releases, certificates and noise mechanisms."""
 
 from dpkern.privacy._exact import sqrt_down
-from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
+from dpkern.privacy.accounting import (
+    WITHOUT_REPLACEMENT,
+    Events,
+    Sampled,
+    sampled_delta,
+    sampled_epsilon,
+    sampled_scale,
+)
 from dpkern.privacy.batches import (
     FullBatch,
     OnePass,
@@ -43,9 +50,11 @@ from dpkern.stream import NoiseStream
 
 __all__ = [
     "MAX_RECORDS",
+    "WITHOUT_REPLACEMENT",
     "BinomialSum",
     "Budget",
     "Certificate",
+    "Events",
     "FullBatch",
     "GaussianHessian",
     "GaussianMessages",

@@ -27,8 +27,15 @@ AMPLIFIES = {"replace_one": WITHOUT_REPLACEMENT, "add_remove": POISSON}
 
 # Multipliers are rounded down to so many bits: releases of one budget share an event then.
 _BITS = 40
-# What the accountants compute in floating point is enlarged by so much.
-_SLACK = 1e-9
+# What the accountants compute in floating point is enlarged by so much. In the Renyi one's sums for
+# samples without replacement terms cancel the more, the larger the multiplier: up to this one they
+# keep seven digits, and a larger one, which would be charged too little, counts as this one.
+_SLACK = 1e-6
+_LARGEST_MULTIPLIER = 256.0
+# With less noise, or where the privacy loss of all releases may be above this in the mean, epsilon is
+# beyond use, and a privacy loss distribution takes minutes and gigabytes.
+_LEAST_MULTIPLIER = 0.25
+_LARGEST_LOSS = 64.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
     Returns
     -------
     float
-        dp-accounting's figure and a relative 1e-9.
+        dp-accounting's figure and a relative 1e-6; infinity where there is next to no privacy.
 
     Raises
     ------
@@ -100,12 +107,29 @@ def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
     ModuleNotFoundError
         Without dp-accounting; the message says how to get it.
     """
+    if _too_loud(events):
+        return math.inf
     return float(_composed(events, neighbours).get_epsilon(delta)) * (1.0 + _SLACK)
 
 
 def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
-    """Return the delta at `epsilon` >= 0; the rest is as for `sampled_epsilon`."""
+    """Return the delta at `epsilon` >= 0, 1 for infinity; the rest is as for `sampled_epsilon`."""
+    if _too_loud(events):
+        return 1.0
     return min(1.0, float(_composed(events, neighbours).get_delta(epsilon)) * (1.0 + _SLACK))
+
+
+def _too_loud(events: Events) -> bool:
+    if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
+        return True
+    # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
+    means = (
+        times * min(rate / 2.0 * square, math.log1p(rate**2 * math.expm1(square)))
+        for rate, square, times in (
+            (event.batch / event.size, event.multiplier**-2, times) for event, times in events
+        )
+    )
+    return sum(means) > _LARGEST_LOSS
 
 
 @functools.lru_cache(maxsize=256)
@@ -124,6 +148,7 @@ def _composed(events: Events, neighbours: str) -> Any:
             rate = math.nextafter(event.batch / event.size, 1.0)
             accountant.compose(dp.PoissonSampledDpEvent(rate, gaussian), times)
         else:
+            gaussian = dp.GaussianDpEvent(min(event.multiplier, _LARGEST_MULTIPLIER))
             accountant.compose(
                 dp.SampledWithoutReplacementDpEvent(event.size, event.batch, gaussian), times
             )
@@ -146,27 +171,29 @@ def _accountant(neighbours: str) -> tuple[Any, Any]:
     return dp, rdp.RdpAccountant(neighboring_relation=relation)
 
 
-def sampled_scale(events: Events, epsilon: float, delta: float, neighbours: str) -> float:
-    """Return how much larger all multipliers must be for the releases to cost epsilon at most.
+def sampled_scale(
+    events: Events, epsilon: float, delta: float, neighbours: str, *, least: float = 0.0
+) -> float:
+    """Return how much smaller all multipliers may be than without secret samples.
 
     Parameters
     ----------
     events : frozenset of (Sampled, int)
-        Releases about one silo's records, with multipliers in the wanted proportion, and how often.
+        Releases about one silo's records, and how often, with the multipliers that spend the budget
+        when samples are charged in full.
     epsilon, delta : float
         The budget.
     neighbours : str
         As in `sampled_epsilon`.
+    least : float
+        A factor that is wanted at least, such as that of another silo: one look tells whether it
+        serves.
 
     Returns
     -------
     float
-        The factor, above the least one by a relative 1e-4 or so.
-
-    Raises
-    ------
-    ValueError
-        When no factor below exp(100) serves.
+        The factor, above the least one by a relative 1e-4 or so; 1 where the accountant has nothing
+        better.
     """
 
     def excess(log_factor: float) -> float:
@@ -174,20 +201,19 @@ def sampled_scale(events: Events, epsilon: float, delta: float, neighbours: str)
         for event, times in events:
             scaled[event.scaled(math.exp(log_factor))] += times
         spent = sampled_epsilon(frozenset(scaled.items()), delta, neighbours)
-        return math.log(max(spent, 1e-300) / epsilon)
+        return math.log(min(max(spent, 1e-300), 1e300) / epsilon)
 
-    high = 0.0
-    while excess(high) > 0.0:
-        high += 2.0
-        if high > 100.0:
-            raise ValueError(f"epsilon is {epsilon!r}, too small for any noise")
-    low = high - 2.0
-    while excess(low) < 0.0 and low > -100.0:
+    if least > 0.0 and excess(math.log(least)) <= 0.0:
+        return least
+    low = high = 0.0
+    if excess(high) > 0.0:
+        return 1.0
+    while excess(low) <= 0.0 and low > -100.0:
         low, high = low - 2.0, low
     found: float = scipy.optimize.brentq(excess, low, high, xtol=1e-4)
     while excess(found) > 0.0:
         found += 1e-4
-    return math.exp(found)
+    return math.exp(min(found, 0.0))
 
 
 __all__ = [

@@ -677,8 +677,11 @@ class Certificate:
         Raises
         ------
         ValueError
-            Where no sizes are declared, or as `group`.
+            Where no sizes are declared, or public numbers that the records may exceed, or as
+            `group`.
         """
+        if self.neighbours == "add_remove":
+            raise ValueError("declared sizes do not bound the silos': give `group` what does")
         sizes = self.declared.get("sizes")
         if not sizes or not all(isinstance(n, int) for n in sizes):
             raise ValueError("no sizes of silos are declared: give `group` their largest")

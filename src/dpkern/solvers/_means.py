@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern.losses import Custom
 from dpkern.privacy import (
     BinomialSum,
+    Events,
     GaussianSum,
     Rows,
     Sampled,
@@ -158,12 +160,19 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     Raises
     ------
     ValueError
-        When records are sampled and the budget is not given as epsilon and delta.
+        When records are sampled in secret and the budget is not given as epsilon and delta, or the
+        loss is a custom one.
     """
-    budget = run.budget
+    budget, trust = run.budget, run.parameters["trust"]
+    amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
+    if budget is not None and amplified and isinstance(run.objective.loss, Custom):
+        # Two samples that differ in one record have it in different places.
+        raise ValueError(
+            f"sampling={run.parameters['sampling']!r} needs a loss of the table: what a custom one "
+            "returns for a record may depend on those before it"
+        )
     if budget is None or any(family.sigma is not None for family in families):
         return [None] * len(families)
-    trust = run.parameters["trust"]
     times = [_times(family, silos, trust) for family in families]
     squares = [
         Fraction(family.share) / int(c.max()) for family, c in zip(families, times, strict=True)
@@ -178,7 +187,7 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     elif trust != "shuffle":
         rho = Fraction(budget.mu) ** 2 / 2
     mu = [sqrt_down(2 * rho * w / costliest) for w in squares]
-    if trust == "shuffle" or not any(family.sampler.amplifies for family in families):
+    if not amplified:
         return list(mu)
 
     if budget.epsilon is None or budget.delta is None:
@@ -193,10 +202,15 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
                 events[Sampled.of(family.sampler.sampling, j, 1.0 / one)] += int(c[j])
         kinds.add(frozenset(events.items()))
     delta = budget.delta * (1.0 - 2.0**-29)
-    larger = max(
-        sampled_scale(events, budget.epsilon, delta, run.neighbours) for events in kinds if events
-    )
-    return [one / min(1.0, larger) for one in mu]
+    smaller = 0.0
+    for events in sorted(filter(None, kinds), key=_largest_rate, reverse=True):
+        smaller = sampled_scale(events, budget.epsilon, delta, run.neighbours, least=smaller)
+    return [one / smaller for one in mu]
+
+
+def _largest_rate(events: Events) -> float:
+    rates = (event.batch / event.size for event, _ in events if event.method is not None)
+    return max(rates, default=1.0)
 
 
 def _times(family: Family, silos: Participation, trust: str) -> IntArray:
@@ -260,6 +274,9 @@ class NoisyMeans:
         sigma: FloatArray | None = None,
     ) -> FloatArray:
         """Release round r's mean of differences of gradients, each clipped to `clip`; (P,)."""
+        if sigma is not None:  # a paper's, which a grid for a much smaller clip could not hold
+            total_std = float((sigma * self._sizes).max())
+            clip = max(clip, total_std * math.sqrt(self._run.objective.dim) * 2.0**-24)
         total = partial(self._sums.difference, new, old)
         each = partial(self._sums.difference_vectors, new, old)
         return self._mean(self._release(r, clip, sigma, total, each, points=2))

@@ -92,8 +92,8 @@ def prox_sgd(
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     parameters |= {"sampling": "one_pass", "public_size": None}
-    if batch_size is None and isinstance(data, SiloData):
-        parameters["batch_size"] = max(1, int(data.sizes.min()) // max(1, int(rounds)))
     with Run("prox_sgd", data, parameters, oracles=True) as run:
         run.choose("neighbours", "replace_one")
+        if batch_size is None:
+            parameters["batch_size"] = max(1, int(data.sizes.min()) // run.rounds)
         return descend(run, eta=steps(run, run.rounds, 0.5), rounds_in_formula=1)

@@ -1,0 +1,419 @@
+"""Certificates of secret samples, against dp-accounting asked directly and against exact laws."""
+
+import ctypes
+import itertools
+import math
+
+import dp_accounting as dp
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import pld, rdp
+from scipy import LowLevelCallable
+from scipy.stats import norm
+
+import dpkern as dpk
+from dpkern.losses import Custom
+from dpkern.privacy import (
+    Certificate,
+    GaussianSum,
+    Ledger,
+    NoiseStream,
+    Release,
+    Sampled,
+    compose_sequential,
+    gdp_delta,
+    gdp_epsilon,
+    sampled_delta,
+    sampled_epsilon,
+    sampled_scale,
+)
+
+REPLACE, ADD = "replace_one", "add_remove"
+WOR, POISSON = "without_replacement", "poisson"
+SIZES, K = (40, 40, 90), 10
+DELTA = 1e-6
+
+
+def events(*pairs):
+    return frozenset(pairs)
+
+
+def silos(sizes=SIZES, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = []
+    for n in sizes:
+        X = rng.standard_normal((n, 3))
+        parts.append((X, np.where(X @ [1.0, -1.0, 0.5] + rng.standard_normal(n) > 0, 1.0, -1.0)))
+    return dpk.SiloData.from_silos(parts, row_bound=2.0)
+
+
+# ------------------------------------------------------------------------ the accountants as pinned
+
+
+@pytest.mark.parametrize("times", [1, 30])
+def test_add_remove_at_rate_one_is_exact_gdp(times):
+    one = events((Sampled(None, 1, 1, 8.0), times))
+    mu = math.sqrt(times) / 8.0
+    for delta in (1e-3, 1e-6, 1e-9):
+        exact = gdp_epsilon(mu, delta)
+        assert exact <= sampled_epsilon(one, delta, ADD) <= exact * (1.0 + 1e-5)
+    assert sampled_delta(one, 0.5, ADD) == pytest.approx(gdp_delta(mu, 0.5), rel=1e-4)
+
+
+@pytest.mark.parametrize("times", [1, 30])
+def test_replace_one_at_rate_one_is_the_renyi_curve_of_the_same_mu(times):
+    """alpha mu^2 / 2: the accountant takes s / D with D of a replaced record as it is."""
+    mu = math.sqrt(times) / 8.0
+    curve = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    curve.compose(dp.SampledWithoutReplacementDpEvent(7, 7, dp.GaussianDpEvent(8.0)), times)
+    np.testing.assert_allclose(curve.rdp, curve.orders * mu**2 / 2.0, rtol=1e-12)
+    for delta in (1e-3, 1e-6, 1e-9):
+        found = sampled_epsilon(events((Sampled(None, 1, 1, 8.0), times)), delta, REPLACE)
+        assert gdp_epsilon(mu, delta) <= found <= 1.25 * gdp_epsilon(mu, delta)
+        assert found == pytest.approx(curve.get_epsilon(delta), rel=1e-5)
+
+
+def test_the_other_accountant_would_double_a_replaced_record():
+    """What must not be used: PLD for replace-one takes s / D for adding, and doubles it."""
+    doubled = pld.PLDAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    doubled.compose(dp.GaussianDpEvent(8.0), 30)
+    mu = math.sqrt(30) / 8.0
+    assert doubled.get_epsilon(DELTA) == pytest.approx(gdp_epsilon(2.0 * mu, DELTA), rel=1e-4)
+    ours = sampled_epsilon(events((Sampled(None, 1, 1, 8.0), 30)), DELTA, REPLACE)
+    assert ours < 0.7 * doubled.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize(("method", "neighbours"), [(WOR, ADD), (POISSON, REPLACE)])
+def test_other_pairs_raise(method, neighbours):
+    wrong = events((Sampled(method, 5, 100, 4.0), 3))
+    for what in (
+        lambda: sampled_epsilon(wrong, DELTA, neighbours),
+        lambda: sampled_delta(wrong, 1.0, neighbours),
+    ):
+        with pytest.raises(ValueError, match=f"{method!r} has no proof for {neighbours!r}"):
+            what()
+    with pytest.raises(ValueError, match=f"sampling={method!r} has no proof for"):
+        dpk.solve(
+            "minibatch_sgd", silos(), budget=dpk.Budget(epsilon=1.0, delta=DELTA), clip=1.0,
+            neighbours=neighbours, sampling=method, batch_size=K,
+            public_size=SIZES if neighbours == ADD else None,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", [0.7, 1.0, 2.0, 4.0])
+def test_the_certified_delta_bounds_the_true_one_of_one_record_of_three(noise):
+    """n = 3, K = 1, clip 1: mixtures of three Gaussians, neighbours as far apart as they can be."""
+    x = np.linspace(-30.0, 30.0, 60_001)
+    one = events((Sampled(WOR, 1, 3, noise / 2.0), 1))
+    for epsilon in (0.01, 0.3, 1.0, 2.0):
+        certified = sampled_delta(one, epsilon, REPLACE)
+        for others in itertools.product((-1.0, 0.0, 1.0), repeat=2):
+            P, Q = (
+                np.mean([norm.pdf(x, c, noise) for c in (first, *others)], axis=0)
+                for first in (1.0, -1.0)
+            )
+            for a, b in ((P, Q), (Q, P)):
+                true = np.maximum(a - math.exp(epsilon) * b, 0.0).sum() * (x[1] - x[0])
+                assert true <= certified
+
+
+def test_the_certified_delta_of_a_poisson_batch_is_the_true_one():
+    noise, rate = 1.5, 0.25
+    x = np.linspace(-40.0, 40.0, 400_001)
+    Q = norm.pdf(x, 0.0, noise)
+    P = (1.0 - rate) * Q + rate * norm.pdf(x, 1.0, noise)
+    for epsilon in (0.05, 0.2, 0.5):
+        true = max(
+            np.maximum(a - math.exp(epsilon) * b, 0.0).sum() * (x[1] - x[0])
+            for a, b in ((P, Q), (Q, P))
+        )
+        found = sampled_delta(events((Sampled(POISSON, 1, 4, noise), 1)), epsilon, ADD)
+        assert true * (1.0 - 1e-9) <= found <= true * 1.001
+
+
+def theorem_27(rate, multiplier, alpha):
+    """Renyi DP of order alpha without replacement (Wang, Balle, Kasiviswanathan 2019), exactly."""
+    with mpmath.workdps(150):
+        q = mpmath.mpf(rate)
+        moment = [mpmath.exp(mpmath.mpf(j * (j - 1)) / (2 * mpmath.mpf(multiplier) ** 2))
+                  for j in range(alpha + 2)]  # fmt: skip
+
+        def B(k):
+            return abs(mpmath.fsum((-1) ** j * mpmath.binomial(k, j) * moment[j]
+                                   for j in range(k + 1)))  # fmt: skip
+
+        total = 1 + q**2 * mpmath.binomial(alpha, 2) * min(4 * (moment[2] - 1), 2 * moment[2])
+        for j in range(3, alpha + 1):
+            both = mpmath.sqrt(B(2 * (j // 2)) * B(2 * ((j + 1) // 2)))
+            total += q**j * mpmath.binomial(alpha, j) * min(4 * both, 2 * moment[j])
+        return float(mpmath.log(total) / (alpha - 1))
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 40.0, 255.0, 2e4, 1e7])
+@pytest.mark.parametrize("size", [2, 11, 1000])
+def test_no_figure_is_below_the_theorem_in_high_precision(multiplier, size):
+    """In doubles its sums cancel: at multipliers of thousands whole terms are lost."""
+    times = max(1, int(multiplier**2 / 3))
+    found = sampled_epsilon(events((Sampled(WOR, 1, size, multiplier), times)), 1e-5, REPLACE)
+    curve = rdp.RdpAccountant().orders
+    orders = [int(a) for a in curve if a == int(a) and 2 <= a <= 24]
+    exact = times * np.array([theorem_27(1.0 / size, multiplier, a) for a in orders])
+    _, order = rdp.compute_epsilon(orders, exact, 1e-5)
+    if order < orders[-1]:  # the accountant's further orders could only be better
+        between, _ = rdp.compute_epsilon(curve, times * interpolated(curve, size, multiplier), 1e-5)
+        assert found >= between
+
+
+def interpolated(orders, size, multiplier):
+    """The accountant's own rule between whole orders; infinity beyond 24."""
+
+    def cumulant(a):
+        return 0.0 if a == 1 else (a - 1) * theorem_27(1.0 / size, multiplier, a)
+
+    found = []
+    for a in orders:
+        low, high = math.floor(a), math.ceil(a)
+        if high > 24 or a <= 1:
+            found.append(math.inf)
+            continue
+        t = a - low
+        mixed = (1.0 - t) * cumulant(low) + (t * cumulant(high) if t else 0.0)
+        found.append(mixed / (a - 1.0))
+    return np.array(found)
+
+
+def test_multipliers_are_rounded_down_so_that_releases_share_an_event():
+    assert Sampled.of(None, 0, 1.0 / 3.0).multiplier <= 1.0 / 3.0
+    close = Sampled.of(None, 0, 1.0 / 3.0 * (1.0 + 2.0**-52))
+    assert close == Sampled.of(None, 0, 1.0 / 3.0)
+    sampling = {"method": WOR, "batch_sizes": (3, 5), "sizes": (9, 5)}
+    assert Sampled.of(sampling, 0, 2.0) == Sampled(WOR, 3, 9, 2.0)
+    assert Sampled.of(sampling, 1, 2.0) == Sampled(None, 1, 1, 2.0)
+
+
+def test_next_to_no_noise_costs_no_memory_and_certifies_nothing():
+    loud = events((Sampled(POISSON, 1, 2, 1e-3), 3))
+    assert sampled_epsilon(loud, DELTA, ADD) == math.inf
+    assert sampled_delta(loud, 1.0, ADD) == 1.0
+    # Many releases of a low rate are no such case, whatever they would cost in full.
+    many = events((Sampled(POISSON, 1, 1000, 1.0), 10_000))
+    assert sampled_epsilon(many, DELTA, ADD) < 1.0
+    assert sampled_scale(events((Sampled(WOR, 1, 1000, 1e5), 3)), 1e-6, DELTA, REPLACE) <= 1.0
+
+
+# -------------------------------------------------------------- certificates of solvers, once again
+
+
+def accountant(neighbours):
+    if neighbours == ADD:
+        return pld.PLDAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    return rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+
+
+def independent(certificate, sizes, clips, shares_in, neighbours, sampled):
+    """epsilon at DELTA from clip norms and noise, releases charged as this test knows them.
+
+    shares_in(j, release): how often a record of silo j takes part.
+    """
+    worst = 0.0
+    for j, n in enumerate(sizes):
+        one = accountant(neighbours)
+        for release, clip in zip(certificate.releases, clips, strict=True):
+            std = release.std[j] if isinstance(release.std, tuple) else release.std
+            D = clip if neighbours == ADD else 2.0 * clip
+            times = shares_in(j, release)
+            if not std or not times:
+                continue
+            event = dp.GaussianDpEvent(std / D)
+            if sampled(release) and neighbours == ADD:
+                event = dp.PoissonSampledDpEvent(K / n, event)
+            elif sampled(release):
+                event = dp.SampledWithoutReplacementDpEvent(n, K, event)
+            one.compose(event, times)
+        worst = max(worst, one.get_epsilon(DELTA))
+    return worst
+
+
+def all_of_them(j, release):
+    return release.times
+
+
+CASES = [
+    ("minibatch_sgd", {"sampling": WOR}),
+    ("minibatch_sgd", {"sampling": WOR, "trust": "central", "weights": "uniform"}),
+    ("minibatch_sgd", {"sampling": WOR, "participation": 2, "rounds": 6}),
+    ("minibatch_sgd", {"sampling": POISSON, "neighbours": ADD, "public_size": SIZES}),
+    ("minibatch_sgd", {"sampling": POISSON, "neighbours": ADD, "public_size": SIZES,
+                       "trust": "central"}),
+    ("local_sgd", {"sampling": WOR, "local_steps": 2}),
+    ("local_sgd", {"sampling": POISSON, "neighbours": ADD, "public_size": SIZES}),
+    ("spider", {"sampling": WOR, "refresh_every": 2, "step_size": 10.0}),
+    ("spider", {"sampling": WOR, "variant": "alternate", "trust": "central"}),
+    ("prox_svrg", {"sampling": WOR, "refresh_every": 2}),
+    ("prox_pl_svrg", {"sampling": WOR, "refresh_every": 2, "restarts": 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_certificate_is_what_dp_accounting_says_when_asked_directly(name, options):
+    neighbours = options.get("neighbours", REPLACE)
+    options = {"rounds": 4, "batch_size": K, "rng": 1} | options
+    budget = dpk.Budget(epsilon=1.5, delta=DELTA)
+    result = dpk.solve(name, silos(), budget=budget, clip=0.7, **options)
+    certificate = result.privacy
+    clips = [
+        max(s if isinstance(s, tuple) else (s,)) / (1.0 if neighbours == ADD else 2.0)
+        for s in (release.sensitivity for release in certificate.releases)
+    ]
+    for release, clip in zip(certificate.releases, clips, strict=True):
+        if "difference" not in release.what:
+            assert clip == 0.7
+        else:
+            assert clip <= 1.4
+    refreshed_in_full = name in ("prox_svrg", "prox_pl_svrg")
+
+    def sampled(release):
+        return not (refreshed_in_full and "difference" not in release.what)
+
+    found = independent(certificate, SIZES, clips, all_of_them, neighbours, sampled)
+    assert certificate.amplified
+    accounted = min(found, gdp_epsilon(certificate.mu, DELTA))
+    assert certificate.epsilon(DELTA) == pytest.approx(accounted, rel=1e-4)
+    assert certificate.epsilon(DELTA) >= accounted * (1.0 - 1e-9)
+    assert 0.99 * budget.epsilon < certificate.epsilon(DELTA) <= budget.epsilon
+    assert certificate.mu > budget.mu
+    assert certificate.bound == "upper"
+    # Of the file the same can be read.
+    again = Certificate.from_dict(certificate.to_dict())
+    assert again == certificate
+    assert again.epsilon(DELTA) == certificate.epsilon(DELTA)
+    assert certificate.delta(certificate.epsilon(DELTA)) <= DELTA * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("trust", ["silo", "central", "shuffle"])
+@pytest.mark.parametrize("name", ["prox_sgd", "minibatch_sgd"])
+def test_disjoint_batches_cost_what_one_release_costs(name, trust):
+    options = {"sampling": "one_pass"} if name == "minibatch_sgd" else {}
+    budget = dpk.Budget(epsilon=1.5, delta=DELTA)
+    certificate = dpk.solve(
+        name, silos(), budget=budget, clip=0.7, rounds=4, batch_size=K, rng=1, trust=trust,
+        **options,
+    ).privacy  # fmt: skip
+    (release,) = certificate.releases
+    assert (release.times, release.charged, release.sampling) == (4, 1, None)
+    assert not certificate.amplified
+    if trust == "shuffle":
+        assert certificate.epsilon(DELTA) == pytest.approx(1.5, rel=0.01)
+        return
+    std = max(release.std) if trust == "silo" else release.std
+    assert certificate.mu == pytest.approx(1.4 / std, rel=1e-12)
+    assert certificate.epsilon(DELTA) == pytest.approx(1.5, rel=1e-6)
+
+
+def test_a_batch_of_all_records_is_charged_as_the_full_one():
+    budget = dpk.Budget(epsilon=1.5, delta=DELTA)
+    options = {"budget": budget, "clip": 0.7, "rounds": 3, "rng": 1}
+    data = silos((30, 30))
+    for more in (
+        {"sampling": WOR},
+        {"sampling": POISSON, "neighbours": ADD, "public_size": (30, 30)},
+    ):
+        own = {k: v for k, v in more.items() if k != "sampling"}
+        full = dpk.solve("minibatch_sgd", data, **options, **own)
+        all_in = dpk.solve("minibatch_sgd", data, batch_size=30, **options, **more)
+        assert all_in.privacy.mu == pytest.approx(full.privacy.mu, rel=1e-3)
+        assert all_in.privacy.epsilon(DELTA) <= 1.5
+        assert all_in.privacy.epsilon(DELTA) == pytest.approx(1.5, rel=1e-3)
+
+
+def test_silos_with_other_shares_in_the_rounds_pay_for_their_own():
+    """The smallest silo has the largest rate and the cost of the run only if it takes part."""
+    data, budget = silos((11, 400)), dpk.Budget(epsilon=2.0, delta=DELTA)
+    certificate = dpk.solve(
+        "minibatch_sgd", data, budget=budget, clip=0.7, rounds=8, sampling=WOR, batch_size=K,
+        participation=1, rng=5,
+    ).privacy  # fmt: skip
+    in_rounds = [0, 0]
+    for release in certificate.releases:
+        for j in range(2):
+            in_rounds[j] += release.times * (release.std[j] > 0.0)
+    assert sum(in_rounds) == 8
+    assert min(in_rounds) >= 1
+    each = []
+    for j, n in enumerate((11, 400)):
+        one = accountant(REPLACE)
+        (multiplier,) = {r.std[j] / 1.4 for r in certificate.releases if r.std[j] > 0.0}
+        event = dp.SampledWithoutReplacementDpEvent(n, K, dp.GaussianDpEvent(multiplier))
+        one.compose(event, in_rounds[j])
+        each.append(one.get_epsilon(DELTA))
+    expected = min(max(each), gdp_epsilon(certificate.mu, DELTA))
+    assert certificate.epsilon(DELTA) == pytest.approx(expected, rel=1e-4)
+
+
+def test_secret_samples_are_charged_in_full_where_they_are_composed_or_grouped():
+    budget = dpk.Budget(epsilon=1.5, delta=DELTA)
+    one = dpk.solve(
+        "minibatch_sgd", silos(), budget=budget, clip=0.7, rounds=3, sampling=WOR, batch_size=K
+    ).privacy
+    both = compose_sequential(one, one)
+    assert both.mu == pytest.approx(math.sqrt(2.0) * one.mu, rel=1e-12)
+    assert both.epsilon(DELTA) >= gdp_epsilon(both.mu, DELTA) > 2.0 * one.epsilon(DELTA)
+    assert one.group(2).epsilon(DELTA) >= gdp_epsilon(2.0 * one.mu, DELTA)
+
+
+def test_noise_that_is_not_gaussian_or_missing_is_not_amplified():
+    ledger = Ledger()
+    sampling = {"method": WOR, "batch_sizes": (5,), "sizes": (50,)}
+    ledger.append(
+        Release(what="a", sensitivity=1.0, std=2.0, grid=1.0, dim=1, seen_by="x", sampling=sampling)
+    )
+    first = Certificate.from_ledger(ledger, trust="central", noise="os")
+    assert first.amplified
+    assert not Certificate.from_ledger(
+        ledger, trust="central", noise="os", neighbours=ADD
+    ).amplified
+    ledger.append(Release(what="b", sensitivity=9.0, std=20.0, grid=1.0, dim=1, seen_by="x",
+                          coins=1600))  # fmt: skip
+    second = Certificate.from_ledger(ledger, trust="central", noise="os")
+    assert not second.amplified
+    assert second.epsilon(1e-6) > first.epsilon(1e-6)
+
+
+POINTER = ctypes.POINTER(ctypes.c_double)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[POINTER] * 5, ctypes.c_void_p)
+def half_square(n, y, z, value, d1, d2, params):
+    for i in range(n):
+        for out, number in ((value, (z[i] - y[i]) ** 2 / 2.0), (d1, z[i] - y[i]), (d2, 1.0)):
+            if out:
+                out[i] = number
+
+
+def test_a_custom_loss_is_refused_where_samples_are_secret():
+    """Two samples that differ in one record have the others in other places, and its last bit may
+    depend on the place."""
+
+    loss = Custom(LowLevelCallable(half_square), convex=True, smoothness=1.0)
+    options = {"loss": loss, "clip": 1.0, "rounds": 2, "step_size": 0.1}
+    budget = dpk.Budget(epsilon=1.0, delta=DELTA)
+    with pytest.raises(ValueError, match="sampling='without_replacement' needs a loss of the tab"):
+        dpk.solve("minibatch_sgd", silos(), budget=budget, sampling=WOR, batch_size=K, **options)
+    dpk.solve("minibatch_sgd", silos(), budget=budget, sampling="one_pass", batch_size=K, **options)
+    dpk.solve(
+        "minibatch_sgd", silos(), budget=budget, sampling=WOR, batch_size=K, trust="shuffle",
+        **options,
+    )  # fmt: skip
+
+
+def test_the_ledger_reads_the_mechanisms_own_sensitivity():
+    ledger = Ledger()
+    mechanism = GaussianSum(
+        what="s", ledger=ledger, rng=NoiseStream(0), clip=0.5, dim=2, sizes=(5, 5), mu=0.25,
+        seen_by="x", sampling={"method": WOR, "batch_sizes": (5, 5), "sizes": (50, 20)},
+    )  # fmt: skip
+    mechanism.release(np.zeros((2, 2)), active=np.array([True, False]))
+    (release,) = ledger.releases
+    assert release.sampled(0) == (Sampled(WOR, 5, 50, 4.0), 1)
+    assert release.sampled(1) is None
