@@ -41,9 +41,11 @@ class Oracle(ABC):
 
     Notes
     -----
-    What a guarantee does rest on, and certificates name as declared: the gradient of a record is a
-    function of this record, of its place in the batch and of public numbers, not of the other
-    records. Batch normalisation breaks that.
+    What a guarantee does rest on, and certificates name: the gradient of a record is a function of
+    this record, of its place in the batch and of public numbers, not of the other records. Batch
+    normalisation breaks that. Where samples are secret or records are added or removed neighbours
+    differ in the places of other records too: there it must not depend on the place, either, not in
+    its last bit, as a product of matrices by BLAS may.
     """
 
     name: ClassVar[str] = "oracle"

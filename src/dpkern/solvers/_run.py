@@ -15,9 +15,10 @@ from dpkern._csr import is_sparse
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Custom, Loss, get_loss
-from dpkern.oracles import Oracle
+from dpkern.oracles import MLP, Oracle
 from dpkern.privacy import (
     MAX_RECORDS,
+    WITHOUT_REPLACEMENT,
     Budget,
     Certificate,
     Ledger,
@@ -46,6 +47,10 @@ HIDDEN_SIZES = (
 SPLIT = (
     "add or remove: which silo holds a record is as the data have it, and the records that two "
     "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
+)
+OF_ITS_OWN = (
+    "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
+    "record{} and public numbers alone, not on other records"
 )
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -277,6 +282,12 @@ class Run(AbstractContextManager["Run"]):
                 notes = (*notes, SPLIT.format(repr(data.partition)))
         if data.partition_note is not None:
             notes = (*notes, data.partition_note)
+        if isinstance(loss, Oracle) and not isinstance(loss, MLP) and self.budget is not None:
+            moves = self.sizes_are_hidden or self.parameters["sampling"] == WITHOUT_REPLACEMENT
+            notes = (
+                *notes,
+                OF_ITS_OWN.format(loss.name, "" if moves else ", its place among them"),
+            )
         if self._monitor is self.objective:
             notes = (
                 *notes,

@@ -18,6 +18,8 @@ IntArray = NDArray[np.int64]
 
 # Per-record gradients that are in memory at a time.
 _CHUNK_BYTES = 1 << 25
+# Any grid holds the sum of so many, even where the number of records is hidden (`choose_grid`).
+_LARGEST_CHUNK = 1 << 20
 _LARGEST_STEPS = 1 << 52
 
 
@@ -157,7 +159,7 @@ class RecordSums(Sums):
         self._oracle, self._dim = oracle, oracle.dim(self._data)
         transform = self._data.transform
         self._as_stored = not math.isfinite(transform.row_bound) and transform.scale is None
-        self._chunk = max(1, _CHUNK_BYTES // (8 * self._dim))
+        self._chunk = min(max(1, _CHUNK_BYTES // (8 * self._dim)), _LARGEST_CHUNK)
 
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
@@ -174,25 +176,25 @@ class RecordSums(Sums):
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         found = np.empty((len(records), self._dim))
         for chunk in self._chunks(len(records)):
-            found[chunk] = np.asarray(self._gradients(w, records[chunk]))
+            found[chunk] = self._gradients(w, records[chunk])
         return found
 
     def _chunks(self, n: int) -> Iterator[slice]:
         return (slice(i, min(i + self._chunk, n)) for i in range(0, n, self._chunk))
 
-    def _gradients(self, w: FloatArray, records: IntArray) -> Any:
+    def _gradients(self, w: FloatArray, records: IntArray) -> NDArray[Any]:
         data = self._data
         X = data.X[records]
         if not self._as_stored:
             X = data.transform.apply(X)
         found = self._oracle.gradients(w, X, data.y[records])
-        if tuple(found.shape) != (len(records), self._dim):
+        array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
+        if array.shape != (len(records), self._dim):  # the number of records may be secret
             raise ValueError(
-                f"gradients of {self._oracle.name!r} have shape {tuple(found.shape)}; for "
-                f"{len(records)} records and {self._dim} parameters it must be "
-                f"{(len(records), self._dim)}"
+                f"gradients of {self._oracle.name!r} must have one row per record and "
+                f"{self._dim} columns, one per parameter; rows had shape {array.shape[1:]}"
             )
-        return found
+        return np.ascontiguousarray(array, np.float32 if array.dtype == np.float32 else np.float64)
 
     def _sums(
         self,
@@ -214,11 +216,9 @@ class RecordSums(Sums):
             steps = np.zeros(self._dim, dtype=np.int64)
             for chunk in self._chunks(len(batch)):
                 G = vectors(j, batch[chunk])
-                if weight != 1.0:  # weight min(1, C / |g|) g is weight g, clipped to weight C
-                    G = weight * np.asarray(G, dtype=np.float64)
-                part = kernels.clip_and_sum(
-                    G, clip=weight * clip, grid=q, n_threads=self._n_threads
-                )[0]
+                if weight != 1.0:
+                    G = weight * clipped(G, clip)
+                part = kernels.clip_and_sum(G, clip=clip, grid=q, n_threads=self._n_threads)[0]
                 if q is None:
                     sums[j] += part
                 else:

@@ -1,0 +1,222 @@
+"""Samplers of records: their laws, and that nothing tells what they drew."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import dpkern as dpk
+from dpkern.privacy import FullBatch, NoiseStream, OnePass, Poisson, WithoutReplacement
+from dpkern.privacy.sampling import without_replacement
+from dpkern.solvers import _means
+
+BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)
+
+
+def drawn(sampler, sizes, t=0, active=None, seed=0, stream=None):
+    offsets = np.cumsum([0, *sizes])
+    active = np.ones(len(sizes), dtype=bool) if active is None else np.array(active)
+    rows, ends = sampler.draw(stream or NoiseStream(seed), offsets, t, active)
+    assert rows.dtype == np.int64
+    batches = [rows[a:b] - start for a, b, start in zip(ends, ends[1:], offsets, strict=False)]
+    for batch, n in zip(batches, sizes, strict=True):
+        assert np.all(np.diff(batch) > 0)
+        assert np.all((batch >= 0) & (batch < n))
+    return batches
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (5, 3), (6, 1), (6, 5)])
+def test_every_set_of_k_records_is_equally_likely(n, k):
+    sets = {s: i for i, s in enumerate(itertools.combinations(range(n), k))}
+    seen = np.zeros(len(sets))
+    stream = NoiseStream(7)
+    for _ in range(400):
+        with stream.release() as key:
+            for index in range(10):
+                seen[sets[tuple(without_replacement(key, index, n, k).tolist())]] += 1
+    assert scipy.stats.chisquare(seen).pvalue > 1e-4
+
+
+def test_a_batch_has_its_size_whatever_the_words_are():
+    for n, k in ((1, 1), (2, 1), (7, 7), (1000, 999), (1000, 500), (1000, 501), (3, 2)):
+        with NoiseStream(1).release() as key:
+            found = without_replacement(key, 0, n, k)
+        assert len(np.unique(found)) == k
+        assert found.min() >= 0
+        assert found.max() < n
+
+
+def test_batches_of_fixed_size_are_of_the_silos_that_take_part():
+    sampler = WithoutReplacement((6, 9, 4), (3, 3, 3))
+    stream = NoiseStream(3)
+    first = drawn(sampler, (6, 9, 4), stream=stream)
+    second = drawn(sampler, (6, 9, 4), stream=stream, active=[True, False, True])
+    assert [len(b) for b in first] == [3, 3, 3]
+    assert [len(b) for b in second] == [3, 0, 3]
+    assert first[0].tolist() != second[0].tolist() or first[2].tolist() != second[2].tolist()
+    assert not np.array_equal(*drawn(WithoutReplacement((50, 50), (9, 9)), (50, 50)))
+
+
+def test_poisson_batches_have_the_rate_of_the_public_size_and_independent_records():
+    rounds, n, public, k = 3000, 4, 10, 3
+    sampler, stream = Poisson((public,), (k,)), NoiseStream(5)
+    inside = np.zeros((rounds, n), dtype=bool)
+    for t in range(rounds):
+        inside[t, drawn(sampler, (n,), stream=stream)[0]] = True
+    codes = np.bincount(inside @ (1 << np.arange(n)), minlength=1 << n)
+    law = [
+        math.prod(k / public if code >> i & 1 else 1.0 - k / public for i in range(n))
+        for code in range(1 << n)
+    ]
+    assert scipy.stats.chisquare(codes, rounds * np.array(law)).pvalue > 1e-4
+
+
+def test_a_poisson_record_is_never_more_likely_than_the_accountant_thinks():
+    for k, n in ((1, 3), (2, 3), (1, 7), (10**6, 10**6 + 1)):
+        threshold = (k << 64) // n
+        assert threshold * n <= k << 64
+        assert threshold / 2**64 <= math.nextafter(k / n, 1.0)
+    everything = Poisson((8,), (8,))
+    assert drawn(everything, (11,))[0].tolist() == list(range(11))
+
+
+def test_a_record_is_in_at_most_one_batch_of_a_pass_and_orders_are_random():
+    sizes, k, rounds = (10, 25), 5, 2
+    firsts = []
+    for seed in range(300):
+        sampler, stream = OnePass(sizes, (k, k)), NoiseStream(seed)
+        batches = [drawn(sampler, sizes, t, stream=stream) for t in range(rounds)]
+        for j in range(2):
+            parts = [b[j] for b in batches]
+            assert all(len(part) == k for part in parts)
+            assert len(np.unique(np.concatenate(parts))) == k * rounds
+        firsts.append(batches[0][0])
+    seen = np.bincount(np.concatenate(firsts), minlength=10)
+    assert scipy.stats.chisquare(seen).pvalue > 1e-4
+
+
+def test_a_silo_that_was_silent_keeps_its_place_in_the_pass():
+    sampler, stream = OnePass((6,), (2,)), NoiseStream(0)
+    assert drawn(sampler, (6,), 0, [False], stream=stream)[0].size == 0
+    later = [drawn(sampler, (6,), t, [True], stream=stream)[0] for t in (1, 2)]
+    assert len(np.unique(np.concatenate(later))) == 4
+
+
+def test_full_batches_are_all_records_of_the_active_silos():
+    sampler = FullBatch((3, 2), (3, 2))
+    assert sampler.draw(NoiseStream(0), np.array([0, 3, 5]), 0, np.array([True, True])) is None
+    assert [b.tolist() for b in drawn(sampler, (3, 2), active=[False, True])] == [[], [0, 1]]
+
+
+def test_samples_noise_and_schedules_never_share_words_of_the_stream(monkeypatch):
+    """Every release key serves one purpose, and every silo has words of its own in it."""
+    from dpkern.stream import ReleaseKey
+
+    used, words = {}, ReleaseKey.words
+
+    def spy(key, purpose, count, index=0):
+        used.setdefault((key.number, purpose, index), 0)
+        used[key.number, purpose, index] = max(used[key.number, purpose, index], count)
+        return words(key, purpose, count, index)
+
+    monkeypatch.setattr(ReleaseKey, "words", spy)
+    release, numbers = NoiseStream.release, []
+
+    def counted(stream):
+        key = release(stream)
+        numbers.append(key.number)
+        return key
+
+    monkeypatch.setattr(NoiseStream, "release", counted)
+    dpk.solve("spider", silos((30, 40)), budget=None, rounds=4, sampling="without_replacement",
+              batch_size=20, participation=1, returns="random", step_size=0.1)  # fmt: skip
+    assert numbers == list(range(len(numbers)))
+    by_number = {}
+    for number, purpose, _ in used:
+        by_number.setdefault(number, set()).add(purpose)
+    assert all(len(purposes) == 1 for purposes in by_number.values())
+
+
+# ----------------------------------------------------------------------------- what is said of them
+
+
+def silos(sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = [(rng.standard_normal((n, 3)), np.resize([-1.0, 1.0], n)) for n in sizes]
+    return dpk.SiloData.from_silos(parts, row_bound=2.0)
+
+
+def numbers_in(value):
+    if isinstance(value, dict):
+        return [x for v in value.values() for x in numbers_in(v)]
+    if isinstance(value, list | tuple):
+        return [x for v in value for x in numbers_in(v)]
+    return [value]
+
+
+def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
+    """True sizes and batch sizes are numbers that occur nowhere else."""
+    seen, release = [], _means.NoisyMeans._release
+
+    def spy(means, *args, **more):
+        draw = type(means._family.sampler).draw
+
+        def kept(sampler, *given):
+            rows = draw(sampler, *given)
+            seen.extend(np.diff(rows[1]).tolist())
+            return rows
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(means._family.sampler), "draw", kept)
+            return release(means, *args, **more)
+
+    monkeypatch.setattr(_means.NoisyMeans, "_release", spy)
+    released = []
+    result = dpk.solve(
+        "minibatch_sgd", silos((701, 811)), budget=BUDGET, clip=1.0, rounds=3, batch_size=300,
+        sampling="poisson", neighbours="add_remove", public_size=(1000, 1000),
+        callback=lambda t, entry: released.append(entry.to_dict()),
+    )  # fmt: skip
+    secret = set(seen) | {701, 811, 701 + 811}
+    assert len(seen) == 6
+    assert min(seen) > 150
+    result.save(tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as file:
+        for name in file.files:
+            text = str(file[name])
+            assert not any(f"{n}," in text or f" {n} " in text for n in secret)
+    said = [result.privacy.to_dict(), released, result.history, result.parameters]
+    assert not secret & {x for x in numbers_in(said) if isinstance(x, int)}
+    json.dumps(result.privacy.to_dict())
+
+
+def test_an_error_of_a_users_model_does_not_tell_how_many_records_there_were():
+    class Wrong(dpk.Oracle):
+        name = "wrong"
+
+        def dim(self, data):
+            return 3
+
+        def gradients(self, w, X, y):
+            return np.zeros((len(y) + 1, 2))
+
+    with pytest.raises(ValueError, match="'wrong' must have one row per record") as error:
+        dpk.solve(
+            "minibatch_sgd", silos((701, 811)), loss=Wrong(), budget=BUDGET, clip=1.0, rounds=2,
+            batch_size=300, sampling="poisson", neighbours="add_remove", step_size=0.1,
+            public_size=(1000, 1000),
+        )  # fmt: skip
+    digits = "".join(c if c.isdigit() else " " for c in str(error.value)).split()
+    assert {int(n) for n in digits} <= {2, 3}
+
+
+def test_many_empty_batches_are_a_run_like_any_other():
+    result = dpk.solve(
+        "minibatch_sgd", silos((5, 6)), budget=BUDGET, clip=1.0, rounds=6, batch_size=1,
+        sampling="poisson", neighbours="add_remove", public_size=(1000, 1000), rng=0,
+    )  # fmt: skip
+    assert result.privacy.releases[0].times == 6
+    assert np.all(np.isfinite(result.w))
