@@ -46,7 +46,7 @@ from dpkern.privacy.messages import (
 from dpkern.privacy.sampling import Schedule, activate_blocks, sample_users, walk_graph
 from dpkern.privacy.shuffle import BinomialSum
 from dpkern.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
-from dpkern.stream import NoiseStream
+from dpkern.stream import NoiseStream, Purpose
 
 __all__ = [
     "MAX_RECORDS",
@@ -65,6 +65,7 @@ __all__ = [
     "NoiseStream",
     "OnePass",
     "Poisson",
+    "Purpose",
     "Release",
     "Rows",
     "Sampled",

@@ -32,8 +32,8 @@ _BITS = 40
 # keep seven digits, and a larger one, which would be charged too little, counts as this one.
 _SLACK = 1e-6
 _LARGEST_MULTIPLIER = 256.0
-# With less noise, or where the privacy loss of all releases may be above this in the mean, epsilon is
-# beyond use, and a privacy loss distribution takes minutes and gigabytes.
+# With less noise, or where the privacy loss of all releases may be above this in the mean, epsilon
+# is beyond use, and a privacy loss distribution takes minutes and gigabytes.
 _LEAST_MULTIPLIER = 0.25
 _LARGEST_LOSS = 64.0
 

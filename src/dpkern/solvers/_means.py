@@ -21,6 +21,7 @@ from dpkern.privacy import (
     BinomialSum,
     Events,
     GaussianSum,
+    Purpose,
     Rows,
     Sampled,
     Sampler,
@@ -33,7 +34,6 @@ from dpkern.solvers._gradient import SEEN_BY, over_silos
 from dpkern.solvers._objective import auto_step, step_sizes
 from dpkern.solvers._run import Run
 from dpkern.solvers._sums import Sums, clipped
-from dpkern.stream import Purpose
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -203,8 +203,8 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
         kinds.add(frozenset(events.items()))
     delta = budget.delta * (1.0 - 2.0**-29)
     smaller = 0.0
-    for events in sorted(filter(None, kinds), key=_largest_rate, reverse=True):
-        smaller = sampled_scale(events, budget.epsilon, delta, run.neighbours, least=smaller)
+    for kind in sorted(filter(None, kinds), key=_largest_rate, reverse=True):
+        smaller = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=smaller)
     return [one / smaller for one in mu]
 
 
@@ -250,6 +250,8 @@ class NoisyMeans:
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
         self._trust = run.parameters["trust"]
+        if self._trust == "shuffle" and run.clip == math.inf:
+            raise ValueError("clip is inf; trust='shuffle' counts on a grid of that length")
         self._sizes = np.array(family.sampler.batch_sizes)
         objective, data = run.objective, run.objective.data
         self._weights = objective.shares() * (data.m / silos.M) / self._sizes

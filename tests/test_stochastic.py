@@ -1,0 +1,433 @@
+"""Stochastic solvers: noise against the table of sensitivities, models of a user's own, limits."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import GaussianSum, binomial_rho, gdp_epsilon, gdp_mu, zcdp_epsilon
+from dpkern.solvers import SOLVERS, _means
+
+DELTA = 1e-6
+BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
+MU = gdp_mu(1.0, DELTA)
+C, SIZES = 0.7, (20, 33, 50)
+STOCHASTIC = ("prox_sgd", "prox_svrg", "prox_pl_svrg", "spider", "minibatch_sgd", "local_sgd")
+
+
+def silos(sizes=SIZES, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    parts = []
+    for n in sizes:
+        X = rng.standard_normal((n, 4))
+        parts.append((X, np.where(X @ [1.0, -1.0, 0.5, 0.0] + rng.standard_normal(n) > 0, 1, -1)))
+    return dpk.SiloData.from_silos(parts, **{"row_bound": 2.0} | options)
+
+
+class Logistic(dpk.Oracle):
+    """Logistic regression in NumPy."""
+
+    name, smoothness = "my logistic", 0.25 * 4.0 * (1.0 + 2.0**-40)
+
+    def dim(self, data):
+        return data.n_features
+
+    def gradients(self, w, X, y):
+        return (-y / (1.0 + np.exp(y * (X @ w))))[:, np.newaxis] * X
+
+
+class Several(dpk.Oracle):
+    """Parameters in four tensors, the gradient of each of length 1: of all of them 2."""
+
+    name = "several tensors"
+
+    def dim(self, data):
+        return 8
+
+    def gradients(self, w, X, y):
+        return np.tile(np.sign(X[:, :1]) / math.sqrt(2.0), (1, 8)).astype(np.float32)
+
+
+def solve(name, data=None, **options):
+    options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3} | options
+    return dpk.solve(name, silos() if data is None else data, **options)
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """(mechanism, sums, what left) of every release."""
+    seen, release = [], GaussianSum.release
+
+    def spy(mechanism, total, **active):
+        released = release(mechanism, total, **active)
+        seen.append((mechanism, total.copy(), released.copy()))
+        return released
+
+    monkeypatch.setattr(GaussianSum, "release", spy)
+    return seen
+
+
+# ----------------------------------------------------------------------------------- noise and cost
+
+
+def stds(certificate, word):
+    return [
+        (np.array(r.std), np.array(r.sensitivity), r.times)
+        for r in certificate.releases
+        if word in r.what
+    ]
+
+
+def test_full_batches_of_minibatch_and_local_sgd_cost_the_square_root_of_their_number():
+    for name, options, releases in (
+        ("minibatch_sgd", {}, 6),
+        ("local_sgd", {"local_steps": 3}, 18),
+    ):
+        ((std, D, times),) = stds(solve(name, **options).privacy, "gradients")
+        assert times == releases
+        np.testing.assert_array_equal(D, 2.0 * C)
+        # On the mean (2 C / n_j) sqrt(T) / mu; drawn for the sum.
+        np.testing.assert_allclose(std, 2.0 * C * math.sqrt(releases) / MU, rtol=1e-9)
+
+
+def test_one_pass_costs_one_release():
+    ((std, _, times),) = stds(solve("prox_sgd", rounds=5, batch_size=4).privacy, "gradients")
+    assert times == 5
+    np.testing.assert_allclose(std, 2.0 * C / MU, rtol=1e-9)
+
+
+@pytest.mark.parametrize("trust", ["silo", "central"])
+@pytest.mark.parametrize(
+    ("name", "options", "refreshes", "share"),
+    [
+        ("prox_svrg", {"refresh_every": 3}, 2, 0.5),
+        ("prox_pl_svrg", {"refresh_every": 2, "restarts": 2, "rounds": 6}, 4, 0.5),
+        ("spider", {"refresh_every": 3, "refresh_share": 0.3}, 2, 0.3),
+        ("spider", {"variant": "alternate"}, 3, 0.5),
+    ],
+)
+def test_refreshes_and_differences_share_the_budget_in_advance(
+    name, options, refreshes, share, trust
+):
+    certificate = solve(name, trust=trust, **options).privacy
+    ((std, D, times),) = stds(certificate, "clipped gradients")
+    assert times == refreshes
+    np.testing.assert_allclose(std, 2.0 * C / (MU * math.sqrt(share / refreshes)), rtol=1e-9)
+    differences = stds(certificate, "differences")
+    assert sum(times for _, _, times in differences) == 6 - refreshes
+    mu_2 = MU * math.sqrt((1.0 - share) / (6 - refreshes))
+    for std, D, _ in differences:
+        np.testing.assert_allclose(std, D / mu_2, rtol=1e-9)
+        assert np.all(D <= 4.0 * C)
+        if options.get("variant") == "alternate":
+            np.testing.assert_array_equal(D, 4.0 * C)
+    assert certificate.mu == pytest.approx(MU, rel=1e-9)
+    assert certificate.epsilon(DELTA) <= 1.0
+
+
+def test_a_difference_is_clipped_by_public_points_alone(spied):
+    """C_r = min(2 C, max(beta |dw|, 2^-20 C)) of the models that anybody can compute."""
+    solve("spider", refresh_every=6, step_size=0.5, rounds=6)
+    scale = np.array([n / sum(SIZES) / n for n in SIZES])
+    w, h, before = np.zeros(4), 0.0, np.zeros(4)
+    for r, (mechanism, _, released) in enumerate(spied):
+        if r:
+            C_r = min(2.0 * C, max(Logistic.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
+            assert mechanism.sensitivity == pytest.approx(2.0 * C_r, rel=1e-12)
+        h = h + scale @ released if r else scale @ released
+        before, w = w, w - 0.5 * h
+
+
+def test_silos_pay_for_the_rounds_in_which_they_take_part():
+    result = solve("minibatch_sgd", participation=2, rounds=9)
+    totals, counts = np.zeros(3), np.zeros(3)
+    for release in result.privacy.releases:
+        std = np.array(release.std)
+        sent = std > 0.0
+        assert sent.sum() == 2
+        assert np.array_equal(sent, np.array(release.sensitivity) > 0.0)
+        counts += release.times * sent
+        totals[sent] += release.times * (2.0 * C / std[sent]) ** 2
+    assert counts.sum() == 18
+    assert 6 <= counts.max() < 9
+    assert result.privacy.mu == pytest.approx(math.sqrt(totals.max()), rel=1e-12)
+    assert result.privacy.mu == pytest.approx(MU, rel=1e-9)
+    # The aggregate of a round is about all silos' data: there everybody pays for every round.
+    central = solve("minibatch_sgd", participation=2, rounds=9, trust="central").privacy
+    assert [r.times for r in central.releases] == [9]
+
+
+def test_a_silent_silo_sends_nothing(spied):
+    solve("minibatch_sgd", participation=1, rounds=5)
+    for _, sums, released in spied:
+        silent = ~np.any(released, axis=1)
+        assert silent.sum() == 2
+        assert not np.any(sums[silent])
+
+
+def test_certificate_of_the_shuffle_is_that_of_its_coins():
+    certificate = solve("spider", trust="shuffle", refresh_every=2, rounds=4).privacy
+    rho = sum(r.charged * binomial_rho(r.coins, r.sensitivity, 4) for r in certificate.releases)
+    assert certificate.mu == math.inf
+    assert certificate.rho == pytest.approx(float(rho), rel=1e-12)
+    assert certificate.epsilon(DELTA) == pytest.approx(zcdp_epsilon(float(rho), DELTA), rel=1e-6)
+    assert 0.95 < certificate.epsilon(DELTA) <= 1.0
+    for release in certificate.releases:
+        g = release.sensitivity - math.sqrt(4)
+        assert g == pytest.approx(round(g), abs=1e-9)
+        assert release.std == pytest.approx(math.sqrt(release.coins) / 2.0, rel=1e-12)
+
+
+# ----------------------------------------------------------------------------- papers' calibrations
+
+
+@pytest.mark.parametrize("q", [1, 2, 5])
+def test_paper_calibration_of_spider_spends_more_than_a_budget_for_q_above_one(q):
+    """rho_0 [ceil(R/q) min(q/R, 1) + (R - ceil(R/q)) / R], rho_0 = epsilon^2 / (8 log(1/delta))."""
+    R, n, epsilon = 20, 50, 1.0
+    data = silos((n, n))
+    result = solve(
+        "spider", data, rounds=R, refresh_every=q, calibration="paper", step_size=1e6,
+        trust="silo",
+    )  # fmt: skip
+    C_r = [D[0] / 2.0 for _, D, _ in stds(result.privacy, "differences")]
+    assert all(c == 2.0 * C for c in C_r)  # far apart: sigma_2hat
+    refreshes = -(-R // q)
+    factor = refreshes * min(q / R, 1.0) + (R - refreshes) / R
+    rho_0 = epsilon**2 / (8.0 * math.log(1.0 / DELTA))
+    assert result.privacy.rho == pytest.approx(factor * rho_0, rel=1e-9)
+    assert (factor > 1.0) == (q > 1)
+    assert result.privacy.claimed == {"epsilon": 1.0, "delta": DELTA}
+    true = gdp_epsilon(math.sqrt(2.0 * factor * rho_0), DELTA)
+    assert result.privacy.epsilon(DELTA) == pytest.approx(true, rel=1e-6)
+
+
+def test_paper_calibration_of_one_pass_and_of_minibatches_is_the_printed_one():
+    one = solve("prox_sgd", rounds=4, batch_size=5, calibration="paper").privacy
+    ((std, _, _),) = stds(one, "gradients")
+    np.testing.assert_allclose(std, math.sqrt(8.0 * math.log(1.0 / DELTA)) * C, rtol=1e-12)
+    assert one.mu == pytest.approx(1.0 / math.sqrt(2.0 * math.log(1.0 / DELTA)), rel=1e-9)
+    many = solve("minibatch_sgd", calibration="paper").privacy
+    ((std, _, _),) = stds(many, "gradients")
+    np.testing.assert_allclose(std, math.sqrt(48.0 * math.log(1.0 / DELTA)) * C, rtol=1e-12)
+    svrg = solve("prox_svrg", calibration="paper", refresh_every=3, step_size=1.0).privacy
+    log = math.log(2.0 / DELTA)
+    ((std, _, _),) = stds(svrg, "clipped gradients")
+    first = math.sqrt(256.0 * 2.0 * log * math.log(10.0 / DELTA)) * C
+    np.testing.assert_allclose(std, first, rtol=1e-12)
+    for std, _, _ in stds(svrg, "differences"):
+        second = math.sqrt(1024.0 * 6.0 * log * math.log(15.0 / DELTA)) * C
+        np.testing.assert_allclose(std, second, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["prox_svrg", "spider"])
+def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
+    result = solve(name, calibration="paper", refresh_every=3, step_size=1e-9)
+    assert math.isfinite(result.privacy.mu)
+
+
+# -------------------------------------------------------------------------- models of a user's own
+
+
+def both(name, **options):
+    """The same run with the package's logistic loss and with the user's."""
+    return [solve(name, loss=loss, **options) for loss in ("logistic", Logistic())]
+
+
+@pytest.mark.parametrize("weights", ["size", "uniform"])
+@pytest.mark.parametrize("trust", ["silo", "central", "shuffle"])
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust, weights):
+    if name == "local_sgd" and trust != "silo":
+        pytest.skip("local_sgd has no noise on steps there")
+    options = {"trust": trust, "weights": weights, "step_size": 0.5, "rounds": 4}
+    if name == "prox_sgd":
+        options["batch_size"] = 4
+    kernels, oracle = both(name, **options)
+    for a, b in zip(kernels.privacy.releases, oracle.privacy.releases, strict=True):
+        assert (a.what, a.times, a.grid, a.coins) == (b.what, b.times, b.grid, b.coins)
+        np.testing.assert_allclose(a.sensitivity, b.sensitivity, rtol=1e-4)
+        np.testing.assert_allclose(a.std, b.std, rtol=1e-4)
+    np.testing.assert_allclose(kernels.w, oracle.w, rtol=1e-4, atol=1e-4)
+    assert kernels.privacy.rho == pytest.approx(oracle.privacy.rho, rel=1e-6)
+    noiseless = both(name, budget=None, clip=1e3, **options)
+    np.testing.assert_allclose(noiseless[0].w, noiseless[1].w, rtol=1e-6, atol=1e-9)
+
+
+def test_one_norm_over_all_tensors_is_clipped(spied):
+    """Each of four tensors alone has norm 1 and would pass a clip of 1: all of them have 2."""
+    solve("minibatch_sgd", loss=Several(), clip=1.0, rounds=2, step_size=0.1)
+    for mechanism, sums, _ in spied:
+        assert mechanism.sensitivity == 2.0
+        for total, n in zip(sums, SIZES, strict=True):
+            assert np.linalg.norm(total) <= n
+    moved = []
+    for sign in (1.0, -1.0):
+        data = silos((5,))
+        X = np.array(data.X)
+        X[0, 0] = sign
+        solve("minibatch_sgd", dpk.SiloData(X, data.y, data.offsets), loss=Several(), clip=1.0,
+              rounds=1, step_size=0.1)  # fmt: skip
+        moved.append(spied[-1][1])
+    distance = np.linalg.norm(moved[0] - moved[1])
+    assert 1.99 < distance <= 2.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e200])
+@pytest.mark.parametrize("name", ["minibatch_sgd", "spider"])
+def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(name, bad, spied):
+    class Broken(Logistic):
+        def gradients(self, w, X, y):
+            G = super().gradients(w, X, y)
+            G[::3] = bad
+            return G
+
+    result = solve(name, loss=Broken(), rounds=3, step_size=0.1)
+    assert np.all(np.isfinite(result.w))
+    for mechanism, sums, _ in spied:
+        for total, n in zip(sums, SIZES, strict=True):
+            assert np.linalg.norm(total) <= n * mechanism.sensitivity / 2.0
+
+
+def test_any_layout_of_gradients_serves():
+    class Other(Logistic):
+        def gradients(self, w, X, y):
+            return np.asfortranarray(super().gradients(w, X, y))
+
+    one, other = (solve("spider", loss=loss, step_size=0.1) for loss in (Logistic(), Other()))
+    np.testing.assert_array_equal(one.w, other.w)
+
+
+def test_chunks_change_no_bit(monkeypatch):
+    from dpkern.solvers import _sums
+
+    one = solve("spider", loss=Logistic(), step_size=0.1, trust="central", weights="uniform")
+    monkeypatch.setattr(_sums, "_CHUNK_BYTES", 7 * 8 * 4)
+
+    class Row(Logistic):
+        """The gradient of a record wherever it stands."""
+
+        def gradients(self, w, X, y):
+            assert len(X) <= 7
+            return super().gradients(w, X, y)
+
+    other = solve("spider", loss=Row(), step_size=0.1, trust="central", weights="uniform")
+    np.testing.assert_allclose(one.w, other.w, rtol=1e-6)
+
+
+def test_weights_far_apart_are_no_reason_to_refuse_a_model():
+    data = silos((2, 3000))
+    options = {"trust": "central", "weights": "uniform", "rounds": 2, "step_size": 0.1}
+    budget = dpk.Budget(epsilon=0.001, delta=DELTA)
+    result = solve("minibatch_sgd", data, loss=Logistic(), budget=budget, **options)
+    linear = solve("minibatch_sgd", data, budget=budget, **options)
+    np.testing.assert_allclose(result.w, linear.w, rtol=1e-3)
+
+
+def test_certificate_names_what_is_taken_as_true_of_a_users_model():
+    place = solve("minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2).privacy.notes
+    assert any("'my logistic'" in note and "its place among them" in note for note in place)
+    moved = solve(
+        "minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
+        public_size=SIZES,
+    ).privacy.notes  # fmt: skip
+    assert any("'my logistic'" in note and "its place" not in note for note in moved)
+    assert not any("taken as true" in note for note in solve("minibatch_sgd").privacy.notes)
+
+
+# ------------------------------------------------------------------------------------ without noise
+
+
+def optimum(data, l2):
+    return dpk.solve("gradient_descent", data, budget=None, l2=l2, rounds=4000).w
+
+
+def test_noiseless_spider_of_random_batches_and_silos_keeps_to_the_optimum():
+    data = silos()
+    best = optimum(data, 0.1)
+    exact = dpk.solve("spider", data, budget=None, l2=0.1, rounds=400, refresh_every=7)
+    np.testing.assert_allclose(exact.w, best, atol=1e-6)
+
+
+def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
+    data = silos((4000, 4000))
+    best = optimum(data, 0.1)
+    result = dpk.solve(
+        "prox_sgd", data, budget=None, l2=0.1, rounds=40, rng=0, returns="last", step_size=0.5
+    )
+    assert np.linalg.norm(result.w - best) < 0.15 * np.linalg.norm(best)
+
+
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
+    more = {"restarts": 1} if name == "prox_pl_svrg" else {}
+    seen, see = [], _means.Returned.see
+    monkeypatch.setattr(
+        _means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+    )
+    found = {}
+    for returns in ("last", "random", "average"):
+        seen.clear()
+        found[returns] = solve(
+            name, budget=None, clip=math.inf, returns=returns, step_size=0.3, rounds=5, **more
+        ).w
+        assert len(seen) == 5
+        if returns == "last":
+            np.testing.assert_array_equal(found[returns], seen[-1])
+        elif returns == "random":
+            assert any(np.array_equal(found[returns], w) for w in seen)
+        else:
+            np.testing.assert_allclose(found[returns], np.mean(seen, axis=0), rtol=1e-12)
+
+
+def test_random_iterates_are_all_possible():
+    seen = {
+        tuple(solve("minibatch_sgd", budget=None, returns="random", rounds=3, rng=seed).w)
+        for seed in range(30)
+    }
+    assert len(seen) == 3
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("minibatch_sgd", {"returns": "best"}, "returns must be 'last' or 'random' or 'average'"),
+        ("minibatch_sgd", {"sampling": "with_replacement"}, "sampling must be 'full' or"),
+        ("minibatch_sgd", {"batch_size": 3}, "batch_size is 3; sampling='full' takes all records"),
+        ("minibatch_sgd", {"sampling": "without_replacement"}, "needs a batch_size"),
+        ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 21},
+         "batch_size is 21; the smallest silo has 20 records"),
+        ("prox_sgd", {"batch_size": 4}, "for 6 disjoint batches leaves 3 at most"),
+        ("minibatch_sgd", {"participation": 4}, "participation is 4; there are 3 silos"),
+        ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 5,
+                           "budget": dpk.Budget(mu=1.0)}, "needs a budget given as epsilon and"),
+        ("spider", {"refresh_share": 1.0}, "refresh_share must be below 1"),
+        ("spider", {"variant": "other"}, "variant must be 'spider' or 'alternate'"),
+        ("spider", {"refresh_every": 0}, "refresh_every"),
+        ("spider", {"sampling": "poisson", "batch_size": 3}, "sampling must be"),
+        ("spider", {"trust": "central", "calibration": "paper"}, "needs trust='silo'"),
+        ("prox_sgd", {"neighbours": "add_remove"}, "neighbours must be 'replace_one'"),
+        ("prox_sgd", {"rounds": None}, "rounds"),
+        ("prox_pl_svrg", {"restarts": 0}, "restarts"),
+        ("local_sgd", {"noise": "never"}, "noise must be 'step' or 'round'"),
+        ("local_sgd", {"noise": "step", "trust": "central"}, "noise='step' needs trust='silo'"),
+        ("local_sgd", {"noise": "round", "participation": 2}, "noise='round' needs participation"),
+        ("local_sgd", {"noise": "round", "loss": Logistic(), "step_size": 0.1}, "linear models"),
+        ("minibatch_sgd", {"neighbours": "add_remove", "public_size": SIZES, "trust": "shuffle"},
+         "trust='shuffle' needs neighbours='replace_one'"),
+        ("minibatch_sgd", {"loss": Several()}, "step_size='auto' needs a loss with a bounded"),
+        ("minibatch_sgd", {"budget": None, "clip": None, "trust": "shuffle"}, "clip is inf"),
+    ],
+)  # fmt: skip
+def test_bad_choices_are_refused_by_name_before_anything_is_released(name, options, message):
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        solve(name, **options)
+    assert not getattr(error.value, "__notes__", None)
+
+
+def test_every_stochastic_solver_is_in_the_table():
+    assert set(STOCHASTIC) <= set(SOLVERS)
