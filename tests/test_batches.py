@@ -220,3 +220,15 @@ def test_many_empty_batches_are_a_run_like_any_other():
     )  # fmt: skip
     assert result.privacy.releases[0].times == 6
     assert np.all(np.isfinite(result.w))
+
+
+def test_public_numbers_in_the_place_of_sizes_bound_no_silo():
+    """What a silo as a whole pays needs its true size, which add_remove hides."""
+    options = {"budget": BUDGET, "clip": 1.0, "rounds": 2}
+    known = dpk.solve("minibatch_sgd", silos((5, 6)), **options).privacy
+    assert known.user_level().mu >= 6.0 * known.mu
+    hidden = dpk.solve(
+        "minibatch_sgd", silos((5, 6)), neighbours="add_remove", public_size=(2, 2), **options
+    ).privacy
+    with pytest.raises(ValueError, match="declared sizes do not bound the silos'"):
+        hidden.user_level()

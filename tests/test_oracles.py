@@ -107,7 +107,7 @@ def test_gradients_of_the_wrong_shape_are_refused_by_name():
         def gradients(self, w, X, y):
             return super().gradients(w, X, y)[:, :-1]
 
-    with pytest.raises(ValueError, match="gradients of 'my logistic' have shape"):
+    with pytest.raises(ValueError, match="gradients of 'my logistic' must have one row per record"):
         dpk.solve("spider", make_data("classification"), budget=None, loss=Wrong(), step_size=0.1)
 
 
