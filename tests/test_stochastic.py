@@ -126,9 +126,10 @@ def test_refreshes_and_differences_share_the_budget_in_advance(
     assert certificate.epsilon(DELTA) <= 1.0
 
 
-def test_a_difference_is_clipped_by_public_points_alone(spied):
+@pytest.mark.parametrize("step", [0.5, 1e-3, 1e-9])
+def test_a_difference_is_clipped_by_public_points_alone(spied, step):
     """C_r = min(2 C, max(beta |dw|, 2^-20 C)) of the models that anybody can compute."""
-    solve("spider", refresh_every=6, step_size=0.5, rounds=6)
+    solve("spider", refresh_every=6, step_size=step, rounds=6)
     scale = np.array([n / sum(SIZES) / n for n in SIZES])
     w, h, before = np.zeros(4), 0.0, np.zeros(4)
     for r, (mechanism, _, released) in enumerate(spied):
@@ -136,7 +137,7 @@ def test_a_difference_is_clipped_by_public_points_alone(spied):
             C_r = min(2.0 * C, max(Logistic.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
             assert mechanism.sensitivity == pytest.approx(2.0 * C_r, rel=1e-12)
         h = h + scale @ released if r else scale @ released
-        before, w = w, w - 0.5 * h
+        before, w = w, w - step * h
 
 
 def test_silos_pay_for_the_rounds_in_which_they_take_part():
