@@ -581,3 +581,14 @@ def test_user_level_is_the_group_of_a_whole_silo_and_better_than_the_papers_conv
     assert user.epsilon(papers_delta) < 7 * epsilon
     with pytest.raises(ValueError, match="sizes"):
         replace(silo, declared={}).user_level()
+
+
+def test_many_releases_that_differ_in_scale_only_are_one_line():
+    ledger = Ledger()
+    for k in range(1, 41):
+        one = {"what": "differences", "sensitivity": (k / 8.0, 0.0), "std": (float(k), 0.0)}
+        ledger.append(Release(**one, grid=(0.5, 0.5), dim=3, seen_by="silo"))
+    text = str(Certificate.from_ledger(ledger, trust="silo", noise="os"))
+    assert text.count("differences") == 1
+    assert "40 x 3 coordinates from silos, 2 at most, sensitivity 0.125 to 5" in text
+    assert "noise std 1 to 40, grid 0.5, 40 kinds of them" in text

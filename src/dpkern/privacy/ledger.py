@@ -7,7 +7,7 @@ disjoint records, so a release that is one message per silo costs the largest of
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -731,7 +731,7 @@ class Certificate:
             ("noise", f"{self.noise}, {self.n_draws} draws" if self.n_draws else "none"),
             ("arithmetic", self.arithmetic),
         ]
-        rows += _rows("releases", _counted(map(str, self.releases)))
+        rows += _rows("releases", _release_lines(self.releases))
         rows += _rows("declared", _lines(self.declared))
         if self.claimed is not None:
             rows.append(
@@ -986,6 +986,41 @@ def _span(value: PerMessage) -> str:
 
 def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
     return [("" if i else name, line) for i, line in enumerate(lines)]
+
+
+def _release_lines(releases: Iterable[Release]) -> list[str]:
+    """A line for each release; one for all of a kind that differ in their scale only."""
+    kinds: dict[tuple[object, ...], list[Release]] = {}
+    for r in releases:
+        key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.seen_by)
+        kinds.setdefault(key, []).append(r)
+    lines: list[str] = []
+    for kind in kinds.values():
+        texts = _counted(map(str, kind))
+        lines += texts if len(texts) <= 3 else [_all_of_a_kind(kind)]
+    return lines
+
+
+def _all_of_a_kind(releases: Sequence[Release]) -> str:
+    def span(values: Iterable[PerMessage | None]) -> PerMessage | None:
+        """Those of silos that sent something."""
+        sent = tuple(v for value in values for v in _entries(value) if v > 0.0)
+        return sent or None
+
+    first = releases[0]
+    together = {name: span(getattr(r, name) for r in releases) for name in ("std", "grid")}
+    sensitivity = span(r.sensitivity for r in releases) or 0.0
+    parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]
+    if first.n_messages is not None:
+        parts[0] += f" from silos, {first.n_messages} at most"
+    parts.append(f"sensitivity {_span(sensitivity)}")
+    for name, text in (("std", "noise std"), ("grid", "grid")):
+        value = together[name]
+        parts.append(f"no {text}" if value is None else f"{text} {_span(value)}")
+    if first.sampling is not None:
+        parts.append(f"sampling {_listed(dict(first.sampling))}")
+    parts.append(f"{len(releases)} kinds of them, seen by {first.seen_by}")
+    return ", ".join(parts)
 
 
 def _counted(lines: Iterable[str]) -> list[str]:
