@@ -5,6 +5,7 @@ values; incomplete records are left out.
 """
 
 import csv
+import gzip
 import lzma
 import math
 import os
@@ -166,3 +167,25 @@ def _wdbc(regression: bool) -> Task:
 
 
 _LOADERS = {"a9a": _a9a, "ijcnn1": _ijcnn1, "adult": _adult, "wisconsin": _wisconsin, "wdbc": _wdbc}
+
+
+def mnist(part: str) -> tuple[Array, Array]:
+    """Pixels in [0, 1] and digits of the file "train" or "t10k".
+
+    Raises
+    ------
+    FileNotFoundError
+        When the files are not there; the message says which and where from.
+    """
+    folder = Path(os.environ.get("DPKERN_DATA", ""), "mnist")
+    try:
+        with gzip.open(folder / f"{part}-images-idx3-ubyte.gz") as images:
+            pixels = np.frombuffer(images.read(), np.uint8, offset=16).reshape(-1, 784)
+        with gzip.open(folder / f"{part}-labels-idx1-ubyte.gz") as labels:
+            y = np.frombuffer(labels.read(), np.uint8, offset=8)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error.filename} is not there. The environment variable DPKERN_DATA names a folder "
+            "with the public files of MNIST, as they are distributed, in mnist/."
+        ) from None
+    return pixels / 255.0, y

@@ -16,7 +16,7 @@ class Point:
     """What was measured there: means and standard deviations over draws of the noise.
 
     `epsilon` is the budget and `certified` what the run certifies, both in the unit of the figure:
-    epsilon at `delta`, or mu.
+    epsilon at `delta`, or mu. `gap` is None where the objective has no known optimum.
     """
 
     panel: str
@@ -27,8 +27,8 @@ class Point:
     draws: int
     score: float
     score_sd: float
-    gap: float
-    gap_sd: float
+    gap: float | None
+    gap_sd: float | None
     epsilon: float
     delta: float
     certified: float
@@ -48,19 +48,27 @@ def print_tables(title: str, x_label: str, points: list[Point], unit: str = "eps
         xs = sorted({point.x for point in rows})
         head = ["no noise" if math.isinf(x) else f"{x:g}" for x in xs]
         print(f"\n{title}: {panel}, {rows[0].draws} draws, delta {rows[0].delta:g}")
-        print(f"noiseless optimum: {rows[0].metric} {rows[0].optimum:.4f}")
-        for what in (rows[0].metric, "gap", f"certified {unit}"):
+        print(f"{best(rows[0])}: {rows[0].metric} {rows[0].optimum:.4f}")
+        gap = [] if rows[0].gap is None else ["gap"]
+        for what in (rows[0].metric, *gap, f"certified {unit}"):
             print(f"{what + ' over ' + x_label:36}" + "".join(f"{x:>18}" for x in head))
             for method, curve in grouped(rows, "method").items():
                 cells = {point.x: cell(point, what) for point in curve}
                 print(f"  {method:34}" + "".join(f"{cells.get(x, ''):>18}" for x in xs))
 
 
+def best(point: Point) -> str:
+    """What `optimum` is."""
+    return "no noise" if point.gap is None else "noiseless optimum"
+
+
 def cell(point: Point, what: str) -> str:
     if what.startswith("certified"):
         most = "<= " if point.bound == "upper" else ""
         return "none" if math.isinf(point.certified) else f"{most}{point.certified:.3g}"
-    mean, sd = (point.gap, point.gap_sd) if what == "gap" else (point.score, point.score_sd)
+    mean, sd = point.score, point.score_sd
+    if what == "gap" and point.gap is not None and point.gap_sd is not None:
+        mean, sd = point.gap, point.gap_sd
     if abs(mean) >= 100.0:
         return f"{mean:.1e}"
     digits = 4 if abs(mean) < 10.0 else 1
@@ -68,15 +76,18 @@ def cell(point: Point, what: str) -> str:
 
 
 def draw(title: str, x_label: str, points: list[Point]) -> bytes:
-    """The figure as PNG: a column for each panel, score above and gap below."""
+    """The figure as PNG: a column for each panel, score above and gap, where there is one, below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels = grouped((p for p in points if math.isfinite(p.x)), "panel")
-    figure = Figure(figsize=(1.0 + 3.4 * len(panels), 6.2), dpi=100, layout="constrained")
+    gaps = points[0].gap is not None
+    size = 1.0 + 3.4 * len(panels), 6.2 if gaps else 4.2
+    figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2, len(panels), squeeze=False, sharex="col")
-    for (panel, rows), (above, below) in zip(panels.items(), axes.T, strict=True):
+    axes = figure.subplots(1 + gaps, len(panels), squeeze=False, sharex="col")
+    for (panel, rows), column in zip(panels.items(), axes.T, strict=True):
+        above, below = column[0], column[-1]
         for i, (method, curve) in enumerate(grouped(rows, "method").items()):
             x = [point.x for point in curve]
             style = {"color": f"C{i}", "marker": "osD^vPX"[i], "capsize": 2, "markersize": 4}
@@ -85,24 +96,28 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
             above.errorbar(
                 x, [p.score for p in curve], [p.score_sd for p in curve], label=method, **style
             )
-            below.errorbar(x, [p.gap for p in curve], [p.gap_sd for p in curve], **style)
-        above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":", label="optimum")
+            if gaps:
+                below.errorbar(x, [p.gap for p in curve], [p.gap_sd for p in curve], **style)
+        label = best(rows[0]).removeprefix("noiseless ")
+        above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":", label=label)
         above.set_title(panel, fontsize=9)
         above.set_ylabel(rows[0].metric)
         if rows[0].metric != "accuracy":
             above.set_yscale("log")
-        below.set_yscale("log", nonpositive="clip")
-        below.set_ylabel("optimality gap")
+        if gaps:
+            below.set_yscale("log", nonpositive="clip")
+            below.set_ylabel("optimality gap")
         below.set_xlabel(x_label)
         xs = [p.x for p in rows]
-        if max(xs) >= 50.0 * min(xs):
+        if max(xs) >= 24.0 * min(xs):
             below.set_xscale("log")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     ncols = min(4, 1 + len(panels))
     figure.legend(
         handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
     )
-    figure.suptitle(f"{title}: mean and deviation of {points[0].draws} draws")
+    draws = " or ".join(str(n) for n in dict.fromkeys(point.draws for point in points))
+    figure.suptitle(f"{title}: mean and deviation of {draws} draws")
     png = io.BytesIO()
     figure.savefig(png, format="png")
     return png.getvalue()

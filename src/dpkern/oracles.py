@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._numbers import count
+from dpkern._numbers import count, positive
 from dpkern.losses import get_loss
 
 if TYPE_CHECKING:
@@ -105,12 +105,17 @@ class MLP(Oracle):
         "softmax", the cross-entropy of one output per class, or a margin loss of one output.
     seed : int
         Of the start, which has entries uniform in +-1 / sqrt(inputs), as PyTorch's layers.
+    smoothness : float
+        A public guess of how fast a record's gradient changes with the model: "spider" clips the
+        differences between two models to this times their distance, and draws less noise for them.
+        Without one their noise does not shrink with the steps. No guarantee rests on it.
     """
 
     hidden: tuple[int, ...] = (64,)
     activation: str = "relu"
     loss: str = "softmax"
     seed: int = 0
+    smoothness: float = math.inf
 
     name: ClassVar[str] = "mlp"
 
@@ -119,6 +124,8 @@ class MLP(Oracle):
             raise TypeError(f"hidden must be a sequence of sizes, got {self.hidden!r}")
         object.__setattr__(self, "hidden", tuple(count("hidden", n) for n in self.hidden))
         object.__setattr__(self, "seed", count("seed", self.seed, 0))
+        smoothness = positive("smoothness", self.smoothness, or_infinite=True)
+        object.__setattr__(self, "smoothness", smoothness)
         if self.activation not in ("relu", "tanh"):
             raise ValueError(f"activation must be 'relu' or 'tanh', got {self.activation!r}")
         if self.loss != "softmax":
@@ -211,6 +218,7 @@ def load_oracle(declaration: dict[str, Any]) -> Oracle:
     if declaration.get("name") != MLP.name:
         return NotKept(declaration)
     values = {key: value for key, value in declaration.items() if key != "name"}
+    values["smoothness"] = float(values["smoothness"])  # JSON has no infinity
     return MLP(**values | {"hidden": tuple(values["hidden"])})
 
 

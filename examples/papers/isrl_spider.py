@@ -1,0 +1,326 @@
+"""Lowy, Ghafelebashi, Razaviyayn 2023: private non-convex learning without a trusted server.
+
+    python examples/papers/isrl_spider.py [--out DIR] [--splits N] [--quick]
+
+Two of the paper's problems, each a multilayer perceptron across silos that trust nobody: the
+Wisconsin diagnostic set in 2 silos of one class each, and MNIST, odd or even, in 25 silos that hold
+one even and one odd digit each. MNIST comes from the folder in the environment variable
+DPKERN_DATA; without it only the first is run. SPIDER, minibatch SGD and local SGD: test error for
+every budget over repeated splits into training and test records, with sound accounting and with the
+paper's noise, and without noise. docs/papers/isrl_spider.md discusses the outcome.
+
+Nothing is tuned on private records. For every method and level of the budget, the setting is taken
+that does best on public ones: MNIST's test file in as many silos of the same size, and made-up
+records in place of the Wisconsin ones. MNIST's 50 features are the first principal components of
+the test file, which is declared public and used in no test; private are records of its other file.
+"""
+
+import argparse
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from public_sets import mnist
+from report import Point, print_tables, save
+from tqdm import tqdm
+
+import dpkern as dpk
+from dpkern import datasets
+
+EPSILONS = (0.75, 1.0, 1.5, 3.0, 6.0, 12.0, 18.0)
+LEVELS = (1.0, 4.0, 15.0)  # the budgets that settings are chosen at: each serves those nearby
+ROUNDS = 25
+FEATURES = 50  # of MNIST
+PER_DIGIT = 774  # records of a digit in a silo: a seventh of the rarest digit's
+TRAIN = 0.8
+
+Setting = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Training records in silos, and test records."""
+
+    train: dpk.SiloData
+    X_test: np.ndarray
+    y_test: np.ndarray
+    hidden: int
+
+    @property
+    def delta(self) -> float:
+        return float(self.train.sizes.min()) ** -2.0
+
+    def error(self, result: dpk.SolverResult) -> float:
+        return 1.0 - result.score(self.X_test, self.y_test)
+
+
+def federation(
+    silos: Iterable[tuple[np.ndarray, np.ndarray]], hidden: int, rng: np.random.Generator
+) -> Problem:
+    """Every silo split into training and test records."""
+    train, test = [], []
+    for X, y in silos:
+        order = rng.permutation(len(y))
+        cut = round(TRAIN * len(y))
+        train.append((X[order[:cut]], y[order[:cut]]))
+        test.append((X[order[cut:]], y[order[cut:]]))
+    data = dpk.SiloData.from_silos(train, task="multiclass", classes=[0, 1])
+    return Problem(
+        data, np.concatenate([X for X, _ in test]), np.hstack([y for _, y in test]), hidden
+    )
+
+
+def wisconsin(seed: int) -> Problem:
+    table = datasets.wisconsin_table()
+    lo, hi = datasets.wisconsin_feature_range()
+    X = (2.0 * table.X - (hi + lo)) / (hi - lo)
+    silos = [(X[table.y == k], table.y[table.y == k]) for k in (0, 1)]
+    return federation(silos, 5, np.random.default_rng(seed))
+
+
+def made_up(seed: int) -> Problem:
+    """Two classes of 30 features in the Wisconsin problem's place, of its sizes.
+
+    Features share a factor, as measures of size do, and differ in how much they say.
+    """
+    rng = np.random.default_rng(1000 + seed)
+    says, shares = rng.uniform(0.0, 0.25, 30), rng.uniform(0.0, 0.15, 30)
+    silos = []
+    for k, n in enumerate((212, 357)):
+        X = -0.5 - (2 * k - 1) * says + shares * rng.standard_normal((n, 1))
+        X += 0.2 * rng.standard_normal((n, 30))
+        silos.append((np.clip(X, -1.0, 1.0), np.full(n, k)))
+    return federation(silos, 5, rng)
+
+
+@functools.cache
+def components() -> tuple[np.ndarray, np.ndarray]:
+    """Mean and principal components of the public file."""
+    X, _ = mnist("t10k")
+    mean = X.mean(axis=0)
+    _, vectors = np.linalg.eigh((X - mean).T @ (X - mean))
+    return mean, vectors[:, : -FEATURES - 1 : -1]
+
+
+@functools.cache
+def digits(part: str) -> tuple[np.ndarray, ...]:
+    """The records of every digit, as features."""
+    (X, y), (mean, vectors) = mnist(part), components()
+    F = np.ascontiguousarray((X - mean) @ vectors)
+    return tuple(F[y == k] for k in range(10))
+
+
+PAIRS = tuple(itertools.product(range(5), repeat=2))  # of silos: digits 2 i and 2 j + 1
+
+
+def pairs(seed: int) -> Problem:
+    """25 silos of an even and an odd digit; no record is in two of them."""
+    rng = np.random.default_rng(seed)
+    shuffled = [rng.permutation(F) for F in digits("train")]
+    silos = []
+    for i, j in PAIRS:
+        chunks = [
+            shuffled[digit][turn * PER_DIGIT : (turn + 1) * PER_DIGIT]
+            for digit, turn in ((2 * i, j), (2 * j + 1, i))
+        ]
+        silos.append((np.concatenate(chunks), np.repeat([0, 1], PER_DIGIT)))
+    return federation(silos, 64, rng)
+
+
+def public_pairs(seed: int) -> Problem:
+    """As many silos of as many public records; the five silos of a digit have the same ones."""
+    rng = np.random.default_rng(seed)
+    n = round(TRAIN * PER_DIGIT)
+    shuffled = [rng.permutation(F) for F in digits("t10k")]
+    silos = [
+        (np.concatenate([shuffled[2 * i][:n], shuffled[2 * j + 1][:n]]), np.repeat([0, 1], n))
+        for i, j in PAIRS
+    ]
+    train = dpk.SiloData.from_silos(silos, task="multiclass", classes=[0, 1])
+    rest = [F[n:] for F in shuffled]
+    labels = np.concatenate([np.full(len(F), digit % 2) for digit, F in enumerate(rest)])
+    return Problem(train, np.concatenate(rest), labels, 64)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A solver and the grid of its settings."""
+
+    solver: str
+    grid: dict[str, tuple[Any, ...]]
+
+    def settings(self, private: bool) -> Iterator[Setting]:
+        grid = {k: v for k, v in self.grid.items() if private or k not in ("clip", "smoothness")}
+        for values in itertools.product(*grid.values()):
+            yield dict(zip(grid, values, strict=True))
+
+
+def solve(
+    problem: Problem, solver: str, setting: Setting, epsilon: float | None, seed: int
+) -> dpk.SolverResult:
+    """One run; seeded, so that the figures can be repeated."""
+    options = dict(setting)
+    smoothness = options.pop("smoothness", np.inf)
+    return dpk.solve(
+        solver,
+        problem.train,
+        loss=dpk.MLP(hidden=(problem.hidden,), seed=seed, smoothness=smoothness),
+        budget=None if epsilon is None else dpk.Budget(epsilon=epsilon, delta=problem.delta),
+        rounds=ROUNDS,
+        weights="uniform",
+        trust="silo",
+        rng=seed,
+        n_threads=1,
+        **options,
+    )
+
+
+STEPS = {"clip": (0.1, 0.3, 1.0), "step_size": (0.3, 1.0, 3.0, 10.0)}
+LONG_STEPS = {"clip": (2.0, 8.0), "step_size": (0.5, 1.0, 2.0, 4.0)}
+
+
+def methods(steps: dict[str, tuple[Any, ...]]) -> dict[str, Method]:
+    """Of each solver; local steps are shorter, and SPIDER with refresh_every 1 is minibatch SGD."""
+    local = steps | {"step_size": tuple(step / 2.0 for step in steps["step_size"])}
+    return {
+        "SPIDER": Method("spider", steps | {"refresh_every": (2, 4), "smoothness": (0.3, 1.0)}),
+        "minibatch SGD": Method("minibatch_sgd", steps),
+        "local SGD": Method("local_sgd", local | {"local_steps": (2, 5)}),
+    }
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A private problem and public ones like it, the methods' grids, and the number of splits."""
+
+    private: Callable[[int], Problem]
+    public: Callable[[int], Problem]
+    n_public: int
+    methods: dict[str, Method]
+    splits: int
+
+
+WISCONSIN, MNIST = "Wisconsin diagnostic", "MNIST, odd or even"
+EXPERIMENTS = {
+    WISCONSIN: Experiment(wisconsin, made_up, 10, methods(STEPS), 50),
+    MNIST: Experiment(pairs, public_pairs, 1, methods(LONG_STEPS), 8),
+}
+
+
+def chosen(method: Method, epsilon: float | None, public: list[Problem], quick: bool) -> Setting:
+    """The setting of the grid that does best on public problems."""
+
+    def error(setting: Setting) -> float:
+        runs = (
+            p.error(solve(p, method.solver, setting, epsilon, seed))
+            for seed, p in enumerate(public)
+        )
+        return float(np.mean(list(runs)))
+
+    return min(list(method.settings(epsilon is not None))[:: 7 if quick else 1], key=error)
+
+
+def level(epsilon: float) -> float:
+    """The budget that its settings are chosen at."""
+    return min(LEVELS, key=lambda chosen_at: abs(np.log(epsilon / chosen_at)))
+
+
+def measure(
+    panel: str,
+    name: str,
+    solver: str,
+    setting: Setting,
+    epsilon: float | None,
+    private: list[Problem],
+) -> Point:
+    """Means and deviations over splits, each with a start and noise of its own."""
+    runs = [solve(p, solver, setting, epsilon, seed) for seed, p in enumerate(private)]
+    errors = [p.error(run) for p, run in zip(private, runs, strict=True)]
+    delta, certificate = private[0].delta, runs[0].privacy
+    return Point(
+        panel=panel,
+        metric="test error",
+        optimum=np.nan,
+        method=name,
+        x=np.inf if epsilon is None else epsilon,
+        draws=len(runs),
+        score=float(np.mean(errors)),
+        score_sd=float(np.std(errors, ddof=min(1, len(errors) - 1))),
+        gap=None,
+        gap_sd=None,
+        epsilon=np.inf if epsilon is None else epsilon,
+        delta=delta,
+        certified=certificate.epsilon(delta),
+        bound=certificate.bound,
+    )
+
+
+def points_of(panel: str, splits: int | None, quick: bool) -> list[Point]:
+    """Every method without noise, and for every budget with sound and with printed noise."""
+    experiment = EXPERIMENTS[panel]
+    public = [experiment.public(seed) for seed in range(1 if quick else experiment.n_public)]
+    splits = splits or (2 if quick else experiment.splits)
+    private = [experiment.private(seed) for seed in range(splits)]
+    budgets: list[float | None] = [None, *EPSILONS[:: 3 if quick else 1]]
+    points, settings = [], {}
+    for (name, method), epsilon in tqdm(
+        list(itertools.product(experiment.methods.items(), budgets)), desc=panel, unit="point"
+    ):
+        at = None if epsilon is None else level(epsilon)
+        if (name, at) not in settings:
+            settings[name, at] = chosen(method, at, public, quick)
+        setting = settings[name, at]
+        points.append(measure(panel, name, method.solver, setting, epsilon, private))
+        if epsilon is not None:
+            setting = setting | {"calibration": "paper"}
+            label = f"{name}, printed"
+            points.append(measure(panel, label, method.solver, setting, epsilon, private))
+    print(f"\n{panel}, chosen on public records:")
+    for (name, at), setting in settings.items():
+        budget = "no noise" if at is None else f"epsilon near {at:g}"
+        print(f"  {name}, {budget}: " + ", ".join(f"{k} {v:g}" for k, v in setting.items()))
+    least = min(
+        point.score for point in points if point.method == "minibatch SGD" and point.x == np.inf
+    )
+    return [replace(point, optimum=least) for point in points]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Lowy, Ghafelebashi, Razaviyayn 2023 (SPIDER), sound and as printed."
+    )
+    parser.add_argument("--out", type=Path, default=Path("isrl_spider_results"), metavar="DIR")
+    parser.add_argument("--splits", type=int, metavar="N", help="50 and 8, 2 with --quick")
+    parser.add_argument("--quick", action="store_true", help="few points, less than a minute")
+    arguments = parser.parse_args()
+    if arguments.splits is not None and arguments.splits < 1:
+        parser.error(f"--splits is {arguments.splits}; it must be at least 1")
+    panels = [WISCONSIN]
+    if os.environ.get("DPKERN_DATA"):
+        panels.append(MNIST)
+    else:
+        print("without MNIST: the environment variable DPKERN_DATA is not set")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        points = [
+            point
+            for panel in panels
+            for point in points_of(panel, arguments.splits, arguments.quick)
+        ]
+        print_tables("SPIDER", "epsilon", points)
+        save(arguments.out / "spider", "SPIDER", "epsilon", points)
+    except OSError as error:
+        print(f"isrl_spider.py: {error}", file=sys.stderr)
+        return 2
+    print(f"\nJSON and figures are in {arguments.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
