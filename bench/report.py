@@ -39,6 +39,7 @@ from bench import (
     bench_prox,
     bench_shuffle,
     bench_sparse,
+    bench_spider,
     bench_wd_dp,
     memory,
 )
@@ -56,6 +57,7 @@ SUITES = (
     bench_hessian.cases,
     bench_admm.cases,
     bench_mlp.cases,
+    bench_spider.cases,
     bench_clip.cases,
     bench_gaussian.cases,
     bench_prox.cases,

@@ -109,6 +109,35 @@ def test_lasso_example_certifies_its_budget_where_sound_and_says_what_the_printe
             assert 0.99 * point["epsilon"] <= point["certified"] <= point["epsilon"]
 
 
+def test_sound_runs_of_spider_certify_their_budget_and_printed_ones_miss_it(example, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = example("isrl_spider.py", "--quick", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "without MNIST: the environment variable DPKERN_DATA is not set" in run.stdout
+    assert (tmp_path / "out" / "spider.png").read_bytes().startswith(b"\x89PNG")
+    found = points(tmp_path / "out", "spider")
+    assert {p["panel"] for p in found} == {"Wisconsin diagnostic"}
+    assert len({p["method"] for p in found}) == 6
+    for point in found:
+        assert 0.0 <= point["score"] <= 1.0
+        if point["epsilon"] is None:
+            assert point["certified"] is None
+        elif "printed" not in point["method"]:
+            assert 0.999 * point["epsilon"] < point["certified"] <= point["epsilon"]
+        else:  # more noise than needed for small budgets, and too little for large ones
+            assert (point["certified"] > point["epsilon"]) == (point["epsilon"] == 18.0)
+
+
+def test_network_in_pytorch_learns_and_certifies_its_budget(example, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("dp_accounting")
+    run = example("../torch_cnn.py", "--rounds", "40", "--epsilon", "20", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    accuracy, *certificate = run.stdout.splitlines()
+    assert float(accuracy.rpartition(" ")[2]) > 0.5  # ten digits
+    assert any("at most 20 at delta 1e-05" in line for line in certificate)
+
+
 def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
     for data, cause in ((None, "DPKERN_DATA is not set"), (tmp_path, "is not there")):
         run = wd_dp("--quick", cwd=tmp_path, data=data)

@@ -72,6 +72,33 @@ def test_a_fitted_perceptron_predicts_also_from_a_file(mlp, kind, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), result.predict(X))
 
 
+def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_cost(tmp_path):
+    data, longest, budget = make_data(), {}, dpk.Budget(mu=1.0)
+    for beta in (0.5, math.inf):
+        result = dpk.solve(
+            "spider",
+            data,
+            budget=budget,
+            clip=1.0,
+            loss=MLP((5,), smoothness=beta),
+            rounds=6,
+            step_size=0.01,
+            rng=0,
+        )
+        assert result.privacy.mu == pytest.approx(1.0)
+        longest[beta] = max(
+            np.max(release.sensitivity)
+            for release in result.privacy.releases
+            if "differences" in release.what
+        )
+        result.save(tmp_path / "model.npz")
+        assert dpk.load(tmp_path / "model.npz").oracle == MLP((5,), smoothness=beta)
+    assert longest[math.inf] == pytest.approx(4.0, rel=1e-3)
+    assert longest[0.5] < 0.2
+    with pytest.raises(ValueError, match="smoothness is 0.0"):
+        MLP(smoothness=0.0)
+
+
 class Logistic(Oracle):
     """What the logistic loss is, as a model of the user's own."""
 

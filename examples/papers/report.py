@@ -76,7 +76,7 @@ def cell(point: Point, what: str) -> str:
 
 
 def draw(title: str, x_label: str, points: list[Point]) -> bytes:
-    """The figure as PNG: a column for each panel, score above and gap, where there is one, below."""
+    """The figure as PNG: a column for each panel, score above and gap below, where there is one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -126,8 +126,8 @@ class Objective:
             return self.data.sizes
         if isinstance(self.public_size, int):
             raise ValueError(
-                "public_size is one number; trust='silo' and weights='uniform' need that of each "
-                f"of the {self.data.m} silos"
+                "public_size is one number; trust='silo', weights='uniform' and the stochastic "
+                f"solvers need that of each of the {self.data.m} silos"
             )
         return np.array(self.public_size)
 
