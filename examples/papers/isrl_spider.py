@@ -40,6 +40,8 @@ FEATURES = 50  # of MNIST
 PER_DIGIT = 774  # records of a digit in a silo: a seventh of the rarest digit's
 TRAIN = 0.8
 
+NOISE = ("clip", "smoothness", "refresh_share")  # settings that do nothing without a budget
+
 Setting = dict[str, Any]
 
 
@@ -156,7 +158,7 @@ class Method:
     grid: dict[str, tuple[Any, ...]]
 
     def settings(self, private: bool) -> Iterator[Setting]:
-        grid = {k: v for k, v in self.grid.items() if private or k not in ("clip", "smoothness")}
+        grid = {k: v for k, v in self.grid.items() if private or k not in NOISE}
         for values in itertools.product(*grid.values()):
             yield dict(zip(grid, values, strict=True))
 
@@ -182,14 +184,15 @@ def solve(
 
 
 STEPS = {"clip": (0.1, 0.3, 1.0), "step_size": (0.3, 1.0, 3.0, 10.0)}
-LONG_STEPS = {"clip": (2.0, 8.0), "step_size": (0.5, 1.0, 2.0, 4.0)}
+LONG_STEPS = {"clip": (2.0, 8.0), "step_size": (1.0, 2.0, 4.0, 8.0)}
 
 
 def methods(steps: dict[str, tuple[Any, ...]]) -> dict[str, Method]:
     """Of each solver; local steps are shorter, and SPIDER with refresh_every 1 is minibatch SGD."""
     local = steps | {"step_size": tuple(step / 2.0 for step in steps["step_size"])}
+    noise = {"smoothness": (0.3, 1.0), "refresh_share": (0.5, 0.95)}
     return {
-        "SPIDER": Method("spider", steps | {"refresh_every": (2, 4), "smoothness": (0.3, 1.0)}),
+        "SPIDER": Method("spider", steps | {"refresh_every": (2, 4)} | noise),
         "minibatch SGD": Method("minibatch_sgd", steps),
         "local SGD": Method("local_sgd", local | {"local_steps": (2, 5)}),
     }
