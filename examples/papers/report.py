@@ -102,7 +102,7 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":", label=label)
         above.set_title(panel, fontsize=9)
         above.set_ylabel(rows[0].metric)
-        if rows[0].metric != "accuracy":
+        if rows[0].metric not in ("accuracy", "test error"):
             above.set_yscale("log")
         if gaps:
             below.set_yscale("log", nonpositive="clip")
