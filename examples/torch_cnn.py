@@ -119,7 +119,7 @@ def main() -> None:
         budget=dpk.Budget(epsilon=arguments.epsilon, delta=DELTA),
         clip=1.0,
         rounds=arguments.rounds,
-        step_size=1.0,
+        step_size=2.0,
         trust="central",
         sampling="poisson",
         batch_size=min(data.n // 10, 1000) // data.m,  # of a silo, on average
