@@ -31,7 +31,8 @@ DELTA = 1e-5
 class Network(dpk.Oracle):
     """Two convolutions and a linear layer for square images of `width` pixels a side.
 
-    No batch normalisation: the gradient of a record must not depend on others.
+    No batch normalisation: the gradient of a record must not depend on others. That PyTorch rounds
+    it alike wherever it stands in a batch is taken as true here, and the certificate says so.
     """
 
     name = "convolutional network"

@@ -328,12 +328,14 @@ def test_weights_far_apart_are_no_reason_to_refuse_a_model():
 
 def test_certificate_names_what_is_taken_as_true_of_a_users_model():
     place = solve("minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2).privacy.notes
-    assert any("'my logistic'" in note and "its place among them" in note for note in place)
+    assert any(
+        "'my logistic'" in note and "this record, its place and public" in note for note in place
+    )
     moved = solve(
         "minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
         public_size=SIZES,
     ).privacy.notes  # fmt: skip
-    assert any("'my logistic'" in note and "its place" not in note for note in moved)
+    assert any("'my logistic'" in note and "nor on its place" in note for note in moved)
     assert not any("taken as true" in note for note in solve("minibatch_sgd").privacy.notes)
 
 
@@ -402,7 +404,7 @@ def test_random_iterates_are_all_possible():
         ("minibatch_sgd", {"sampling": "without_replacement"}, "needs a batch_size"),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 21},
          "batch_size is 21; the smallest silo has 20 records"),
-        ("prox_sgd", {"batch_size": 4}, "for 6 disjoint batches leaves 3 at most"),
+        ("prox_sgd", {"batch_size": 4}, "for 6 disjoint batches at most 3"),
         ("minibatch_sgd", {"participation": 4}, "participation is 4; there are 3 silos"),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 5,
                            "budget": dpk.Budget(mu=1.0)}, "needs a budget given as epsilon and"),

@@ -142,6 +142,8 @@ def targets(
 
 
 def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
+    if np.ndim(classes) != 1:
+        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
     known = labels(classes, np.size(classes), name="classes")
     if len(known) < 2 or len(np.unique(known)) < len(known):
         raise ValueError(

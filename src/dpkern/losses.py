@@ -315,7 +315,12 @@ def get_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str):
-        raise TypeError(f"loss is {loss!r}; it must be a name or an instance of dpkern.losses.Loss")
+        raise TypeError(
+            f"loss is {loss!r}; it must be a name or an instance of dpkern.losses.Loss (or, where "
+            "the solver takes models, of dpkern.Oracle)"
+        )
     if loss not in LOSSES:
-        raise ValueError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
+        raise ValueError(
+            f"loss is {loss!r}; it must be one of {', '.join(LOSSES)} (networks: dpkern.MLP())"
+        )
     return LOSSES[loss]()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.losses import get_loss
+from dpkern.losses import LOSSES
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -63,9 +63,11 @@ class Oracle(ABC):
         ----------
         w : ndarray, shape (P,), float64
         X : ndarray, shape (k, n_features)
-            Effective rows; as they are stored where the data have no row bound and no range.
+            Rows after feature range and row bound; as they are stored where the data have neither,
+            and CSR where the data are sparse.
         y : ndarray, shape (k,), float64
-            Labels as `SiloData` holds them.
+            As `SiloData` holds them: -1 and +1 for two labels, the place in `classes` for several
+            (so index with ``y.astype(int)``), targets for regression.
 
         Returns
         -------
@@ -128,8 +130,10 @@ class MLP(Oracle):
         object.__setattr__(self, "smoothness", smoothness)
         if self.activation not in ("relu", "tanh"):
             raise ValueError(f"activation must be 'relu' or 'tanh', got {self.activation!r}")
-        if self.loss != "softmax":
-            get_loss(self.loss)
+        if self.loss != "softmax" and self.loss not in LOSSES:
+            raise ValueError(
+                f"loss is {self.loss!r}; it must be 'softmax' or one of {', '.join(LOSSES)}"
+            )
 
     def layers(self, data: "SiloData") -> tuple[int, ...]:
         """Sizes of the hidden layers and of the output."""

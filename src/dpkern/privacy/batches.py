@@ -186,7 +186,10 @@ def make_sampler(
     numbers = tuple(sizes.tolist())
     if sampling == "full":
         if batch_size is not None:
-            raise ValueError(f"batch_size is {batch_size!r}; sampling='full' takes all records")
+            raise ValueError(
+                f"batch_size is {batch_size!r}; sampling='full' takes all records: give another "
+                "sampling"
+            )
         return FullBatch(numbers, numbers)
     if (sampling == POISSON) != (neighbours == "add_remove"):
         raise ValueError(
@@ -200,8 +203,7 @@ def make_sampler(
     if k > most:
         passes = f" for {releases} disjoint batches" if sampling == "one_pass" else ""
         raise ValueError(
-            f"batch_size is {k}; the smallest silo has {fewest} records, which{passes} leaves "
-            f"{most} at most"
+            f"batch_size is {k}; the smallest silo has {fewest} records:{passes} at most {most}"
         )
     return SAMPLERS[sampling](numbers, (k,) * len(numbers))
 

@@ -631,7 +631,10 @@ class Certificate:
         if self.unit != "one record":
             raise ValueError(f"unit is {self.unit!r}; a group is made of 'one record'")
         if r > 1 and self.zcdp is not None:
-            raise ValueError("zcdp certificates are about one record: r must be 1 without a mu")
+            raise ValueError(
+                "zcdp certificates, as of shuffle trust, are about one record: group and "
+                "user_level need a mu"
+            )
         return replace(
             self,
             unit="one record" if r == 1 else f"one person with {r} records",
@@ -657,7 +660,7 @@ class Certificate:
         """
         if "central" in self.trust.split(" + "):
             raise ValueError(
-                f"trust is {self.trust!r}; it must be of those who trust no aggregator"
+                f"trust is {self.trust!r}: this certificate is for central adversaries already"
             )
         note = f"as seen by central adversaries; it holds under {self.trust} trust too"
         return replace(
@@ -1046,5 +1049,10 @@ def _short(value: object) -> str:
         and len(value) > 4
         and all(isinstance(v, int | float) for v in value)
     ):
-        return f"{len(value)} numbers from {min(value):g} to {max(value):g}"
+        low, high = min(value), max(value)
+        return (
+            f"{len(value)} x {low:g}"
+            if low == high
+            else (f"{len(value)} numbers from {low:g} to {high:g}")
+        )
     return str(value)

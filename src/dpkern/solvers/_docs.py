@@ -1,6 +1,8 @@
 """What the arguments that solvers share mean, said once."""
 
 import inspect
+import re
+import typing
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -42,8 +44,8 @@ public_size : int, sequence of m ints or None
     records are taken whole, and larger ones cut off where they do not fit.
 sampling : {"full", "without_replacement", "poisson", "one_pass"}
     Every silo's batches: all records; secret ones of fixed size, or under "add_remove" Poisson
-    ones, which an accountant makes use of (a budget of epsilon and delta, and dp-accounting, are
-    needed); or disjoint ones, a record in one round.
+    ones, accounted for by dp-accounting (pip install 'dpkern[accounting]'), for a budget of epsilon
+    and delta; or disjoint ones, a record in one round.
 batch_size : int or None
     Records K of a batch in every silo, for Poisson batches on average; None for full ones.
 participation : int or None
@@ -83,9 +85,18 @@ def documented(solver: Solver) -> Solver:
     before, rest = inspect.cleandoc(solver.__doc__).split(_BEGIN)
     own, after = rest.split(_END)
     entries = _entries(SHARED) | _entries(own)
-    text = "\n".join(entries[name] for name in inspect.signature(solver).parameters)
+    arguments = inspect.signature(solver).parameters.values()
+    text = "\n".join(_with_choices(entries[a.name], a.annotation) for a in arguments)
     solver.__doc__ = f"{before}{_BEGIN}{text}{_END}{after}"
     return solver
+
+
+def _with_choices(entry: str, annotation: object) -> str:
+    """The entry with the choices of this solver: others offer more of them."""
+    if typing.get_origin(annotation) is not typing.Literal:
+        return entry
+    choices = ", ".join(f'"{choice}"' for choice in typing.get_args(annotation))
+    return re.sub(r" : \{[^}]*\}", f" : {{{choices}}}", entry, count=1)
 
 
 def _entries(text: str) -> dict[str, str]:

@@ -72,11 +72,14 @@ class Objective:
         if isinstance(self.loss, Oracle):
             if self.data.intercept or not self.penalize_intercept:
                 raise ValueError(
-                    f"loss {self.loss.name!r} is a model with its own parameters: data with an "
-                    "intercept, or penalize_intercept=False, do not go with it"
+                    f"loss {self.loss.name!r} is a model with parameters of its own: build the "
+                    "data with intercept=False, and leave penalize_intercept as it is"
                 )
         elif self.data.task == "multiclass":
-            raise ValueError("the data's task is 'multiclass'; a linear model has one output")
+            raise ValueError(
+                "the data's task is 'multiclass'; a linear model has one output: take "
+                "dpkern.MLP(hidden=())"
+            )
         elif self.loss.task == "classification" and self.data.task != "classification":
             raise ValueError(
                 f"loss {self.loss.name!r} is for classification, the data's task is "

@@ -50,7 +50,7 @@ SPLIT = (
 )
 OF_ITS_OWN = (
     "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
-    "record{} and public numbers alone, not on other records"
+    "record{} and public numbers alone, not on other records{}"
 )
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -286,7 +286,10 @@ class Run(AbstractContextManager["Run"]):
             moves = self.sizes_are_hidden or self.parameters["sampling"] == WITHOUT_REPLACEMENT
             notes = (
                 *notes,
-                OF_ITS_OWN.format(loss.name, "" if moves else ", its place among them"),
+                OF_ITS_OWN.format(
+                    loss.name,
+                    *(("", ", nor on its place in the batch") if moves else (", its place", "")),
+                ),
             )
         if self._monitor is self.objective:
             notes = (
