@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -189,3 +190,12 @@ def test_every_word_of_adult_is_a_documented_one(source_tree, real_data):
         assert set(np.unique(words)) == {0.0, 1.0}
         assert np.all(words[:, :-1].sum(axis=1) == 6.0)
         assert 0.9 < words[:, -1].mean() < 1.0
+
+
+def test_the_programs_of_the_page_on_models_of_ones_own_run_as_printed(source_tree):
+    text = (source_tree / "docs" / "isrl.md").read_text()
+    names = {}
+    for program in re.findall(r"```python\n(.*?)\n```", text, re.DOTALL):
+        exec(program, names)
+    assert names["result"].score(names["X"] / 16, names["y"]) > 0.7
+    assert names["result"].privacy.epsilon(1e-5) <= 8.0
