@@ -103,8 +103,12 @@ def steps(run: Run, n: int, theorem: float) -> FloatArray:
     value = run.parameters["step_size"]
     if isinstance(value, str) and value == "theorem":
         beta = 1.0 / auto_step(run.objective, "step_size", "theorem")
-        return np.full(n, theorem / beta)
-    return step_sizes(value, n, run.objective)[:, 0]
+        found = np.full(n, theorem / beta)
+    else:
+        found = step_sizes(value, n, run.objective)[:, 0]
+    if isinstance(value, str):
+        run.resolve(step_size=found)
+    return found
 
 
 def least_difference(run: Run, moved: float) -> float:
