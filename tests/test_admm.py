@@ -296,15 +296,20 @@ def test_sums_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
 @pytest.fixture
 def sweeps(monkeypatch):
     """(state before, state after, z, arguments) of every sweep of noisy users."""
-    seen, sweep = [], kernels.prox_sweep
+    seen = []
 
-    def spy(data, state, z, **how):
-        before = state.common.copy()
-        moved = sweep(data, state, z, **how)
-        seen.append((before, state.common.copy(), z.copy(), how))
-        return moved
+    class Spy(kernels.PreparedSweep):
+        def __init__(self, data, state, **how):
+            self.state = state
+            super().__init__(data, state, **how)
 
-    monkeypatch.setattr(kernels, "prox_sweep", spy)
+        def __call__(self, z, **how):
+            before = self.state.common.copy()
+            moved = super().__call__(z, **how)
+            seen.append((before, self.state.common.copy(), z.copy(), how))
+            return moved
+
+    monkeypatch.setattr(kernels, "PreparedSweep", Spy)
     return seen
 
 

@@ -166,6 +166,31 @@ def test_records_that_take_no_part_stay_as_they_are(make, layout):
         assert not np.any(np.atleast_2d(empty))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.usefixtures("isa")
+def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, kind, n_threads):
+    """Bits, through changes of the relaxation and of who takes part, and after a refusal."""
+    data = make(n=300, **layout)
+    ours = state_of(kind, data)
+    other = copy(ours)
+    how = dict(loss="logistic", clip=0.3, prox_step=1.5, grid=2.0**-30, n_threads=n_threads)
+    if kind == "public":
+        how["sigma"] = 0.5
+    prepared = kernels.PreparedSweep(data, ours, **how)
+    some = None if kind == "collapsed" else np.array([3, 4, 117])
+    turns = [(0.5, None), (0.5, None), (0.3, None), (0.5, some), (0.5, None)]
+    streams = NoiseStream(8), NoiseStream(8)
+    for z, (lam, rows) in zip(centers(data, 5), turns, strict=True):
+        for wrong in (dict(relaxation=1.5), dict(relaxation=lam, rows=np.array([2, 1]))):
+            with pytest.raises(ValueError, match="relaxation is|rows"):
+                prepared(z, **wrong)
+        a = prepared(z, relaxation=lam, rows=rows, rng=streams[0])
+        b = kernels.prox_sweep(data, other, z, relaxation=lam, rows=rows, rng=streams[1], **how)
+        assert_identical(np.atleast_2d(a), np.atleast_2d(b))
+        assert_identical(arrays(ours), arrays(other))
+
+
 def adversarial_rows():
     return {
         "one": [1.0],

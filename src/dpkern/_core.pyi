@@ -139,25 +139,22 @@ def line_search(
 def loss_prox(
     data: Any, V: F, gamma: float, loss: Loss, bound: float, out: F, t: F, n_threads: int
 ) -> None: ...
-def prox_sweep(
-    data: Any,
-    rows: N | None,
-    common: F,
-    scale: F | None,
-    z: F,
-    loss: Loss,
-    prox_step: float,
-    relaxation: float,
-    prox_bound: float,
-    bound: float,
-    grid: float,
-    key: Bytes | None,
-    purpose: int,
-    sigma: float,
-    total: F,
-    shift: F,
-    n_threads: int,
-) -> None: ...
+
+class Sweeps:
+    def __init__(
+        self,
+        data: Any,
+        common: F,
+        scale: F | None,
+        loss: Loss,
+        prox_step: float,
+        prox_bound: float,
+    ) -> None: ...
+    def lay_out(
+        self, rows: N | None, relaxation: float, bound: float, grid: float, n_threads: int
+    ) -> None: ...
+    def sweep(self, z: F, key: Bytes | None, purpose: int, sigma: float) -> F | tuple[F, F]: ...
+
 def mlp_gradient(
     data: Any,
     params: F,

@@ -4,6 +4,7 @@
 import numpy as np
 
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
+from libc.float cimport DBL_MAX
 from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -647,67 +648,98 @@ def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double boun
     check(status)
 
 
-def prox_sweep(data, rows, common, scale, const double[::1] z, Loss loss, double prox_step,
-               double relaxation, double prox_bound, double bound, double grid, key,
-               uint32_t purpose, double sigma, double[::1] total, double[::1] shift,
-               int n_threads):
-    """common: (d,) or (N, d); scale: (N,) or None; grid: 0 for floating-point sums; key: of a
-    release, or None."""
-    cdef bint together = common.ndim == 1
-    cdef intptr_t k, d = z.shape[0], width = dpk_padded(d)
-    cdef double keep = 1.0 - 2.0 * relaxation
-    cdef double[::1] points = aligned(2 * width)
-    cdef double[::1] shared
+cdef class Sweeps:
+    """Sweeps of one state, time and again: what they share is laid out once. See admm.h.
+
+    common: (d,) or (N, d); scale: (N,) or None. Holds every array that it points into."""
+    cdef dpk_sweep c
+    cdef Records records
+    cdef Loss loss
+    cdef Work work, plain
+    cdef object data
+    cdef bint together
+    cdef intptr_t d, width
+    cdef double[::1] points, shared, scales, space
     cdef double[:, ::1] own
-    cdef double[::1] scales
-    cdef double[::1] space
-    cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
-    cdef Key secret = None if key is None else Key(key)
-    cdef Work plain
-    cdef dpk_sweep sweep
-    cdef dpk_status status
-    cdef Records records = Records(
-        data, None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
-    records.join_silos()
-    cdef intptr_t task_rows = records.task_rows(own_vectors=not together)
-    for k in range(d):
-        points[k], points[width + k] = 2.0 * z[k], (2.0 * relaxation) * z[k]
-    if together:
-        shared = common
+
+    def __init__(self, data, common, scale, Loss loss, double prox_step, double prox_bound):
+        self.data, self.loss = data, loss
+        self.together, self.d = common.ndim == 1, data.d
+        self.width = dpk_padded(self.d)
+        self.points = aligned(2 * self.width)
+        self.c.start, self.c.to = &self.points[0], &self.points[self.width]
+        self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
+        self.c.common = self.c.scale = NULL
+        if self.together:
+            self.shared = common
+        else:
+            self.own = common
+            self.c.common = &self.own[0, 0]
+        if scale is not None:
+            self.scales = scale
+            self.c.scale = &self.scales[0]
+
+    def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
+        """For the sweeps to come; rows: (k,) or None; grid: 0 for floating-point sums."""
+        cdef Records records = Records(
+            self.data,
+            None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
+        cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
+        records.join_silos()
+        cdef intptr_t task_rows = records.task_rows(own_vectors=not self.together)
+        cdef bint hidden = self.c.scale != NULL
+        self.work = Work(records.offsets, task_rows, self.d, n_threads, bound,
+                         grids if hidden else None)
+        if hidden and not self.together:
+            self.plain = Work(records.offsets, task_rows, self.d, n_threads)
+        elif not hidden:
+            self.space = aligned(self.work.c.n_threads * dpk_apart(dpk_sweep_rows(self.d) * self.d))
+        self.records = records
+        self.c.relaxation, self.c.bound, self.c.grid = relaxation, bound, grid
+
+    def sweep(self, const double[::1] z, key, uint32_t purpose, double sigma):
+        """key: of a release, or None. Returns the sum, of a state per user that and the shift."""
+        cdef intptr_t k, d = self.d
+        cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
+        cdef bint finite = True
+        cdef double[::1] total, shift
+        cdef Key secret = None if key is None else Key(key)
+        cdef dpk_status status
         for k in range(d):
-            points[k] -= shared[k]
-    sweep.prox_step, sweep.relaxation = prox_step, relaxation
-    sweep.prox_bound, sweep.bound, sweep.grid = prox_bound, bound, grid
-    sweep.start, sweep.to = &points[0], &points[width]
-    sweep.common = sweep.scale = NULL
-    if not together:
-        own = common
-        sweep.common = &own[0, 0]
-    if scale is not None:
-        scales = scale
-        sweep.scale = &scales[0]
-    sweep.key = NULL if secret is None else secret.words
-    sweep.purpose, sweep.sigma = purpose, sigma
-    cdef Work work = Work(records.offsets, task_rows, d, n_threads, bound,
-                          None if scale is None else grids)
-    if together:
+            finite = finite and fabs(z[k]) <= DBL_MAX
+            self.points[k] = 2.0 * z[k]
+            self.points[self.width + k] = (2.0 * lam) * z[k]
+        if not finite:
+            raise ValueError("z must be finite")
+        if self.together:
+            for k in range(d):
+                self.points[k] -= self.shared[k]
+        self.c.key = NULL if secret is None else secret.words
+        self.c.purpose, self.c.sigma = purpose, sigma
+        check(dpk_check_rounding(self.work.c.n_threads))
+        sums = np.empty(d)
+        total = sums
+        if self.together:
+            with nogil:
+                status = kernels.sweep_together(&self.records.c, &self.loss.c, &self.c,
+                                                &self.work.c, &total[0])
+            check(status)
+            for k in range(d):
+                self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
+            return sums
+        if self.c.scale != NULL:
+            moved = np.empty(d)
+            shift = moved
+            with nogil:
+                status = kernels.sweep_per_user(&self.records.c, &self.loss.c, &self.c,
+                                                &self.work.c, &self.plain.c, &total[0], &shift[0])
+            check(status)
+            return sums, moved
         with nogil:
-            status = kernels.sweep_together(&records.c, &loss.c, &sweep, &work.c, &total[0])
+            status = kernels.sweep_public(&self.records.c, &self.loss.c, &self.c, &self.work.c,
+                                          &self.space[0], &total[0])
         check(status)
-        for k in range(d):
-            shared[k] = keep * shared[k] + points[width + k]
-    elif scale is not None:
-        plain = Work(records.offsets, task_rows, d, n_threads)
-        with nogil:
-            status = kernels.sweep_per_user(&records.c, &loss.c, &sweep, &work.c, &plain.c,
-                                            &total[0], &shift[0])
-        check(status)
-    else:
-        space = aligned(work.c.n_threads * dpk_apart(dpk_sweep_rows(d) * d))
-        with nogil:
-            status = kernels.sweep_public(&records.c, &loss.c, &sweep, &work.c, &space[0],
-                                          &total[0])
-        check(status)
+        return sums
 
 
 def on_grid(const double[:, ::1] sums, const double[::1] grid):

@@ -107,8 +107,7 @@ class ReleaseKey(_Secret):
     __slots__ = ("number",)
 
     def __init__(self, number: int, key: bytearray) -> None:
-        super().__init__(key)
-        self.number = number
+        self._key, self.number = key, number
 
     @property
     def key(self) -> bytearray:

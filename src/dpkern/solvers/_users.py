@@ -8,6 +8,7 @@ differ in who sees what, and in what one record can change of it.
 """
 
 import math
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ class CentralUsers:
 
     def __init__(self, run: Run, *, prox_step: float, mu: float | None) -> None:
         data = run.objective.data
-        self._run, self._prox_step = run, prox_step
+        self._run, self._n = run, data.n
         self._mechanism = GaussianSum(
             what="sum of the users' states, less its public part",
             ledger=run.ledger,
@@ -57,16 +58,17 @@ class CentralUsers:
             mu=mu,
             seen_by=SEEN_BY["central"],
         )
-        self._state = kernels.ProxState.collapsed(data, np.zeros(data.d))
+        state = kernels.ProxState.collapsed(data, np.zeros(data.d))
+        self._common = state.common
+        self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """mean(u) from S + Z."""
-        grid = self._mechanism.grid
         with self._run.clock("kernels"):
-            S = _sweep(self._run, self._state, z, self._prox_step, lam, grid=grid)
+            S = self._sweep(z, relaxation=lam)
         with self._run.clock("noise"):
             released = self._mechanism.release(S)
-        return self._state.common + released / self._run.objective.data.n
+        return self._common + released / self._n
 
 
 class SampledUsers:
@@ -89,7 +91,7 @@ class SampledUsers:
         self, run: Run, *, prox_step: float, mu: float | None, schedule: Schedule, relaxation: float
     ) -> None:
         data = run.objective.data
-        self._run, self._prox_step, self._schedule = run, prox_step, schedule
+        self._run, self._n, self._schedule = run, data.n, schedule
         self._mechanism = GaussianSum(
             what="sum of the participants' changes, less its public part",
             ledger=run.ledger,
@@ -101,18 +103,16 @@ class SampledUsers:
             seen_by=SEEN_BY["central"],
             per_record=schedule.most,
         )
-        self._state = kernels.ProxState.per_user(data, np.zeros(data.d))
+        state = kernels.ProxState.per_user(data, np.zeros(data.d))
+        self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Zhat moved by the changes' sum over n."""
-        users, grid = self._schedule[t], self._mechanism.grid
         with self._run.clock("kernels"):
-            S, public = _sweep(
-                self._run, self._state, z, self._prox_step, lam, grid=grid, rows=users
-            )
+            S, public = self._sweep(z, relaxation=lam, rows=self._schedule[t])
         with self._run.clock("noise"):
             released = self._mechanism.release(S)
-        return zhat + (public + released) / self._run.objective.data.n
+        return zhat + (public + released) / self._n
 
 
 class NoisyUsers:
@@ -151,7 +151,7 @@ class NoisyUsers:
         seen_by: str = "local",
     ) -> None:
         data = run.objective.data
-        self._run, self._prox_step, self._schedule = run, prox_step, schedule
+        self._run, self._n, self._schedule = run, data.n, schedule
         senders = data.n if schedule is None else schedule.users.shape[1]
         self._mechanism = GaussianSum(
             what="message of a user" if summed is None else "sum of the users' messages",
@@ -167,7 +167,9 @@ class NoisyUsers:
             per_record=None if schedule is None else schedule.most,
             draws=data.d * senders,
         )
-        self._state = kernels.ProxState.public(data, np.zeros(data.d))
+        state = kernels.ProxState.public(data, np.zeros(data.d))
+        self._prepare = partial(_sweeps, run, state, prox_step)
+        self._sweep: kernels.PreparedSweep | None = None
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Zhat moved by the participants' changes over n."""
@@ -175,14 +177,12 @@ class NoisyUsers:
 
         def messages(*, sigma: FloatArray | None, grid: FloatArray | None, rng: Any) -> FloatArray:
             with self._run.clock("kernels"):
-                moved: FloatArray = _sweep(
-                    self._run, self._state, z, self._prox_step, lam, grid=grid, rows=users,
-                    sigma=None if sigma is None else float(sigma[0]), rng=rng,
-                )  # fmt: skip
-            return moved
+                if self._sweep is None:  # both are the mechanism's own in every round
+                    self._sweep = self._prepare(grid=grid, sigma=sigma)
+                return self._sweep(z, relaxation=lam, rows=users, rng=rng)
 
         moved = self._mechanism.release_steps(1, messages)
-        return zhat + moved / self._run.objective.data.n
+        return zhat + moved / self._n
 
 
 def refuse_non_convex(run: Run) -> None:
@@ -208,26 +208,22 @@ def bound(run: Run, prox_step: float, factor: float = 1.0) -> float:
     return factor * prox_step * run.clip
 
 
-def _sweep(
+def _sweeps(
     run: Run,
     state: kernels.ProxState,
-    z: FloatArray,
     prox_step: float,
-    relaxation: float,
     *,
     grid: FloatArray | None,
-    **more: Any,
-) -> Any:
+    sigma: FloatArray | None = None,
+) -> kernels.PreparedSweep:
     objective = run.objective
-    return kernels.prox_sweep(
+    return kernels.PreparedSweep(
         objective.data,
         state,
-        z,
         loss=objective.phi,
         clip=run.clip,
         prox_step=prox_step,
-        relaxation=relaxation,
         grid=None if grid is None else float(grid[0]),
+        sigma=None if sigma is None else float(sigma[0]),
         n_threads=objective.n_threads,
-        **more,
     )
