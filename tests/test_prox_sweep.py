@@ -183,7 +183,7 @@ def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, ki
     streams = NoiseStream(8), NoiseStream(8)
     for z, (lam, rows) in zip(centers(data, 5), turns, strict=True):
         for wrong in (dict(relaxation=1.5), dict(relaxation=lam, rows=np.array([2, 1]))):
-            with pytest.raises(ValueError, match="relaxation is|rows"):
+            with pytest.raises(ValueError, match=r"relaxation is|rows"):
                 prepared(z, **wrong)
         a = prepared(z, relaxation=lam, rows=rows, rng=streams[0])
         b = kernels.prox_sweep(data, other, z, relaxation=lam, rows=rows, rng=streams[1], **how)

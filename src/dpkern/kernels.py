@@ -2198,8 +2198,10 @@ def _is_grid(q: float) -> bool:
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     try:
         # A tuple by its type first: an abstract class takes longer to ask.
-        many = type(shape) is tuple or isinstance(shape, Sequence)
-        sizes = tuple(map(operator.index, shape if many else (shape,)))
+        if type(shape) is tuple or isinstance(shape, Sequence):
+            sizes = tuple(map(operator.index, shape))
+        else:
+            sizes = (operator.index(shape),)
     except TypeError:
         raise TypeError(f"shape must be an int or a sequence of ints, got {shape!r}") from None
     if not sizes or min(sizes) < 0:
