@@ -31,13 +31,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mlp", "kind"), CASES, ids=str)
-def test_the_kernels_gradient_is_the_derivative_of_the_losses(mlp, kind):
+def test_the_kernels_gradient_and_that_of_records_are_the_derivative_of_the_losses(mlp, kind):
     data = make_data(kind, row_bound=1.5)
     w = mlp.start(data)
     assert w.shape == (mlp.dim(data),)
     X = data.transform.apply(data.X)
     how = {"layers": mlp.layers(data), "activation": mlp.activation, "loss": mlp.loss}
     g = kernels.mlp_gradient(data, w, clip=math.inf, **how).sum(axis=0)
+    np.testing.assert_allclose(mlp.gradients(w, X, data.y).sum(axis=0), g, rtol=1e-10, atol=1e-12)
     rng = np.random.default_rng(1)
     for _ in range(3):
         v, t = rng.standard_normal(w.size), 1e-6

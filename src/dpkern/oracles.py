@@ -157,7 +157,12 @@ class MLP(Oracle):
         return np.concatenate(parts)
 
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        raise NotImplementedError("the solvers take the gradients of an MLP from the kernels")
+        """As of any oracle, from NumPy; the solvers take clipped sums from the kernels instead."""
+        from dpkern.reference.mlp import mlp_pairs  # no part of a run, and takes time to load
+
+        rows = np.asarray(X, dtype=np.float64)
+        pairs = mlp_pairs(rows, y, w, self._sizes(w, X), self.activation, self.loss)
+        return np.hstack([(d[:, :, None] * a[:, None]).reshape(len(a), -1) for d, a in pairs])
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         z = self.outputs(w, X)
@@ -169,16 +174,19 @@ class MLP(Oracle):
 
     def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
         a, begin = np.asarray(X, dtype=np.float64), 0
-        remaining = [*self.hidden]
-        while True:
-            inputs = a.shape[1]
-            out = remaining.pop(0) if remaining else (w.size - begin) // (inputs + 1)
+        for inputs, out in pairwise(self._sizes(w, X)):
             W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
             begin += W.size
             a = a @ W[:, :-1].T + W[:, -1]
-            if begin == w.size:
-                return a[:, 0] if self.loss != "softmax" else a
-            a = np.maximum(a, 0.0) if self.activation == "relu" else np.tanh(a)
+            if begin < w.size:
+                a = np.maximum(a, 0.0) if self.activation == "relu" else np.tanh(a)
+        return a[:, 0] if self.loss != "softmax" else a
+
+    def _sizes(self, w: FloatArray, X: NDArray[Any]) -> tuple[int, ...]:
+        """Inputs and sizes of the layers, of which w tells that of the last."""
+        inputs = (X.shape[1], *self.hidden)
+        before = sum(out * (size + 1) for size, out in pairwise(inputs))
+        return (*inputs, (w.size - before) // (inputs[-1] + 1))
 
     @property
     def declaration(self) -> dict[str, Any]:

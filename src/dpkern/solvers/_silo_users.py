@@ -10,6 +10,7 @@ curvature 0 to L with 1 / gamma added, and so at most gamma.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class InnerSolve:
         )
 
 
-class _Silos:
+class _Silos(ABC):
     """What both kinds of silos hold; see `HiddenSilos`."""
 
     trust: str
@@ -143,13 +144,13 @@ class _Silos:
         bound = self._scale() * self._runs.state_bound * (1.0 + 2.0**-40)
         return {"sensitivity": self._sensitivity, "bound": bound}
 
+    @abstractmethod
     def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
         """How far the values of neighbours part, for every silo."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _scale(self) -> float:
         """Values are at most this times `LocalRuns.state_bound` long."""
-        raise NotImplementedError
 
 
 class HiddenSilos(_Silos):
