@@ -130,6 +130,39 @@ def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):
     assert dpk.load(tmp_path / "again.npz").oracle == load_oracle({"name": "my logistic"})
 
 
+@pytest.mark.parametrize(("mlp", "kind"), CASES, ids=str)
+def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
+    data = make_data(kind)
+    how = {"budget": None, "rounds": 2, "step_size": 0.3}
+    result = dpk.solve("minibatch_sgd", data, loss=mlp, **how)
+    if mlp.loss == "squared":
+        with pytest.raises(ValueError, match="this model has 'squared'"):
+            result.predict_proba(data.X)
+        return
+    found = result.predict_proba(data.X)
+    assert found.shape == (data.n, len(data.classes_))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    place = np.maximum(data.y, 0.0).astype(int)
+    of_label = found[np.arange(data.n), place]
+    rows = data.transform.apply(data.X)
+    np.testing.assert_allclose(-np.log(of_label), mlp.losses(result.w, rows, data.y), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "error", "message"),
+    [
+        ("dim", 4.0, TypeError, "dim of 'my logistic' is 4.0; it must be an integer"),
+        ("dim", 0, ValueError, "dim of 'my logistic' is 0"),
+        ("gradients", [[0.0] * 4], TypeError, "gradients of 'my logistic' must be .* got list"),
+        ("gradients", None, TypeError, "gradients of 'my logistic' must be .* got NoneType"),
+    ],
+)
+def test_what_a_users_model_returns_is_refused_by_name(method, value, error, message):
+    model = type("Wrong", (Logistic,), {method: lambda *_: value})()
+    with pytest.raises(error, match=message):
+        dpk.solve("spider", make_data("classification"), budget=None, loss=model, step_size=0.1)
+
+
 def test_gradients_of_the_wrong_shape_are_refused_by_name():
     class Wrong(Logistic):
         def gradients(self, w, X, y):

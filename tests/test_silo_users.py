@@ -502,7 +502,7 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"users": "records", "weights": "uniform"}, "weights"),
         ({"users": "records", "trust": "silo"}, "trust"),
         ({"local_steps": 0}, "local_steps"),
-        ({"trust": "local"}, "trust must be 'central' or 'silo'"),
+        ({"trust": "local"}, "trust='local' needs users='records'"),
         ({"mode": "federated"}, "needs participation"),
         ({"mode": "federated", "participation": 4}, "there are 3 users"),
         ({"mode": "token"}, "mode='token' needs trust='silo'"),

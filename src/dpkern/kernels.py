@@ -160,13 +160,23 @@ def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
     TypeError, ValueError
         When an argument does not fit.
     """
+    return _loss_parts(y, z, loss)[0]
+
+
+def loss_derivatives(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
+    """The derivative phi'(y, z) in z for every label and margin; all else as in `loss_values`."""
+    return _loss_parts(y, z, loss)[1]
+
+
+def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
+    """Value and first two derivatives, shape (3, n)."""
     targets, margins = _real("y", y), _real("z", z)
     if targets.ndim != 1 or targets.shape != margins.shape:
         raise ValueError(f"y and z must have one shape (n,), got {targets.shape}, {margins.shape}")
-    value, d1, d2 = np.empty((3, len(targets)))
+    parts = np.empty((3, len(targets)))
     if len(targets):
-        _core.loss_block(_loss(loss), targets, margins, value, d1, d2)
-    return value
+        _core.loss_block(_loss(loss), targets, margins, *parts)
+    return parts
 
 
 def glm_losses(

@@ -157,12 +157,20 @@ class MLP(Oracle):
         return np.concatenate(parts)
 
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        """As of any oracle, from NumPy; the solvers take clipped sums from the kernels instead."""
-        from dpkern.reference.mlp import mlp_pairs  # no part of a run, and takes time to load
-
-        rows = np.asarray(X, dtype=np.float64)
-        pairs = mlp_pairs(rows, y, w, self._sizes(w, X), self.activation, self.loss)
-        return np.hstack([(d[:, :, None] * a[:, None]).reshape(len(a), -1) for d, a in pairs])
+        """As of any oracle, by NumPy; the solvers take clipped sums from the kernels instead."""
+        matrices, inputs, z = self._forward(w, X)
+        if self.loss == "softmax":
+            delta = np.exp(z - z.max(axis=1, keepdims=True))
+            delta /= delta.sum(axis=1, keepdims=True)
+            delta[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)] -= 1.0
+        else:
+            delta = kernels.loss_derivatives(y, z[:, 0], loss=self.loss)[:, np.newaxis]
+        parts: list[FloatArray] = []
+        for W, a in zip(matrices[::-1], inputs[::-1], strict=True):
+            a1 = np.column_stack([a, np.ones(len(a))])
+            parts.insert(0, (delta[:, :, np.newaxis] * a1[:, np.newaxis]).reshape(len(a), W.size))
+            delta = (delta @ W[:, :-1]) * (a > 0.0 if self.activation == "relu" else 1.0 - a * a)
+        return np.hstack(parts)
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         z = self.outputs(w, X)
@@ -173,20 +181,26 @@ class MLP(Oracle):
         return np.log(np.exp(z - top[:, np.newaxis]).sum(axis=1)) + top - chosen
 
     def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
-        a, begin = np.asarray(X, dtype=np.float64), 0
-        for inputs, out in pairwise(self._sizes(w, X)):
-            W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
-            begin += W.size
-            a = a @ W[:, :-1].T + W[:, -1]
-            if begin < w.size:
-                a = np.maximum(a, 0.0) if self.activation == "relu" else np.tanh(a)
-        return a[:, 0] if self.loss != "softmax" else a
+        z = self._forward(w, X)[-1]
+        return z[:, 0] if self.loss != "softmax" else z
 
-    def _sizes(self, w: FloatArray, X: NDArray[Any]) -> tuple[int, ...]:
-        """Inputs and sizes of the layers, of which w tells that of the last."""
-        inputs = (X.shape[1], *self.hidden)
-        before = sum(out * (size + 1) for size, out in pairwise(inputs))
-        return (*inputs, (w.size - before) // (inputs[-1] + 1))
+    def _forward(
+        self, w: FloatArray, X: NDArray[Any]
+    ) -> tuple[list[FloatArray], list[FloatArray], FloatArray]:
+        """Matrices [W_l, bias] and inputs a_(l-1) of the layers, and what the last gives."""
+        matrices: list[FloatArray] = []
+        a, begin = [np.asarray(X, dtype=np.float64)], 0
+        remaining = [*self.hidden]
+        while True:
+            inputs = a[-1].shape[1]
+            out = remaining.pop(0) if remaining else (w.size - begin) // (inputs + 1)
+            W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
+            matrices.append(W)
+            begin += W.size
+            z = a[-1] @ W[:, :-1].T + W[:, -1]
+            if begin == w.size:
+                return matrices, a, z
+            a.append(np.maximum(z, 0.0) if self.activation == "relu" else np.tanh(z))
 
     @property
     def declaration(self) -> dict[str, Any]:

@@ -724,13 +724,13 @@ class Certificate:
             rows.append(("guarantee", "none"))
         delta = self._stated_delta() or 1e-6
         rows += [
-            ("trust", self.trust),
-            ("adversary", self.adversary),
+            ("epsilon", f"{most}{self._shown_epsilon(delta)}"),
             ("unit", self.unit),
             ("neighbours", self.neighbours),
+            ("trust", self.trust),
+            ("adversary", self.adversary),
             ("mu", f"{most}{_shown(self.mu)}" if self.zcdp is None else "none"),
             ("rho", f"{most}{_shown(self.rho)}"),
-            ("epsilon", f"{most}{self._shown_epsilon(delta)}"),
             ("noise", f"{self.noise}, {self.n_draws} draws" if self.n_draws else "none"),
             ("arithmetic", self.arithmetic),
         ]

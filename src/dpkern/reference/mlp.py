@@ -23,7 +23,7 @@ def _softmax_deltas(y, z):
     return delta
 
 
-def mlp_pairs(X, y, params, sizes, activation, loss):
+def _pairs(X, y, params, sizes, activation, loss):
     """Of every layer the derivatives delta and the inputs [a, 1]: a record's gradient is the outer
     product of its rows."""
     matrices, begin = [], 0
@@ -148,7 +148,7 @@ def _sums(
     inner = _inner(clip, sizes, q, len(points))
     for j in range(data.m):
         V, _, ratio, y = _stored_rows(data, rows, j)
-        found = [mlp_pairs(ratio[:, None] * V, y, p[j], sizes, activation, loss) for p in points]
+        found = [_pairs(ratio[:, None] * V, y, p[j], sizes, activation, loss) for p in points]
         if len(found) == 1:
             blocks = [[pair] for pair in found[0]]
         else:

@@ -161,7 +161,9 @@ class Objective:
     @property
     def dim(self) -> int:
         """Number of coordinates of w."""
-        return self.loss.dim(self.data) if isinstance(self.loss, Oracle) else self.data.d
+        if isinstance(self.loss, Oracle):
+            return count(f"dim of {self.loss.name!r}", self.loss.dim(self.data))
+        return self.data.d
 
     def start(self) -> FloatArray:
         """Where runs begin, public: 0, or what the model says."""

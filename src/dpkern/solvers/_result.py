@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
-from dpkern.oracles import Oracle, load_oracle
+from dpkern.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
 
 FORMAT = 1
@@ -103,16 +103,24 @@ class SolverResult:
         return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities of the logistic model, shape (n, 2), columns as `classes_`.
+        """Class probabilities, shape (n, K), columns as `classes_`.
+
+        Those of the logistic loss, linear or of a perceptron, and of a perceptron with "softmax".
 
         Raises
         ------
         ValueError
-            When the loss is not logistic.
+            When the loss is another one.
         """
-        if self.loss != "logistic":
-            raise ValueError(f"predict_proba needs the logistic loss, this model has {self.loss!r}")
+        loss = self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
+        if loss not in ("logistic", "softmax"):
+            raise ValueError(
+                f"predict_proba needs the loss 'logistic' or 'softmax', this model has {loss!r}"
+            )
         z = self.decision_function(X)
+        if loss == "softmax":
+            e = np.exp(z - z.max(axis=1, keepdims=True))
+            return np.asarray(e / e.sum(axis=1, keepdims=True))
         e = np.exp(-np.abs(z))
         positive = np.where(z >= 0.0, 1.0, e) / (1.0 + e)
         return np.column_stack([1.0 - positive, positive])

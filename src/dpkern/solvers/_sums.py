@@ -156,7 +156,7 @@ class RecordSums(Sums):
 
     def __init__(self, run: Run, oracle: Oracle) -> None:
         super().__init__(run)
-        self._oracle, self._dim = oracle, oracle.dim(self._data)
+        self._oracle, self._dim = oracle, run.objective.dim
         transform = self._data.transform
         self._as_stored = not math.isfinite(transform.row_bound) and transform.scale is None
         self._chunk = min(max(1, _CHUNK_BYTES // (8 * self._dim)), _LARGEST_CHUNK)
@@ -188,6 +188,11 @@ class RecordSums(Sums):
         if not self._as_stored:
             X = data.transform.apply(X)
         found = self._oracle.gradients(w, X, data.y[records])
+        if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
+            raise TypeError(
+                f"gradients of {self._oracle.name!r} must be an array of NumPy or of a library "
+                f"with DLPack, got {type(found).__name__}"
+            )
         array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
         if array.shape != (len(records), self._dim):  # the number of records may be secret
             raise ValueError(

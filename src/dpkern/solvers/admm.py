@@ -242,7 +242,11 @@ def admm(
 def _refuse_what_has_no_part(run: Run) -> None:
     mode = run.choose("mode", "central", "federated", "token")
     silos = run.choose("users", "records", "silos") == "silos"
-    trust = run.choose("trust", "central", "silo" if silos else "local")
+    trust = run.choose("trust", "central", "silo", "local")
+    own = "silo" if silos else "local"
+    if trust not in ("central", own):
+        needed = "records" if silos else "silos"
+        raise ValueError(f"trust={trust!r} needs users={needed!r} in admm: what noises is a user")
     paper = run.choose("calibration", "sound", "paper") == "paper"
     run.choose("neighbours", "replace_one")
     refuse_non_convex(run)
@@ -252,7 +256,6 @@ def _refuse_what_has_no_part(run: Run) -> None:
         run.choose("weights", "size")
     if not silos and run.local_steps != 1:
         raise ValueError("local_steps needs users='silos': the prox of a record is exact")
-    own = "silo" if silos else "local"
     if mode == "token" and trust != own:
         raise ValueError(f"mode='token' needs trust={own!r}: every user hears what the others send")
     if mode != "token" and paper and trust != "central":
