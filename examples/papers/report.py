@@ -86,20 +86,23 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
     figure = Figure(figsize=size, dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1 + gaps, len(panels), squeeze=False, sharex="col")
+    looks = {method: i for i, method in enumerate(grouped(points, "method"))}
+    legend = {}
     for (panel, rows), column in zip(panels.items(), axes.T, strict=True):
         above, below = column[0], column[-1]
-        for i, (method, curve) in enumerate(grouped(rows, "method").items()):
-            x = [point.x for point in curve]
+        for method, curve in grouped(rows, "method").items():
+            x, i = [point.x for point in curve], looks[method]
             style = {"color": f"C{i}", "marker": "osD^vPX"[i], "capsize": 2, "markersize": 4}
             if "printed" in method:
                 style["linestyle"] = "--"
-            above.errorbar(
-                x, [p.score for p in curve], [p.score_sd for p in curve], label=method, **style
+            legend[method] = above.errorbar(
+                x, [p.score for p in curve], [p.score_sd for p in curve], **style
             )
             if gaps:
                 below.errorbar(x, [p.gap for p in curve], [p.gap_sd for p in curve], **style)
         label = best(rows[0]).removeprefix("noiseless ")
-        above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":", label=label)
+        line = above.axhline(rows[0].optimum, color="0.4", linewidth=1, linestyle=":")
+        legend.setdefault(label, line)
         above.set_title(panel, fontsize=9)
         above.set_ylabel(rows[0].metric)
         if rows[0].metric not in ("accuracy", "test error"):
@@ -111,10 +114,13 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         xs = [p.x for p in rows]
         if max(xs) >= 24.0 * min(xs):
             below.set_xscale("log")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
     ncols = min(4, 1 + len(panels))
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9
+        *(legend.values(), legend.keys()),
+        loc="outside lower center",
+        ncols=ncols,
+        frameon=False,
+        fontsize=9,
     )
     draws = " or ".join(str(n) for n in dict.fromkeys(point.draws for point in points))
     figure.suptitle(f"{title}: mean and deviation of {draws} draws")
