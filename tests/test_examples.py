@@ -199,3 +199,10 @@ def test_the_programs_of_the_page_on_models_of_ones_own_run_as_printed(source_tr
         exec(program, names)
     assert names["result"].score(names["X"] / 16, names["y"]) > 0.7
     assert names["result"].privacy.epsilon(1e-5) <= 8.0
+
+
+def test_the_certificate_of_the_page_is_the_one_that_its_program_prints(source_tree, capsys):
+    text = (source_tree / "docs" / "certificate.md").read_text()
+    program, printed = re.findall(r"```(?:python)?\n(.*?)\n```", text, re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out.rstrip() == printed
