@@ -39,9 +39,10 @@ neighbours : {"replace_one", "add_remove"}
     public, or whether one record is there, which halves sensitivities and hides those numbers.
 public_size : int, sequence of m ints or None
     With "add_remove" a public number of records of every silo, or of all together, which will do
-    under central trust with weights "size". It stands for the data's own in weights, means, noise,
-    grids and everything that the result says. It need not be exact: sums of up to twice as many
-    records are taken whole, and larger ones cut off where they do not fit.
+    under central trust with weights "size", but not for the stochastic solvers. It stands for the
+    data's own in weights, means, noise, grids and everything that the result says. It need not be
+    exact: sums of up to twice as many records are taken whole, and larger ones cut off where they
+    do not fit.
 sampling : {"full", "without_replacement", "poisson", "one_pass"}
     Every silo's batches: all records; secret ones of fixed size, or under "add_remove" Poisson
     ones, accounted for by dp-accounting (pip install 'dpkern[accounting]'), for a budget of epsilon
