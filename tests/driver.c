@@ -82,7 +82,14 @@ static void fill(void) {
         POINT[k] = 0.01 * (k % 19 - 9);
 }
 
-static int local(const dpk_kernels *kernels, const dpk_data *data, const double *grid, int number) {
+/* Steps on all records, or, of a minibatch, each on two records of its own. */
+static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, int number) {
+    const int64_t rows[18] = {0,   0,   0, 0,   0,   0,    699,  1,    5,
+                              698, 699, 2, 700, 701, 1199, 1100, 1198, 1199};
+    const int64_t offsets[M + 1] = {0, 6, 12, 18};
+    const int batch = data.rows ? 2 : 0;
+    if (batch)
+        data.rows = rows, data.offsets = offsets;
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
@@ -94,7 +101,8 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                            DPK_BEND_ANY};
     const dpk_descent run = {3,
                              eta,
-                             data->p,
+                             batch,
+                             data.p,
                              0.1,
                              0.2,
                              kernels->smooths[0],
@@ -105,12 +113,12 @@ static int local(const dpk_kernels *kernels, const dpk_data *data, const double 
                              grid ? key : NULL,
                              1,
                              sigma};
-    double *acc = buffer((size_t)dpk_apart(2 * dpk_padded(data->d)) * 8),
-           *out = buffer((size_t)(M * data->d) * 8);
-    double *noise = buffer((size_t)dpk_descent_noise(&run, data->d) * 8);
+    double *acc = buffer((size_t)dpk_apart(2 * dpk_padded(data.d)) * 8),
+           *out = buffer((size_t)(M * data.d) * 8);
+    double *noise = buffer((size_t)dpk_descent_noise(&run, data.d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
     const int bad =
-        (int)kernels->local_descent(data, W, 0, &loss, &run, &sum, ORDER, M, noise, out);
+        (int)kernels->local_descent(&data, W, 0, &loss, &run, &sum, ORDER, M, noise, out);
     free(acc), free(out), free(noise);
     return bad;
 }
@@ -257,10 +265,9 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
-        if (!data.rows) {
+        bad |= local(kernels, data, grid, l);
+        if (!data.rows)
             bad |= line(kernels, &data, &loss, tasks, grid != NULL);
-            bad |= local(kernels, &data, grid, l);
-        }
     }
     if (!data.rows) {
         bad |= hessian(kernels, &data, tasks, grid, 1);

@@ -67,7 +67,8 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
     const intptr_t d = data->d, held = dpk_descent_noise(run, d);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (intptr_t i = 0; i < count; i++) {
-        const int64_t j = order[i], begin = data->offsets[j], end = data->offsets[j + 1];
+        const int64_t j = order[i], begin = data->offsets[j];
+        const int64_t n = run->batch ? run->batch : data->offsets[j + 1] - begin;
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
         double *const acc = sum->partial + thread_number() * dpk_apart(2 * dpk_padded(d));
         double *const theta = acc + dpk_padded(d);
@@ -77,10 +78,11 @@ dpk_status DPK_FN(dpk_local_descent)(const dpk_data *data, const double *w, intp
             reader.sigma = run->sigma[j];
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
-            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, begin, end,
-                                      dpk_streamed(data, end - begin), acc);
-            take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL,
-                      (double)(end - begin), run->step_size[t], d, w + j * w_stride, theta);
+            const int64_t first = begin + t * run->batch;
+            DPK_FN(dpk_sum_gradients)(data, theta, loss, magic(grid), clip, 1.0, first, first + n,
+                                      dpk_streamed(data, n), acc);
+            take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL, (double)n,
+                      run->step_size[t], d, w + j * w_stride, theta);
         }
         memcpy(out + j * d, theta, (size_t)d * sizeof(double));
     }

@@ -1,9 +1,10 @@
 /* Local (proximal) gradient descent: every silo runs K steps on its own records and its own model,
  *
- *     g = S(w) / n_j + (l2 + strength f'(|w|) / |w|) w + anchor (w - w_start),
+ *     g = S(w) / n + (l2 + strength f'(|w|) / |w|) w + anchor (w - w_start),
  *     w <- prox_{eta_t r}(w - eta_t g),
  *
- * S the sum of clipped gradients (glm.h), with or without noise at every step. */
+ * S the sum of clipped gradients (glm.h) of all its n records, or of n of them that are the step's
+ * own, with or without noise at every step. */
 #ifndef DPK_LOCAL_DESCENT_H
 #define DPK_LOCAL_DESCENT_H
 
@@ -12,6 +13,7 @@
 typedef struct {
     intptr_t steps;
     const double *step_size; /* (steps,) */
+    intptr_t batch;          /* n where silos hold steps * n records, n for each step; else 0 */
     intptr_t penalized;      /* l2, regulariser and prox act on the coordinates before this one */
     double l2;
     double anchor;         /* pull of all coordinates to the start; 0 is none */

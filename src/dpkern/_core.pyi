@@ -87,6 +87,8 @@ def local_descent(
     key: Bytes | None,
     purpose: int,
     sigma: F | None,
+    rows: tuple[N, N] | None,
+    batch: int,
     silos: NDArray[np.int64],
     out: F,
     n_threads: int,

@@ -73,6 +73,7 @@ cdef extern from "dispatch.h":
     ctypedef struct dpk_descent:
         intptr_t steps
         const double *step_size
+        intptr_t batch
         intptr_t penalized
         double l2
         double anchor
@@ -596,11 +597,12 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
                   const double[::1] step_size, intptr_t penalized, double l2,
                   double anchor, int smooth, double smooth_strength, int prox, double prox_strength,
                   const double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
-                  const int64_t[::1] silos, double[:, ::1] out, int n_threads):
-    """smooth, prox: numbers in their tables, or -1; key: of a release, or None; silos: those that
-    run, at least one."""
+                  rows, intptr_t batch, const int64_t[::1] silos, double[:, ::1] out,
+                  int n_threads):
+    """smooth, prox: numbers in their tables, or -1; key: of a release, or None; rows: `batch`
+    records for every step, or None and 0; silos: those that run, at least one."""
     cdef Models models = Models(w)
-    cdef Records records = Records(data)
+    cdef Records records = Records(data, rows)
     cdef intptr_t d = out.shape[1]
     sizes = np.diff(np.asarray(records.offsets))[np.asarray(silos)]
     cdef const int64_t[::1] order = np.asarray(silos)[np.argsort(-sizes, kind="stable")]
@@ -608,7 +610,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     cdef Key k = None if key is None else Key(key)
     cdef dpk_descent run
     cdef dpk_status status
-    if records.c.norm == NULL:
+    if records.c.norm == NULL and rows is None:
         # Every step needs them, and X does not change within a call.
         norms = np.empty(records.offsets[records.c.m])
         glm_norms(data, norms, n_threads)
@@ -616,7 +618,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     # A silo is one unit of work.
     cdef Work work = Work(records.offsets, max(1, records.offsets[records.c.m]), 2 * dpk_padded(d),
                           n_threads, clip, grid)
-    run.steps, run.step_size = step_size.shape[0], &step_size[0]
+    run.steps, run.step_size, run.batch = step_size.shape[0], &step_size[0], batch
     run.penalized, run.l2, run.anchor = penalized, l2, anchor
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth]
     run.smooth_strength = smooth_strength

@@ -524,6 +524,7 @@ def glm_local_descent(
     sigma: ArrayLike | None = None,
     grid: ArrayLike | None = None,
     rng: Random = None,
+    batches: NDArray[np.int64] | None = None,
     silos: NDArray[np.int64] | None = None,
     out: FloatArray | None = None,
     n_threads: int | None = None,
@@ -532,7 +533,7 @@ def glm_local_descent(
 
     For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w + anchor (w - w_j),
     w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
-    all its steps.
+    all its steps. With `batches` S is over those of the step, and n_j their number.
 
     Parameters
     ----------
@@ -566,6 +567,8 @@ def glm_local_descent(
         Grid of S and of the noise, as in `glm_gradient`.
     rng : None, int >= 0 or NoiseStream
         Source of the noise, as in `gaussian`. A call with `sigma` takes one release of a stream.
+    batches : ndarray, shape (m, K, n), int64, optional
+        The n >= 1 records of every step of a silo, its own, in increasing order; None is all.
     silos : ndarray, shape (k,), int64, optional
         Silos that run, in increasing order, at least one; None is all. The others' models are
         their starts.
@@ -610,7 +613,12 @@ def glm_local_descent(
         acting = get_regularizer(prox[0])
         _refuse_size("what prox acts on", penalized, acting)
         _refuse_step("step_size times the strength in prox", float(eta.max()) * strength, acting)
-    grids = _grids(grid, offsets=data.offsets, dim=data.d, clip=clip)
+    rows, batch = None if batches is None else _batches(data, batches, steps), 0
+    offsets = data.offsets
+    if rows is not None:
+        batch = len(rows[0]) // (data.m * steps)
+        offsets = batch * np.arange(data.m + 1)
+    grids = _grids(grid, offsets=offsets, dim=data.d, clip=clip)
     if sigma is not None:
         if grids is None:
             raise ValueError("sigma needs a finite clip: noise is for sums on a grid")
@@ -625,7 +633,7 @@ def glm_local_descent(
         if not len(silos):
             raise ValueError("silos is empty; at least one silo runs")
         out[:] = w
-    records = int(np.diff(data.offsets)[silos].sum())
+    records = int(np.diff(offsets)[silos].sum())
     threads = resolve_threads(n_threads, steps * records * data.d)
     with _release(rng) if sigma is not None else nullcontext() as release:
         _core.local_descent(
@@ -646,6 +654,8 @@ def glm_local_descent(
             None if release is None else release.key,
             Purpose.GAUSSIAN,
             sigma,
+            rows,
+            batch,
             silos,
             out,
             threads,
@@ -2269,6 +2279,27 @@ def _offsets(offsets: ArrayLike, n: int, name: str = "offsets") -> NDArray[np.in
     if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
         raise ValueError(f"{name} must rise from 0 to the number of rows, {n}")
     return bounds
+
+
+def _batches(data: "SiloData", batches: NDArray[np.int64], steps: int) -> Rows:
+    """The records of all steps of all silos, one after the other, and where those of a silo end."""
+    m = data.m
+    if not isinstance(batches, np.ndarray) or batches.dtype != np.int64 or batches.ndim != 3:
+        raise ValueError(
+            f"batches must be an int64 array of shape ({m}, {steps}, n), got {_kind(batches)}"
+        )
+    if batches.shape[:2] != (m, steps) or not batches.shape[2]:
+        raise ValueError(
+            f"batches must have shape ({m}, {steps}, n) with n >= 1, got {batches.shape}"
+        )
+    if (
+        np.any(batches[..., 0] < data.offsets[:-1, np.newaxis])
+        or np.any(batches[..., -1] >= data.offsets[1:, np.newaxis])
+        or np.any(batches[..., 1:] <= batches[..., :-1])
+    ):
+        raise ValueError("batches must hold distinct records of the silo, in increasing order")
+    rows = np.require(batches.reshape(-1), requirements=["C", "A"])
+    return rows, len(rows) // m * np.arange(m + 1)
 
 
 def _minibatch(data: "SiloData", rows: Rows) -> Rows:

@@ -10,6 +10,7 @@ from dpkern.privacy.accounting import (
     sampled_scale,
 )
 from dpkern.privacy.batches import (
+    Cyclic,
     FullBatch,
     OnePass,
     Poisson,
@@ -54,6 +55,7 @@ __all__ = [
     "BinomialSum",
     "Budget",
     "Certificate",
+    "Cyclic",
     "Events",
     "FullBatch",
     "GaussianHessian",

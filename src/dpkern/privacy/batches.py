@@ -46,8 +46,11 @@ class Sampler(ABC):
     batch_sizes: tuple[int, ...]
 
     method: ClassVar[str]
-    per_record: ClassVar[int | None] = None
     amplifies: ClassVar[bool] = False
+
+    @property
+    def per_record(self) -> int | None:
+        return None
 
     @property
     def sampling(self) -> Mapping[str, Any] | None:
@@ -132,20 +135,69 @@ class OnePass(Sampler):
 
     method = "one_pass"
     sampling = None
-    per_record = 1
 
     _orders: dict[int, NDArray[np.integer]] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def per_record(self) -> int:
+        return 1
+
+    def consecutive(
+        self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
+    ) -> IntArray:
+        """The records of releases t .. t + releases - 1, of all silos with batches of one size.
+
+        Returns
+        -------
+        batches : ndarray, shape (m, releases, k), each of the k sorted
+        """
+        sizes = np.diff(offsets).tolist()
+        with stream.release() as key:
+            return np.stack([
+                start + self._batches(key, j, size, t, releases)
+                for j, (start, size) in enumerate(zip(offsets[:-1], sizes, strict=True))
+            ])  # fmt: skip
+
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
+        return self._batches(key, silo, size, t, 1)[0]
+
+    def _batches(self, key: ReleaseKey, silo: int, size: int, t: int, releases: int) -> IntArray:
         if silo not in self._orders:  # the order is independent of the records, that is all
             words = key.words(Purpose.SAMPLING, size, silo)
             small = np.int32 if size < 1 << 31 else np.int64
             self._orders[silo] = np.argsort(words, kind="stable").astype(small)
         k = self.batch_sizes[silo]
-        return np.sort(self._orders[silo][t * k : (t + 1) * k]).astype(np.int64)
+        places = np.arange(t * k, (t + releases) * k) % size
+        batches = self._orders[silo][places].reshape(releases, k)
+        return np.sort(batches, axis=1).astype(np.int64)
 
 
-SAMPLERS = {kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass)}
+@dataclass(frozen=True)
+class Cyclic(OnePass):
+    """The same, and where the order ends it starts over.
+
+    As k <= n_j no record is twice in a batch, and T batches in turn hold it ceil(T k / n_j) times
+    at most.
+
+    Parameters
+    ----------
+    releases : int
+        How many batches there will be.
+    """
+
+    method = "cyclic"
+
+    releases: int = field(kw_only=True)
+
+    @property
+    def per_record(self) -> int:
+        sizes = zip(self.batch_sizes, self.sizes, strict=True)
+        return max(-(-self.releases * k // n) for k, n in sizes)
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass, Cyclic)
+}
 
 
 def make_sampler(
@@ -161,7 +213,7 @@ def make_sampler(
 
     Parameters
     ----------
-    sampling : {"full", "without_replacement", "poisson", "one_pass"}
+    sampling : {"full", "without_replacement", "poisson", "one_pass", "cyclic"}
         How records are sampled.
     batch_size : int or None
         Records of a batch in every silo; None, for "full" alone.
@@ -205,11 +257,15 @@ def make_sampler(
         raise ValueError(
             f"batch_size is {k}; the smallest silo has {fewest} records:{passes} at most {most}"
         )
-    return SAMPLERS[sampling](numbers, (k,) * len(numbers))
+    batch_sizes = (k,) * len(numbers)
+    if sampling == "cyclic":
+        return Cyclic(numbers, batch_sizes, releases=releases)
+    return SAMPLERS[sampling](numbers, batch_sizes)
 
 
 __all__ = [
     "SAMPLERS",
+    "Cyclic",
     "FullBatch",
     "OnePass",
     "Poisson",

@@ -13,6 +13,12 @@ in real arithmetic replacing one record moves theta_K by at most (2 C / n_j) E_K
 low <= curvature <= high for the silo's smooth objective: the convex data part lies in [0, L], one
 that is not convex in [-L, L], L = phi''max R^2. A convex prox with prox(0) = 0 changes nothing.
 
+Steps on batches of b records, S_j and n_j those of the batch, have the same c_t. A record moves the
+steps whose batch holds it, and they carry it on: (2 C / b) sum of eta_t prod_{u > t} c_u over these
+t. Batches are taken in turn from an order of the silo's n_j records, which starts over where it
+ends, so that a record is in at most ceil(K b / n_j) of them, and never twice in one; the largest
+such sum over the places in that order stands for E_K.
+
 Computed iterates differ from such a run by at most eta_t tau_j + 4 u W in each step, u = 2^-53,
 
     tau_j = q_j sqrt(d) / 2 + u [(d + 16) (L + B) W + (16 + kappa) C],   W >= |theta_t|,
@@ -22,10 +28,12 @@ error of the loss's computed derivative (`dpkern.losses.Loss`). docs/design.md c
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,16 +68,50 @@ def carry(
     """
     E = F = largest = Fraction(0)
     for step in step_sizes:
-        eta = Fraction(step)
-        c = max(abs(1 - eta * low), abs(1 - eta * high))
+        eta, c = Fraction(step), expansion(step, low, high)
         e, f = round_up(c * E + eta), round_up(c * F + 1)
-        if math.inf in (e, f):
-            raise ValueError(
-                "step_size or local_steps is too large: a record's influence on the hidden local "
-                "steps exceeds every double"
-            )
-        E, F, largest = Fraction(e), Fraction(f), max(largest, c)
+        E, F, largest = Fraction(_finite(e)), Fraction(_finite(f)), max(largest, c)
     return E, F, largest
+
+
+def _finite(carried: float) -> float:
+    if carried == math.inf:
+        raise ValueError(
+            "step_size or local_steps is too large: a record's influence on the hidden local "
+            "steps exceeds every double"
+        )
+    return carried
+
+
+def expansion(step_size: float, low: Fraction, high: Fraction) -> Fraction:
+    """c_t = max(|1 - eta low|, |1 - eta high|), exactly."""
+    return max(abs(1 - Fraction(step_size) * low), abs(1 - Fraction(step_size) * high))
+
+
+def carry_batches(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
+) -> Fraction:
+    """Return max over records of sum eta_t prod_{u > t} c_u over the steps that use it, or more.
+
+    Step t uses the places t b .. t b + b - 1 of an order of n records, modulo n; b <= n. Where the
+    first step starts in that order is of no account. Products are rounded up to doubles.
+
+    Raises
+    ------
+    ValueError
+        When it exceeds every double.
+    """
+    starts: dict[int, Fraction] = defaultdict(Fraction)  # what begins to count at a place, or ends
+    after = Fraction(1)
+    for t, step in reversed(list(enumerate(step_sizes))):
+        share = Fraction(_finite(round_up(Fraction(step) * after)))
+        after = Fraction(_finite(round_up(expansion(step, low, high) * after)))
+        first, end = t * batch % n, t * batch % n + batch
+        starts[first] += share
+        if end >= n:
+            starts[0] += share
+        starts[end % n] -= share
+    return max(accumulate(starts[place] for place in sorted(starts)))
 
 
 def last_iterate_factor(c: Fraction, steps: int) -> float:
@@ -122,6 +164,9 @@ class LocalRuns:
         Smallest and largest curvature of the smooth regulariser, its strength included.
     all_penalized : bool
         False when some coordinate has neither.
+    batch_size : int, optional
+        Records b of a step, at most the smallest n_j, taken in turn as above; None is all n_j. Of
+        the bounds only `sensitivities` is for batches.
 
     Attributes
     ----------
@@ -145,9 +190,15 @@ class LocalRuns:
     l2: float = 0.0
     curvature: tuple[float, float] = (0.0, 0.0)
     all_penalized: bool = True
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         what = "the sensitivity of hidden local steps needs"
+        if self.batch_size is not None and not 1 <= self.batch_size <= min(self.sizes):
+            raise ValueError(
+                f"batch_size is {self.batch_size}; {what} 1 to {min(self.sizes)} records, those of "
+                "the smallest silo"
+            )
         if not math.isfinite(self.row_bound):
             raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
         if not math.isfinite(self.loss_smoothness):
@@ -211,8 +262,25 @@ class LocalRuns:
     @cached_property
     def grids(self) -> NDArray[np.float64]:
         """The finest grid on which a silo's own sum is exact."""
-        found = {n: choose_grid(n=n, clip=self.clip, dim=self.dim) for n in set(self.sizes)}
-        return np.array([found[n] for n in self.sizes])
+        records = self.sizes if self.batch_size is None else (self.batch_size,) * len(self.sizes)
+        found = {n: choose_grid(n=n, clip=self.clip, dim=self.dim) for n in set(records)}
+        return np.array([found[n] for n in records])
+
+    @cached_property
+    def _nominal(self) -> dict[int, Fraction]:
+        """How far one of a silo's n records moves theta_K in real arithmetic, for its n."""
+        found = {}
+        for n in set(self.sizes):
+            b = n if self.batch_size is None else self.batch_size
+            carried = self._carried[0]
+            if b < n:
+                carried = carry_batches(self.step_sizes, *self.curvatures, n=n, batch=b)
+            found[n] = 2 * Fraction(self.clip) / b * carried
+        return found
+
+    def _refuse_batches(self) -> None:
+        if self.batch_size is not None:
+            raise ValueError(f"batch_size is {self.batch_size}; this bound is for all records")
 
     def reach(self, start: float) -> Fraction:
         """W: a bound of every computed iterate's norm from |theta_0| <= start.
@@ -240,6 +308,8 @@ class LocalRuns:
 
             p_j [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K + 8 u W]
 
+        On batches the first term is that of the steps that use the record, the others count all.
+
         Parameters
         ----------
         start : float
@@ -250,7 +320,7 @@ class LocalRuns:
         Raises
         ------
         ValueError
-            When floating-point terms add more than a quarter to max_j p_j (2 C / n_j) E_K.
+            When floating-point terms add more than a quarter to the largest p_j (2 C / n_j) E_K.
         """
         E, F, _ = self._carried
         W = self.reach(start)
@@ -258,9 +328,9 @@ class LocalRuns:
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
         grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
         for n, p in set(pairs):
-            nominal = 2 * Fraction(self.clip) / n
-            moved = (nominal + 2 * self._tau(grids[n], W)) * E + 8 * _U * W * (F + 1)
-            found[n, p] = Fraction(p) * nominal * E, Fraction(p) * moved * _SLACK
+            nominal = self._nominal[n]
+            moved = nominal + 2 * self._tau(grids[n], W) * E + 8 * _U * W * (F + 1)
+            found[n, p] = Fraction(p) * nominal, Fraction(p) * moved * _SLACK
         self._refuse_excess(
             max(moved for _, moved in found.values()),
             max(nominal for nominal, _ in found.values()),
@@ -321,6 +391,7 @@ class LocalRuns:
             When for a silo neither serves: floating-point terms add more than a quarter to both, or
             steps are too few for long ones.
         """
+        self._refuse_batches()
         W = self.reach(public + self.state_bound) * _SLACK
         grids = set(zip(self.sizes, self.grids.tolist(), strict=True))
         part = {n: self._parted(n, grid, W, Fraction(keep), Fraction(take)) for n, grid in grids}
@@ -365,7 +436,7 @@ class LocalRuns:
         """The product of all c_t: what K steps leave of the way to where they would end."""
         left = Fraction(1)
         for step in self.step_sizes:
-            left = Fraction(round_up(carry((step,), *self.curvatures)[2] * left))
+            left = Fraction(round_up(expansion(step, *self.curvatures) * left))
         return left
 
     def noisy_reach(self, start: float, sigma: float) -> float:
@@ -389,6 +460,7 @@ class LocalRuns:
         ValueError
             When that is more than a quarter above eta 2 C / n.
         """
+        self._refuse_batches()
         eta, reach = Fraction(self.step_sizes[0]), Fraction(W)
         nominal = eta * 2 * Fraction(self.clip) / n
         tau = self._tau(choose_grid(n=n, clip=self.clip, dim=self.dim), reach)
@@ -419,6 +491,7 @@ __all__ = [
     "LARGEST_EXCESS",
     "LocalRuns",
     "carry",
+    "carry_batches",
     "last_iterate_factor",
     "norm_bound",
 ]

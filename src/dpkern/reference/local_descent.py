@@ -46,6 +46,7 @@ def glm_local_descent(
     sigma=None,
     grid=None,
     rng=None,
+    batches=None,
     silos=None,
     out=None,
     n_threads=None,
@@ -58,9 +59,11 @@ def glm_local_descent(
         noise += gaussian((m, steps * d), sigma, grid=grid, rng=rng).reshape(m, steps, d)
     penalized = np.ones(d, dtype=bool)
     penalized[-1] = penalize_intercept or not data.intercept
-    sizes = np.diff(data.offsets)[:, np.newaxis]
+    offsets = data.offsets if batches is None else batches.shape[2] * np.arange(m + 1)
+    sizes = np.diff(offsets)[:, np.newaxis]
     for t, eta in enumerate(np.broadcast_to(step_size, (steps,))):
-        sums = glm_gradient(data, theta, loss=loss, clip=clip, grid=grid) + noise[:, t]
+        rows = None if batches is None else (batches[:, t].ravel(), offsets)
+        sums = glm_gradient(data, theta, loss=loss, clip=clip, grid=grid, rows=rows) + noise[:, t]
         coefficient = np.full((m, 1), l2)
         if regularizer is not None:
             name, parameters, strength = _named(regularizer)

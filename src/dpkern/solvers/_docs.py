@@ -43,10 +43,11 @@ public_size : int, sequence of m ints or None
     data's own in weights, means, noise, grids and everything that the result says. It need not be
     exact: sums of up to twice as many records are taken whole, and larger ones cut off where they
     do not fit.
-sampling : {"full", "without_replacement", "poisson", "one_pass"}
+sampling : {"full", "without_replacement", "poisson", "one_pass", "cyclic"}
     Every silo's batches: all records; secret ones of fixed size, or under "add_remove" Poisson
     ones, accounted for by dp-accounting (pip install 'dpkern[accounting]'), for a budget of epsilon
-    and delta; or disjoint ones, a record in one round.
+    and delta; or those in turn of a random order of its records, disjoint ones, or starting over
+    where it ends ("cyclic"): a record pays as often as it comes up.
 batch_size : int or None
     Records K of a batch in every silo, for Poisson batches on average; None for full ones.
 participation : int or None

@@ -1,13 +1,21 @@
 """Local steps in every silo between two aggregations, and what leaves them."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianMessages, GaussianSum, LastIterate, LocalRuns, UncertifiedLaplace
-from dpkern.privacy.local_runs import norm_bound
+from dpkern.privacy import (
+    GaussianMessages,
+    GaussianSum,
+    LastIterate,
+    LocalRuns,
+    OnePass,
+    UncertifiedLaplace,
+)
+from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
 from dpkern.solvers._gradient import SEEN_BY
 from dpkern.solvers._run import Run
 
@@ -16,6 +24,10 @@ FloatArray = NDArray[np.float64]
 HIDDEN = (
     "hidden: the local iterates and every silo's own model; their bound rests on the declared "
     "row bound, loss and penalties"
+)
+IN_TURN = (
+    "batches in turn of an order of each silo's records that is drawn without looking at them: "
+    "what a record costs is how often it comes up; that the order is secret is not used"
 )
 HIDDEN_ITERATES = (
     "hidden: all local iterates but the last of a round; their bound rests on the declared row "
@@ -28,27 +40,33 @@ NOT_HIDDEN = (
 
 
 class LocalSteps:
-    """K full-batch steps of every silo from a public model w, without noise of their own.
+    """K steps of every silo from a public model w, without noise of their own.
 
         theta_j = w;  K times:  theta_j = prox_{eta_t l1}( theta_j - eta_t grad J_j(theta_j) )
 
-    J_j is the mean over silo j of the clipped losses, with the penalties.
+    J_j is the mean over silo j, or over the step's batch of it, of the clipped losses, with the
+    penalties.
 
     Parameters
     ----------
     run : Run
         Gives objective and clip norm.
+    batch_size : int, optional
+        Records of a step; None is all.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, batch_size: int | None = None) -> None:
+        self._run, self._batch_size = run, batch_size
         self._known: dict[bytes, LocalRuns] = {}
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
-        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **noise: Any
+        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **more: Any
     ) -> FloatArray:
-        """theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d)."""
+        """theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d).
+
+        more: noise and batches, as the kernel takes them.
+        """
         objective = self._run.objective
         smooth = objective.smooth
         with self._run.clock("kernels"):
@@ -65,7 +83,7 @@ class LocalSteps:
                 penalize_intercept=objective.penalize_intercept,
                 grid=grid,
                 n_threads=objective.n_threads,
-                **noise,
+                **more,
             )
         return theta
 
@@ -97,6 +115,7 @@ class LocalSteps:
                 l2=objective.l2,
                 curvature=curvature,
                 all_penalized=bool(objective.penalized.all()),
+                batch_size=self._batch_size,
             )
         return self._known[key]
 
@@ -111,6 +130,7 @@ class HiddenSteps:
     Central trust: V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity
     max_j p_j (2 C / n_j) E_K and float terms (`dpkern.privacy.LocalRuns`); the model becomes w + V.
     Silo trust: the same of every silo alone with p_j = 1, averaged with the weights.
+    On batches the steps that use a record take the place of E_K.
 
     Parameters
     ----------
@@ -120,39 +140,103 @@ class HiddenSteps:
         Who is believed.
     mu : float or None
         Budget of one release.
+    sampler : OnePass, optional
+        Of the batches of all steps of the run; None is all records.
+    per_record : int, optional
+        The most releases that any one record has a part in; None means all.
     """
 
-    def __init__(self, run: Run, *, trust: str, mu: float | None) -> None:
-        self._run, self._steps, self._per_silo = run, LocalSteps(run), trust == "silo"
-        self._noisy = mu is not None
+    def __init__(
+        self,
+        run: Run,
+        *,
+        trust: str,
+        mu: float | None,
+        sampler: OnePass | None = None,
+        per_record: int | None = None,
+    ) -> None:
+        b = None if sampler is None else sampler.batch_sizes[0]
+        self._run, self._steps, self._per_silo = run, LocalSteps(run, b), trust == "silo"
+        self._noisy, self._sampler, self._round = mu is not None, sampler, 0
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
             what=f"{'model' if self._per_silo else 'average model'} after {run.local_steps} "
-            "hidden local steps",
+            f"hidden local steps{'' if b is None else f' on batches of {b}'}",
             ledger=run.ledger,
             rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
             seen_by=SEEN_BY[trust],
             per_silo=self._per_silo,
+            per_record=per_record,
         )
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
-        steps, factors = self._steps, self._factors
-        if not self._noisy:
-            moved = factors[:, np.newaxis] * (steps(w, eta, grid=None) - w)
-            released = self._mechanism.release(moved)
-        else:
-            runs, start = steps.described(eta), steps.reach(w, eta)
+        steps, grid, proved = self._steps, None, {}
+        if self._noisy:
             # Refused before anything reads a record, where a condition does not hold.
-            sensitivity = runs.sensitivities(start, factors.tolist())
-            bound = runs.message_bound(start, factors.tolist())
-            moved = factors[:, np.newaxis] * (steps(w, eta, grid=runs.grids) - w)
-            with self._run.clock("noise"):
-                released = self._mechanism.release(moved, sensitivity=sensitivity, bound=bound)
+            grid, proved = steps.described(eta).grids, self._proved(w, eta)
+        theta = steps(w, eta, grid=grid, batches=self._batches(len(eta)))
+        moved = self._factors[:, np.newaxis] * (theta - w)
+        with self._run.clock("noise"):
+            released = self._mechanism.release(moved, **proved)
         return w + (steps.weights @ released if self._per_silo else released)
+
+    def _proved(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
+        """Sensitivities of the messages of a round, and a bound of what they hold."""
+        return self._bounds(self._steps.reach(w, eta), eta[np.newaxis])
+
+    def _bounds(self, start: float, etas: FloatArray) -> dict[str, Any]:
+        """Those of rounds with any of these steps, from |w| <= start."""
+        factors, rounds = self._factors.tolist(), [self._steps.described(eta) for eta in etas]
+        each = [runs.sensitivities(start, factors) for runs in rounds]
+        return {
+            "sensitivity": tuple(map(max, zip(*each, strict=True))),
+            "bound": max(runs.message_bound(start, factors) for runs in rounds),
+        }
+
+    def _batches(self, K: int) -> NDArray[np.int64] | None:
+        """The records of every step of every silo in the next round; None is all."""
+        if self._sampler is None:
+            return None
+        data, first = self._run.objective.data, self._round * K
+        self._round += 1
+        return self._sampler.consecutive(self._run.stream, data.offsets, first, K)
+
+
+class HiddenBatches(HiddenSteps):
+    """The same on so few records a round that no record is in all of them.
+
+    Rounds in which no batch holds a record do not depend on it: releases are one series, of which
+    a record has a part in so many. All of them have the sensitivity of the largest steps, and of
+    the longest model that noise and clip norm allow.
+
+    Parameters
+    ----------
+    run, trust, sampler, per_record
+        As for `HiddenSteps`; the budget is shared out among `per_record` releases.
+    eta : ndarray, shape (rounds, K)
+        The steps of the run.
+    """
+
+    def __init__(
+        self, run: Run, *, trust: str, sampler: OnePass, per_record: int, eta: FloatArray
+    ) -> None:
+        mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
+        super().__init__(run, trust=trust, mu=mu, sampler=sampler, per_record=per_record)
+        if mu is not None:
+            reach = run.clip * float(np.sum(eta))
+            # More than the deviation: float terms and the series add less than a half.
+            sigma = 2.0 * max(self._bounds(reach, self._eta)["sensitivity"]) / mu
+            noise = LARGEST_DRAW * math.sqrt(run.objective.data.d) * sigma
+            self._start = norm_bound(run.objective.start(), reach + len(eta) * noise)
+            self._all = self._bounds(self._start, self._eta)
+
+    def _proved(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
+        start = self._steps.reach(w, eta)
+        return self._all if start <= self._start else self._bounds(start, self._eta)
 
 
 class NoisySteps:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream, OnePass, Sampler, make_sampler
 from dpkern.solvers._docs import documented
-from dpkern.solvers._local import HIDDEN, HiddenSteps
+from dpkern.solvers._local import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
 from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate
 from dpkern.solvers._objective import Penalty, PublicSize, step_sizes
 from dpkern.solvers._result import SolverResult
@@ -54,7 +54,7 @@ def local_sgd(
     local_steps: int = 5,
     noise: Literal["step", "round"] | None = None,
     batch_size: int | None = None,
-    sampling: Literal["full", "without_replacement", "poisson", "one_pass"] = "full",
+    sampling: Literal["full", "without_replacement", "poisson", "one_pass", "cyclic"] = "full",
     participation: int | None = None,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
@@ -79,9 +79,9 @@ def local_sgd(
     local_steps : int
         Steps K of every silo between two of them.
     noise : {"step", "round"}
-        On every local step, which is the default under silo trust, or once a round on what
-        full-batch steps without noise have made of the model: for linear models with a row bound
-        and a loss of bounded curvature.
+        On every local step, which is the default under silo trust, or once a round on what steps
+        without noise have made of the model: for linear models with a row bound and a loss of
+        bounded curvature, and full, "one_pass" or "cyclic" batches.
     step_size : float, sequence of R K floats, "auto" or "theorem"
         "auto" = 1 / (L + l2), L the smoothness of the loss; "theorem" as in `federated_gd`.
     trust : {"silo", "central"}
@@ -107,9 +107,15 @@ def local_sgd(
     C: R K releases are charged, or those of the rounds in which the silo takes part, though only
     every K-th iterate is seen. Silos hold disjoint records. Batches as in `minibatch_sgd`.
 
-    noise="round": theta_j - w, of full-batch steps, is rounded to a grid and released with noise,
-    of sensitivity (2 C / n_j) E_K and float terms (`dpkern.privacy.LocalRuns`); under central trust
-    their weighted sum. R releases.
+    noise="round": theta_j - w is rounded to a grid and released with noise; under central trust
+    their weighted sum. For full-batch steps its sensitivity is (2 C / n_j) E_K and float terms
+    (`dpkern.privacy.LocalRuns`), R releases. With sampling="one_pass" or "cyclic" the steps take
+    batches of b records in turn from an order in which the records have no say. A step carries the
+    distance of neighbours on with a factor of at most c_t, and adds eta_t 2 C / b where its batch
+    holds the replaced record. So the sensitivity is (2 C / b) sum of eta_t prod_{u > t} c_u over
+    the steps t of the round that use the record, at most ceil(K b / n_j) of them, at the costliest
+    place in the order. A record pays for the rounds that use it: min(R, ceil(R K b / n)) releases,
+    n the smallest n_j. That the order is secret is not used.
     """
     parameters = {name: value for name, value in locals().items() if name != "data"}
     with Run("local_sgd", data, parameters, oracles=True) as run:
@@ -122,9 +128,9 @@ def local_sgd(
         eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
         notes: tuple[str, ...] = ()
         if hidden:
-            _only_full_batches(run)
-            advance: Advance = HiddenSteps(run, trust=trust, mu=run.mu_of_one(run.rounds))
-            notes = (HIDDEN,) if run.budget is not None else ()
+            advance: Advance = _hidden_steps(run, eta)
+            if run.budget is not None:
+                notes = (HIDDEN,) if sampling == "full" else (HIDDEN, IN_TURN)
         else:
             run.only_under("silo", noise="step")
             advance = _NoisySteps(run)
@@ -140,17 +146,36 @@ def local_sgd(
         return run.result(returned.model, trust=trust, notes=notes)
 
 
-def _only_full_batches(run: Run) -> None:
-    allowed = {
-        "sampling": "full",
-        "batch_size": None,
-        "participation": None,
-        "calibration": "sound",
-        "neighbours": "replace_one",
-    }
+def _sampler(run: Run) -> Sampler:
+    return make_sampler(
+        run.parameters["sampling"],
+        run.parameters["batch_size"],
+        sizes=run.objective.sizes,
+        releases=run.rounds * run.local_steps,
+        neighbours=run.neighbours,
+        trust=run.parameters["trust"],
+    )
+
+
+def _hidden_steps(run: Run, eta: FloatArray) -> HiddenSteps:
+    allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
     for name, value in allowed.items():
         if run.parameters[name] != value:
             raise ValueError(f"noise='round' needs {name}={value!r}")
+    sampler, trust = _sampler(run), run.parameters["trust"]
+    mu = run.mu_of_one(run.rounds)
+    if not isinstance(sampler, OnePass):
+        if sampler.method != "full":
+            raise ValueError(
+                f"sampling={sampler.method!r} needs noise='step': noise='round' is for 'full', "
+                "'one_pass' or 'cyclic'"
+            )
+        return HiddenSteps(run, trust=trust, mu=mu)
+    if sampler.per_record < run.rounds:
+        return HiddenBatches(
+            run, trust=trust, sampler=sampler, per_record=sampler.per_record, eta=eta
+        )
+    return HiddenSteps(run, trust=trust, mu=mu, sampler=sampler)
 
 
 class _NoisySteps:
@@ -159,15 +184,7 @@ class _NoisySteps:
     def __init__(self, run: Run) -> None:
         self._objective, self._K, self._round = run.objective, run.local_steps, 0
         T = run.rounds * run.local_steps
-        sizes = run.objective.sizes
-        sampler = make_sampler(
-            run.parameters["sampling"],
-            run.parameters["batch_size"],
-            sizes=sizes,
-            releases=T,
-            neighbours=run.neighbours,
-            trust=run.parameters["trust"],
-        )
+        sizes, sampler = run.objective.sizes, _sampler(run)
         silos = Participation(run, np.full(run.rounds, run.local_steps))
         sigma, claim = None, run.claimed
         if claim is not None:

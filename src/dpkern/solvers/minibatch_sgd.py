@@ -41,7 +41,7 @@ def minibatch_sgd(
     regularizer: Penalty = None,
     rounds: int = 50,
     batch_size: int | None = None,
-    sampling: Literal["full", "without_replacement", "poisson", "one_pass"] = "full",
+    sampling: Literal["full", "without_replacement", "poisson", "one_pass", "cyclic"] = "full",
     participation: int | None = None,
     step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
     weights: Literal["size", "uniform"] = "size",
