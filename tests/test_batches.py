@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import dpkern as dpk
-from dpkern.privacy import FullBatch, NoiseStream, OnePass, Poisson, WithoutReplacement
+from dpkern.privacy import Cyclic, FullBatch, NoiseStream, OnePass, Poisson, WithoutReplacement
 from dpkern.privacy.sampling import without_replacement
 from dpkern.solvers import _means
 
@@ -96,6 +96,35 @@ def test_a_record_is_in_at_most_one_batch_of_a_pass_and_orders_are_random():
         firsts.append(batches[0][0])
     seen = np.bincount(np.concatenate(firsts), minlength=10)
     assert scipy.stats.chisquare(seen).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("T", [1, 2, 5, 6, 13])
+@pytest.mark.parametrize("k", [1, 4, 7, 10])
+def test_a_record_comes_up_as_often_as_a_cyclic_sampler_says_and_not_more(k, T):
+    sizes = (10, 25)
+    sampler, stream = Cyclic(sizes, (k, k), releases=T), NoiseStream(T)
+    times = [np.zeros(n, dtype=int) for n in sizes]
+    for t in range(T):
+        for count, batch in zip(times, drawn(sampler, sizes, t, stream=stream), strict=True):
+            assert len(batch) == k
+            count[batch] += 1  # distinct, as `drawn` has seen
+    for count, n in zip(times, sizes, strict=True):
+        assert count.max() - count.min() <= 1
+        assert count.max() == -(-T * k // n)
+    assert sampler.per_record == max(c.max() for c in times)
+    assert sampler.sampling is None
+    assert not sampler.amplifies
+
+
+def test_consecutive_batches_are_those_of_one_release_after_the_other():
+    sizes, k = (10, 25), 4
+    offsets, everybody = np.array([0, 10, 35]), np.ones(2, dtype=bool)
+    one, stream = Cyclic(sizes, (k, k), releases=9), NoiseStream(3)
+    singles = [one.draw(stream, offsets, t, everybody)[0].reshape(2, k) for t in range(9)]
+    other, stream = Cyclic(sizes, (k, k), releases=9), NoiseStream(3)
+    together = [other.consecutive(stream, offsets, t, n) for t, n in ((0, 4), (4, 5))]
+    np.testing.assert_array_equal(np.concatenate(together, axis=1), np.stack(singles, axis=1))
+    assert together[0].dtype == np.int64
 
 
 def test_a_silo_that_was_silent_keeps_its_place_in_the_pass():

@@ -67,6 +67,40 @@ def test_chosen_silos_run_as_with_all_and_the_others_stay_where_they_start(make,
     np.testing.assert_allclose(ours, twin, rtol=1e-9, atol=60 * GRID)
 
 
+def batches_of(data, steps, n, seed=0):
+    """n records of every silo for every step, shape (m, steps, n)."""
+    rng = np.random.default_rng(seed)
+    return np.array([
+        [np.sort(rng.choice(np.arange(a, b), n, replace=False)) for _ in range(steps)]
+        for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+    ])  # fmt: skip
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_steps_on_batches_agree_with_the_twin_on_every_kind_of_rows(make, layout, options):
+    data = make(n=60, p=9, **layout)
+    w = np.random.default_rng(0).normal(0, 0.3, data.d)
+    own = batches_of(data, 4, min(5, int(np.diff(data.offsets).min())))
+    np.testing.assert_allclose(
+        run(kernels.glm_local_descent, data, w, batches=own, **options),
+        run(ref.glm_local_descent, data, w, batches=own, **options),
+        atol=60 * GRID, rtol=1e-9,
+    )  # fmt: skip
+
+
+def test_batches_of_all_records_change_no_bit(make):
+    data = make(n=80, p=7)
+    equal = type(data)(data.X, data.y, np.arange(0, 81, 20))
+    own = np.tile(np.arange(80).reshape(4, 1, 20), (1, 4, 1))
+    w = np.random.default_rng(0).normal(0, 0.3, data.d)
+    for options in ({}, {"sigma": 0.5}, {"clip": math.inf, "grid": None}):
+        np.testing.assert_array_equal(
+            run(kernels.glm_local_descent, equal, w, batches=own, **options),
+            run(kernels.glm_local_descent, equal, w, **options),
+        )
+
+
 @pytest.mark.parametrize("loss", [make() for make in LOSSES.values()], ids=repr)
 def test_kernel_agrees_with_its_twin_for_every_loss_and_for_float_sums(make, loss):
     data = make(n=80, p=5, intercept=True)
@@ -135,6 +169,7 @@ def fma(a, b, c):
 def loop(
     data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
     penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None, anchor=0.0,
+    batches=None,
 ):  # fmt: skip
     """The formula, one kernel call after the other: one for the gradient, one for all noise."""
     m, d = data.m, data.d
@@ -143,9 +178,11 @@ def loop(
     if sigma is not None:
         noise = kernels.gaussian((m, steps * d), sigma, grid=grid, rng=rng)
     p = d - (data.intercept and not penalize_intercept)
-    n = np.diff(data.offsets)[:, np.newaxis]
+    offsets = data.offsets if batches is None else batches.shape[2] * np.arange(m + 1)
+    n = np.diff(offsets)[:, np.newaxis]
     for t, eta in enumerate(np.broadcast_to(step_size, (steps,)).tolist()):
-        g = kernels.glm_gradient(data, theta, loss=loss, clip=clip, grid=grid)
+        rows = None if batches is None else (batches[:, t].ravel(), offsets)
+        g = kernels.glm_gradient(data, theta, loss=loss, clip=clip, grid=grid, rows=rows)
         g = (g + noise[:, t * d : t * d + d]) / n
         pull = np.full((m, 1), l2)
         if regularizer is not None:
@@ -171,11 +208,13 @@ def test_steps_have_the_bits_of_one_kernel_call_after_the_other(
     make, bare_records, layout, options
 ):
     data = make(n=90, p=9, **layout)
+    own = batches_of(data, 4, min(7, int(np.diff(data.offsets).min())))
     for w in np.random.default_rng(0).normal(0, 0.3, (2, data.m, data.d)):
-        np.testing.assert_array_equal(
-            run(kernels.glm_local_descent, data, w, **options),
-            run(loop, data, w, bare_records=bare_records, **options),
-        )
+        for more in ({}, {"batches": own}):
+            np.testing.assert_array_equal(
+                run(kernels.glm_local_descent, data, w, **options, **more),
+                run(loop, data, w, bare_records=bare_records, **options, **more),
+            )
 
 
 @pytest.mark.parametrize("p", [1, 8, 77, 600], ids="{} features".format)
@@ -291,6 +330,31 @@ def test_bad_arguments_are_refused_by_name(make, bad, message):
     options = {name: value for name, value in bad.items() if name != "w"}
     with pytest.raises(ValueError, match=message):
         run(kernels.glm_local_descent, data, w, **options)
+
+
+def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
+    data = make(n=60, p=3)
+    good = batches_of(data, 4, 5)
+    outside, other, twice, falling = (good.copy() for _ in range(4))
+    outside[-1, 2, -1] = 60
+    other[1, 0, 0] = data.offsets[1] - 1
+    twice[0, 0, 1] = twice[0, 0, 0]
+    falling[2, 3] = falling[2, 3, ::-1]
+    run(kernels.glm_local_descent, data, np.zeros(3), batches=good)
+    for bad, message in (
+        (outside, "batches must hold distinct records of the silo"),
+        (other, "batches must hold distinct records of the silo"),
+        (twice, "batches must hold distinct records of the silo"),
+        (falling, "in increasing order"),
+        (good[:, :3], r"batches must have shape \(4, 4, n\) with n >= 1, got \(4, 3, 5\)"),
+        (good[..., :0], "with n >= 1"),
+        (good.astype(np.int32), "batches must be an int64 array"),
+        (good[0], "batches must be an int64 array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(kernels.glm_local_descent, data, np.zeros(3), batches=bad)
+    with pytest.raises(ValueError, match="grid is too fine for 5 records"):
+        run(kernels.glm_local_descent, data, np.zeros(3), batches=good, grid=2.0**-51)
 
 
 @pytest.mark.parametrize(

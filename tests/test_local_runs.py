@@ -14,7 +14,7 @@ from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import LocalRuns
 from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import carry, last_iterate_factor, norm_bound
+from dpkern.privacy.local_runs import carry, carry_batches, last_iterate_factor, norm_bound
 from dpkern.regularizers import SMOOTH
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
@@ -52,6 +52,31 @@ def test_carried_steps_are_the_sum_spelled_out_and_rounded_up(steps, ends):
     for ours, exact in zip((E, F), spelled_out(steps, *ends), strict=True):
         assert exact <= ours <= exact * (1 + len(steps) * Fraction(2) ** -52)
     assert largest == max(max(abs(1 - Fraction(e) * k) for k in ends) for e in steps)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=12),
+    ends=st.tuples(curvatures, curvatures).map(sorted),
+    sizes=st.tuples(st.integers(1, 30), st.integers(1, 30)).map(sorted),
+    shift=st.integers(0, 29),
+)
+def test_carried_batches_are_those_of_the_record_that_is_used_at_the_worst_steps(
+    steps, ends, sizes, shift
+):
+    """Every place in the order by itself, wherever the first step starts in it."""
+    b, n = sizes
+    shares = [spelled_out(steps[t:], *ends)[0] for t in range(len(steps))]
+    shares = [a - (shares[t + 1] if t + 1 < len(steps) else 0) for t, a in enumerate(shares)]
+    used = [Fraction(0)] * n
+    times = [0] * n
+    for t, share in enumerate(shares):
+        for i in range(t * b, t * b + b):
+            used[(i + shift) % n] += share
+            times[(i + shift) % n] += 1
+    ours = carry_batches(steps, *ends, n=n, batch=b)
+    assert max(used) <= ours <= max(used) * (1 + len(steps) * Fraction(2) ** -51)
+    assert max(times) == -(-len(steps) * b // n)
 
 
 def public(**changes):
@@ -238,6 +263,144 @@ def test_concave_stretch_of_the_smooth_regulariser_comes_near_the_bound(descent)
     )  # fmt: skip
     assert moved > 1.05 * 2 * clip / n * eta * 4
     assert moved <= D
+
+
+# ----------------------------------------------------------------------------- on batches
+
+
+def in_turn(n, b, steps, first=0, order=None):
+    """Batches of one silo, shape (1, steps, b): places first .. first + steps b - 1, modulo n."""
+    order = np.arange(n) if order is None else order
+    places = np.arange(first, first + steps * b) % n
+    return np.sort(order[places].reshape(1, steps, b), axis=2)
+
+
+def parted(descent, X, labels, batches, *, loss, clip, step_size, l2=0.0, w=None, **options):
+    """(|theta_K - theta'_K|, D_v, nominal) of two neighbours on the same batches."""
+    _, steps, b = batches.shape
+    thetas = []
+    for x, y in zip(X, labels, strict=True):
+        data = silo(x, y, **options)
+        runs = LocalRuns(
+            clip=clip, dim=data.d, sizes=(len(y),), l2=l2, batch_size=b,
+            step_sizes=tuple(np.broadcast_to(step_size, (steps,)).tolist()),
+            loss_smoothness=loss.smoothness, loss_kappa=loss.kappa, row_bound=data.row_bound,
+            convex=loss.convex,
+        )  # fmt: skip
+        start = np.zeros(data.d) if w is None else w
+        thetas.append(
+            descent(
+                data, start, loss=loss, clip=clip, steps=steps, l2=l2, grid=runs.grids,
+                step_size=np.array(runs.step_sizes), batches=batches,
+            )[0]
+        )  # fmt: skip
+    (D,) = runs.sensitivities(float(np.linalg.norm(start)), [1.0])
+    return distance(*thetas), D, float(runs._nominal[len(y)])
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("steps", [3, 4, 9])
+def test_opposite_saturated_records_in_batches_come_near_the_bound_at_their_worst_place(
+    descent, l2, steps
+):
+    """Eleven records, three a step: used once in three steps, twice in four, thrice in nine."""
+    n, b, eta, clip = 11, 3, 0.25, 0.5
+    X, y = one_apart(n, (1.0, 0.0, 0.0), 1e6)
+    moved = []
+    for first in range(n):  # of all steps: the record is the last one, and has every place
+        far, D, nominal = parted(
+            descent, X, y, in_turn(n, b, steps, first), loss=dpk.losses.Squared(), clip=clip,
+            step_size=eta, l2=l2,
+        )  # fmt: skip
+        assert far <= D <= nominal * (1 + 1e-9)
+        moved.append(far)
+    assert max(moved) > 0.9999 * nominal
+    uses = -(-steps * b // n)
+    assert max(moved) > (uses - 0.5) * 2 * clip / b * eta * (1 - eta * l2) ** steps
+    assert min(moved) < max(moved)
+    # What full batches of so many records would be charged is not enough: it counts all n.
+    assert steps > 3 or nominal > 2 * clip / n * eta * steps
+
+
+def test_batches_whose_steps_expand_come_near_the_bound_at_the_first_step(descent):
+    """The others have curvature L and no slope: every later step turns and stretches the rest."""
+    n, b, eta, steps = 400, 100, 2.4, 4
+    rows = np.zeros((n, 3))
+    rows[:, 0] = 1.0
+    X, labels = (rows, rows), np.zeros((2, n))
+    labels[:, 0] = 1e6, -1e6
+    far, D, nominal = parted(
+        descent, X, labels, in_turn(n, b, steps), loss=dpk.losses.Squared(), clip=1.0,
+        step_size=eta,
+    )  # fmt: skip
+    assert nominal == near(2 / b * eta * 1.4**3)
+    assert 0.999 * nominal < far <= D
+    late, D, _ = parted(
+        descent, X, labels, in_turn(n, b, steps, first=b), loss=dpk.losses.Squared(), clip=1.0,
+        step_size=eta,
+    )  # fmt: skip
+    assert late < far / 2
+    assert late <= D
+
+
+@pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_computed_runs_of_neighbours_on_batches_never_part_by_more_than_the_bound(runner, data):
+    draw = data.draw
+    n, d, steps = draw(st.integers(1, 9)), draw(st.integers(1, 5)), draw(st.integers(1, 10))
+    b, first = draw(st.integers(1, n)), draw(st.integers(0, n - 1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-2, 2, (n, 1))
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    other, labels = X.copy(), y.copy()
+    labels[-1] = -y[-1]
+    if draw(st.booleans()):
+        other[-1] = rng.standard_normal(d)
+    loss = draw(st.sampled_from([make() for make in dpk.losses.LOSSES.values()]))
+    row_bound = 10.0 ** draw(st.floats(-1, 1))
+    L = loss.smoothness * row_bound**2
+    l2 = draw(st.sampled_from([0.0, 0.1, 1.0])) * L
+    step_size = rng.uniform(0.05, draw(st.sampled_from([0.5, 2.0, 2.2])), steps) / (L + l2)
+    if np.max(step_size) * l2 > 2.0:
+        step_size = step_size / 1.2
+    try:
+        far, D, _ = parted(
+            runner, (X, other), (y, labels), in_turn(n, b, steps, first, rng.permutation(n)),
+            loss=loss, clip=10.0 ** draw(st.floats(-3, 1)), step_size=step_size, l2=l2,
+            row_bound=row_bound, w=rng.standard_normal(d) * 10.0 ** draw(st.integers(-3, 3)),
+        )  # fmt: skip
+    except ValueError as error:
+        assert "floating-point errors" in str(error)  # noqa: PT017
+        return
+    assert far <= D
+
+
+def test_batches_of_all_records_have_the_bound_of_full_ones():
+    for steps in ((0.5,), (0.5, 0.3, 0.9)):
+        full, batches = (
+            public(step_sizes=steps, l2=0.1, batch_size=b).sensitivities(1.0, [0.3])
+            for b in (None, 10)
+        )
+        assert full == batches
+
+
+def test_float_terms_of_batches_count_every_step():
+    """A run of many small batches: what floats add grows with the steps, the record's use not."""
+    runs = [public(sizes=(2**20,), batch_size=2**10, step_sizes=(1.0,) * K) for K in (1, 512)]
+    excess = [r.sensitivities(0.0, [1.0])[0] - float(r._nominal[2**20]) for r in runs]
+    assert runs[0]._nominal == runs[1]._nominal
+    assert excess[1] > 500 * excess[0] > 0.0
+
+
+def test_bounds_that_are_not_for_batches_refuse_them():
+    runs = public(batch_size=5, l2=0.1)
+    for call in (
+        lambda: runs.hidden_states(1.0, keep=0.5, take=0.5, weights=[1.0]),
+        lambda: runs.step_sensitivity(10, 1.0, 2.0**-40),
+    ):
+        with pytest.raises(ValueError, match="batch_size is 5; this bound is for all records"):
+            call()
 
 
 def test_m_uneven_silos_cost_nothing():
@@ -440,6 +603,8 @@ def test_margins_far_from_zero_need_their_rounding_term():
 
 REFUSED = [
     ({"row_bound": math.inf}, "give the data a row_bound"),
+    ({"batch_size": 11}, "batch_size is 11; .* 1 to 10 records"),
+    ({"batch_size": 0}, "batch_size is 0; .* 1 to 10 records"),
     ({"loss_smoothness": math.inf}, "a loss with a bounded second derivative"),
     ({"clip": math.inf}, "a finite clip"),
     ({"l2": 2.1}, r"step_size is 1.0; .* at most 2 / 2.1, the largest curvature of the penalties"),

@@ -1,0 +1,280 @@
+"""local_sgd(noise="round") on batches: what is charged, and what one record can do to it."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import GaussianMessages, gdp_mu
+from dpkern.privacy.local_runs import carry_batches
+from dpkern.solvers import _local
+
+DELTA = 1e-6
+MU = gdp_mu(1.0, DELTA)
+C, SIZES = 0.7, (20, 33, 50)
+
+
+def silos(seed=0, sizes=SIZES, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((sum(sizes), 4))
+    y = np.where(X[:, 0] + rng.standard_normal(len(X)) > 0, 1.0, -1.0)
+    return dpk.SiloData(X, y, np.cumsum([0, *sizes]), **{"row_bound": 1.0} | options)
+
+
+def solve(data=None, **options):
+    defaults = {
+        "budget": dpk.Budget(epsilon=1.0, delta=DELTA), "clip": C, "noise": "round", "rng": 3,
+        "rounds": 6, "local_steps": 4, "sampling": "cyclic", "batch_size": 3, "step_size": 0.5,
+    }  # fmt: skip
+    return dpk.solve("local_sgd", silos() if data is None else data, **defaults | options)
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """(values, sensitivity, bound) of every round; what is released does not depend on them."""
+    seen, release = [], GaussianMessages.release
+
+    def deaf(mechanism, values, **bounds):
+        seen.append((values.copy(), bounds.get("sensitivity"), bounds.get("bound")))
+        released = release(mechanism, values, **bounds)
+        return np.linspace(-0.3, 0.4, released.size).reshape(released.shape)
+
+    monkeypatch.setattr(GaussianMessages, "release", deaf)
+    return seen
+
+
+def carried(n, b, K, eta, l2=0.0):
+    """By hand: the largest sum over the steps that use a record, of eta c^(steps after)."""
+    low, high = l2, l2 + 0.25 * (1 + 2.0**-40)
+    c = max(abs(1 - eta * low), abs(1 - eta * high))
+    used = np.zeros(n)
+    for t in range(K):
+        used[np.arange(t * b, t * b + b) % n] += eta * c ** (K - 1 - t)
+    return used.max()
+
+
+# --------------------------------------------------------------------------------- what is charged
+
+
+@pytest.mark.parametrize("trust", ["silo", "central"])
+@pytest.mark.parametrize("b", [1, 3, 5, 13, 20])
+@pytest.mark.parametrize("l2", [0.0, 0.4])
+def test_noise_is_for_the_steps_and_the_rounds_that_use_a_record(trust, b, l2):
+    """D = max_j p_j (2 C / b) sum over its steps; std D sqrt(rounds that it is in) / mu."""
+    certificate = solve(trust=trust, batch_size=b, l2=l2).privacy
+    p = np.array(SIZES) / sum(SIZES) if trust == "central" else np.ones(3)
+    D = p * 2 * C / b * np.array([carried(n, b, 4, 0.5, l2) for n in SIZES])
+    rounds = min(6, -(-6 * 4 * b // min(SIZES)))
+    assert sum(release.times for release in certificate.releases) == 6
+    for release in certificate.releases:
+        charged = np.array(release.sensitivity)
+        nominal = D if trust == "silo" else D.max()
+        assert np.all(charged >= nominal)
+        np.testing.assert_allclose(charged, nominal, rtol=0.02)  # a series takes a 64th more
+        np.testing.assert_allclose(release.std, charged * math.sqrt(rounds) / MU, rtol=1e-9)
+        assert release.per_record == (rounds if rounds < 6 else None)
+        assert f"4 hidden local steps on batches of {b}" in release.what
+        assert release.sampling is None
+    assert certificate.mu == pytest.approx(MU, rel=1e-9)
+    assert certificate.epsilon(DELTA) <= 1.0
+    assert not certificate.amplified
+    assert {_local.HIDDEN, _local.IN_TURN} <= set(certificate.notes)
+    assert certificate.declared["batch_size"] == b
+
+
+def test_one_pass_pays_for_one_round():
+    certificate = solve(sampling="one_pass", rounds=2, local_steps=3).privacy
+    (release,) = certificate.releases
+    assert (release.times, release.per_record) == (2, 1)
+    np.testing.assert_allclose(release.sensitivity, 2 * C / 3 * 0.5, rtol=0.02)
+    np.testing.assert_allclose(release.std, np.array(release.sensitivity) / MU, rtol=1e-9)
+    with pytest.raises(ValueError, match="for 24 disjoint batches at most 0"):
+        solve(sampling="one_pass")
+
+
+def test_rounds_of_unequal_steps_have_the_noise_of_the_largest_in_one_series():
+    """A record's rounds may be those of the largest steps."""
+    for eta in (np.repeat([0.1, 0.6, 0.3, 0.2, 0.2, 0.2], 4), np.repeat([0.6, 0.1], 12)):
+        (release,) = solve(step_size=eta).privacy.releases
+        assert release.per_record == 4
+        np.testing.assert_allclose(release.sensitivity, 2 * C / 3 * 0.6, rtol=0.02)
+
+
+def test_rounds_that_use_every_record_have_sensitivities_of_their_own():
+    releases = solve(step_size=np.repeat([0.1, 0.6], 12), batch_size=20).privacy.releases
+    assert len(releases) == 2
+    for release, eta in zip(releases, (0.1, 0.6), strict=True):
+        assert release.per_record is None
+        np.testing.assert_allclose(release.sensitivity[0], 2 * C / 20 * eta * 4, rtol=1e-3)
+
+
+def test_no_model_outgrows_the_series_of_its_run():
+    """With noise far above the model, and a pull that turns it round at every step."""
+    for l2 in (0.0, 3.9):
+        options = {"rounds": 200, "local_steps": 1, "batch_size": 1, "l2": l2}
+        budget = dpk.Budget(epsilon=0.01, delta=DELTA)
+        result = solve(budget=budget, **options)
+        (release,) = result.privacy.releases
+        assert release.times == 200
+        assert l2 > 0.0 or np.linalg.norm(result.w) > 10 * 200 * C * 0.5
+
+
+def test_noisy_steps_on_batches_in_turn_pay_for_those_that_use_a_record():
+    for name, options, T in (("local_sgd", {"noise": "step"}, 24), ("minibatch_sgd", {}, 6)):
+        for b in (3, 20):
+            result = dpk.solve(
+                name, silos(), budget=dpk.Budget(epsilon=1.0, delta=DELTA), clip=C, rounds=6,
+                sampling="cyclic", batch_size=b, rng=0, **options,
+                **({"local_steps": 4} if T == 24 else {}),
+            )  # fmt: skip
+            (release,) = result.privacy.releases
+            uses = -(-T * b // min(SIZES))
+            assert release.charged == uses
+            np.testing.assert_allclose(release.std, 2 * C * math.sqrt(uses) / MU, rtol=1e-9)
+            assert result.privacy.mu == pytest.approx(MU, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------ what a record does
+
+
+def neighbours(i, sizes):
+    """Opposite saturated values of record i; nobody else has curvature or slope along them."""
+    X = np.random.default_rng(0).standard_normal((sum(sizes), 3))
+    X[:, 0] = 0.0
+    X[i] = 50.0, 0.0, 0.0
+    for sign in (1.0, -1.0):
+        y = np.zeros(len(X))
+        y[i] = sign * 1e6
+        yield dpk.SiloData(X, y, np.cumsum([0, *sizes]), row_bound=1.0, task="regression")
+
+
+def square(a, b):
+    return sum(
+        (Fraction(float(s)) - Fraction(float(t))) ** 2 for s, t in zip(a.flat, b.flat, strict=True)
+    )
+
+
+@pytest.mark.parametrize("trust", ["silo", "central"])
+@pytest.mark.parametrize(("b", "K"), [(3, 2), (3, 3), (4, 5), (7, 1)])
+def test_no_record_does_more_than_is_charged_and_one_does_nearly_as_much(messages, trust, b, K):
+    """Neighbours on the same releases: how far their messages part, and in how many rounds.
+
+    2 batches of 3 do not use the record in every round, 5 of 4 use some of 9 thrice.
+    """
+    sizes, rounds, l2 = (9, 14), 7, 0.3
+    most = [Fraction(0)] * 2
+    for i in range(sum(sizes)):
+        j, runs = int(i >= sizes[0]), []
+        for data in neighbours(i, sizes):
+            messages.clear()
+            result = solve(
+                data, loss="squared", trust=trust, batch_size=b, local_steps=K, rounds=rounds,
+                l2=l2, weights="uniform",
+            )  # fmt: skip
+            runs.append(list(messages))
+        releases, times = result.privacy.releases, 0
+        per_record = releases[0].per_record or rounds
+        charged = max(np.max(release.sensitivity) for release in releases)
+        for (ours, D, _), (theirs, _, _) in zip(*runs, strict=True):
+            np.testing.assert_array_equal(ours[1 - j], theirs[1 - j])
+            moved = square(ours[j], theirs[j])
+            assert moved <= Fraction(D[j]) ** 2
+            assert D[j] < charged
+            times += moved > 0
+            most[j] = max(most[j], moved / Fraction(D[j]) ** 2)
+        assert times <= per_record
+        assert j == 1 or times >= per_record - 1
+    assert min(most) > Fraction(98, 100)
+
+
+def test_an_order_that_looked_at_the_records_would_not_be_seen_here(messages, monkeypatch):
+    """The batches of a run are the same for all records, and all steps of a round get theirs."""
+    calls, descent = [], dpk.kernels.glm_local_descent
+
+    def spy(data, w, **options):
+        calls.append(options["batches"])
+        return descent(data, w, **options)
+
+    monkeypatch.setattr(dpk.kernels, "glm_local_descent", spy)
+    for seed in (0, 1):
+        solve(silos(seed))
+    for ours, theirs in zip(calls[:6], calls[6:], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert calls[0].shape == (3, 4, 3)
+    for j, n in enumerate(SIZES):
+        taken = np.concatenate([c[j].ravel() for c in calls[:6]]) - sum(SIZES[:j])
+        assert np.bincount(taken, minlength=n).max() == -(-6 * 4 * 3 // n)
+
+
+def transcript(result):
+    parts = {field: getattr(result, field) for field in result.__dataclass_fields__}
+    del parts["timing"]
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
+
+
+@pytest.mark.parametrize("b", [3, 20])
+@pytest.mark.usefixtures("messages")
+def test_equal_releases_of_different_records_give_equal_results(b):
+    first, second = (transcript(solve(silos(seed), batch_size=b)) for seed in (0, 1))
+    assert first == second
+
+
+# ----------------------------------------------------------------------------------- special cases
+
+
+def test_one_step_on_all_records_is_the_full_batch_run_to_the_bit(messages):
+    data = silos(sizes=(20, 20, 20))
+    full = {"sampling": "full", "batch_size": None}
+    for options in ({"local_steps": 1}, {"local_steps": 3, "l2": 0.3}, {"budget": None}):
+        for trust in ("silo", "central"):
+            runs, certificates = [], []
+            for more in ({"batch_size": 20}, full):
+                messages.clear()
+                certificates.append(solve(data, trust=trust, **options | more).privacy)
+                runs.append(list(messages))
+            for ours, theirs in zip(*runs, strict=True):
+                np.testing.assert_array_equal(ours[0], theirs[0])
+                assert ours[1:] == theirs[1:]
+            for a, b in zip(*(c.releases for c in certificates), strict=True):
+                assert (a.sensitivity, a.std, a.grid) == (b.sensitivity, b.std, b.grid)
+
+
+def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
+    data = silos(sizes=(40, 40))
+    best = dpk.solve("gradient_descent", data, budget=None, l2=0.3, rounds=2000).w
+    result = solve(
+        data, budget=None, clip=None, l2=0.3, rounds=3000, local_steps=2, batch_size=10,
+        step_size="theorem",
+    )  # fmt: skip
+    np.testing.assert_allclose(result.w, best, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ({"row_bound": None}, {}, "give the data a row_bound"),
+        ({}, {"loss": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
+        ({}, {"neighbours": "add_remove", "public_size": SIZES}, "needs neighbours='replace_one'"),
+        ({}, {"sampling": "poisson"}, "has no proof for neighbours='replace_one'"),
+        ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
+        ({}, {"sampling": "full"}, "sampling='full' takes all records"),
+        ({}, {"batch_size": None}, "sampling='cyclic' needs a batch_size"),
+        ({}, {"batch_size": 21}, "the smallest silo has 20 records: at most 20"),
+        ({}, {"participation": 2}, "noise='round' needs participation=None"),
+        ({}, {"regularizer": ("l2_ball", 1.0)}, "acts by its prox"),
+        ({}, {"l2": 5.0}, "at most 2 / 5.0"),
+    ],
+)
+def test_what_has_no_proof_is_refused_before_anything_is_released(data, options, message):
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        solve(silos(**data), **options)
+    assert not getattr(error.value, "__notes__", None)
+
+
+def test_carried_batches_are_what_is_said_of_them_here():
+    for b, K in ((3, 4), (7, 6), (20, 2)):
+        c = (Fraction(1, 10), Fraction(0.25 * (1 + 2.0**-40)) + Fraction(1, 10))
+        ours = float(carry_batches((0.5,) * K, *c, n=20, batch=b))
+        assert ours == pytest.approx(carried(20, b, K, 0.5, 0.1), rel=1e-12)
