@@ -383,6 +383,12 @@ static int proxes(const dpk_kernels *kernels, intptr_t n, double *v) {
 
 static int shuffle(const dpk_kernels *kernels) {
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    /* A law of two numbers, the first of which ends in the words that begin like it. */
+    const uint64_t top[2] = {(uint64_t)1 << 62, (uint64_t)1 << 63}, rest[4] = {1, 2, 0, 0};
+    int64_t guide[DPK_GUIDES];
+    for (int i = 0; i < DPK_GUIDES; i++)
+        guide[i] = i > DPK_GUIDES / 2;
+    const dpk_together law = {top, rest, guide};
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
         for (int threads = 1; threads < 4; threads++) {
@@ -392,8 +398,8 @@ static int shuffle(const dpk_kernels *kernels) {
             int64_t *count = buffer((size_t)d * 8);
             for (intptr_t k = 0; k < n * d; k++)
                 V[k] = k % 1001 == 5 ? NAN : X64[k];
-            bad |= kernels->shuffle_sum(key, 8, 6, n, d, V, 0.5, 9, 200 * (threads - 1), threads,
-                                        partial, count);
+            bad |= kernels->shuffle_sum(key, 8, 6, n, d, V, 0.5, 9, 20000 * (threads - 1), &law,
+                                        &law, threads, partial, count);
             free(V), free(partial), free(count);
         }
     return bad;

@@ -4,11 +4,12 @@ import itertools
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dpkern import NoiseStream, kernels, reference
+from dpkern import NoiseStream, _core, kernels, reference
 from dpkern.privacy import (
     BinomialSum,
     Certificate,
@@ -29,10 +30,13 @@ P_VALUE = 1e-6
 
 SIZES = [
     *((1, 1, 1, 0), (1, 1, 3, 1), (5, 3, 4, 7), (40, 50, 6, 5), (129, 1, 2, 9), (7, 129, 5, 3)),
-    *((3, 700, 2, 2), (300, 17, 3, 4), (2500, 1, 2, 2)),
+    *((3, 700, 2, 2), (300, 17, 3, 4), (2047, 1, 2, 2)),
 ]
-# Coins of a coordinate around a word, a chunk of the stream and a tile of chunks.
-COINS = [1, 63, 64, 65, 8191, 8192, 8193, 131071, 131072, 131073]
+# Coins of a coordinate around a word, what is tossed together, and chunks and tiles of its words.
+COINS = [
+    *(1, 63, 64, 65, 4095, 4096, 4097, 262143, 262144, 270336, (1 << 20) - 1, 1 << 20),
+    *((1 << 20) + 4097, 64 << 20, 65 << 20, 1984 << 20, (1985 << 20) + (255 << 12) + 4095),
+]
 
 
 def vectors(n, d, bound=1.0, seed=0):
@@ -71,6 +75,87 @@ def test_sum_does_not_depend_on_threads(n, d, b):
     for threads in (2, 3, 5, 16):
         more = kernels.shuffle_sum(V, bound=1.0, g=9, b=b, rng=4, n_threads=threads)
         assert np.array_equal(one, more)
+
+
+# ---------------------------------------------------------------------------- coins tossed together
+
+
+@pytest.mark.parametrize("k", [12, 20])
+def test_law_of_coins_tossed_together_is_the_binomial_one_to_176_bits(k):
+    """Against probabilities of 700 bits, the first by the gamma function."""
+    mpmath.mp.prec = 700
+    top, rest, guide = kernels.coins_together(k)
+    n, half = 1 << k, 1 << (k - 1)
+    T = [
+        int(t) << 128 | int(a) << 64 | int(b)
+        for t, (a, b) in zip(top, rest.reshape(-1, 2).tolist(), strict=True)
+    ]
+    assert sorted(T) == T
+    assert T[-1] == 1 << 191
+    assert len(T) < 1 << 14
+    p = mpmath.binomial(n, half) / mpmath.mpf(2) ** n
+    law, apart, before = [], mpmath.mpf(0), 0
+    for y, t in enumerate(T):
+        law.append(p if y == 0 else 2 * p)
+        apart += abs(mpmath.mpf(t - before) / 2**191 - law[-1])
+        p, before = p * (half - y) / (half + y + 1), t
+    left_out = 1 - mpmath.fsum(law)
+    assert 0 < left_out < mpmath.mpf(2) ** -200
+    assert apart / 2 + left_out < mpmath.mpf(2) ** -176
+    for i in range(1024):
+        assert top[guide[i]] >= np.uint64(i << 53)
+        assert guide[i] == 0 or top[guide[i] - 1] < np.uint64(i << 53)
+
+
+@pytest.mark.parametrize(
+    ("m", "draws"), [(4096, 40_000), (3 * 4096 + 5, 40_000), (1 << 20, 40_000)]
+)
+def test_coins_tossed_together_have_the_law_of_single_ones(m, draws):
+    sums = kernels.shuffle_sum(np.zeros((1, draws)), bound=1.0, g=2, b=m, rng=m)
+    ones = np.rint(sums + m / 2).astype(int)
+    # Twenty cells of equal probability, nearly, and the ends of the tails.
+    edges = stats.binom.ppf(np.r_[1e-4, np.linspace(0, 1, 21)[1:-1], 1 - 1e-4], m, 0.5)
+    law = np.diff(np.r_[0.0, stats.binom.cdf(edges, m, 0.5), 1.0])
+    seen = np.bincount(np.searchsorted(edges, ones), minlength=len(law))
+    assert stats.chisquare(seen, law * draws).pvalue > P_VALUE
+    parity = stats.binomtest(int((ones % 2).sum()), draws).pvalue  # also of odd and even
+    assert parity > P_VALUE
+
+
+def test_words_that_begin_like_a_threshold_are_decided_by_128_more_bits(isa, monkeypatch):
+    """A law all of whose thresholds begin alike: 2^190 + i 2^128 / 200, i = 0 .. 199, then the end.
+
+    No word begins like them (one in 2^63): they are put where a word of the stream is.
+    """
+    b, rng = 4096, 11
+    with NoiseStream(rng).release() as release:
+        word = int(release.words(Purpose.BINOMIAL, 65)[64])
+        block = np.empty(64, dtype=np.uint8)
+        number = (Purpose.BINOMIAL | 0x8000) << 48
+        _core.chacha20_block(release.key, 64, number, block)
+    high, low = block.view("<u8")[:2].tolist()
+    for steps, index in ((200, None), (3, 1), (3, 2)):
+        rests = [(i << 128) // steps for i in range(steps)]
+        if index is not None:  # one that is the word's own, or one more
+            rests = sorted([0, high << 64 | low, (high << 64 | low) + 1])
+        top = np.array([word >> 1] * len(rests) + [1 << 63], dtype=np.uint64)
+        rest = [[r >> 64, r & (1 << 64) - 1] for r in rests] + [[0, 0]]
+        guide = np.searchsorted(top, np.arange(1024, dtype=np.uint64) << np.uint64(53))
+        law = top, np.array(rest, dtype=np.uint64).ravel(), guide.astype(np.int64)
+        monkeypatch.setattr(kernels, "coins_together", lambda k, law=law: law)
+        (total,) = kernels.shuffle_sum(np.zeros((1, 1)), bound=1.0, g=2, b=b, rng=rng)
+        y = sum(r <= (high << 64 | low) for r in rests)
+        assert total == (-y if word & 1 else y)
+
+
+def test_a_symmetric_law_has_both_signs_equally_often():
+    draws = 20_000
+    sums = kernels.shuffle_sum(np.zeros((1, draws)), bound=1.0, g=2, b=1 << 20, rng=5)
+    left, right = int((sums < 0).sum()), int((sums > 0).sum())
+    assert stats.binomtest(left, left + right).pvalue > P_VALUE
+
+
+# ----------------------------------------------------------------------------------- all of a count
 
 
 def law_of_count(x, bound, g, b):

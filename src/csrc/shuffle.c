@@ -2,13 +2,15 @@
  * Everything that is added is an integer and no sum exceeds 2^52: doubles hold them exactly. */
 #include "shuffle.h"
 #include "chacha20.h"
+#include "gaussian.h"
 #include "rows.h"
 
+extern dpk_chacha20_block_fn DPK_FN(dpk_chacha20_block);
 extern dpk_chacha20_chunks_fn DPK_FN(dpk_chacha20_chunks);
 dpk_shuffle_sum_fn DPK_FN(dpk_shuffle_sum);
 
 /* Words of the stream in flight, which stay in L1, and as many vectors at most. */
-enum { TILE = 2048, CHUNK_BITS = 64 * DPK_CHUNK_WORDS };
+enum { TILE = 2048 };
 
 /* L, and t = (x + L) scale. */
 typedef struct {
@@ -66,26 +68,58 @@ static void add_vectors(const encoding *e, const uint32_t *key, uint64_t nonce,
     }
 }
 
-static int64_t ones(const uint64_t *words, int64_t n_words) {
-    int64_t total = 0;
-    for (int64_t w = 0; w < n_words; w++)
-        total += __builtin_popcountll(words[w]);
-    return total;
+/* Coins of a coordinate, and the words of the stream for them. */
+typedef struct {
+    const dpk_together *many, *few;
+    int64_t n_many, n_few, single, n_words;
+} coins;
+
+/* The first `bits` bits of a word, as many as it has. */
+static int ones(uint64_t word, int64_t bits) {
+    if (bits <= 0)
+        return 0;
+    return __builtin_popcountll(bits < 64 ? word << (64 - bits) : word);
 }
 
-/* Tosses of one coordinate in the chunks begin .. end - 1 of its `bits` coins. */
-static int64_t toss(const uint32_t *key, uint64_t nonce, int64_t bits, int64_t begin, int64_t end,
-                    uint64_t *words) {
+/* Ones less their mean among coins tossed together; `number` is that of the word. */
+static int64_t toss_together(const uint32_t *key, uint64_t nonce, const dpk_together *law,
+                             int64_t number, uint64_t word) {
+    const uint64_t prefix = word >> 1;
+    int64_t y = law->guide[prefix >> 53];
+    while (law->top[y] < prefix)
+        y++;
+    if (law->top[y] == prefix) { /* once in 2^50 words */
+        uint32_t block[16];
+        DPK_FN(dpk_chacha20_block)
+        (key, (uint64_t)number, nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48, block);
+        const uint64_t high = block[0] | (uint64_t)block[1] << 32;
+        const uint64_t low = block[2] | (uint64_t)block[3] << 32;
+        while (law->top[y] == prefix && (law->rest[2 * y] < high ||
+                                         (law->rest[2 * y] == high && law->rest[2 * y + 1] <= low)))
+            y++;
+        dpk_wipe(block, sizeof block);
+    }
+    return word & 1 ? -y : y;
+}
+
+/* Ones of one coordinate in the chunks begin .. end - 1 of its words, those tossed together less
+ * their mean. */
+static int64_t toss(const uint32_t *key, uint64_t nonce, const coins *of, int64_t begin,
+                    int64_t end, uint64_t *words) {
     const int64_t step = TILE / DPK_CHUNK_WORDS;
     int64_t total = 0;
     for (int64_t c = begin; c < end; c += step) {
-        const int64_t chunks = end - c < step ? end - c : step;
-        const int64_t left = bits - c * CHUNK_BITS;
-        const int64_t wanted = left < chunks * CHUNK_BITS ? left : chunks * CHUNK_BITS;
+        const int64_t chunks = end - c < step ? end - c : step, first = c * DPK_CHUNK_WORDS;
+        const int64_t all = first + chunks * DPK_CHUNK_WORDS;
+        const int64_t stop = all < of->n_words ? all : of->n_words;
         DPK_FN(dpk_chacha20_chunks)(key, nonce, (uint64_t)c, (size_t)chunks, words);
-        total += ones(words, wanted / 64);
-        if (wanted % 64)
-            total += __builtin_popcountll(words[wanted / 64] << (64 - wanted % 64));
+        int64_t w = first;
+        for (; w < stop && w < DPK_SINGLE_WORDS; w++)
+            total += ones(words[w - first], of->single - 64 * w);
+        for (; w < stop; w++)
+            total +=
+                toss_together(key, nonce, w < DPK_SINGLE_WORDS + of->n_many ? of->many : of->few, w,
+                              words[w - first]);
     }
     return total;
 }
@@ -94,7 +128,8 @@ static inline int64_t greatest_power_of_two_in(int64_t n) { return n & -n; }
 
 dpk_status DPK_FN(dpk_shuffle_sum)(const uint32_t *key, uint32_t rounding, uint32_t noise,
                                    intptr_t n, intptr_t d, const double *V, double bound, int64_t g,
-                                   int64_t b, int n_threads, double *partial, int64_t *count) {
+                                   int64_t b, const dpk_together *many, const dpk_together *few,
+                                   int n_threads, double *partial, int64_t *count) {
     const encoding e = {bound, bound * (1.0 - (double)(4 * d + 64) * 0x1p-52),
                         (double)g / (2.0 * bound)};
     const dpk_data vectors = {.m = 1, .p = d, .d = d, .X = V};
@@ -102,7 +137,12 @@ dpk_status DPK_FN(dpk_shuffle_sum)(const uint32_t *key, uint32_t rounding, uint3
     const int64_t odd = DPK_CHUNK_WORDS / greatest_power_of_two_in(d | DPK_CHUNK_WORDS);
     const int64_t tiles = TILE / (odd * d), unit = odd * (tiles > 1 ? tiles : 1);
     const int64_t units = (n + unit - 1) / unit;
-    const int64_t bits = n * b, chunks = (bits + CHUNK_BITS - 1) / CHUNK_BITS;
+    coins of = {
+        many, few, n * b >> DPK_MANY, n * b % (1 << DPK_MANY) >> DPK_FEW, n * b % (1 << DPK_FEW),
+        0};
+    of.n_words = b ? DPK_SINGLE_WORDS + of.n_many + of.n_few : 0;
+    const int64_t chunks = (of.n_words + DPK_CHUNK_WORDS - 1) / DPK_CHUNK_WORDS;
+    const int64_t mean = (of.n_many << (DPK_MANY - 1)) + (of.n_few << (DPK_FEW - 1));
     const int parts = n_threads > 1 ? n_threads : 1;
     /* Integers add up to the same in any order, so parts may follow the number of threads. */
 #pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)
@@ -119,7 +159,7 @@ dpk_status DPK_FN(dpk_shuffle_sum)(const uint32_t *key, uint32_t rounding, uint3
         while (c < stop) {
             const int64_t k = c / chunks, next = (k + 1) * chunks;
             const int64_t to = next < stop ? next : stop;
-            acc[k] += (double)toss(key, (uint64_t)noise << 48 | (uint64_t)k, bits, c - k * chunks,
+            acc[k] += (double)toss(key, (uint64_t)noise << 48 | (uint64_t)k, &of, c - k * chunks,
                                    to - k * chunks, words);
             c = to;
         }
@@ -129,7 +169,7 @@ dpk_status DPK_FN(dpk_shuffle_sum)(const uint32_t *key, uint32_t rounding, uint3
         double total = 0.0;
         for (int part = 0; part < parts; part++)
             total += partial[part * dpk_apart(d) + k];
-        count[k] = (int64_t)total;
+        count[k] = (int64_t)total + mean;
     }
     return DPK_OK;
 }

@@ -124,6 +124,8 @@ def shuffle_sum(
     bound: float,
     g: int,
     b: int,
+    many: tuple[U, U, N] | None,
+    few: tuple[U, U, N] | None,
     count: NDArray[np.int64],
     n_threads: int,
 ) -> None: ...

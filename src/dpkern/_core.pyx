@@ -87,6 +87,10 @@ cdef extern from "dispatch.h":
         const double *sigma
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
+    ctypedef struct dpk_together:
+        const uint64_t *top
+        const uint64_t *rest
+        const int64_t *guide
     ctypedef struct dpk_sweep:
         double prox_step, relaxation, prox_bound, bound, grid
         const double *start "from"
@@ -211,8 +215,8 @@ cdef extern from "dispatch.h":
             const double *params, double *scratch, int n_threads, double *out) noexcept nogil
         dpk_status (*shuffle_sum)(
             const uint32_t *key, uint32_t rounding, uint32_t noise, intptr_t n, intptr_t d,
-            const double *V, double bound, int64_t g, int64_t b, int n_threads, double *partial,
-            int64_t *count) noexcept nogil
+            const double *V, double bound, int64_t g, int64_t b, const dpk_together *many,
+            const dpk_together *few, int n_threads, double *partial, int64_t *count) noexcept nogil
     ctypedef enum dpk_path:
         DPK_PATH_FAST
     const int DPK_CHUNK_WORDS
@@ -858,17 +862,32 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
     check(status)
 
 
+cdef class Together:
+    """The law of coins that are tossed together; see shuffle.h."""
+    cdef dpk_together c
+    cdef object keep
+
+    def __init__(self, const uint64_t[::1] top, const uint64_t[::1] rest,
+                 const int64_t[::1] guide):
+        self.keep = (top, rest, guide)
+        self.c.top, self.c.rest, self.c.guide = &top[0], &rest[0], &guide[0]
+
+
 def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
-                double bound, int64_t g, int64_t b, int64_t[::1] count, int n_threads):
-    """What the analyser counts; see shuffle.h."""
+                double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
+    """What the analyser counts; see shuffle.h. many, few: arguments of Together, or None."""
     cdef Key k = Key(key)
     cdef intptr_t n = V.shape[0], d = V.shape[1]
+    cdef Together of_many = None if many is None else Together(*many)
+    cdef Together of_few = None if few is None else Together(*few)
+    cdef const dpk_together *at_many = NULL if many is None else &of_many.c
+    cdef const dpk_together *at_few = NULL if few is None else &of_few.c
     cdef double[::1] partial = aligned(n_threads * dpk_apart(d))
     cdef dpk_status status
     check(dpk_check_rounding(n_threads))
     with nogil:
         status = kernels.shuffle_sum(k.words, rounding, noise, n, d, &V[0, 0], bound, g, b,
-                                     n_threads, &partial[0], &count[0])
+                                     at_many, at_few, n_threads, &partial[0], &count[0])
     check(status)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -62,6 +62,7 @@ Penalty = tuple[str | Regularizer, float]
 _FLOAT64 = np.dtype(np.float64)
 
 MAX_DRAWS = 1 << 62
+MANY, FEW = 20, 12  # as in shuffle.h: 2^20 and 2^12 coins are tossed together
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
 
@@ -1656,6 +1657,9 @@ def shuffle_sum(
 
         count_k = sum_i R(t_ik) + Bin(N b, 1/2),    sum_k = (L / g) (2 count_k - N (g + b)).
 
+    2^20 coins at a time, then 2^12, are tossed together, by inversion of their law from a word of
+    the stream and as many more as it takes; the last ones are bits of the stream.
+
     Parameters
     ----------
     V : array_like, shape (N, d)
@@ -1690,7 +1694,7 @@ def shuffle_sum(
     Sensitivity of the counts, exactly, for the doubles computed: with the other coins and the
     uniform numbers of the rounding given, replacing a vector moves them by less than g + sqrt(d) in
     l2 norm and by at most g in each coordinate. `dpkern.privacy.BinomialSum` says how many coins
-    that takes.
+    that takes. The coins of a coordinate follow their law within 2^-143 in total variation.
 
     References
     ----------
@@ -1704,11 +1708,33 @@ def shuffle_sum(
     n, d = vectors.shape
     bound, g, b = shuffle_parameters(n, d, bound, g, b)
     counts = np.empty(d, dtype=np.int64)
-    threads = resolve_threads(n_threads, n * d * (1 + b // 64))
+    threads = resolve_threads(n_threads, d * (n + (n * b >> MANY) + 64))
     purposes = Purpose.ROUNDING, Purpose.BINOMIAL
+    many, few = (coins_together(k) if n * b >> k else None for k in (MANY, FEW))
     with _release(rng) as release:
-        _core.shuffle_sum(release.key, *purposes, vectors, bound, g, b, counts, threads)
+        _core.shuffle_sum(release.key, *purposes, vectors, bound, g, b, many, few, counts, threads)
     return (2 * counts - n * (g + b)) * (bound / g)
+
+
+@functools.cache
+def coins_together(k: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
+    """The law of |X - 2^(k-1)| for X of Bin(2^k, 1/2), as `dpk_together` in shuffle.h has it.
+
+    Weights are in proportion to binomial coefficients, rounded down from 320 bits on, and left out
+    below 2^-220 of the largest: all of that moves no T(y) by more than 2^-12 of its last bit, which
+    is rounded down.
+    """
+    half, weights = 1 << (k - 1), [1 << 320]
+    while weights[-1] >> 100:
+        y = len(weights) - 1
+        weights.append(weights[-1] * (half - y) // (half + y + 1))
+    sums = list(accumulate(2 * w if y else w for y, w in enumerate(weights)))
+    T = [(s << 191) // sums[-1] for s in sums]
+    low = (1 << 64) - 1
+    top = np.array([t >> 128 for t in T], dtype=np.uint64)
+    rest = np.array([[t >> 64 & low, t & low] for t in T], dtype=np.uint64)
+    guide = np.searchsorted(top, np.arange(1024, dtype=np.uint64) << np.uint64(53))
+    return top, rest.ravel(), guide.astype(np.int64)
 
 
 def shuffle_parameters(n: int, d: int, bound: float, g: int, b: int) -> tuple[float, int, int]:

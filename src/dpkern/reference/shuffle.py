@@ -1,8 +1,14 @@
-"""The shuffle protocol message by message: every bit of every user is made, moved and counted."""
+"""The shuffle protocol message by message: every bit of every user is made, moved and counted.
+
+From 4096 coins of a coordinate on they are tossed together as the compiled kernel does, and no
+messages have its counts: 2^20, then 2^12 at a time, by inversion in whole numbers.
+"""
+
+from functools import cache
 
 import numpy as np
 
-from dpkern.reference.noise import release_key, stream_words
+from dpkern.reference.noise import EXTRA, chacha20_blocks, release_key, stream_words
 
 BINOMIAL, ROUNDING, SHUFFLE = 6, 8, 9
 
@@ -19,14 +25,19 @@ def encoded(V, bound, g):
     return (factors[:, None] * V + bound) * (g / (2.0 * bound))
 
 
+def rounded(V, bound, g, key):
+    """R(t), shape (N, d)."""
+    t = encoded(V, bound, g)
+    uniform = (stream_words(key, ROUNDING << 48, t.size) >> np.uint64(12)).reshape(t.shape)
+    return np.floor(t) + (uniform * 2.0**-52 < t - np.floor(t))
+
+
 def messages(V, bound, g, b, key):
     """Bits (N, d, g + b) that the users send, the last axis in the order of their making."""
-    t = encoded(V, bound, g)
-    n, d = t.shape
-    uniform = (stream_words(key, ROUNDING << 48, n * d) >> np.uint64(12)).reshape(n, d) * 2.0**-52
-    rounded = np.floor(t) + (uniform < t - np.floor(t))
+    R = rounded(V, bound, g, key)
+    n, d = R.shape
     bits = np.zeros((n, d, g + b), dtype=np.uint8)
-    bits[:, :, :g] = np.arange(g) < rounded[:, :, None]
+    bits[:, :, :g] = np.arange(g) < R[:, :, None]
     for k in range(d):
         words = stream_words(key, BINOMIAL << 48 | k, -(-n * b // 64))
         coins = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
@@ -46,8 +57,56 @@ def counted(labels, bits, n, d, bound, g, b):
     return (bound / g) * (2.0 * ones - n * (g + b))
 
 
+@cache
+def tails(k):
+    """floor(2^400 P(|X - mean| > y)) of Bin(2^k, 1/2) for y = 0, 1, .. until it is 0."""
+    half, term = 1 << (k - 1), 1 << 700
+    terms = []
+    while term:
+        terms.append(term if not terms else 2 * term)
+        y = len(terms) - 1
+        term = term * (half - y) // (half + y + 1)
+    total, found = sum(terms), []
+    left = total
+    for term in terms:
+        left -= term
+        found.append((left << 400) // total)
+        if not found[-1]:
+            return found
+    return found
+
+
+def tossed_together(k, word, rest):
+    """Ones less their mean: the first y with 1 - U > P(|X - mean| > y), and the word's sign."""
+    U = (word >> 1) << 128 | rest
+    beyond = ((1 << 191) - U) << 209
+    low, high = -1, len(tails(k)) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tails(k)[middle] < beyond else (middle, high)
+    return -high if word & 1 else high
+
+
+def coins(key, k, m):
+    """Bin(m, 1/2) from the words of coordinate k: single coins, then those of 2^20, of 2^12."""
+    many, few, single = m >> 20, m % (1 << 20) >> 12, m % (1 << 12)
+    words = stream_words(key, BINOMIAL << 48 | k, 64 + many + few)
+    bits = np.unpackbits(words[:64].astype("<u8").view(np.uint8), bitorder="little")
+    total = int(bits[:single].sum()) + (many << 19) + (few << 11)
+    numbers = np.arange(64, 64 + many + few)
+    blocks = chacha20_blocks(key, numbers, (BINOMIAL | EXTRA) << 48 | k)
+    for i, word, block in zip(numbers, words[64:].tolist(), blocks.tolist(), strict=True):
+        rest = block[1] << 96 | block[0] << 64 | block[3] << 32 | block[2]
+        total += tossed_together(20 if i < 64 + many else 12, word, rest)
+    return total
+
+
 def shuffle_sum(V, *, bound, g, b, rng=None, n_threads=None):
     key = release_key(rng)
+    n, d = np.shape(V)
+    if n * b >> 12:
+        ones = rounded(V, bound, g, key).sum(axis=0) + [coins(key, k, n * b) for k in range(d)]
+        return (bound / g) * (2.0 * ones - n * (g + b))
     bits = messages(V, bound, g, b, key)
     n, d = bits.shape[:2]
     return counted(*shuffled(bits, key), n, d, bound, g, b)
