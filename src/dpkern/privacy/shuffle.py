@@ -176,8 +176,8 @@ def randomize(
     """Return the messages of N users: bits of shape (N, d, g + b), labelled by the second axis.
 
     A user's R(t) + Bin(b, 1/2) ones are the first R(t) bits and the coins. Arguments and errors as
-    for `kernels.shuffle_sum`, whose counts these bits have for the same release of a stream. For
-    small sizes: N d (g + b) bytes.
+    for `kernels.shuffle_sum`, whose counts follow the same law: for the same release of a stream
+    and N b < 4096 these bits have them. For small sizes: N d (g + b) bytes.
     """
     vectors: FloatArray = np.array(V, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.size:
