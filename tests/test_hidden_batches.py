@@ -94,6 +94,33 @@ def test_one_pass_pays_for_one_round():
         solve(sampling="one_pass")
 
 
+def test_a_model_that_has_outgrown_the_series_is_refused(monkeypatch):
+    """The series' sensitivity holds for models that noise and clip norm allow, and no others."""
+    release = GaussianMessages.release
+
+    def far(mechanism, values, **bounds):
+        return release(mechanism, values, **bounds) + 1e12
+
+    monkeypatch.setattr(GaussianMessages, "release", far)
+    with pytest.raises(ValueError, match=r"outgrown|floating-point"):
+        solve()
+
+
+@pytest.mark.parametrize("participation", [1, 2])
+@pytest.mark.parametrize("how", [{"noise": "step"}, {"solver": "minibatch_sgd"}], ids=str)
+def test_noisy_steps_of_absent_silos_spend_the_budget_and_no_more(how, participation):
+    """A record pays for the rounds of its silo that may use it, whichever are fewer."""
+    options = {
+        "budget": dpk.Budget(mu=1.0), "clip": C, "rounds": 6, "sampling": "cyclic", "rng": 3,
+        "batch_size": 20, "participation": participation, "step_size": 0.1,
+    }  # fmt: skip
+    data = silos(sizes=(20, 20, 20, 20))
+    solver = how.get("solver", "local_sgd")
+    more = {} if solver == "minibatch_sgd" else {"noise": "step", "local_steps": 3}
+    certificate = dpk.solve(solver, data, **options, **more).privacy
+    assert 1.0 - 1e-9 < certificate.mu <= 1.0
+
+
 def test_rounds_of_unequal_steps_have_the_noise_of_the_largest_in_one_series():
     """A record's rounds may be those of the largest steps."""
     for eta in (np.repeat([0.1, 0.6, 0.3, 0.2, 0.2, 0.2], 4), np.repeat([0.6, 0.1], 12)):

@@ -262,6 +262,9 @@ class NoisyMeans:
         self._scale = float(self._weights.max())
         same = bool(np.all(self._weights == self._scale))
         self._silo_weight = None if same or self._trust == "silo" else self._weights / self._scale
+        # Of no silo more than it takes part in: what `allocate` counted.
+        capped = family.sampler.per_record is not None
+        self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
         self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
 
     def gradient(self, r: int, w: FloatArray) -> FloatArray:
@@ -353,7 +356,7 @@ class NoisyMeans:
                 seen_by=SEEN[self._trust],
                 sampling=sampler.sampling if run.budget is not None else None,
                 neighbours=run.neighbours,
-                per_record=sampler.per_record,
+                per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
             )
         found = self._mechanisms[key]
@@ -373,7 +376,7 @@ class NoisyMeans:
                 rho=None if self._mu is None else self._mu**2 / 2.0 * (1.0 - 2.0**-50),
                 seen_by=SEEN["shuffle"],
                 sampling=sampler.sampling,
-                per_record=sampler.per_record,
+                per_record=self._per_record,
             )
         found = self._mechanisms[key]
         assert isinstance(found, BinomialSum)
