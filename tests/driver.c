@@ -96,6 +96,7 @@ static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, 
     const dpk_loss loss = {kernels->losses[number],
                            kernels->slopes[number],
                            kernels->parts[number],
+                           kernels->approaches[number],
                            params,
                            0,
                            DPK_BEND_ANY};
@@ -182,7 +183,8 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
 static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
                    const double *grid, int number) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number], NULL, NULL, params, number % 2, DPK_BEND_ANY};
+    const dpk_loss loss = {
+        kernels->losses[number], NULL, NULL, NULL, params, number % 2, DPK_BEND_ANY};
     double *partial = lines(tasks[M] * dpk_apart(dpk_hessian_size(data->d))),
            *scratch = lines(dpk_apart(dpk_hessian_scratch(data->d))),
            *out = buffer((size_t)(M * data->d * data->d) * 8);
@@ -258,6 +260,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         const dpk_loss loss = {kernels->losses[l],
                                l % 2 ? NULL : kernels->slopes[l],
                                kernels->parts[l],
+                               l % 2 ? NULL : kernels->approaches[l],
                                params,
                                l % 2,
                                l % 2 ? DPK_BEND_ANY : kernels->bends[l]};
@@ -274,8 +277,9 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
         bad |= hessian(kernels, &data, tasks, grid, 0);
-        const dpk_loss loss = {kernels->losses[0], kernels->slopes[0], kernels->parts[0], params, 0,
-                               DPK_BEND_ANY};
+        const dpk_loss loss = {
+            kernels->losses[0], kernels->slopes[0], kernels->parts[0], NULL, params, 0,
+            DPK_BEND_ANY};
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
@@ -91,7 +92,7 @@ def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("isa")
 def test_every_width_and_remainder(make, kind, p):
-    for n in (2, 9, 67):
+    for n in (1, 2, 9, 67):
         data = make(n=n, p=p, m=1, intercept=True)
         ours = state_of(kind, data)
         twin = copy(ours)
@@ -144,6 +145,54 @@ def test_sweeps_reach_the_minimum_of_the_objective(make):
         )
         z = (state.common + S / n) / (1.0 + 2.0 * l2)
     np.testing.assert_allclose(z, best, atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 1.0, 1e4, 1e12])
+@pytest.mark.usefixtures("isa")
+def test_the_logistic_root_is_found_from_any_state(bare_records, gamma):
+    """To 1e-12 of itself; lam = 1/2 leaves it as the new scale. One feature: margins are exact
+    up to a rounding of each of their terms, which the root is not sensitive to."""
+    z, starts = 0.75, gamma * np.array([0.0, 1e-8, 0.3, -0.3, 1.0, -1.0])
+    cases = list(itertools.product(10.0 ** np.arange(-2, 4), starts, (-1.0, 1.0)))
+    a, start, y = (np.array(v) for v in zip(*cases, strict=True))
+    data = bare_records(a.reshape(-1, 1), y, [0, len(y)])
+    state = ProxState(np.zeros(1), start.copy())
+    kernels.prox_sweep(
+        data,
+        state,
+        np.array([z]),
+        loss="logistic",
+        clip=math.inf,
+        prox_step=gamma,
+        relaxation=0.5,
+    )
+    with mpmath.workdps(40):
+        for found, row, s, label in zip(state.scale, a, start, y, strict=True):
+            row, g = mpmath.mpf(row), mpmath.mpf(gamma)
+            margin = label * (2 * z * row - mpmath.mpf(s) * row**2)
+            low, high = mpmath.mpf(0), mpmath.mpf(650)  # of log(gamma / |t|)
+            for _ in range(120):
+                middle = (low + high) / 2
+                t = g * mpmath.exp(-middle)
+                if t * (1 + mpmath.exp(margin + t * row**2)) > g:
+                    low = middle
+                else:
+                    high = middle
+            root = g * mpmath.exp(-low)
+            if low < 649:
+                assert abs(label * found - root) <= 1e-12 * root
+            else:
+                assert 0.0 <= label * found <= root
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_slope_that_overflows_does_not_end_the_logistic_root(bare_records):
+    data = bare_records(np.array([[1e154], [1e154]]), np.array([1.0, -1.0]), [0, 2])
+    state = state_of("collapsed", data, 0.0)
+    how = dict(loss="logistic", clip=math.inf, prox_step=1.0, relaxation=0.5)
+    kernels.prox_sweep(data, state, np.zeros(1), **how)
+    t = state.scale * data.y
+    np.testing.assert_allclose(t * 1e308, -np.log(t), rtol=1e-12)  # t = 1 / (1 + exp(1e308 t))
 
 
 @pytest.mark.usefixtures("isa")

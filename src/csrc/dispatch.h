@@ -22,17 +22,18 @@ typedef void dpk_vmath_fn(intptr_t n, const double *x, double *out);
 
 typedef struct {
     const char *name;
-    const char *const *loss_names;   /* ended by NULL */
-    dpk_loss_fn *const *losses;      /* in the order of loss_names */
-    dpk_slope_fn *const *slopes;     /* in the order of loss_names */
-    dpk_parts_fn *const *parts;      /* in the order of loss_names; some are NULL */
-    const dpk_bend *bends;           /* in the order of loss_names */
-    const char *const *prox_names;   /* ended by NULL */
-    dpk_prox_fn *const *proxes;      /* in the order of prox_names */
-    const char *const *smooth_names; /* ended by NULL */
-    dpk_smooth_fn *const *smooths;   /* in the order of smooth_names */
-    const char *const *vmath_names;  /* ended by NULL */
-    dpk_vmath_fn *const *vmath;      /* in the order of vmath_names */
+    const char *const *loss_names;      /* ended by NULL */
+    dpk_loss_fn *const *losses;         /* in the order of loss_names */
+    dpk_slope_fn *const *slopes;        /* in the order of loss_names */
+    dpk_parts_fn *const *parts;         /* in the order of loss_names; some are NULL */
+    dpk_approach_fn *const *approaches; /* in the order of loss_names; some are NULL */
+    const dpk_bend *bends;              /* in the order of loss_names */
+    const char *const *prox_names;      /* ended by NULL */
+    dpk_prox_fn *const *proxes;         /* in the order of prox_names */
+    const char *const *smooth_names;    /* ended by NULL */
+    dpk_smooth_fn *const *smooths;      /* in the order of smooth_names */
+    const char *const *vmath_names;     /* ended by NULL */
+    dpk_vmath_fn *const *vmath;         /* in the order of vmath_names */
     dpk_clip_and_sum_fn *clip_and_sum;
     dpk_glm_norms_fn *glm_norms;
     dpk_glm_margins_fn *glm_margins;

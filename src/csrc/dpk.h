@@ -40,6 +40,12 @@ typedef double dpk_slope_fn(double y, double z, const void *params);
 typedef void dpk_parts_fn(intptr_t n, const double *y, const double *z, double *plain,
                           double *factor, const void *params);
 
+/* A step of all open equations t = -gamma phi'(y, m + t A) towards their solutions within [-lim,
+ * lim]; returns 0 when none is open still. It may be started anywhere, but need not end then. y, m,
+ * A, lim, t, open: (n,); open: 1 or 0. */
+typedef int64_t dpk_approach_fn(intptr_t n, const double *y, const double *m, const double *A,
+                                const double *lim, double gamma, double *t, double *open);
+
 /* A prox on coordinates first .. first + n - 1 of a row, or on a whole row, first = 0, where it
  * does not take them one by one: out = argmin_x gamma r(x) + |x - v|^2 / 2. v, out: (n,), may be
  * the same array; params: the regulariser's own numbers; scratch: (n,), used for whole rows only.
@@ -53,16 +59,16 @@ typedef double dpk_smooth_fn(double norm);
 /* What is known of phi''. */
 typedef enum {
     DPK_BEND_ANY = 0,
-    DPK_BEND_NONE = 1,   /* it is constant: one step of Newton's method from 0 is the solution */
-    DPK_BEND_SMOOTH = 2, /* |phi'''| <= phi'' */
+    DPK_BEND_NONE = 1, /* it is constant: one step of Newton's method from 0 is the solution */
 } dpk_bend;
 
 /* A loss as kernels call it. `checked`: its derivatives may be anything, and count as 0 where they
  * are not finite (a user's own function). */
 typedef struct {
     dpk_loss_fn *block;
-    dpk_slope_fn *slope; /* or NULL: a block of one does it */
-    dpk_parts_fn *parts; /* or NULL: the loss has no such form */
+    dpk_slope_fn *slope;       /* or NULL: a block of one does it */
+    dpk_parts_fn *parts;       /* or NULL: the loss has no such form */
+    dpk_approach_fn *approach; /* or NULL: its prox starts with Newton's method */
     void *params;
     int checked;
     dpk_bend bend;

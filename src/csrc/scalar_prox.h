@@ -1,19 +1,18 @@
 /* The prox of a margin loss along one record's row: t = -gamma phi'(y, m + t A), A = |a|^2, m the
  * margin at the start, clamped to [-lim, lim].
  *
- * Newton's method on g(t) = t / gamma + phi'(m + t A), which increases, for a block of records at a
- * time; a step that leaves the interval between the nearest points with g < 0 and g > 0 goes to its
- * middle instead. What a lane does depends on its own record alone: it is frozen once it is solved,
- * however long its neighbours take. A lane that is still open after NEWTON_STEPS is solved by
- * bisection over the doubles between -lim and lim, which needs phi' only and 64 steps whatever the
- * numbers are.
+ * A loss may have steps of its own, which are taken first (logistic_prox.h). What they leave open
+ * is solved by Newton's method on g(t) = t / gamma + phi'(m + t A), which increases, for a block of
+ * records at a time; a step that leaves the interval between the nearest points with g < 0 and g >
+ * 0 goes to its middle instead. What a lane does depends on its own record alone: it is frozen once
+ * it is solved, however long its neighbours take. A lane that is still open after NEWTON_STEPS is
+ * solved by bisection over the doubles between -lim and lim, which needs phi' only and 64 steps
+ * whatever the numbers are.
  *
  * When a step counts as the last one. e = 2^-48 is some 30 times what the roundings of g, its
  * slope and the step do to t:
  *   |g| <= e |t| slope: the step is below e |t|;
- *   |g| <= e |m| phi'': it is below what the rounding of m + t A moves;
- *   A step^2 <= 2^-43 |t|, where |phi'''| <= phi'': what is left after it is below A step^2 / 2 for
- *   A step <= 1, as g'' / g' <= A; for a larger one |step| <= 2^-43 |t| itself.
+ *   |g| <= e |m| phi'': it is below what the rounding of m + t A moves.
  * Of a user's function nothing is known: its lanes are checked for a change of sign of g between
  * t (1 - 2^-41) and t (1 + 2^-41), and bisected without one. */
 #ifndef DPK_SCALAR_PROX_H
@@ -24,7 +23,7 @@
 #include "gridsum.h"
 #include "simd.h"
 
-enum { NEWTON_STEPS = 48 };
+enum { OWN_STEPS = 8, NEWTON_STEPS = 48 };
 
 /* A block of such equations. lim is finite, and 0 where A or m is of no use. */
 typedef struct {
@@ -93,9 +92,8 @@ static int changes_sign(const dpk_loss *loss, double inverse, const scalar_equat
 }
 
 /* One step of all lanes; not 0 when any is open still. live: (n,) 1 or 0. */
-DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const double *d1,
-                               const double *d2, scalar_equations *e, double *low, double *high,
-                               double *live) {
+DPK_INLINE int64_t newton_step(double inverse, intptr_t n, const double *d1, const double *d2,
+                               scalar_equations *e, double *low, double *high, double *live) {
     int64_t open = 0;
     for (intptr_t i = 0; i < n; i++) {
         const double t = e->t[i], A = e->A[i], lim = e->lim[i];
@@ -104,7 +102,7 @@ DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const 
         double c = t - g / slope;
         c = c > lim ? lim : c;
         c = c > -lim ? c : -lim; /* NaN too */
-        const double lo = g < 0.0 ? t : low[i], hi = g > 0.0 ? t : high[i], step = c - t;
+        const double lo = g < 0.0 ? t : low[i], hi = g > 0.0 ? t : high[i];
         const double enough = DPK_FMA(0x1p-48 * fabs(c), slope, 0x1p-48 * fabs(e->m[i]) * second);
         /* Choices one after the other: as such they become vectors. */
         double safe = c > lo ? c : 0.5 * lo + 0.5 * hi;
@@ -112,7 +110,6 @@ DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const 
         const double before = live[i];
         double after = fabs(g) <= enough ? 0.0 : before;
         after = c == t ? 0.0 : after;
-        after = A * (step * step) <= smooth * fabs(c) ? 0.0 : after;
         safe = after != 0.0 ? safe : c;
         e->t[i] = before != 0.0 ? safe : t;
         low[i] = lo;
@@ -124,19 +121,27 @@ DPK_INLINE int64_t newton_step(double inverse, double smooth, intptr_t n, const 
     return open;
 }
 
-/* Solves the first n equations. next: asked for a share twice a step, or NULL. */
+/* Solves the first n equations. next: asked for a share before every step, or NULL. */
 DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scalar_equations *e,
                             ahead *next) {
     const double inverse = 1.0 / gamma < DBL_MAX ? 1.0 / gamma : DBL_MAX;
-    const double smooth = loss->bend == DPK_BEND_SMOOTH ? 0x1p-43 : -1.0;
     double z[DPK_BLOCK], d1[DPK_BLOCK], d2[DPK_BLOCK], low[DPK_BLOCK], high[DPK_BLOCK];
     double live[DPK_BLOCK];
     int64_t open = 1;
     for (intptr_t i = 0; i < n; i++) {
         e->t[i] = loss->bend == DPK_BEND_NONE ? 0.0 : clamp_scalar(e->t[i], e->lim[i]);
+        live[i] = 1.0;
+    }
+    for (int step = 0; loss->approach && open && step < OWN_STEPS; step++) {
+        if (next)
+            ask(next);
+        open = loss->approach(n, e->y, e->m, e->A, e->lim, gamma, e->t, live);
+    }
+    if (!open)
+        return;
+    for (intptr_t i = 0; i < n; i++) {
         low[i] = -HUGE_VAL;
         high[i] = HUGE_VAL;
-        live[i] = 1.0;
     }
     for (int step = 0; open && step < NEWTON_STEPS; step++) {
         for (intptr_t i = 0; i < n; i++)
@@ -144,9 +149,7 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
         if (next)
             ask(next);
         slopes_at(loss, n, e->y, z, d1, d2);
-        if (next)
-            ask(next);
-        open = newton_step(inverse, smooth, n, d1, d2, e, low, high, live);
+        open = newton_step(inverse, n, d1, d2, e, low, high, live);
         if (loss->bend == DPK_BEND_NONE) /* from t = 0 that was the solution */
             return;
     }

@@ -1,6 +1,7 @@
 /* The kernels of one instruction set as a table. */
 #include <stddef.h>
 #include "dispatch.h"
+#include "logistic_prox.h"
 #include "loss.h"
 #include "prox.h"
 #include "smooth.h"
@@ -40,10 +41,8 @@ static dpk_slope_fn *const slopes[] = {DPK_LOSS_LIST(SLOPE_FUNCTION)};
 #define LOSS_NUMBER(name) LOSS_##name,
 enum { DPK_LOSS_LIST(LOSS_NUMBER) N_LOSSES };
 static dpk_parts_fn *const parts[N_LOSSES] = {[LOSS_logistic] = logistic_parts};
-static const dpk_bend bends[N_LOSSES] = {
-    [LOSS_logistic] = DPK_BEND_SMOOTH,
-    [LOSS_squared] = DPK_BEND_NONE,
-};
+static dpk_approach_fn *const approaches[N_LOSSES] = {[LOSS_logistic] = logistic_approach};
+static const dpk_bend bends[N_LOSSES] = {[LOSS_squared] = DPK_BEND_NONE};
 static dpk_prox_fn *const proxes[] = {DPK_PROX_LIST(BLOCK_FUNCTION)};
 #define FACTOR_FUNCTION(name) name##_factor,
 static const char *const smooth_names[] = {DPK_SMOOTH_LIST(NAME_STRING) NULL};
@@ -66,6 +65,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .losses = losses,
     .slopes = slopes,
     .parts = parts,
+    .approaches = approaches,
     .bends = bends,
     .prox_names = prox_names,
     .proxes = proxes,

@@ -28,12 +28,16 @@ cdef extern from "dpk.h":
     ctypedef void (*dpk_parts_fn)(
         intptr_t n, const double *y, const double *z, double *plain, double *factor,
         const void *params) noexcept nogil
+    ctypedef int64_t (*dpk_approach_fn)(
+        intptr_t n, const double *y, const double *m, const double *A, const double *lim,
+        double gamma, double *t, double *open) noexcept nogil
     ctypedef enum dpk_bend:
         DPK_BEND_ANY
     ctypedef struct dpk_loss:
         dpk_loss_fn block
         dpk_slope_fn slope
         dpk_parts_fn parts
+        dpk_approach_fn approach
         void *params
         int checked
         dpk_bend bend
@@ -140,6 +144,7 @@ cdef extern from "dispatch.h":
         dpk_loss_fn *losses
         dpk_slope_fn *slopes
         dpk_parts_fn *parts
+        dpk_approach_fn *approaches
         const dpk_bend *bends
         const char *const *prox_names
         dpk_prox_fn *proxes
@@ -469,6 +474,7 @@ cdef class Loss:
         self.c.block = kernels.losses[number]
         self.c.slope = kernels.slopes[number]
         self.c.parts = kernels.parts[number]
+        self.c.approach = kernels.approaches[number]
         self.c.bend = kernels.bends[number]
         self.c.params = &params[0]
         self.c.checked = 0
@@ -483,6 +489,7 @@ cdef class Loss:
         memcpy(&loss.c.block, &function, sizeof(function))
         loss.c.slope = NULL
         loss.c.parts = NULL
+        loss.c.approach = NULL
         loss.c.bend = DPK_BEND_ANY
         loss.c.params = PyCapsule_GetContext(capsule)
         loss.c.checked = 1
