@@ -430,6 +430,27 @@ static int clip(const dpk_kernels *kernels) {
     return bad;
 }
 
+/* Vectors whose columns threads share, of every tail of a chunk's vectors of eight. */
+static int clip_wide(const dpk_kernels *kernels) {
+    const int64_t offsets[3] = {0, 3, 5}, tasks[3] = {0, 1, 2};
+    int bad = 0;
+    for (intptr_t p = DPK_WIDE + 1; p < DPK_WIDE + 20; p += 3)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const size_t size = (size_t)(5 * p) * (narrow ? sizeof(float) : sizeof(double));
+            double *partial = buffer((size_t)(2 * dpk_apart(p)) * 8),
+                   *out = buffer((size_t)(2 * p) * 8);
+            void *const X = buffer(size);
+            memset(X, 0x3c, size);
+            memset(X, 0xff, sizeof(double)); /* NaN */
+            const dpk_sum sum = {1.0, GRID, NULL, 5, tasks, partial, 1};
+            const dpk_data vectors = {
+                .m = 2, .p = p, .d = p, .X = X, .x_is_float32 = narrow, .offsets = offsets};
+            bad |= kernels->clip_and_sum(&vectors, &sum, out);
+            free(X), free(partial), free(out);
+        }
+    return bad;
+}
+
 static int all_kernels(const dpk_kernels *kernels) {
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
@@ -490,6 +511,7 @@ static int all_kernels(const dpk_kernels *kernels) {
         free(diagonal), free(above), free(out);
     }
     bad |= clip(kernels);
+    bad |= clip_wide(kernels);
     bad |= newton(kernels);
     bad |= shuffle(kernels);
     return bad;

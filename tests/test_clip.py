@@ -1,5 +1,6 @@
 """clip_and_sum: twin, exact clip bound, exact sums, order, threads, bad input."""
 
+import itertools
 import math
 import tracemalloc
 from fractions import Fraction
@@ -118,12 +119,12 @@ def test_clip_bound_holds_for_random_rows(row, exponent, clip, clip_exponent, de
     norm_is_at_most(longer, row, clip, fine * 2.0 ** round(depth * span))
 
 
-@pytest.mark.parametrize("dim", [1, 7, 8, 15, 16, 31, 40, 1005, 3072, 3073, 5005])
+@pytest.mark.parametrize("dim", [1, 7, 8, 15, 16, 31, 40, 1005, 3072, 3073, 4096, 4097, 5005])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.usefixtures("isa")
 def test_sum_is_that_of_rows_alone_for_any_length_and_wherever_rows_are_left_out(dim, dtype, steps):
-    """Long rows are taken in twos, and rows are squared while others are added: a row's norm must
-    not depend on that."""
+    """Long rows are taken in twos, their squares in chunks, and rows are squared while others are
+    added: a row's norm must not depend on that."""
     rng = np.random.default_rng(dim)
     n = 9 if dim > 100 else 100
     G = (rng.standard_normal((n, dim)) * 10.0 ** rng.integers(0, 4, (n, 1))).astype(dtype)
@@ -136,6 +137,31 @@ def test_sum_is_that_of_rows_alone_for_any_length_and_wherever_rows_are_left_out
         whole = kernels.clip_and_sum(spoilt, clip=clip, grid=q)
         kept = np.array(steps(np.delete(each, left_out, axis=0), q), dtype=object)
         assert steps(whole, q) == (kept.reshape(-1, dim).sum(axis=0) + [0] * dim).tolist()
+
+
+@pytest.mark.parametrize("dim", [40_960, 40_961, 60_005, 110_007])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.usefixtures("isa")
+def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
+    """Neither the threads among which columns are divided, nor rows left out, nor where a silo
+    begins may change the norm or the rounding of a row. Depending on width
+    and threads rows are taken one by one, in twos or in larger groups."""
+    rng = np.random.default_rng(dim)
+    n = 15
+    G = (rng.standard_normal((n, dim)) * 10.0 ** rng.integers(-3, 1, (n, 1))).astype(dtype)
+    G[[2, 8], -1] = math.nan
+    q = kernels.finest_grid(n, 1.1)
+    each = np.array([kernels.clip_and_sum(g[None], clip=1.1, grid=q, n_threads=1)[0] for g in G])
+    assert np.count_nonzero(np.any(each, axis=1)) == n - 2
+    integers = (each / q).astype(np.int64)
+    np.testing.assert_array_equal(integers * q, each)
+    squares = (each.astype(np.longdouble) ** 2).sum(axis=1)
+    assert np.all(squares <= np.longdouble(1.1) ** 2)
+    for offsets in (np.array([0, n]), np.array([0, 1, 1, 3, 6, n])):
+        expected = [integers[a:b].sum(axis=0) * q for a, b in itertools.pairwise(offsets)]
+        for n_threads in (1, 2, 3, 7):
+            out = kernels.clip_and_sum(G, clip=1.1, grid=q, offsets=offsets, n_threads=n_threads)
+            np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

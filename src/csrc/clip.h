@@ -5,6 +5,9 @@
 
 #include "dpk.h"
 
+/* On a grid, vectors longer than this are shared by all threads, and a silo is one task. */
+#define DPK_WIDE 40960
+
 /* The vectors are the rows of data->X, dense and without feature map, of length data->p; out: (m,
  * p).
  */

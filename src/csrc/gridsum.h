@@ -128,11 +128,14 @@ static inline task task_number(const dpk_data *data, const dpk_sum *sum, int64_t
 }
 
 static inline int thread_number(void);
+static inline int thread_count(void); /* of the team */
 #ifdef _OPENMP
 #include <omp.h>
 static inline int thread_number(void) { return omp_get_thread_num(); }
+static inline int thread_count(void) { return omp_get_num_threads(); }
 #else
 static inline int thread_number(void) { return 0; }
+static inline int thread_count(void) { return 1; }
 #endif
 
 #endif

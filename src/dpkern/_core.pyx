@@ -74,6 +74,7 @@ cdef extern from "dpk.h":
 
 
 cdef extern from "dispatch.h":
+    const intptr_t DPK_WIDE
     ctypedef struct dpk_descent:
         intptr_t steps
         const double *step_size
@@ -437,13 +438,14 @@ cdef class Models:
 
 
 cdef class Work:
-    """Work space of one call: units of work per silo, partial sums."""
+    """Work space of one call: units of work per silo, partial sums. shares: among how many threads
+    one unit is divided."""
     cdef dpk_sum c
     cdef object keep
 
     def __init__(self, const int64_t[::1] offsets, intptr_t task_rows, intptr_t width,
                  int n_threads, double clip=float("inf"), const double[::1] grid=None,
-                 const double[::1] silo_weight=None):
+                 const double[::1] silo_weight=None, int64_t shares=1):
         cdef intptr_t j, m = offsets.shape[0] - 1
         cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
         first_task[0] = 0
@@ -451,7 +453,7 @@ cdef class Work:
             first_task[j + 1] = first_task[j] + (
                 offsets[j + 1] - offsets[j] + task_rows - 1) // task_rows
         cdef int64_t n_tasks = first_task[m]
-        n_threads = max(1, min(n_threads, n_tasks))
+        n_threads = max(1, min(n_threads, n_tasks * shares))
         check(dpk_check_rounding(n_threads))
         cdef double[::1] partial = aligned(max(1, n_tasks * dpk_apart(width) if width else 0))
         self.keep = (first_task, partial, grid, silo_weight)
@@ -499,11 +501,13 @@ cdef class Loss:
 def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
                  double[:, ::1] out, int n_threads):
     cdef dpk_data data
-    cdef intptr_t d = out.shape[1], task_rows = max(64, (1 << 16) // d)
-    if grid is not None:
+    cdef intptr_t d = out.shape[1], task_rows = max(64, (1 << 16) // d), shares = 1
+    if grid is not None and d > DPK_WIDE:
+        task_rows, shares = G.shape[0], n_threads
+    elif grid is not None:
         # Exact in any order, so the number of threads may enter: few partial sums, if long ones.
         task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
-    cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid)
+    cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid, shares=shares)
     cdef dpk_status status
     data.X = address_of(G.reshape(-1))
     data.x_is_float32 = G.dtype == np.float32
