@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -158,7 +159,7 @@ class Objective:
             mask[-1] = 0.0
         return mask
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Number of coordinates of w."""
         if isinstance(self.loss, Oracle):
@@ -169,7 +170,7 @@ class Objective:
         """Where runs begin, public: 0, or what the model says."""
         return self.loss.start(self.data) if isinstance(self.loss, Oracle) else np.zeros(self.dim)
 
-    @property
+    @cached_property
     def n_penalized(self) -> int:
         """How many coordinates are penalised: all, or all but the last."""
         return self.dim - (self.data.intercept and not self.penalize_intercept)
