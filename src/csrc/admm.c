@@ -86,7 +86,7 @@ dpk_status DPK_FN(dpk_loss_prox)(const dpk_data *data, const dpk_loss *loss, con
 }
 
 /* Records of a block: as many as the first cache holds; of what comes from afar so few that one
- * block is asked for while the other is solved. */
+ * block is asked for while the other is solved (see add_dense in rows.h too). */
 static intptr_t together(const dpk_data *data, int streamed) {
     const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;
     return data->indptr || rows < 8 ? dpk_sweep_rows(data->d) : rows;
@@ -114,19 +114,17 @@ dpk_status DPK_FN(dpk_sweep_together)(const dpk_data *data, const dpk_loss *loss
             const intptr_t n = rows_left(i, u.end, rows);
             double *const scale = sweep->scale + i;
             DPK_FN(dpk_load_block)(data, sweep->from, i, n, &b);
-            /* The block after the next one; the next is on its way (add_dense in rows.h). */
-            ahead later =
-                rows_ahead(data, i + 2 * rows, rows_left(i + 2 * rows, u.end, rows), SHARES);
-            ask(&later);
+            ahead next = rows_ahead(data, i + n, rows_left(i + n, u.end, rows), SHARES);
+            ask(&next);
             equations(&b, n, scale, clip, length, &e);
-            ask(&later);
-            scalar_prox(loss, sweep->prox_step, n, &e, &later);
-            ask(&later);
+            ask(&next);
+            scalar_prox(loss, sweep->prox_step, n, &e, &next);
+            ask(&next);
             for (intptr_t r = 0; r < n; r++)
                 s[r] = DPK_FMA(keep, scale[r], 2.0 * lam * clamp_scalar(e.t[r], e.lim[r]));
             clamp_factors(&b, n, clip, length, s, b.s);
             memcpy(scale, s, (size_t)n * sizeof(double));
-            ask(&later);
+            ask(&next);
             DPK_FN(dpk_add_rows)(data, M, n, &b, acc, &added);
         }
         if (M != 0.0)

@@ -45,11 +45,11 @@ static inline void ask(ahead *rows) {
 /* Dense rows that are asked for ahead, in bytes: they must stay in the second cache. */
 enum { DPK_ASKED_AT_MOST = 1 << 18 };
 
-/* The n records from the first on, if any, which come after those at work, in equal shares: so
- * many, and one for every 8 KiB. */
+/* The n records from the first on, which come after those at work, in equal shares: so many, and
+ * one for every 8 KiB. */
 static inline ahead rows_ahead(const dpk_data *data, int64_t first, intptr_t n, intptr_t shares) {
     const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);
-    if (n <= 0 || data->indptr || data->rows || n * size > DPK_ASKED_AT_MOST)
+    if (data->indptr || data->rows || n * size > DPK_ASKED_AT_MOST)
         return (ahead){NULL, 0, 0};
     shares += n * size >> 13;
     return (ahead){(const char *)data->X + first * size, n * size,
