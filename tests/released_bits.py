@@ -17,6 +17,7 @@ import json
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,7 @@ import dpkern as dpk
 from dpkern import _core
 
 FILE = Path(__file__).with_suffix(".json")
+SHOWN = 6  # ids of one kind in one group, where no pattern asks for all
 PARTS = ("model", "history", "guarantee", "certificate")
 
 
@@ -190,34 +192,47 @@ def main() -> int:
         for name, value in environment().items():
             if before["environment"].get(name) != value:
                 print(f"  {name}: {before['environment'].get(name)} -> {value}")
+    if arguments.record and arguments.pattern and not same:
+        parser.error("PATTERN records some runs only, and the others are of another environment")
     chosen = [id for id in ids() if arguments.pattern in id]
-    measured, differing, failed = {}, 0, 0
+    measured: dict[str, list[Any]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for id in chosen:
         try:
             measured[id] = measure(id, arguments.threads)
         except Exception as error:
-            failed += 1
-            print(f"FAILED   {id}: {type(error).__name__}: {str(error)[:160]}")
-            continue
-        if id not in before["runs"]:
-            print(f"new      {id}")
-        elif parts := changed(before["runs"][id], measured[id], same_environment=same):
-            differing += 1
-            marks = "".join(name[0] if name in parts else "." for name in PARTS)
-            print(f"{marks if parts[0] in PARTS else parts[0]:8} {id}")
+            mark = f"FAILED ({type(error).__name__}: {str(error)[:120]})"
+        else:
+            mark = "new"
+            if id in before["runs"]:
+                parts = changed(before["runs"][id], measured[id], same_environment=same)
+                mark = " ".join(parts)
+        if mark:
+            found.setdefault((mark, group_of(id)), []).append(id)
     gone = [id for id in before["runs"] if id not in ids() and arguments.pattern in id]
     for id in gone:
-        print(f"gone     {id}")
-    print(f"{len(chosen)} runs, {differing} differ ({', '.join(PARTS)}), {failed} failed, "
-          f"{len(gone)} gone; {time.perf_counter() - begin:.1f} s")  # fmt: skip
+        found.setdefault(("gone", group_of(id)), []).append(id)
+    for (mark, group), some in found.items():
+        of = sum(group_of(id) == group for id in chosen)
+        print(f"{mark}: {len(some)} of {of} in {group}")
+        shown = some if arguments.pattern or len(some) <= SHOWN else some[: SHOWN - 1]
+        for id in shown:
+            print(f"    {id}")
+        if len(shown) < len(some):
+            print(f"    ... and {len(some) - len(shown)} more: --diff {group}/")
+    counts: Counter[str] = Counter()
+    for (mark, _), some in found.items():
+        counts["failed" if mark.startswith("FAILED") else mark] += len(some)
+    said = ", ".join(f"{number} {name}" for name, number in counts.items()) or "all as recorded"
+    print(f"{len(chosen)} runs in {time.perf_counter() - begin:.1f} s: {said}")
     if arguments.record:
-        if failed:
+        if counts["failed"]:
             print("nothing recorded: some runs failed")
             return 1
-        kept = before["runs"] if arguments.pattern and same else {}
+        kept = before["runs"] if arguments.pattern else {}
         save({id: v for id, v in kept.items() if id not in gone} | measured)
         print(f"recorded in {FILE}")
-    return 1 if differing or failed or gone else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

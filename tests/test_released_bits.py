@@ -30,8 +30,11 @@ def test_released_bits_are_the_recorded_ones(recorded, group):
         if net.group_of(id) != group:
             continue
         for n_threads in (1, 2) if group.startswith("kernels/") else (1,):
-            measured = net.measure(id, n_threads)
-            parts = net.changed(recorded["runs"][id], measured, same_environment=same)
+            try:
+                measured = net.measure(id, n_threads)
+                parts = net.changed(recorded["runs"][id], measured, same_environment=same)
+            except Exception as error:
+                parts = [f"{type(error).__name__}: {error}"]
             if parts:
-                differing.append(f"{id}, {n_threads} threads: {', '.join(parts)}")
+                differing.append(f"{id}, n_threads={n_threads}: {', '.join(parts)}")
     assert not differing, "\n".join([f"{len(differing)} differ", *differing])
