@@ -288,6 +288,7 @@ def stochastic() -> Iterator[Case]:
         yield run("paper", calibration="paper")
         yield run("paper/participation", calibration="paper", participation=2, weights="uniform")
         yield run("returns/random", returns="random")
+        yield run("returns/random/participation", returns="random", participation=2)
         yield run("returns/average", returns="average")
         yield run("auto", step_size="auto")
         for name, (model, on) in PERCEPTRONS.items():
@@ -339,6 +340,11 @@ def local_sgd() -> Iterator[Case]:
     yield run("silo/step/add_remove", noise="step", **HIDDEN)
     yield run("silo/step/poisson", noise="step", neighbours="add_remove",
               public_size=[20, 20, 20], sampling="poisson", batch_size=5)  # fmt: skip
+    drawn: dict[str, Any] = {"returns": "random", "participation": 2, "noise": "step"}
+    yield run("returns/random/participation", **drawn)
+    yield run("returns/random/cyclic", **drawn, **BATCHES["cyclic"])
+    yield case("minibatch_sgd", "returns/random/cyclic", returns="random", participation=2,
+               **BATCHES["cyclic"])  # fmt: skip
     for kind in ("random", "average"):
         yield run(f"returns/{kind}", returns=kind)
     for name, (model, on) in PERCEPTRONS.items():
