@@ -1,27 +1,48 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
-from dpkern import datasets, kernels, losses, oracles, privacy, regularizers, solvers
+from dpkern import datasets, kernels, models, privacy, solvers
 from dpkern.data import SiloData
-from dpkern.oracles import MLP, Oracle
+from dpkern.models import losses, penalties
+from dpkern.models.oracles import MLP, Oracle
+from dpkern.models.penalties import (
+    L1,
+    L2,
+    PL,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
+)
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve
 
 __version__ = "0.1.0"
 __all__ = [
+    "L1",
+    "L2",
     "MLP",
+    "PL",
+    "Box",
     "Budget",
     "Certificate",
+    "ElasticNet",
+    "GroupLasso",
+    "L2Ball",
     "NoiseStream",
+    "NonNegative",
     "Oracle",
     "SiloData",
+    "Simplex",
     "SolverResult",
     "datasets",
     "kernels",
     "load",
     "losses",
-    "oracles",
+    "models",
+    "penalties",
     "privacy",
-    "regularizers",
     "solve",
     "solvers",
 ]

@@ -23,7 +23,7 @@ from dpkern import datasets, kernels
 from dpkern._csr import is_sparse
 from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import SiloData
-from dpkern.losses import LOSSES, get_loss
+from dpkern.models.losses import LOSSES, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
 from dpkern.solvers import SOLVERS, Objective, SolverResult, load, solve

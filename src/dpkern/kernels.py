@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import one_blas_thread, resolve_threads, usable_cores
-from dpkern.losses import Custom, Loss, get_loss
-from dpkern.regularizers import REGULARIZERS, Regularizer, get_regularizer, make_regularizer
+from dpkern.models.losses import Custom, Loss, get_loss
+from dpkern.models.penalties import PENALTIES, Term, get_penalty, make_penalty
 from dpkern.stream import MAX_SILOS, NoiseStream, Purpose, ReleaseKey
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 Random = int | NoiseStream | None
-Penalty = tuple[str | Regularizer, float]
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -149,7 +148,7 @@ def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
     y, z : array_like, shape (n,)
         Labels, as `SiloData` holds them, and margins.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
 
     Returns
     -------
@@ -197,7 +196,7 @@ def glm_losses(
     w : array_like, shape (d,) or (m, d)
         One model for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
     out : ndarray, shape (m,), optional
         Float64, C order; written and returned.
     n_threads : int, optional
@@ -245,7 +244,7 @@ def glm_gradient(
     w : array_like, shape (d,) or (m, d)
         One model for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
     clip : float
         Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
     grid : float or array_like, shape (m,), optional
@@ -331,7 +330,7 @@ def glm_difference(
     w_new, w_old : array_like, shape (d,) or (m, d)
         The two points: one model for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
     clip : float
         Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
         off.
@@ -452,7 +451,7 @@ def glm_hessian(
     w : array_like, shape (d,) or (m, d)
         One model for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.losses`. Where phi'' is negative, NaN, or of a custom loss not finite, it counts
+        See `dpkern.models.losses`. Where phi'' is negative, NaN, or of a custom loss not finite, it counts
         as 0.
     hess_clip : float
         Bound B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity turns clipping
@@ -519,8 +518,8 @@ def glm_local_descent(
     step_size: ArrayLike,
     l2: float = 0.0,
     anchor: float = 0.0,
-    regularizer: Penalty | None = None,
-    prox: Penalty | None = None,
+    smooth: str | Term | None = None,
+    prox: str | Term | None = None,
     penalize_intercept: bool = True,
     sigma: ArrayLike | None = None,
     grid: ArrayLike | None = None,
@@ -543,7 +542,7 @@ def glm_local_descent(
     w : array_like, shape (d,) or (m, d)
         One start for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
     clip : float
         Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
     steps : int
@@ -555,13 +554,13 @@ def glm_local_descent(
     anchor : float
         Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
         coordinates: the steps then go to the prox of the silo's mean loss at w_j.
-    regularizer : (str or Regularizer, float), optional
+    smooth : str or Term, optional
         A smooth regulariser r(|w|) and its strength a >= 0, as ("pl", 0.5).
-    prox : (str or Regularizer, float), optional
+    prox : str or Term, optional
         A regulariser h that acts by its prox, and its strength b >= 0, as ("l1", 0.01); of a
         constraint b is of no effect.
     penalize_intercept : bool
-        Whether l2, `regularizer` and `prox` act on the intercept too.
+        Whether l2, `smooth` and `prox` act on the intercept too.
     sigma : float or array_like, shape (m,), optional
         Std of the Gaussian noise that is added to S at every step; finite and >= 0.
     grid : float or array_like, shape (m,), optional
@@ -605,13 +604,13 @@ def glm_local_descent(
     eta = _step_sizes(step_size, steps)
     l2 = not_negative("l2", l2)
     anchor = not_negative("anchor", anchor)
-    smooth, smooth_strength, _ = _penalty("regularizer", regularizer, _core.smooth_names())
+    smooth_number, smooth_strength, _ = _penalty("smooth", smooth, _core.smooth_names())
     number, strength, params = _penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
         raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
     penalized = data.d - (data.intercept and not penalize_intercept)
     if prox is not None:
-        acting = get_regularizer(prox[0])
+        acting = get_penalty(prox)
         _refuse_size("what prox acts on", penalized, acting)
         _refuse_step("step_size times the strength in prox", float(eta.max()) * strength, acting)
     rows, batch = None if batches is None else _batches(data, batches, steps), 0
@@ -647,7 +646,7 @@ def glm_local_descent(
             penalized,
             l2,
             anchor,
-            smooth,
+            smooth_number,
             smooth_strength,
             number,
             strength,
@@ -858,7 +857,7 @@ def line_search(
     w, p : array_like, shape (d,) or (m, d)
         Model and direction, one for all silos or one per silo.
     loss : str or Loss
-        See `dpkern.losses`.
+        See `dpkern.models.losses`.
     steps : array_like, shape (k,)
         Candidate steps a, finite.
     bound : array_like, shape (k,) or (m, k), optional
@@ -1002,7 +1001,7 @@ def loss_prox(
     gamma : float
         Step, positive and finite.
     loss : str or Loss
-        See `dpkern.losses`; convex. A derivative that is not finite counts as 0.
+        See `dpkern.models.losses`; convex. A derivative that is not finite counts as 0.
     clip : float
         Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping off.
     out : ndarray, shape (N, d), optional
@@ -1080,7 +1079,7 @@ def prox_sweep(
     z : array_like, shape (d,)
         The consensus point, finite.
     loss : str or Loss
-        See `dpkern.losses`; convex. A derivative that is not finite counts as 0.
+        See `dpkern.models.losses`; convex. A derivative that is not finite counts as 0.
     clip : float
         Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
     prox_step : float
@@ -1302,7 +1301,7 @@ def mlp_gradient(
         Of the hidden layers. The slope of relu at 0 is 0.
     loss : str or Loss
         "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
-        margin loss of one output, see `dpkern.losses`.
+        margin loss of one output, see `dpkern.models.losses`.
     clip : float
         Bound C > 0 of a record's whole gradient in l2 norm. Infinity turns clipping and grid off.
     grid : float or array_like, shape (m,), optional
@@ -1556,7 +1555,7 @@ def _lapack() -> _core.Lapack:
 
 
 def prox(
-    name: str | Regularizer,
+    name: str | Term,
     v: ArrayLike,
     gamma: float,
     *,
@@ -1568,8 +1567,8 @@ def prox(
 
     Parameters
     ----------
-    name : str or Regularizer
-        A name below, or an object of `dpkern.regularizers`, which holds its parameters.
+    name : str or Term
+        A name below, or an object of `dpkern.models.penalties`, which holds its parameters.
     v : array_like, shape (d,) or (m, d)
         Finite.
     gamma : float
@@ -1610,27 +1609,27 @@ def prox(
     ================  =======================================  ================================
 
     A vector is cut among threads where r is a sum over coordinates; else the rows of a matrix are.
-    Ball, simplex and box are kept up to what `dpkern.regularizers` states. Norms do not overflow.
+    Ball, simplex and box are kept up to what `dpkern.models.penalties` states. Norms do not overflow.
     """
-    regularizer = _regularizer(name, parameters)
-    gamma = not_negative("gamma", gamma)
-    _refuse_step("gamma", gamma, regularizer)
+    penalty = _prox_penalty(name, parameters)
+    gamma = not_negative("gamma", gamma) * penalty.strength
+    _refuse_step("gamma", gamma, penalty)
     points = _real("v", v)
     if points.ndim not in (1, 2):
         raise ValueError(f"v must have shape (d,) or (m, d), got {points.shape}")
-    _refuse_size("v", points.shape[-1], regularizer)
+    _refuse_size("v", points.shape[-1], penalty)
     given, out = out is not None, _output(out, points.shape)
     if given and np.may_share_memory(out, points) and _address(out) != _address(points):
         raise ValueError("out overlaps v; it must be v itself or apart from it")
     threads = resolve_threads(n_threads, points.size)
     if points.size:
         # Without parameters per coordinate rows are one long vector where coordinates are apart.
-        flat = points.ndim == 1 or (regularizer.separable and regularizer.size is None)
+        flat = points.ndim == 1 or (penalty.separable and penalty.size is None)
         shape = (1, points.size) if flat else points.shape
         _core.prox_rows(
-            _PROX_NUMBERS[regularizer.name],
-            regularizer.separable,
-            regularizer.params,
+            _PROX_NUMBERS[penalty.name],
+            penalty.separable,
+            penalty.params,
             points.reshape(shape),
             gamma,
             out.reshape(shape),
@@ -2004,45 +2003,43 @@ def _increasing(name: str, values: NDArray[np.int64], what: str, n: int) -> NDAr
 
 
 def _penalty(
-    name: str, value: Penalty | None, compiled: list[str]
+    name: str, value: str | Term | None, compiled: list[str]
 ) -> tuple[int, float, FloatArray]:
-    """Number in the compiled table (-1: none), strength and parameters of a regulariser."""
+    """Number in the compiled table (-1: none), strength and parameters of a penalty."""
     if value is None:
         return -1, 0.0, _parameters(())
-    if not isinstance(value, tuple) or len(value) != 2:
-        raise TypeError(f"{name} must be a pair (name or Regularizer, strength), got {value!r}")
-    regularizer = get_regularizer(value[0])
-    if regularizer.name not in compiled:
-        raise ValueError(f"{name} is {regularizer.name!r}; it must be one of {', '.join(compiled)}")
-    strength = not_negative(f"the strength in {name}", value[1])
-    return compiled.index(regularizer.name), strength, regularizer.params
+    penalty = get_penalty(value)
+    if penalty.name not in compiled:
+        raise ValueError(f"{name} must be one of {', '.join(compiled)}, got {penalty.name!r}")
+    return compiled.index(penalty.name), penalty.strength, penalty.params
 
 
-def _regularizer(name: str | Regularizer, parameters: dict[str, Any]) -> Regularizer:
+def _prox_penalty(name: str | Term, parameters: dict[str, Any]) -> Term:
     """What `prox` is asked for."""
-    which = name.name if isinstance(name, Regularizer) else name
-    if which not in REGULARIZERS:
-        raise ValueError(f"name is {which!r}; it must be one of {', '.join(REGULARIZERS)}")
+    which = name.name if isinstance(name, Term) else name
+    if which not in PENALTIES:
+        raise ValueError(f"name must be one of {', '.join(PENALTIES)}, got {which!r}")
     if isinstance(name, str):
-        return make_regularizer(name, parameters)
+        return make_penalty(name, parameters)
     if parameters:
-        raise TypeError(f"{', '.join(parameters)} given beside a Regularizer, which holds its own")
+        raise TypeError(
+            f"{', '.join(parameters)} must be absent beside a penalty, which holds its own"
+        )
     return name
 
 
-def _refuse_step(what: str, gamma: float, regularizer: Regularizer) -> None:
-    if gamma > regularizer.largest_gamma:
+def _refuse_step(what: str, gamma: float, penalty: Term) -> None:
+    if gamma > penalty.largest_gamma:
         raise ValueError(
-            f"{what} is {gamma!r}; {regularizer.name} needs at most {regularizer.largest_gamma}: "
+            f"{what} is {gamma!r}; {penalty.name} needs at most {penalty.largest_gamma}: "
             "beyond, some points have two minimisers"
         )
 
 
-def _refuse_size(what: str, d: int, regularizer: Regularizer) -> None:
-    if regularizer.size not in (None, d):
+def _refuse_size(what: str, d: int, penalty: Term) -> None:
+    if penalty.size not in (None, d):
         raise ValueError(
-            f"{what} has {d} coordinates; the parameters of {regularizer.name} are for "
-            f"{regularizer.size}"
+            f"{what} has {d} coordinates; the parameters of {penalty.name} are for {penalty.size}"
         )
 
 

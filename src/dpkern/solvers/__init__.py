@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dpkern.data import SiloData
-from dpkern.solvers._objective import Objective
-from dpkern.solvers._operators import Declared
-from dpkern.solvers._result import SolverResult, load
 from dpkern.solvers.admm import admm
+from dpkern.solvers.base.declaration import shared_documentation, shared_signature
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import did_you_mean
+from dpkern.solvers.base.result import SolverResult, load
 from dpkern.solvers.double_noise_newton import double_noise_newton
 from dpkern.solvers.federated_gd import federated_gd
 from dpkern.solvers.fixed_point import fixed_point
@@ -19,6 +20,7 @@ from dpkern.solvers.output_perturbation import output_perturbation
 from dpkern.solvers.prox_pl_svrg import prox_pl_svrg
 from dpkern.solvers.prox_sgd import prox_sgd
 from dpkern.solvers.prox_svrg import prox_svrg
+from dpkern.solvers.releases.operators import Declared
 from dpkern.solvers.spider import spider
 from dpkern.solvers.wd_dp import wd_dp
 
@@ -46,46 +48,33 @@ __all__ = [
 ]
 
 SOLVERS: dict[str, Callable[..., SolverResult]] = {
-    "gradient_descent": gradient_descent,
-    "federated_gd": federated_gd,
-    "wd_dp": wd_dp,
-    "output_perturbation": output_perturbation,
-    "local_newton": local_newton,
-    "double_noise_newton": double_noise_newton,
-    "admm": admm,
-    "fixed_point": fixed_point,
-    "prox_sgd": prox_sgd,
-    "prox_svrg": prox_svrg,
-    "prox_pl_svrg": prox_pl_svrg,
-    "spider": spider,
-    "minibatch_sgd": minibatch_sgd,
-    "local_sgd": local_sgd,
+    solver.__name__: solver
+    for solver in (
+        gradient_descent,
+        federated_gd,
+        wd_dp,
+        output_perturbation,
+        local_newton,
+        double_noise_newton,
+        admm,
+        fixed_point,
+        prox_sgd,
+        prox_svrg,
+        prox_pl_svrg,
+        spider,
+        minibatch_sgd,
+        local_sgd,
+    )
 }
 
 
-def solve(name: str, data: SiloData, **parameters: Any) -> SolverResult:
-    """Run a solver by name.
-
-    Parameters
-    ----------
-    name : str
-        One of `SOLVERS`.
-    data : SiloData
-        The records.
-    **parameters
-        The solver's own; see its documentation.
-
-    Returns
-    -------
-    result : SolverResult
-
-    Raises
-    ------
-    ValueError
-        When there is no such solver, or an argument or a condition does not hold.
-    TypeError
-        When a parameter is unknown or of the wrong kind.
-    """
+def solve(name: str, data: SiloData, **arguments: Any) -> SolverResult:
     if name not in SOLVERS:
-        raise ValueError(f"name is {name!r}; it must be one of {', '.join(SOLVERS)}")
-    return SOLVERS[name](data, **parameters)
+        raise ValueError(
+            f"name must be one of {', '.join(SOLVERS)}, got {name!r}{did_you_mean(name, SOLVERS)}"
+        )
+    return SOLVERS[name](data, **arguments)
+
+
+solve.__doc__ = shared_documentation(SOLVERS)
+solve.__signature__ = shared_signature()  # type: ignore[attr-defined]

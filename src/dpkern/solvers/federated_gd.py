@@ -15,95 +15,46 @@ distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
     sound, silo:     z_tj ~ N(0, s_j^2 I),  z_r = 0;  theta_j is seen too
     paper:           z_tj ~ N(0, s^2 I) with s of the aggregate,  z_r = 0
 
-J_j is the mean over silo j of the clipped losses, with the penalties, of which h, l1 |w|_1 or a
-regulariser that is not smooth, acts by its prox. The paper calibrates every
-silo's noise as if it were the aggregate's: for K = 1, averaging m of them leaves 1/sqrt(m) of what
+J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox.
+The paper calibrates every silo's noise as if it were the aggregate's: for K = 1, averaging m of them leaves 1/sqrt(m) of what
 is claimed; for K > 1 its proof does not cover iterates that differ between silos.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, split_budget
-from dpkern.solvers._docs import documented
-from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._local import (
-    HIDDEN,
-    HIDDEN_ITERATES,
+from dpkern._numbers import count
+from dpkern.papers import noise
+from dpkern.solvers.base.declaration import BOTH, solver
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.releases.gradient import NoisyMeanGradient
+from dpkern.solvers.releases.local_runs import (
+    ACCOUNTING,
     NOT_HIDDEN,
-    HiddenSteps,
-    LastIterates,
+    Advance,
     NoisySteps,
+    average_runs,
+    local_advance,
 )
-from dpkern.solvers._objective import Penalty, PublicSize, step_sizes
-from dpkern.solvers._result import SolverResult
-from dpkern.solvers._run import Callback, Monitor, Run
-
-FloatArray = NDArray[np.float64]
-Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
 
-@documented
+@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central",))
 def federated_gd(
-    data: SiloData,
+    run: Run,
     *,
-    budget: Budget | None,
-    clip: float | None = None,
-    loss: str | Loss = "logistic",
-    l2: float = 0.0,
-    l1: float = 0.0,
-    regularizer: Penalty = None,
-    rounds: int = 300,
-    local_steps: int = 1,
-    step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
-    weights: Literal["size", "uniform"] = "size",
-    trust: Literal["central", "silo"] = "central",
-    accounting: Literal["composition", "last_iterate"] = "composition",
-    calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
-    public_size: PublicSize = None,
-    penalize_intercept: bool = True,
-    rng: int | NoiseStream | None = None,
-    n_threads: int | None = None,
-    progress: bool = False,
-    callback: Callback | None = None,
-    monitor: Monitor = None,
+    rounds: Annotated[int, Option("Number of aggregations.", count)] = 300,
+    local_steps: Annotated[
+        int, Option("Steps K of every silo between two aggregations; T = rounds K.", count)
+    ] = 1,
+    step_size: Annotated[StepSize, step_option(AUTO, THEOREM)] = "auto",
+    accounting: Annotated[Literal["composition", "last_iterate"], ACCOUNTING] = "composition",
 ) -> SolverResult:
-    r"""Federated gradient descent on the clipped objective, one aggregate a round.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of aggregations.
-    local_steps : int
-        Steps K of every silo between two of them; T = rounds K.
-    step_size : float, sequence of T floats, "auto" or "theorem"
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2; "theorem" = 2 / (l2 (t + gamma)), gamma =
-        max(8 (L + l2) / l2 - 1, K).
-    trust : {"central", "silo"}
-        Whether only the aggregate is seen, or every silo's message.
-    accounting : {"composition", "last_iterate"}
-        Under silo trust, "last_iterate" charges a silo for the last of its K noisy iterates
-        instead of for all: it needs steps that contract, equal within a round.
-    calibration : {"sound", "paper"}
-        "paper" (central) draws Huang's noise in every silo at every step,
-        s = sqrt(8 T ln(1/delta)) C / (m n_min epsilon) on the silo's mean gradient, and certifies
-        what the aggregate really gives; for K > 1 an upper bound.
-
-    Returns
-    -------
-    result : SolverResult
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument or a condition does not hold; the message names it.
+    """Federated gradient descent on the clipped objective, one aggregate a round.
 
     Notes
     -----
@@ -129,63 +80,34 @@ def federated_gd(
 
     Everything else is a function of the releases and of public numbers.
     """
-    parameters = {name: value for name, value in locals().items() if name != "data"}
-    with Run("federated_gd", data, parameters) as run:
-        run.choose("trust", "central", "silo")
-        run.choose("calibration", "sound", "paper")
-        run.choose_neighbours()
-        last = run.choose("accounting", "composition", "last_iterate") == "last_iterate"
-        run.only_under("silo", accounting="last_iterate")
-        run.only_under("central", calibration="paper")
-        if run.sizes_are_hidden and (last or run.local_steps > 1):
-            raise ValueError(
-                "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
-                "federated_gd: what hidden steps make of a record that comes or goes is not bounded"
-            )
-        eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
-        T, claim = eta.size, run.claimed
-        sigma = None
-        if claim is not None:
-            log_term = math.log(1.0 / claim["delta"])
-            smallest = data.m * int(data.sizes.min()) * claim["epsilon"]
-            sigma = np.full(data.m, math.sqrt(8.0 * T * log_term) * run.clip / smallest)
-
-        notes: tuple[str, ...] = ()
-        if run.budget is not None and last:
-            mu = split_budget(run.budget.mu, (1.0,), (run.rounds,))[0]
-            advance: Advance = LastIterates(run, mu=mu, eta=eta)
-            notes = (HIDDEN_ITERATES,)
-        elif run.local_steps == 1:
-            advance = _gradient_step(run, trust, sigma)
-        elif sigma is not None:
-            advance = NoisySteps(run, trust=trust, sigma=sigma * data.sizes)
-            notes = (NOT_HIDDEN,)
-        elif trust == "silo":
-            advance = NoisySteps(run, trust=trust, mu=run.mu_of_one(T))
-        else:
-            advance = HiddenSteps(run, trust=trust, mu=run.mu_of_one(run.rounds))
-            notes = (HIDDEN,)
-
-        w = np.zeros(data.d)
-        for r in run.numbered_rounds():
-            w_next = advance(w, eta[r])
-            step = float(np.sum(eta[r]))
-            run.record(r, w_next, step, (w - w_next) / step)
-            w = w_next
-        bound = "upper" if NOT_HIDDEN in notes else "exact"
-        return run.result(w, trust=trust, bound=bound, notes=notes if run.budget else ())
+    if run.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
+        raise ValueError(
+            "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
+            "federated_gd: what hidden steps make of a record that comes or goes is not bounded"
+        )
+    eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
+    sigma = None
+    if claim is not None:
+        n_min, T = int(data.sizes.min()), eta.size
+        s = noise.federated_gd(claim, clip=run.clip, smallest=n_min, m=data.m, steps=T)
+        sigma = np.full(data.m, s)
+    if local_steps > 1 and sigma is not None:
+        return average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)
+    if local_steps > 1 or accounting == "last_iterate":
+        return average_runs(run, eta, *local_advance(run, eta, accounting))
+    return average_runs(run, eta, _gradient_step(run, sigma))
 
 
-def _gradient_step(run: Run, trust: str, sigma: FloatArray | None) -> Advance:
+def _gradient_step(run: Run, sigma: NDArray[np.float64] | None) -> Advance:
     """K = 1: a step along one noisy mean gradient at the public model."""
     objective = run.objective
     if sigma is None:
-        gradient = NoisyMeanGradient(run, trust=trust, mu=run.mu_of_one(run.rounds))
+        gradient = NoisyMeanGradient(run, mu=run.mu_of_one(run.rounds))
     else:
         shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
-        gradient = NoisyMeanGradient(run, trust=trust, sigma=shares, shares=True)
+        gradient = NoisyMeanGradient(run, sigma=shares, shares=True)
 
-    def advance(w: FloatArray, eta: FloatArray) -> FloatArray:
+    def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:
         step = float(eta[0])
         return objective.prox(w - step * (gradient(w) + objective.penalty_gradient(w)), step)
 

@@ -20,31 +20,27 @@ The paper's bound of the Hessian's sensitivity holds for a rank-one Hessian with
 its line search reads un-noised losses, gradients and Hessians, which no theorem covers.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpkern import kernels
-from dpkern._numbers import positive
-from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream
-from dpkern.solvers._docs import documented
-from dpkern.solvers._gradient import NoisyMeanGradient
-from dpkern.solvers._newton import (
+from dpkern._numbers import count, positive
+from dpkern.papers import noise
+from dpkern.papers.line_search import PaperSearch
+from dpkern.solvers.base.declaration import BOTH, solver
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.steps import StepSize, step_option
+from dpkern.solvers.releases.gradient import NoisyMeanGradient
+from dpkern.solvers.releases.hessian import (
+    HESS_CLIP,
     NoisyMeanHessian,
+    direction,
     eigenvalue_floors,
     hessian_bound,
-    step_rule,
 )
-from dpkern.solvers._objective import PublicSize
-from dpkern.solvers._result import SolverResult
-from dpkern.solvers._run import Callback, Monitor, Run
-
-FloatArray = NDArray[np.float64]
+from dpkern.solvers.releases.newton_steps import Steps, step_rule
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -52,68 +48,46 @@ NOT_SEEN = (
 )
 
 
-@documented
+@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2")
 def local_newton(
-    data: SiloData,
+    run: Run,
     *,
-    budget: Budget | None,
-    clip: float | None = None,
-    hess_clip: float | None = None,
-    loss: str | Loss = "logistic",
-    l2: float = 0.0,
-    rounds: int = 10,
-    local_steps: int = 1,
-    step_size: float | str | Sequence[float] | NDArray[np.float64] = "damped",
-    max_step: float = 1.0,
-    floor: float | Literal["auto"] = "auto",
-    weights: Literal["size", "uniform"] = "size",
-    trust: Literal["silo", "central"] = "silo",
-    calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
-    public_size: PublicSize = None,
-    penalize_intercept: bool = True,
-    rng: int | NoiseStream | None = None,
-    n_threads: int | None = None,
-    progress: bool = False,
-    callback: Callback | None = None,
-    monitor: Monitor = None,
+    hess_clip: Annotated[float | None, HESS_CLIP] = None,
+    rounds: Annotated[int, Option("Number of aggregations.", count)] = 10,
+    local_steps: Annotated[
+        int,
+        Option(
+            "Steps L of every silo between two aggregations; T = rounds L. Central trust needs "
+            "L = 1.",
+            count,
+        ),
+    ] = 1,
+    step_size: Annotated[
+        StepSize,
+        step_option(
+            '"damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of what was released',
+            "a search takes one of max_step 2^-i, i = 0..7",
+            '"private_search" that of the largest released decrease of the objective, for a third '
+            "of the budget",
+            '"paper_search" (calibration "paper") the largest that satisfies Equation (10) without '
+            "noise, which voids every guarantee",
+        ),
+    ] = "damped",
+    max_step: Annotated[
+        float, Option('Largest step of "damped" and of the searches.', positive)
+    ] = 1.0,
+    floor: Annotated[
+        float | str,
+        Option(
+            'Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the '
+            "spectral norm that the noise on the mean Hessian has in expectation, sqrt(2 d) times "
+            'its deviation (2 sqrt(d) with calibration "paper"): below, eigenvalues are noise. '
+            "1e-8 where both are 0.",
+            kind='float or "auto"',
+        ),
+    ] = "auto",
 ) -> SolverResult:
-    r"""Newton's method on the clipped objective, with noise on gradients and Hessians.
-
-    Parameters
-    ----------
-    loss : str or Loss
-        A convex loss; see `dpkern.losses`.
-    rounds : int
-        Number of aggregations.
-    local_steps : int
-        Steps L of every silo between two of them; T = rounds L. Central trust needs L = 1.
-    step_size : float, sequence of T floats, "damped", "private_search" or "paper_search"
-        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of what was released. A search takes
-        one of max_step 2^-i, i = 0..7: "private_search" that of the largest released decrease of
-        the objective, for a third of the budget; "paper_search" (calibration "paper") the largest
-        that satisfies Equation (10) without noise, which voids every guarantee.
-    max_step : float
-        Largest step of "damped" and of the searches.
-    floor : float or "auto"
-        Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the spectral norm
-        that the noise on the mean Hessian has in expectation, sqrt(2 d) times its deviation
-        (2 sqrt(d) in paper mode): below, eigenvalues are noise. 1e-8 where both are 0.
-    trust : {"silo", "central"}
-        Whether every silo's message is seen, or only the aggregate.
-    calibration : {"sound", "paper"}
-        "paper" (silo) draws the paper's noise and certifies what it really gives.
-
-    Returns
-    -------
-    result : SolverResult
-        Its history holds, for every round, the norm of the released mean gradient at the round's
-        start and the mean step, summed over local steps.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument or a condition does not hold; the message names it.
+    """Newton's method on the clipped objective, with noise on gradients and Hessians.
 
     Notes
     -----
@@ -135,70 +109,55 @@ def local_newton(
     Everything else is a function of the releases and of public numbers: the penalty, which is added
     after the noise, the floor, truncation, direction, damped steps, the choice among candidates.
 
-    Paper mode: mu^2 = T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
+    Calibration "paper" draws the paper's noise and certifies what it really gives: mu^2 = T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
+
+    The history holds, for every round, the norm of the released mean gradient at the round's start
+    and the mean step, summed over local steps.
     """
-    parameters = {name: value for name, value in locals().items() if name != "data"}
-    with Run("local_newton", data, parameters) as run:
-        silo = run.choose("trust", "silo", "central") == "silo"
-        paper = run.choose("calibration", "sound", "paper") == "paper"
-        run.choose_neighbours()
-        run.only_under("silo", calibration="paper")
-        objective, L = run.objective, run.local_steps
-        T, max_step = run.rounds * L, positive("max_step", max_step)
-        if not objective.phi.convex:
-            raise ValueError(
-                f"local_newton needs a convex loss, which {objective.phi.name!r} is not: the "
-                "Hessian of a record must be positive semi-definite"
-            )
-        if not silo and L > 1:
-            raise ValueError(f"local_steps is {L}; trust='central' needs 1 in local_newton")
-        families = 3 if isinstance(step_size, str) and step_size == "private_search" else 2
-        mu, B = run.mu_of_one(families * T), hessian_bound(run, hess_clip)
-        noise, s_g, s_H, claimed = mu, None, None, None
-        if run.budget is not None and paper:
-            root, claimed = math.sqrt(families * T) / run.budget.mu, {"mu": run.budget.mu}
-            noise, s_g, s_H = None, 2.0 * run.clip * root, 2.0 * B * root
-
-        gradient = NoisyMeanGradient(run, trust=trust, mu=noise, sigma=s_g)
-        hessian = NoisyMeanHessian(run, trust=trust, hess_clip=B, mu=noise, sigma=s_H)
-        floors = eigenvalue_floors(run, floor, hessian.noise_norm)
-        steps = step_rule(run, step_size, trust=trust, mu=mu, hess_clip=B, max_step=max_step)
-        run.resolve(hess_clip=B, floor=floors)
-
-        penalty = objective.l2 * objective.penalized
-        weight = objective.shares() if silo else np.ones(1)
-        w = np.zeros(data.d)
-        for r in run.numbered_rounds():
-            w_local = np.tile(w, (len(weight), 1))
-            travelled = 0.0
-            for t in range(r * L, (r + 1) * L):
-                g = gradient.means(w_local) + penalty * w_local
-                H = hessian.means(w_local) + np.diag(penalty)
-                p = _direction(H, g, floors, run)
-                alpha = steps(t, w_local, g, p)
-                if t == r * L:
-                    released = weight @ g
-                travelled += float(weight @ alpha)
-                w_local = w_local - alpha[:, np.newaxis] * p
-            w = weight @ w_local
-            run.record(r, w, travelled, released)
-        hidden = run.budget is not None and L > 1
-        return run.result(
-            w,
-            trust=trust,
-            bound="upper" if hidden else "exact",
-            notes=(NOT_SEEN,) if hidden else (),
-            claimed=claimed,
+    objective, L, silo = run.objective, local_steps, run.trust == "silo"
+    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
+    if not silo and L > 1:
+        raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
+    releases = (
+        (3 if isinstance(step_size, str) and step_size == "private_search" else 2) * rounds * L
+    )
+    mu, B = run.mu_of_one(releases), hessian_bound(run, hess_clip)
+    noise_mu, s_g, s_H, claimed = mu, None, None, None
+    if run.budget is not None and run.paper:
+        noise_mu, claimed = None, {"mu": run.budget.mu}
+        s_g, s_H = (
+            noise.newton(run.budget.mu, bound=bound, releases=releases) for bound in (run.clip, B)
         )
+    gradient = NoisyMeanGradient(run, mu=noise_mu, sigma=s_g)
+    hessian = NoisyMeanHessian(run, hess_clip=B, mu=noise_mu, sigma=s_H)
+    floors = eigenvalue_floors(run, floor, hessian.noise_norm)
+    if isinstance(step_size, str) and step_size == "paper_search":
+        steps: Steps = PaperSearch(run, hess_clip=B, max_step=max_step)
+    else:
+        steps = step_rule(run, step_size, mu=mu, max_step=max_step)
+    run.resolve(hess_clip=B, floor=floors)
 
-
-def _direction(H: FloatArray, g: FloatArray, floors: FloatArray, run: Run) -> FloatArray:
-    """( V max(Lambda, floor) V^T )^-1 g of every message, each with its own floor."""
-    with run.clock("kernels"):
-        # H and g in units of the floor have the same direction and the floor 1.
-        return kernels.newton_direction(
-            H / floors[:, np.newaxis, np.newaxis],
-            g / floors[:, np.newaxis],
-            floor=1.0,
-            n_threads=run.objective.n_threads,
-        )
+    penalty = objective.l2 * objective.penalized
+    weight = objective.shares() if silo else np.ones(1)
+    w = objective.start()
+    for r in run.numbered_rounds():
+        w_local = np.tile(w, (len(weight), 1))
+        travelled = 0.0
+        for t in range(r * L, (r + 1) * L):
+            g = gradient.means(w_local) + penalty * w_local
+            H = hessian.means(w_local) + np.diag(penalty)
+            p = direction(run, H, g, floors)
+            alpha = steps(t, w_local, g, p)
+            if t == r * L:
+                released = weight @ g
+            travelled += float(weight @ alpha)
+            w_local = w_local - alpha[:, np.newaxis] * p
+        w = weight @ w_local
+        run.record(r, w, travelled, released)
+    hidden = run.budget is not None and L > 1
+    return run.result(
+        w,
+        bound="upper" if hidden else "exact",
+        notes=(NOT_SEEN,) if hidden else (),
+        claimed=claimed,
+    )

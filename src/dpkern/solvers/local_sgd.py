@@ -16,88 +16,55 @@ noise, sqrt(8 K R ln(1/delta)) C / (n epsilon), counts on an amplification that 
 condition: what it gives is certified with calibration="paper".
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, OnePass, Sampler, make_sampler
-from dpkern.solvers._docs import documented
-from dpkern.solvers._local import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
-from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate
-from dpkern.solvers._objective import Penalty, PublicSize, step_sizes
-from dpkern.solvers._result import SolverResult
-from dpkern.solvers._run import Callback, Monitor, Run
-from dpkern.solvers._sums import sums_of
+from dpkern._numbers import count
+from dpkern.papers import noise as printed
+from dpkern.privacy import OnePass
+from dpkern.solvers.base.declaration import BOTH, solver
+from dpkern.solvers.base.options import Option, one_of
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.minibatch_sgd import SAMPLERS
+from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
+from dpkern.solvers.releases.means import (
+    Family,
+    NoisyMeans,
+    Participation,
+    Returned,
+    allocate,
+    sampler_of,
+)
+from dpkern.solvers.releases.record_sums import sums_of
 
 FloatArray = NDArray[np.float64]
 
-Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
-
-@documented
+@solver(
+    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS, models="any"
+)
 def local_sgd(
-    data: SiloData,
+    run: Run,
     *,
-    budget: Budget | None,
-    clip: float | None = None,
-    loss: str | Loss | Oracle = "logistic",
-    l2: float = 0.0,
-    l1: float = 0.0,
-    regularizer: Penalty = None,
-    rounds: int = 25,
-    local_steps: int = 5,
-    noise: Literal["step", "round"] | None = None,
-    batch_size: int | None = None,
-    sampling: Literal["full", "without_replacement", "poisson", "one_pass", "cyclic"] = "full",
-    participation: int | None = None,
-    step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
-    weights: Literal["size", "uniform"] = "size",
-    trust: Literal["silo", "central"] = "silo",
-    calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
-    public_size: PublicSize = None,
-    returns: Literal["last", "random", "average"] = "last",
-    penalize_intercept: bool = True,
-    rng: int | NoiseStream | None = None,
-    n_threads: int | None = None,
-    progress: bool = False,
-    callback: Callback | None = None,
-    monitor: Monitor = None,
+    rounds: Annotated[int, Option("Number of averages R.", count)] = 25,
+    local_steps: Annotated[int, Option("Steps K of every silo between two averages.", count)] = 5,
+    noise: Annotated[
+        Literal["step", "round"] | None,
+        Option(
+            'On every local step, which is the default under trust "silo" and needs it, or once a '
+            "round on what steps without noise have made of the model: for linear models with a "
+            'row bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.',
+            one_of("step", "round", None),
+            '{"step", "round"} or None',
+        ),
+    ] = None,
+    step_size: Annotated[StepSize, step_option(AUTO, THEOREM, steps="R K")] = "auto",
 ) -> SolverResult:
-    r"""Noisy local SGD on the clipped objective.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of averages R.
-    local_steps : int
-        Steps K of every silo between two of them.
-    noise : {"step", "round"}
-        On every local step, which is the default under silo trust, or once a round on what steps
-        without noise have made of the model: for linear models with a row bound and a loss of
-        bounded curvature, and full, "one_pass" or "cyclic" batches.
-    step_size : float, sequence of R K floats, "auto" or "theorem"
-        "auto" = 1 / (L + l2), L the smoothness of the loss; "theorem" as in `federated_gd`.
-    trust : {"silo", "central"}
-        "central", where only the average is seen, goes with noise="round".
-    calibration : {"sound", "paper"}
-        "paper" (noise="step") draws sqrt(8 K R ln(1/delta)) C / (n_j epsilon) on the silo's mean
-        and certifies what that gives.
-
-    Returns
-    -------
-    result : SolverResult
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument or a condition does not hold; the message names it.
+    """Noisy local SGD on the clipped objective.
 
     Notes
     -----
@@ -116,45 +83,32 @@ def local_sgd(
     the steps t of the round that use the record, at most ceil(K b / n_j) of them, at the costliest
     place in the order. A record pays for the rounds that use it: min(R, ceil(R K b / n)) releases,
     n the smallest n_j. That the order is secret is not used.
+
+    Calibration "paper" (noise="step") draws sqrt(8 K R ln(1/delta)) C / (n_j epsilon) on the silo's
+    mean and certifies what that gives.
     """
-    parameters = {name: value for name, value in locals().items() if name != "data"}
-    with Run("local_sgd", data, parameters, oracles=True) as run:
-        run.choose("trust", "silo", "central")
-        run.choose("calibration", "sound", "paper")
-        run.choose_neighbours()
-        if noise is None:
-            run.parameters["noise"] = "step" if trust == "silo" else "round"
-        hidden = run.choose("noise", "step", "round") == "round"
-        eta = step_sizes(step_size, run.rounds, run.objective, run.local_steps)
-        notes: tuple[str, ...] = ()
-        if hidden:
-            advance: Advance = _hidden_steps(run, eta)
-            if run.budget is not None:
-                notes = (HIDDEN,) if sampling == "full" else (HIDDEN, IN_TURN)
-        else:
-            run.only_under("silo", noise="step")
-            advance = _NoisySteps(run)
-        returned = Returned(run, run.rounds)
+    if noise is None:
+        noise = run.parameters["noise"] = "step" if run.trust == "silo" else "round"
+    eta = run.step_sizes()
+    notes: tuple[str, ...] = ()
+    if noise == "round":
+        advance: HiddenSteps | _NoisySteps = _hidden_steps(run, eta)
+        if run.budget is not None:
+            notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
+    else:
+        if run.trust != "silo":
+            raise ValueError("noise='step' needs trust='silo' in local_sgd")
+        advance = _NoisySteps(run)
+    returned = Returned(run, rounds)
 
-        w = run.objective.start()
-        for r in run.numbered_rounds():
-            w_next = advance(w, eta[r])
-            step = float(np.sum(eta[r]))
-            run.record(r, w_next, step, (w - w_next) / step)
-            w = w_next
-            returned.see(w)
-        return run.result(returned.model, trust=trust, notes=notes)
-
-
-def _sampler(run: Run) -> Sampler:
-    return make_sampler(
-        run.parameters["sampling"],
-        run.parameters["batch_size"],
-        sizes=run.objective.sizes,
-        releases=run.rounds * run.local_steps,
-        neighbours=run.neighbours,
-        trust=run.parameters["trust"],
-    )
+    w = run.objective.start()
+    for r in run.numbered_rounds():
+        w_next = advance(w, eta[r])
+        step = float(np.sum(eta[r]))
+        run.record(r, w_next, step, (w - w_next) / step)
+        w = w_next
+        returned.see(w)
+    return run.result(returned.model, notes=notes)
 
 
 def _hidden_steps(run: Run, eta: FloatArray) -> HiddenSteps:
@@ -162,20 +116,17 @@ def _hidden_steps(run: Run, eta: FloatArray) -> HiddenSteps:
     for name, value in allowed.items():
         if run.parameters[name] != value:
             raise ValueError(f"noise='round' needs {name}={value!r}")
-    sampler, trust = _sampler(run), run.parameters["trust"]
-    mu = run.mu_of_one(run.rounds)
+    sampler, mu = sampler_of(run, eta.size), run.mu_of_one(run.rounds)
     if not isinstance(sampler, OnePass):
         if sampler.method != "full":
             raise ValueError(
-                f"sampling={sampler.method!r} needs noise='step': noise='round' is for 'full', "
-                "'one_pass' or 'cyclic'"
+                "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "
+                f"{sampler.method!r}: take trust='silo' and noise='step'"
             )
-        return HiddenSteps(run, trust=trust, mu=mu)
+        return HiddenSteps(run, mu=mu)
     if sampler.per_record < run.rounds:
-        return HiddenBatches(
-            run, trust=trust, sampler=sampler, per_record=sampler.per_record, eta=eta
-        )
-    return HiddenSteps(run, trust=trust, mu=mu, sampler=sampler)
+        return HiddenBatches(run, sampler=sampler, per_record=sampler.per_record, eta=eta)
+    return HiddenSteps(run, mu=mu, sampler=sampler)
 
 
 class _NoisySteps:
@@ -184,12 +135,12 @@ class _NoisySteps:
     def __init__(self, run: Run) -> None:
         self._objective, self._K, self._round = run.objective, run.local_steps, 0
         T = run.rounds * run.local_steps
-        sizes, sampler = run.objective.sizes, _sampler(run)
+        sampler = sampler_of(run, T)
         silos = Participation(run, np.full(run.rounds, run.local_steps))
         sigma, claim = None, run.claimed
         if claim is not None:
-            root = math.sqrt(8.0 * T * math.log(1.0 / claim["delta"]))
-            sigma = root * run.clip / (claim["epsilon"] * sizes.astype(np.float64))
+            sizes = run.objective.sizes.astype(np.float64)
+            sigma = printed.minibatch_sgd(claim, clip=run.clip, sizes=sizes, releases=T)
         family = Family("sum of clipped gradients of a local step", range(T), sampler, sigma=sigma)
         (mu,) = allocate(run, [family], silos)
         self._means = NoisyMeans(run, sums_of(run), family, silos, mu)

@@ -10,73 +10,47 @@ trusted server", AISTATS 2023 (Lowy, Razaviyayn 2021, Algorithm 1), with a prox:
 f is clipped record by record; h is what acts by its prox.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, make_sampler
-from dpkern.solvers._docs import documented
-from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate, steps
-from dpkern.solvers._objective import Penalty, PublicSize
-from dpkern.solvers._result import SolverResult
-from dpkern.solvers._run import Callback, Monitor, Run
-from dpkern.solvers._sums import sums_of
+from dpkern._numbers import count
+from dpkern.papers import noise
+from dpkern.solvers.base.declaration import BOTH, solver
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.steps import AUTO, StepSize, step_option
+from dpkern.solvers.releases.means import (
+    Family,
+    NoisyMeans,
+    Participation,
+    Returned,
+    allocate,
+    sampler_of,
+)
+from dpkern.solvers.releases.record_sums import sums_of
+
+SAMPLERS = ("full", "without_replacement", "poisson", "one_pass", "cyclic")
 
 
-@documented
+@solver(
+    trusts=("central", "silo", "shuffle"),
+    neighbours=BOTH,
+    paper=("silo",),
+    samplers=SAMPLERS,
+    models="any",
+)
 def minibatch_sgd(
-    data: SiloData,
+    run: Run,
     *,
-    budget: Budget | None,
-    clip: float | None = None,
-    loss: str | Loss | Oracle = "logistic",
-    l2: float = 0.0,
-    l1: float = 0.0,
-    regularizer: Penalty = None,
-    rounds: int = 50,
-    batch_size: int | None = None,
-    sampling: Literal["full", "without_replacement", "poisson", "one_pass", "cyclic"] = "full",
-    participation: int | None = None,
-    step_size: float | str | Sequence[float] | NDArray[np.float64] = "auto",
-    weights: Literal["size", "uniform"] = "size",
-    trust: Literal["silo", "central", "shuffle"] = "silo",
-    calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one", "add_remove"] = "replace_one",
-    public_size: PublicSize = None,
-    returns: Literal["last", "random", "average"] = "last",
-    penalize_intercept: bool = True,
-    rng: int | NoiseStream | None = None,
-    n_threads: int | None = None,
-    progress: bool = False,
-    callback: Callback | None = None,
-    monitor: Monitor = None,
+    rounds: Annotated[int, Option("Number of updates R.", count)] = 50,
+    step_size: Annotated[
+        StepSize, step_option(AUTO, '"theorem" is the same here', steps="R")
+    ] = "auto",
 ) -> SolverResult:
-    r"""Noisy minibatch SGD on the clipped objective.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of updates R.
-    step_size : float, sequence of R floats, "auto" or "theorem"
-        "auto" = 1 / (L + l2), L the smoothness of the loss; "theorem" is the same here.
-    calibration : {"sound", "paper"}
-        "paper" (silo trust) draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies what
-        that gives.
-
-    Returns
-    -------
-    result : SolverResult
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument or a condition does not hold; the message names it.
+    """Noisy minibatch SGD on the clipped objective.
 
     Notes
     -----
@@ -91,34 +65,23 @@ def minibatch_sgd(
     Full batches: s_j = (2 C / n_j) sqrt(R') / mu, R' <= R the rounds of the busiest silo. Fixed
     batches or Poisson ones: the least noise for which dp-accounting certifies the budget, under
     shuffle trust as if they were full. One pass: a record is in one release, s_j = 2 C / (K mu).
+
+    Calibration "paper" draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies what that
+    gives.
     """
-    parameters = {name: value for name, value in locals().items() if name != "data"}
-    with Run("minibatch_sgd", data, parameters, oracles=True) as run:
-        return descend(run, eta=steps(run, run.rounds, 1.0), rounds_in_formula=run.rounds)
+    return descend(run, run.step_sizes(theorem=1.0)[:, 0], rounds)
 
 
-def descend(run: Run, *, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
+def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
     """R proximal steps along noisy means of gradients; the paper's noise is for so many rounds."""
-    parameters, objective = run.parameters, run.objective
-    trust = run.choose("trust", "silo", "central", "shuffle")
-    run.choose("calibration", "sound", "paper")
-    run.only_under("silo", calibration="paper")
-    run.choose_neighbours()
+    objective = run.objective
     silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
-    sampler = make_sampler(
-        parameters["sampling"],
-        parameters["batch_size"],
-        sizes=objective.sizes,
-        releases=run.rounds,
-        neighbours=run.neighbours,
-        trust=trust,
-    )
-    sigma: NDArray[np.float64] | None = None
-    claim = run.claimed
+    sampler, sigma, claim = sampler_of(run, run.rounds), None, run.claimed
     if claim is not None:
-        numbers = objective.sizes if rounds_in_formula > 1 else np.array(sampler.batch_sizes)
-        root = math.sqrt(8.0 * rounds_in_formula * math.log(1.0 / claim["delta"]))
-        sigma = root * run.clip / (claim["epsilon"] * numbers.astype(np.float64))
+        sizes = objective.sizes if rounds_in_formula > 1 else np.array(sampler.batch_sizes)
+        sigma = noise.minibatch_sgd(
+            claim, clip=run.clip, sizes=sizes.astype(np.float64), releases=rounds_in_formula
+        )
     family = Family("sum of clipped gradients", range(run.rounds), sampler, sigma=sigma)
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.rounds)
@@ -130,4 +93,4 @@ def descend(run: Run, *, eta: NDArray[np.float64], rounds_in_formula: int) -> So
         run.record(r, w_next, eta[r], (w - w_next) / eta[r])
         w = w_next
         returned.see(w)
-    return run.result(returned.model, trust=trust)
+    return run.result(returned.model)

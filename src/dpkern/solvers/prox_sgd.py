@@ -13,75 +13,32 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream
-from dpkern.solvers._docs import documented
-from dpkern.solvers._means import steps
-from dpkern.solvers._objective import Penalty
-from dpkern.solvers._result import SolverResult
-from dpkern.solvers._run import Callback, Monitor, Run
+from dpkern._numbers import count
+from dpkern.solvers.base.declaration import solver
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.steps import StepSize, step_option
 from dpkern.solvers.minibatch_sgd import descend
 
+HALF = (
+    '"theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties',
+    '"auto" is twice that',
+)
 
-@documented
+
+@solver(
+    trusts=("central", "silo", "shuffle"), paper=("silo",), samplers=("one_pass",), models="any"
+)
 def prox_sgd(
-    data: SiloData,
+    run: Run,
     *,
-    budget: Budget | None,
-    clip: float | None = None,
-    loss: str | Loss | Oracle = "logistic",
-    l2: float = 0.0,
-    l1: float = 0.0,
-    regularizer: Penalty = None,
-    rounds: int = 20,
-    batch_size: int | None = None,
-    participation: int | None = None,
-    step_size: float | str | Sequence[float] | NDArray[np.float64] = "theorem",
-    weights: Literal["size", "uniform"] = "size",
-    trust: Literal["silo", "central", "shuffle"] = "silo",
-    calibration: Literal["sound", "paper"] = "sound",
-    neighbours: Literal["replace_one"] = "replace_one",
-    returns: Literal["last", "random", "average"] = "last",
-    penalize_intercept: bool = True,
-    rng: int | NoiseStream | None = None,
-    n_threads: int | None = None,
-    progress: bool = False,
-    callback: Callback | None = None,
-    monitor: Monitor = None,
+    rounds: Annotated[int, Option("Number of updates R.", count)] = 20,
+    step_size: Annotated[StepSize, step_option(*HALF, steps="R")] = "theorem",
 ) -> SolverResult:
-    r"""Noisy proximal SGD on disjoint batches.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of updates R.
-    batch_size : int, optional
-        Records K of a silo in a round; by default floor(n / R), n of the smallest silo.
-    step_size : float, sequence of R floats, "auto" or "theorem"
-        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is twice
-        that.
-    calibration : {"sound", "paper"}
-        "paper" (silo trust) draws s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies what that
-        gives.
-    neighbours : {"replace_one"}
-        What neighbouring data sets differ in.
-
-    Returns
-    -------
-    result : SolverResult
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument or a condition does not hold; the message names it.
+    """Noisy proximal SGD on disjoint batches.
 
     Notes
     -----
@@ -89,11 +46,11 @@ def prox_sgd(
     random order of a silo's records that does not depend on them. Replacing a record moves one
     release, by at most 2 C. Silos, and batches of one silo, compose in parallel, and the whole
     budget goes to every release.
+
+    By default batches have floor(n / R) records, n of the smallest silo. Calibration "paper" draws
+    s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies what that gives.
     """
-    parameters = {name: value for name, value in locals().items() if name != "data"}
-    parameters |= {"sampling": "one_pass", "public_size": None}
-    with Run("prox_sgd", data, parameters, oracles=True) as run:
-        run.choose("neighbours", "replace_one")
-        if batch_size is None:
-            parameters["batch_size"] = max(1, int(data.sizes.min()) // run.rounds)
-        return descend(run, eta=steps(run, run.rounds, 0.5), rounds_in_formula=1)
+    if run.parameters["batch_size"] is None:
+        smallest = int(run.objective.data.sizes.min())
+        run.parameters["batch_size"] = max(1, smallest // rounds)
+    return descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -11,18 +11,15 @@ import scipy  # whose parts load when they are first used: an import of dpkern i
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._numbers import count, not_negative
+from dpkern._numbers import count
 from dpkern.data import SiloData
-from dpkern.losses import Loss
-from dpkern.oracles import Oracle
+from dpkern.models.losses import Loss
+from dpkern.models.oracles import Oracle
+from dpkern.models.penalties import L1, Constraint, Penalty, SmoothPenalty, Term, combined
 from dpkern.privacy import MAX_RECORDS
-from dpkern.regularizers import L1, Constraint, Regularizer, SmoothRegularizer, get_regularizer
 
 FloatArray = NDArray[np.float64]
-Penalty = tuple[str | Regularizer, float] | None
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
-
-_L1 = L1()
 
 
 @dataclass(frozen=True)
@@ -35,85 +32,79 @@ class Objective:
         The records.
     loss : Loss or Oracle
         phi, or a model that is not linear, whose loss of a record stands for phi.
+    penalty : Penalty or None
+        See `dpkern.models.penalties`. L2 and PL act by their gradient, the others by their prox, on
+        the penalised coordinates. A constraint has no strength: J is infinite where it does not
+        hold, by more than the rounding of a projection.
     l2, l1 : float
-        Penalties >= 0.
+        Short for L2(l2) and L1(l1), added to the penalty; afterwards the strengths in all.
     weights : {"size", "uniform"}
         p_j = n_j / N or 1 / m.
     penalize_intercept : bool
         Whether the intercept is penalised like the other coordinates.
-    n_threads : int or None
-        For the kernels.
-    regularizer : (name or Regularizer, strength) or None
-        Any g of `dpkern.regularizers` and its strength >= 0. A smooth one acts by its gradient, the
-        others by their prox, on the penalised coordinates. A constraint has no strength: J is
-        infinite where it does not hold, by more than the rounding of a projection.
     public_size : int, sequence of m ints or None
         Numbers that stand for those of records, in p_j and n_j: N, which serves for weights "size",
         or n_j of every silo. None are the true ones.
+    n_threads : int or None
+        For the kernels.
+
+    Attributes
+    ----------
+    other : Term or None
+        The penalty beside l2 and l1.
 
     Raises
     ------
     TypeError, ValueError
-        When the loss does not fit the task, a penalty is negative or not finite, g is unknown, is
-        for another number of coordinates or would act by its prox beside l1, or `public_size` does
-        not fit.
+        When the loss does not fit the task, the terms of the penalty do not go together or are for
+        another number of coordinates, or `public_size` does not fit.
     """
 
     data: SiloData
     loss: Loss | Oracle
-    l2: float
-    l1: float
-    weights: Literal["size", "uniform"]
-    penalize_intercept: bool
-    n_threads: int | None
-    regularizer: Penalty = None
+    _: KW_ONLY
+    penalty: Penalty | None = None
+    l2: float = 0.0
+    l1: float = 0.0
+    weights: Literal["size", "uniform"] = "size"
+    penalize_intercept: bool = True
     public_size: PublicSize = None
+    n_threads: int | None = None
+    other: Term | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if isinstance(self.loss, Oracle):
             if self.data.intercept or not self.penalize_intercept:
                 raise ValueError(
-                    f"loss {self.loss.name!r} is a model with parameters of its own: build the "
-                    "data with intercept=False, and leave penalize_intercept as it is"
+                    f"model {self.loss.name!r} has parameters of its own: build the data with "
+                    "intercept=False, and leave penalize_intercept as it is"
                 )
         elif self.data.task == "multiclass":
             raise ValueError(
                 "the data's task is 'multiclass'; a linear model has one output: take "
-                "dpkern.MLP(hidden=())"
+                "model=dpkern.MLP(hidden=())"
             )
         elif self.loss.task == "classification" and self.data.task != "classification":
             raise ValueError(
                 f"loss {self.loss.name!r} is for classification, the data's task is "
                 f"{self.data.task!r}"
             )
-        for name in ("l2", "l1"):
-            not_negative(name, getattr(self, name))
-        if not isinstance(self.penalize_intercept, bool | np.bool_):
-            raise TypeError(
-                f"penalize_intercept must be True or False, got {self.penalize_intercept!r}"
-            )
-        if self.weights not in ("size", "uniform"):
-            raise ValueError(f"weights must be 'size' or 'uniform', got {self.weights!r}")
-        object.__setattr__(self, "regularizer", _pair(self.regularizer))
+        l2, l1, other = combined(self.penalty, self.l2, self.l1)
+        # The terms are now in l2, l1 and other; a copy with other data must not add them again.
+        for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
-        if self.regularizer is None or self.smooth is not None:
-            return
-        g, d = get_regularizer(self.regularizer[0]), self.n_penalized
-        if g.size not in (None, d):
+        if other is not None and other.size not in (None, self.n_penalized):
             raise ValueError(
-                f"regularizer {g.name!r} is for {g.size} coordinates; {d} are penalised here"
-            )
-        if self.l1 > 0.0:
-            raise ValueError(
-                f"l1 beside the regularizer {g.name!r}: both act by their prox, and the prox of "
-                "their sum is another; give one of them (elastic_net is l1 and l2 in one)"
+                f"penalty must be for the {self.n_penalized} penalised coordinates, got "
+                f"{other.name!r} for {other.size}"
             )
 
     @property
     def phi(self) -> Loss:
         """The loss of a linear model."""
         if isinstance(self.loss, Oracle):
-            raise TypeError(f"loss is {self.loss.name!r}; this is for linear models")
+            raise TypeError(f"the model must be linear, got {self.loss.name!r}")
         return self.loss
 
     @property
@@ -136,20 +127,16 @@ class Objective:
         return np.array(self.public_size)
 
     @property
-    def smooth(self) -> tuple[SmoothRegularizer, float] | None:
-        """The regulariser that acts by its gradient and its strength."""
-        if self.regularizer is None or not isinstance(self.regularizer[0], SmoothRegularizer):
-            return None
-        return self.regularizer[0], self.regularizer[1]
+    def smooth(self) -> SmoothPenalty | None:
+        """The term that acts by its gradient, beside l2."""
+        return self.other if isinstance(self.other, SmoothPenalty) else None
 
-    @property
-    def proximal(self) -> tuple[Regularizer, float] | None:
-        """What acts by its prox and its strength: l1, or a regulariser that is not smooth."""
+    @cached_property
+    def proximal(self) -> Term | None:
+        """The term that acts by its prox: l1, or another that is not smooth."""
         if self.l1 > 0.0:
-            return _L1, self.l1
-        if self.regularizer is None or self.smooth is not None:
-            return None
-        return get_regularizer(self.regularizer[0]), self.regularizer[1]
+            return L1(self.l1)
+        return None if self.smooth is not None else self.other
 
     @property
     def penalized(self) -> FloatArray:
@@ -185,7 +172,8 @@ class Objective:
     @property
     def smoothness(self) -> float:
         """Lipschitz constant of the gradient of all that acts by it: L + l2 + that of g."""
-        curvature = 0.0 if self.smooth is None else self.smooth[1] * self.smooth[0].smoothness
+        g = self.smooth
+        curvature = 0.0 if g is None else g.strength * g.smoothness
         return self.data_smoothness + self.l2 + curvature
 
     def shares(self) -> FloatArray:
@@ -217,7 +205,7 @@ class Objective:
 
     def value(self, w: FloatArray) -> float:
         """J(w). Not private."""
-        return self.data_value(w) + self.penalty(w) + self._proximal_value(w)
+        return self.data_value(w) + self.penalty_value(w) + self._proximal_value(w)
 
     def accuracy(self, w: FloatArray) -> float:
         """Share of the records whose label the model gives. Not private."""
@@ -228,39 +216,37 @@ class Objective:
         z = kernels.glm_margins(self.data, w, n_threads=self.n_threads)
         return float(np.mean((z > 0.0) == (self.data.y > 0.0)))
 
-    def penalty(self, w: FloatArray) -> float:
+    def penalty_value(self, w: FloatArray) -> float:
         """(l2/2) |w|^2 + strength g(w) on the penalised coordinates."""
         square = float(np.sum(self.penalized * w**2))
         value = 0.5 * self.l2 * square
         if self.smooth is not None:
-            g, strength = self.smooth
-            value += strength * g.value(math.sqrt(square))
+            value += self.smooth.strength * self.smooth.value(math.sqrt(square))
         return value
 
     def penalty_gradient(self, w: FloatArray) -> FloatArray:
-        """The gradient of `penalty`."""
+        """The gradient of `penalty_value`."""
         coefficient = self.l2
         if self.smooth is not None:
-            g, strength = self.smooth
-            coefficient += strength * g.coefficient(math.sqrt(np.sum(self.penalized * w**2)))
+            r = math.sqrt(np.sum(self.penalized * w**2))
+            coefficient += self.smooth.strength * self.smooth.coefficient(r)
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
         """argmin_x step strength g(x) + |x - v|^2 / 2 on penalised coordinates, g `proximal`."""
         if self.proximal is None:
             return v
-        g, strength = self.proximal
         out, p = v.copy(), self.n_penalized
-        out[:p] = kernels.prox(g, v[:p], step * strength)
+        out[:p] = kernels.prox(self.proximal, v[:p], step)
         return out
 
     def _proximal_value(self, w: FloatArray) -> float:
         """strength g(w) on the penalised coordinates, g `proximal`; without it for a constraint."""
         if self.proximal is None:
             return 0.0
-        g, strength = self.proximal
+        g = self.proximal
         value = g(w[: self.n_penalized])
-        return value if isinstance(g, Constraint) else strength * value
+        return value if isinstance(g, Constraint) else g.strength * value
 
     def full_prox(self, v: FloatArray, step: float) -> FloatArray:
         """argmin_x step r(x) + |x - v|^2 / 2, r all penalties: (l2/2) |x|^2 + l1 |x|_1 + g(x).
@@ -273,10 +259,9 @@ class Objective:
         shrink = 1.0 + step * self.l2
         x, step = v[:penalized] / shrink, step / shrink
         if self.l1 > 0.0:
-            x = kernels.prox(_L1, x, step * self.l1)
-        if self.regularizer is not None:
-            g, strength = self.regularizer
-            x = kernels.prox(g, x, step * strength)
+            x = kernels.prox(L1(self.l1), x, step)
+        if self.other is not None:
+            x = kernels.prox(self.other, x, step)
         return x if penalized == len(v) else np.append(x, v[penalized:])
 
     def minimum(self) -> tuple[FloatArray, float]:
@@ -292,7 +277,7 @@ class Objective:
             sums = kernels.glm_gradient(
                 self.data, w, loss=loss, clip=math.inf, n_threads=self.n_threads
             )
-            value = self.data_value(w) + self.penalty(w)
+            value = self.data_value(w) + self.penalty_value(w)
             return value, weights @ sums + self.penalty_gradient(w)
 
         def split(ab: FloatArray) -> tuple[float, FloatArray]:
@@ -350,19 +335,6 @@ def _proximal_minimiser(
     return w
 
 
-def _pair(regularizer: Penalty) -> tuple[Regularizer, float] | None:
-    """A pair with the regulariser's object and its strength as a float."""
-    if regularizer is None:
-        return None
-    if not isinstance(regularizer, tuple | list) or len(regularizer) != 2:
-        raise TypeError(
-            f"regularizer must be None or a pair (name or Regularizer, strength), "
-            f"got {regularizer!r}"
-        )
-    which, strength = regularizer
-    return get_regularizer(which), not_negative("the regularizer's strength", strength)
-
-
 def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     """One number, which for one silo is that silo's, or one for each of m silos."""
     if size is None:
@@ -376,94 +348,3 @@ def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     if len(sizes) != m:
         raise ValueError(f"public_size has {len(sizes)} entries; it must have {m}, one per silo")
     return sizes
-
-
-def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
-    """1 / (L + l2), L including the curvature of a smooth regulariser, asked for by name=value.
-
-    Raises
-    ------
-    ValueError
-        Without a row bound or a bounded second derivative.
-    """
-    if math.isinf(objective.loss.smoothness):
-        raise ValueError(
-            f"{name}={value!r} needs a loss with a bounded second derivative, which "
-            f"{objective.loss.name!r} is not: give {name} a number"
-        )
-    if not math.isfinite(objective.smoothness):
-        raise ValueError(
-            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound, or "
-            f"give {name} a number"
-        )
-    return 1.0 / objective.smoothness
-
-
-def step_sizes(
-    step_size: float | str | Sequence[float] | FloatArray,
-    rounds: int,
-    objective: Objective,
-    local_steps: int = 1,
-) -> FloatArray:
-    """Public step sizes of all rounds.
-
-    Parameters
-    ----------
-    step_size : float, sequence of rounds local_steps floats, "auto" or "theorem"
-        "auto" is 1 / (L + l2), L including the curvature of a smooth regulariser; "theorem" is
-        2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
-        utility theorem). Both need a row bound and a smooth loss, "theorem" l2 > 0 and convexity.
-    rounds : int
-        Number of aggregations.
-    objective : Objective
-        Gives L and l2.
-    local_steps : int
-        Steps of a round.
-
-    Returns
-    -------
-    eta : ndarray, shape (rounds, local_steps)
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a condition does not hold or a step is not a positive and finite number.
-    """
-    shape = (rounds, local_steps)
-    if isinstance(step_size, str):
-        smoothness = objective.smoothness
-        if step_size not in ("auto", "theorem"):
-            raise ValueError(
-                f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
-            )
-        auto = auto_step(objective, "step_size", step_size)
-        if step_size == "auto":
-            return np.full(shape, auto)
-        if objective.l2 == 0.0 or not objective.penalized.all():
-            raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
-        if not objective.phi.convex:
-            raise ValueError(
-                f"step_size='theorem' needs a convex loss, which {objective.phi.name!r} is not"
-            )
-        if objective.smooth is not None and not objective.smooth[0].convex:
-            raise ValueError(
-                "step_size='theorem' needs a convex regularizer, which "
-                f"{objective.smooth[0].name!r} is not"
-            )
-        gamma = max(8.0 * smoothness / objective.l2 - 1.0, float(local_steps))
-        t = np.arange(1.0, rounds * local_steps + 1.0)
-        return (2.0 / (objective.l2 * (t + gamma))).reshape(shape)
-    if step_size is None or isinstance(step_size, bool):
-        raise TypeError(
-            f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
-        )
-    try:
-        eta = np.asarray(step_size, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError("step_size holds an entry that is no number") from None
-    steps = rounds * local_steps
-    if eta.shape not in ((), (steps,)):
-        raise ValueError(f"step_size must be one number or {steps}, one a step; got {eta.shape}")
-    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
-        raise ValueError("step_size must be positive and finite")
-    return np.broadcast_to(eta, (steps,)).reshape(shape).copy()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.losses import LOSSES
+from dpkern.models.losses import LOSSES
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
 from dpkern.privacy import GaussianMessages
-from dpkern.solvers._gradient import SEEN_BY, NoisyMeanGradient
-from dpkern.solvers._run import Run
-from dpkern.solvers._users import CentralUsers
+from dpkern.solvers.base.options import check_choice
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.admm_records import CentralUsers
+from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -53,6 +54,13 @@ class Declared:
             raise ValueError(f"name is {self.name!r}; it must be a string that is not empty")
 
 
+def check_operator(name: str, value: object) -> object:
+    """Check an operator's name, or take a declared one."""
+    if not isinstance(value, Declared):
+        check_choice(name, value, ("proximal_gradient", "gradient", "coordinate", "admm"))
+    return value
+
+
 class Operator(ABC):
     """R with noise.
 
@@ -78,7 +86,7 @@ class Gradient(Operator):
 
     def __init__(self, run: Run, *, step: float, mu: float | None) -> None:
         self._objective, self.scale = run.objective, step
-        self._gradient = NoisyMeanGradient(run, trust="central", mu=mu)
+        self._gradient = NoisyMeanGradient(run, mu=mu)
 
     def __call__(self, u: FloatArray) -> FloatArray:
         """R(u), noise included."""
@@ -150,3 +158,21 @@ class FromFunction(Operator):
                 value[np.newaxis], sensitivity=[self._declared.sensitivity], bound=0.0
             )
         return u + lam * (released - u)
+
+
+def choose_operator(run: Run, mu: float | None) -> Operator:
+    """R with a budget mu for every release."""
+    operator = run.parameters["operator"]
+    if isinstance(operator, Declared):
+        run.parameters["operator"] = {"name": operator.name, "sensitivity": operator.sensitivity}
+        return FromFunction(run, declared=operator, mu=mu)
+    if operator == "admm":
+        if run.parameters["weights"] != "size":
+            raise ValueError("weights must be 'size' for operator='admm', got 'uniform'")
+        run.needs_convex_loss("its prox is taken")
+        return LionsMercier(run, prox_step=run.number_or_auto("prox_step"), mu=mu)
+    if operator == "gradient" and run.objective.proximal is not None:
+        g = run.objective.proximal.name
+        raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
+    step = run.number_or_auto("step_size")
+    return (Gradient if operator == "gradient" else ProximalGradient)(run, step=step, mu=mu)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
-from dpkern.oracles import MLP, Oracle, load_oracle
+from dpkern.models.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
 
 FORMAT = 1

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.oracles import MLP, Oracle
+from dpkern.models.oracles import MLP, Oracle
 from dpkern.privacy import Rows
-from dpkern.solvers._run import Run
+from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

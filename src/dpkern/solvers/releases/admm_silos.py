@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy import GaussianMessages, LocalRuns, Schedule
 from dpkern.privacy.local_runs import norm_bound
-from dpkern.solvers._gradient import SEEN_BY
-from dpkern.solvers._run import Run
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

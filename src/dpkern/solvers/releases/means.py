@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.losses import Custom
+from dpkern.models.losses import Custom
 from dpkern.privacy import (
     BinomialSum,
     Events,
@@ -25,15 +25,15 @@ from dpkern.privacy import (
     Rows,
     Sampled,
     Sampler,
+    make_sampler,
     sample_users,
     sampled_scale,
     sqrt_down,
     zcdp_rho,
 )
-from dpkern.solvers._gradient import SEEN_BY, over_silos
-from dpkern.solvers._objective import auto_step, step_sizes
-from dpkern.solvers._run import Run
-from dpkern.solvers._sums import Sums, clipped
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
+from dpkern.solvers.releases.record_sums import Sums, clipped, sums_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -78,7 +78,7 @@ class Returned:
     """
 
     def __init__(self, run: Run, iterates: int) -> None:
-        self._kind = run.choose("returns", "last", "random", "average")
+        self._kind = run.parameters["returns"]
         self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
         self._at = iterates - 1
         if self._kind == "random":
@@ -96,19 +96,6 @@ class Returned:
     @property
     def model(self) -> FloatArray:
         return self._model
-
-
-def steps(run: Run, n: int, theorem: float) -> FloatArray:
-    """The step sizes of n updates: the argument `step_size`; "theorem" is `theorem` / beta."""
-    value = run.parameters["step_size"]
-    if isinstance(value, str) and value == "theorem":
-        beta = 1.0 / auto_step(run.objective, "step_size", "theorem")
-        found = np.full(n, theorem / beta)
-    else:
-        found = step_sizes(value, n, run.objective)[:, 0]
-    if isinstance(value, str):
-        run.resolve(step_size=found)
-    return found
 
 
 def least_difference(run: Run, moved: float) -> float:
@@ -154,6 +141,18 @@ class Participation:
         self.active = np.repeat(active, lengths, axis=0)
 
 
+def sampler_of(run: Run, releases: int) -> Sampler:
+    """The sampler of the run's batches."""
+    return make_sampler(
+        run.parameters.get("sampling", "full"),
+        run.parameters["batch_size"],
+        sizes=run.objective.sizes,
+        releases=releases,
+        neighbours=run.neighbours,
+        trust=run.trust,
+    )
+
+
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:
     """mu of one release of every family, the budget shared out as the families ask for.
 
@@ -167,7 +166,7 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
         When records are sampled in secret and the budget is not given as epsilon and delta, or the
         loss is a custom one.
     """
-    budget, trust = run.budget, run.parameters["trust"]
+    budget, trust = run.budget, run.trust
     amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
     if budget is not None and amplified and isinstance(run.objective.loss, Custom):
         # Two samples that differ in one record have it in different places.
@@ -227,6 +226,16 @@ def _times(family: Family, silos: Participation, trust: str) -> IntArray:
     return times if per_record is None else np.minimum(times, per_record)
 
 
+def noisy_means(
+    run: Run, silos: Participation, first: Family, second: Family
+) -> tuple["NoisyMeans", "NoisyMeans"]:
+    """The releases of two families that share the budget; the second may be of no round."""
+    families = [first, second] if second.rounds else [first]
+    mu, sums = allocate(run, families, silos), sums_of(run)
+    means = [NoisyMeans(run, sums, f, silos, one) for f, one in zip(families, mu, strict=True)]
+    return means[0], means[-1]
+
+
 class NoisyMeans:
     """Releases of one family.
 
@@ -253,7 +262,7 @@ class NoisyMeans:
         self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
-        self._trust = run.parameters["trust"]
+        self._trust = run.trust
         if self._trust == "shuffle" and run.clip == math.inf:
             raise ValueError("clip is inf; trust='shuffle' counts on a grid of that length")
         self._sizes = np.array(family.sampler.batch_sizes)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy import GaussianSum, Schedule
-from dpkern.solvers._gradient import SEEN_BY
-from dpkern.solvers._run import Run
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY
 
 FloatArray = NDArray[np.float64]
 
@@ -183,15 +183,6 @@ class NoisyUsers:
 
         moved = self._mechanism.release_steps(1, messages)
         return zhat + moved / self._n
-
-
-def refuse_non_convex(run: Run) -> None:
-    """A prox is of a convex loss."""
-    loss = run.objective.phi
-    if not loss.convex:
-        raise ValueError(
-            f"{run.solver} needs a convex loss for its prox, which {loss.name!r} is not"
-        )
 
 
 def at_most_half(run: Run, lam: float) -> None:

@@ -316,7 +316,7 @@ def get_loss(loss: str | Loss) -> Loss:
         return loss
     if not isinstance(loss, str):
         raise TypeError(
-            f"loss is {loss!r}; it must be a name or an instance of dpkern.losses.Loss (or, where "
+            f"loss is {loss!r}; it must be a name or an instance of dpkern.models.losses.Loss (or, where "
             "the solver takes models, of dpkern.Oracle)"
         )
     if loss not in LOSSES:

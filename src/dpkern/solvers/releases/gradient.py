@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy import GaussianSum, total_on_grid
-from dpkern.solvers._run import Run
+from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
 
@@ -28,9 +28,7 @@ class NoisyMeanGradient:
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
-    trust : {"central", "silo"}
-        Who is believed.
+        Gives objective, clip norm, trust, ledger and stream.
     mu : float or None
         Budget of one release.
     sigma : float, sequence of float or None
@@ -44,13 +42,12 @@ class NoisyMeanGradient:
         self,
         run: Run,
         *,
-        trust: str,
         mu: float | None = None,
         sigma: float | FloatArray | None = None,
         shares: bool = False,
     ) -> None:
         objective, data = run.objective, run.objective.data
-        per_silo = trust == "silo"
+        per_silo = run.trust == "silo"
         self._run, self._per_silo, self._shares = run, per_silo, shares
         self._mechanism = GaussianSum(
             what="sum of clipped gradients",
@@ -61,7 +58,7 @@ class NoisyMeanGradient:
             sizes=tuple(objective.sizes.tolist()) if per_silo or shares else (objective.n,),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[trust],
+            seen_by=SEEN_BY[run.trust],
             shares=shares,
             neighbours=run.neighbours,
         )

@@ -1,10 +1,11 @@
-"""Regularisers: names, parameters and bounds of what the compiled tables compute.
+"""Penalties and constraints: their strengths, parameters and bounds of what the kernels compute.
 
-A regulariser g has unit strength here; the caller scales it. It acts in one of two ways:
+A penalty is strength g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) + dpkern.L1(1e-4)`` a
+sum, ``dpkern.Simplex()`` a constraint, which has no strength. A penalty acts in one of two ways:
 
-- by its prox (`REGULARIZERS`): ``kernels.prox(name, v, gamma, **parameters)`` is
-  argmin_x gamma g(x) + |x - v|^2 / 2, gamma a step size times a strength; a constraint is the
-  g that is 0 where it holds and infinite elsewhere, and its prox the projection, whatever gamma;
+- by its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
+  argmin_x gamma strength g(x) + |x - v|^2 / 2; a constraint is the g that is 0 where it holds and
+  infinite elsewhere, and its prox is the projection, whatever gamma is;
 - by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
   strength f'(|x|) / |x| x to the gradient of the data, also where it has a prox.
 """
@@ -12,14 +13,14 @@ A regulariser g has unit strength here; the caller scales it. It acts in one of 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import positive, real
+from dpkern._numbers import not_negative, positive, real
 
 FloatArray = NDArray[np.float64]
 
@@ -28,16 +29,45 @@ FloatArray = NDArray[np.float64]
 FEASIBLE = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class Regularizer(ABC):
-    """A regulariser g; the fields of a subclass are its parameters.
+class Penalty(ABC):
+    """A penalty, a constraint, or a sum of them (`PenaltySum`); penalties add with ``+``."""
 
-    Two are equal when they are of one class and have equal parameters.
+    @property
+    @abstractmethod
+    def terms(self) -> tuple["Term", ...]:
+        """The penalties that this one is the sum of."""
+
+    def __add__(self, other: object) -> "PenaltySum":
+        if not isinstance(other, Penalty):
+            return NotImplemented
+        return PenaltySum((*self.terms, *other.terms))
+
+
+@dataclass(frozen=True)
+class PenaltySum(Penalty):
+    """The sum of several penalties.
+
+    Parameters
+    ----------
+    terms : tuple of Term
+        Its terms.
+    """
+
+    terms: tuple["Term", ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Term(Penalty):
+    """One penalty strength g; the other fields of a subclass are its parameters.
+
+    Two are equal when they are of one class and have equal strengths and parameters.
 
     Attributes
     ----------
     name : str
-        The key in `REGULARIZERS` or `SMOOTH`.
+        The key in `PENALTIES` or `SMOOTH`.
+    strength : float
+        What g is multiplied by; 1 for a constraint.
     convex : bool
         Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
         contraction bound.
@@ -48,6 +78,15 @@ class Regularizer(ABC):
     name: ClassVar[str]
     convex: ClassVar[bool] = True
     separable: ClassVar[bool] = False
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", not_negative("strength", self.strength))
+
+    @property
+    def terms(self) -> tuple["Term", ...]:
+        """Itself."""
+        return (self,)
 
     @cached_property
     def params(self) -> FloatArray:
@@ -56,8 +95,8 @@ class Regularizer(ABC):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters by name, as ``kernels.prox`` takes them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Parameters of g by name, as ``kernels.prox`` takes them; the strength is none of them."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strength"}
 
     @property
     def size(self) -> int | None:
@@ -92,17 +131,18 @@ class Regularizer(ABC):
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Regularizer)
+            isinstance(other, Term)
             and type(other) is type(self)
+            and other.strength == self.strength
             and np.array_equal(other.params, self.params)
         )
 
     def __hash__(self) -> int:
-        return hash((self.name, self.params.tobytes()))
+        return hash((self.name, self.strength, self.params.tobytes()))
 
 
 @dataclass(frozen=True, eq=False)
-class L1(Regularizer):
+class L1(Term):
     """g(x) = |x|_1; prox: soft thresholding (Parikh and Boyd 2014, section 6.5.2)."""
 
     name = "l1"
@@ -116,7 +156,7 @@ class L1(Regularizer):
 
 
 @dataclass(frozen=True, eq=False)
-class L2Squared(Regularizer):
+class L2(Term):
     """g(x) = |x|^2 / 2; prox: v / (1 + gamma)."""
 
     name = "l2_squared"
@@ -130,7 +170,7 @@ class L2Squared(Regularizer):
 
 
 @dataclass(frozen=True, eq=False)
-class ElasticNet(Regularizer):
+class ElasticNet(Term):
     """g(x) = l1_ratio |x|_1 + (1 - l1_ratio) |x|^2 / 2 (Zou and Hastie 2005).
 
     Parameters
@@ -145,6 +185,7 @@ class ElasticNet(Regularizer):
     separable = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         value = real("l1_ratio", self.l1_ratio)
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"l1_ratio is {value!r}; it must be between 0 and 1")
@@ -162,11 +203,11 @@ class ElasticNet(Regularizer):
 
     def __call__(self, x: FloatArray) -> float:
         """The mean of both, weighted."""
-        return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2Squared()(x)
+        return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2()(x)
 
 
 @dataclass(frozen=True, eq=False)
-class GroupLasso(Regularizer):
+class GroupLasso(Term):
     """g(x) = sum_g weight_g |x_g| over consecutive groups (Yuan and Lin 2006, equation 2.1).
 
     Prox: every group shortened by gamma weight_g, to 0 where it is no longer than that.
@@ -179,14 +220,15 @@ class GroupLasso(Regularizer):
         One number >= 0 a group; None: all 1. Yuan and Lin take the roots of the sizes.
     """
 
-    groups: ArrayLike
-    weights: ArrayLike | None = None
+    groups: ArrayLike = field(kw_only=True)
+    weights: ArrayLike | None = field(default=None, kw_only=True)
 
     name = "group_lasso"
     strong_convexity = 0.0
     smoothness = math.inf
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sizes = np.asarray(self.groups)
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not sizes.size or sizes.min() < 1:
             raise ValueError(
@@ -223,9 +265,10 @@ class GroupLasso(Regularizer):
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint(Regularizer):
+class Constraint(Term):
     """A convex set: g is 0 on it and infinite elsewhere, the prox the projection onto it."""
 
+    strength: float = field(default=1.0, init=False)
     strong_convexity = 0.0
     smoothness = math.inf
 
@@ -350,7 +393,7 @@ class Simplex(Constraint):
 
 
 @dataclass(frozen=True, eq=False)
-class SmoothRegularizer(Regularizer):
+class SmoothPenalty(Term):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
 
     def __call__(self, x: FloatArray) -> float:
@@ -367,7 +410,7 @@ class SmoothRegularizer(Regularizer):
 
 
 @dataclass(frozen=True, eq=False)
-class PL(SmoothRegularizer):
+class PL(SmoothPenalty):
     """g(x) = |x|^2 + 3 sin^2 |x|: not convex, but every stationary point is the minimum 0.
 
     With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
@@ -391,20 +434,20 @@ class PL(SmoothRegularizer):
 
 
 #: Those with a compiled prox.
-REGULARIZERS: dict[str, type[Regularizer]] = {
-    regularizer.name: regularizer
-    for regularizer in (
-        *(L1, L2Squared, ElasticNet, GroupLasso, PL),
+PENALTIES: dict[str, type[Term]] = {
+    penalty.name: penalty
+    for penalty in (
+        *(L1, L2, ElasticNet, GroupLasso, PL),
         *(L2Ball, Box, NonNegative, Simplex),
     )
 }
 
 #: Those that act by their gradient.
-SMOOTH: dict[str, type[SmoothRegularizer]] = {PL.name: PL}
+SMOOTH: dict[str, type[SmoothPenalty]] = {PL.name: PL}
 
 
-def make_regularizer(name: str, parameters: Mapping[str, Any]) -> Regularizer:
-    """The regulariser of `REGULARIZERS` or `SMOOTH` with these parameters, defaults for the others.
+def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
+    """The penalty of `PENALTIES` or `SMOOTH` with these parameters, defaults for the others.
 
     Raises
     ------
@@ -414,36 +457,36 @@ def make_regularizer(name: str, parameters: Mapping[str, Any]) -> Regularizer:
         When the name is unknown, in which case the message lists the known ones, or a parameter
         does not fit.
     """
-    known = REGULARIZERS | SMOOTH
+    known = PENALTIES | SMOOTH
     if name not in known:
-        raise ValueError(f"the regularizer is {name!r}; it must be one of {', '.join(known)}")
-    takes = {field.name: field for field in fields(known[name])}
+        raise ValueError(f"the penalty is {name!r}; it must be one of {', '.join(known)}")
+    takes = {f.name: f for f in fields(known[name]) if f.init}
     for parameter in parameters:
         if parameter not in takes:
             raise TypeError(
                 f"{name} has no parameter {parameter!r}; it takes {', '.join(takes) or 'none'}"
             )
-    for field in takes.values():
-        if field.default is MISSING and field.name not in parameters:
-            raise TypeError(f"{name} needs the parameter {field.name}")
+    for f in takes.values():
+        if f.default is MISSING and f.name not in parameters:
+            raise TypeError(f"{name} needs the parameter {f.name}")
     return known[name](**parameters)
 
 
-def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
-    """The regulariser behind a name, which stands for its default parameters, or behind itself.
+def get_penalty(penalty: str | Term) -> Term:
+    """The penalty behind a name, which stands for its default parameters, or behind itself.
 
     Raises
     ------
     ValueError
         When the name is unknown; the message lists the known ones.
     TypeError
-        When it is neither a name nor a Regularizer, or a parameter has no default.
+        When it is neither a name nor a Term, or a parameter has no default.
     """
-    if isinstance(regularizer, Regularizer):
-        return regularizer
-    if not isinstance(regularizer, str):
-        raise TypeError(f"a regularizer is a name or a Regularizer, got {regularizer!r}")
-    return make_regularizer(regularizer, {})
+    if isinstance(penalty, Term):
+        return penalty
+    if not isinstance(penalty, str):
+        raise TypeError(f"a penalty must be a name or a Term, got {penalty!r}")
+    return make_penalty(penalty, {})
 
 
 def _vector(name: str, value: ArrayLike) -> FloatArray:
@@ -459,3 +502,31 @@ def _vector(name: str, value: ArrayLike) -> FloatArray:
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
+
+
+def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
+    """The strengths of L2 and L1 in all, and the one other term.
+
+    Raises
+    ------
+    ValueError
+        When there are several others, or one that acts by its prox beside L1: the prox of their sum
+        is not known.
+    """
+    others: list[Term] = []
+    for term in () if penalty is None else penalty.terms:
+        if isinstance(term, L2):
+            l2 += term.strength
+        elif isinstance(term, L1):
+            l1 += term.strength
+        else:
+            others.append(term)
+    if len(others) > 1:
+        names = ", ".join(term.name for term in others)
+        raise ValueError(f"penalty must have at most one term beside L2 and L1, got {names}")
+    if others and l1 > 0.0 and not isinstance(others[0], SmoothPenalty):
+        raise ValueError(
+            f"penalty must not have L1 beside {others[0].name!r}: both act by their prox, and the "
+            "prox of their sum is another (ElasticNet is L1 and L2 in one)"
+        )
+    return l2, l1, others[0] if others else None

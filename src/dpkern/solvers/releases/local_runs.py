@@ -1,6 +1,7 @@
 """Local steps in every silo between two aggregations, and what leaves them."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from dpkern.privacy import (
     UncertifiedLaplace,
 )
 from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
-from dpkern.solvers._gradient import SEEN_BY
-from dpkern.solvers._run import Run
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY
 
 FloatArray = NDArray[np.float64]
 
@@ -37,6 +40,50 @@ NOT_HIDDEN = (
     "upper bound: every noisy local step of a silo is charged as if it had been released; that "
     "only the average is seen is not used"
 )
+
+
+Advance = Callable[[FloatArray, FloatArray], FloatArray]
+
+ACCOUNTING = Option(
+    'Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of a '
+    "round instead of for all of them: it needs steps that contract, equal within a round."
+)
+
+
+def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, str]:
+    """What makes the next model of a round's local steps, and what the certificate says of it.
+
+    Parameters
+    ----------
+    run : Run
+        The run; under silo trust every local step is noisy, under central trust they are hidden.
+    eta : ndarray, shape (rounds, K)
+        All steps.
+    accounting : {"composition", "last_iterate"}
+        What is charged under silo trust.
+    """
+    if accounting == "last_iterate":
+        if run.trust != "silo":
+            raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
+        if run.budget is not None:
+            mu = run.mu_of_one(run.rounds)
+            assert mu is not None
+            return LastIterates(run, mu=mu, eta=eta), HIDDEN_ITERATES
+    if run.trust == "silo":
+        return NoisySteps(run, mu=run.mu_of_one(eta.size)), ""
+    return HiddenSteps(run, mu=run.mu_of_one(run.rounds)), HIDDEN
+
+
+def average_runs(run: Run, eta: FloatArray, advance: Advance, note: str = "") -> SolverResult:
+    """The rounds of an algorithm that releases averages of local runs."""
+    w = run.objective.start()
+    for r in run.numbered_rounds():
+        w_next = advance(w, eta[r])
+        step = float(np.sum(eta[r]))
+        run.record(r, w_next, step, (w - w_next) / step)
+        w = w_next
+    notes = (note,) if note and run.budget is not None else ()
+    return run.result(w, bound="upper" if note == NOT_HIDDEN else "exact", notes=notes)
 
 
 class LocalSteps:
@@ -78,7 +125,7 @@ class LocalSteps:
                 steps=len(eta),
                 step_size=eta,
                 l2=objective.l2,
-                regularizer=None if smooth is None or smooth[1] == 0.0 else smooth,
+                smooth=None if smooth is None or smooth.strength == 0.0 else smooth,
                 prox=objective.proximal,
                 penalize_intercept=objective.penalize_intercept,
                 grid=grid,
@@ -94,15 +141,13 @@ class LocalSteps:
             objective = self._run.objective
             if objective.proximal is not None and objective.l1 == 0.0:
                 raise ValueError(
-                    f"regularizer is {objective.proximal[0].name!r}, which acts by its prox; the "
-                    "bound of hidden local steps is for smooth ones and l1: release every step "
+                    "penalty must be smooth or L1 for hidden local steps, got "
+                    f"{objective.proximal.name!r}, which acts by its prox: release every step "
                     "(gradient_descent, or local_steps=1)"
                 )
-            data, smooth = objective.data, objective.smooth
-            g, strength = smooth if smooth is not None else (None, 0.0)
-            curvature = (0.0, 0.0)
+            data, g, curvature = objective.data, objective.smooth, (0.0, 0.0)
             if g is not None:
-                curvature = (strength * g.strong_convexity, strength * g.smoothness)
+                curvature = (g.strength * g.strong_convexity, g.strength * g.smoothness)
             self._known[key] = LocalRuns(
                 clip=self._run.clip,
                 dim=data.d,
@@ -135,9 +180,7 @@ class HiddenSteps:
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
-    trust : {"central", "silo"}
-        Who is believed.
+        Gives objective, clip norm, trust, ledger and stream.
     mu : float or None
         Budget of one release.
     sampler : OnePass, optional
@@ -150,13 +193,12 @@ class HiddenSteps:
         self,
         run: Run,
         *,
-        trust: str,
         mu: float | None,
         sampler: OnePass | None = None,
         per_record: int | None = None,
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
-        self._run, self._steps, self._per_silo = run, LocalSteps(run, b), trust == "silo"
+        self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.trust == "silo"
         self._noisy, self._sampler, self._round = mu is not None, sampler, 0
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
@@ -167,7 +209,7 @@ class HiddenSteps:
             rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
-            seen_by=SEEN_BY[trust],
+            seen_by=SEEN_BY[run.trust],
             per_silo=self._per_silo,
             per_record=per_record,
         )
@@ -215,17 +257,15 @@ class HiddenBatches(HiddenSteps):
 
     Parameters
     ----------
-    run, trust, sampler, per_record
+    run, sampler, per_record
         As for `HiddenSteps`; the budget is shared out among `per_record` releases.
     eta : ndarray, shape (rounds, K)
         The steps of the run.
     """
 
-    def __init__(
-        self, run: Run, *, trust: str, sampler: OnePass, per_record: int, eta: FloatArray
-    ) -> None:
+    def __init__(self, run: Run, *, sampler: OnePass, per_record: int, eta: FloatArray) -> None:
         mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
-        super().__init__(run, trust=trust, mu=mu, sampler=sampler, per_record=per_record)
+        super().__init__(run, mu=mu, sampler=sampler, per_record=per_record)
         if mu is not None:
             reach = run.clip * float(np.sum(eta))
             # More than the deviation: float terms and the series add less than a half.
@@ -248,9 +288,7 @@ class NoisySteps:
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
-    trust : {"central", "silo"}
-        Who sees the models: for the ledger.
+        Gives objective, clip norm, trust, ledger and stream.
     mu : float or None
         Budget of one local step.
     sigma : sequence of m floats, optional
@@ -258,7 +296,7 @@ class NoisySteps:
     """
 
     def __init__(
-        self, run: Run, *, trust: str, mu: float | None = None, sigma: FloatArray | None = None
+        self, run: Run, *, mu: float | None = None, sigma: FloatArray | None = None
     ) -> None:
         data = run.objective.data
         self._run, self._steps = run, LocalSteps(run)
@@ -271,7 +309,7 @@ class NoisySteps:
             sizes=tuple(data.sizes.tolist()),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[trust],
+            seen_by=SEEN_BY[run.trust],
         )
 
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
@@ -289,7 +327,7 @@ class LastIterates:
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
+        Gives objective, clip norm, trust, ledger and stream.
     mu : float
         Budget of one round.
     eta : ndarray, shape (rounds, K)

@@ -3,19 +3,20 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._csr import is_sparse
-from dpkern._numbers import count, positive
+from dpkern._numbers import positive
 from dpkern.data import SiloData
-from dpkern.losses import Custom, Loss, get_loss
-from dpkern.oracles import MLP, Oracle
+from dpkern.models.losses import Custom, Loss
+from dpkern.models.oracles import MLP, Oracle
+from dpkern.models.penalties import PenaltySum, Term
 from dpkern.privacy import (
     MAX_RECORDS,
     WITHOUT_REPLACEMENT,
@@ -23,22 +24,17 @@ from dpkern.privacy import (
     Certificate,
     Ledger,
     NoiseStream,
-    Release,
     split_budget,
 )
-from dpkern.regularizers import Regularizer
-from dpkern.solvers._objective import Objective, auto_step
-from dpkern.solvers._result import SolverResult
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.steps import auto_step, step_sizes
+
+if TYPE_CHECKING:  # which makes runs
+    from dpkern.solvers.base.declaration import Declaration
 
 FloatArray = NDArray[np.float64]
-
-_DECLARED = (
-    *("loss", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
-    *("penalize_intercept", "hess_clip", "max_step", "floor", "variant"),
-    *("mode", "users", "prox_step", "relaxation", "participation", "max_participations", "graph"),
-    *("operator", "blocks", "activation"),
-    *("sampling", "batch_size", "refresh_every", "restarts", "returns", "noise"),
-)
 
 HIDDEN_SIZES = (
     "add or remove: declared sizes stand for those of the data; taken as public that no silo is "
@@ -52,8 +48,6 @@ OF_ITS_OWN = (
     "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
     "record{} and public numbers alone, not on other records{}"
 )
-Callback = Callable[[int, Release], object]
-Monitor = SiloData | Literal["train"] | None
 
 
 class Clock:
@@ -77,57 +71,63 @@ class Run(AbstractContextManager["Run"]):
 
     Parameters
     ----------
-    solver : str
-        Name in the SOLVERS table.
+    declaration : Declaration
+        Of the solver.
     data : SiloData
         The records.
+    budget : Budget or None
+        Of the whole run.
     parameters : dict
-        All keyword arguments of the solver. Read here: loss, l2, l1 and regularizer (none where a
-        solver has none), weights, penalize_intercept, budget, clip, rounds, local_steps (1 where a
-        solver has none), neighbours, public_size (none where a solver has none), rng, n_threads,
-        progress, callback, monitor. The others are kept for the result.
-    needs_clip : bool
-        Whether a clip norm is needed with a budget.
-    oracles : bool
-        Whether the loss may be an Oracle.
+        All other arguments by name, completed and checked by the declaration.
+
+    Attributes
+    ----------
+    trust : str
+        Who is believed.
+    objective : Objective
+        Of the run, in terms of public numbers.
+    rounds, local_steps : int
+        Released aggregations, and local steps between two of them; 1 where a solver has none.
+    ledger : Ledger
+        What was released.
+    stream : NoiseStream
+        Where all noise and all samples come from.
+    history : dict of list
+        One public number per round.
 
     Raises
     ------
     TypeError, ValueError
-        When one of them is not what the solvers document.
+        When an argument does not fit the data or the others.
     """
 
     def __init__(
         self,
-        solver: str,
+        declaration: "Declaration",
         data: SiloData,
+        budget: Budget | None,
         parameters: dict[str, Any],
-        *,
-        needs_clip: bool = True,
-        oracles: bool = False,
     ) -> None:
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
-        self.solver, self.parameters = solver, parameters
-        shared = ("l2", "weights", "penalize_intercept", "n_threads")
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget must be a Budget or None, got {type(budget).__name__}")
+        self._declaration, self.budget = declaration, budget
+        self.parameters = {**parameters, "budget": budget}
+        model = parameters["model"]
+        shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size")
         self.objective = Objective(
-            data=data,
-            loss=_loss(solver, parameters["loss"], oracles),
-            l1=parameters.get("l1", 0.0),
-            regularizer=parameters.get("regularizer"),
-            public_size=parameters.get("public_size"),
-            **{k: parameters[k] for k in shared},
+            data,
+            parameters["loss"] if model is None else model,
+            n_threads=parameters["n_threads"],
+            **{name: parameters[name] for name in shared},
         )
-        self.budget = _budget(parameters["budget"])
-        self.clip = _clip(parameters["clip"], self.budget if needs_clip else None)
-        self.rounds = count("rounds", parameters.get("rounds", 1))
-        self.local_steps = count("local_steps", parameters.get("local_steps", 1))
+        self.trust: str = parameters["trust"]
+        self.neighbours: str = parameters["neighbours"]
+        self.rounds: int = parameters.get("rounds", 1)
+        self.local_steps: int = parameters.get("local_steps", 1)
+        self._check_neighbours()
         self._monitor = _monitor(parameters["monitor"], self.objective)
-        self._progress, self._callback = parameters["progress"], parameters["callback"]
-        if self._callback is not None and not callable(self._callback):
-            raise TypeError(
-                f"callback must be None or callable, got {type(self._callback).__name__}"
-            )
         self.ledger = Ledger()
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         rng = parameters["rng"]
@@ -136,26 +136,30 @@ class Run(AbstractContextManager["Run"]):
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self._begin = time.perf_counter()
 
-    def choose(self, name: str, *allowed: str) -> str:
-        """The argument `name`, which must be one of `allowed`."""
-        value = self.parameters[name]
-        if value not in allowed:
-            options = " or ".join(map(repr, allowed))
-            raise ValueError(f"{name} must be {options} in {self.solver}, got {value!r}")
-        return str(value)
+    @property
+    def solver(self) -> str:
+        """Name of the solver."""
+        return self._declaration.name
 
     @property
-    def neighbours(self) -> str:
-        """What neighbouring data sets differ in."""
-        return str(self.parameters["neighbours"])
+    def clip(self) -> float:
+        """Clip norm of per-record gradients; infinite by default without a budget."""
+        clip: float | None = self.parameters["clip"]
+        if clip is None and self.budget is not None:
+            raise ValueError(
+                "clip must be given with a budget: the l2 bound of one record's gradient"
+            )
+        if clip == math.inf and self.budget is not None:
+            raise ValueError("clip must be finite with a budget, got inf")
+        return math.inf if clip is None else clip
 
     @property
     def sizes_are_hidden(self) -> bool:
         """Whether numbers of records are private: nothing may depend on them but exact sums."""
         return self.neighbours == "add_remove"
 
-    def choose_neighbours(self) -> None:
-        """Check neighbours and public_size, for a solver that releases sums over records only.
+    def _check_neighbours(self) -> None:
+        """Add/remove neighbours: what else a run needs for them.
 
         Raises
         ------
@@ -164,16 +168,15 @@ class Run(AbstractContextManager["Run"]):
             under the papers' calibrations, for a custom loss, whose last bit may depend on where
             in a block a record stands, and from 2^31 records on.
         """
-        self.choose("neighbours", "replace_one", "add_remove")
         if self.sizes_are_hidden == (self.objective.public_size is None):
             raise ValueError(
-                "public_size goes with neighbours='add_remove', which needs it: numbers of records "
-                f"that are not the data's own; got {self.parameters['public_size']!r} with "
+                "public_size must be given with neighbours='add_remove', and only then: numbers of "
+                f"records that are not the data's own; got {self.parameters['public_size']!r} with "
                 f"neighbours={self.neighbours!r}"
             )
         if not self.sizes_are_hidden:
             return
-        if self.parameters["calibration"] == "paper":
+        if self.paper:
             raise ValueError("neighbours='add_remove' needs calibration='sound'")
         if isinstance(self.objective.loss, Custom):
             raise ValueError(
@@ -189,6 +192,22 @@ class Run(AbstractContextManager["Run"]):
             numbers = np.unique(value)
             self.parameters[name] = float(numbers[0]) if numbers.size == 1 else value
 
+    def step_sizes(self, theorem: float | None = None) -> FloatArray:
+        """The argument `step_size` as public numbers, shape (rounds, local_steps).
+
+        theorem: what "theorem" divides by beta, the smoothness of the objective, in methods whose
+        theorem takes equal steps.
+        """
+        value, shape = self.parameters["step_size"], (self.rounds, self.local_steps)
+        if theorem is not None and isinstance(value, str) and value == "theorem":
+            beta = 1.0 / auto_step(self.objective, "step_size", "theorem")
+            found = np.full(shape, theorem / beta)
+        else:
+            found = step_sizes(value, self.rounds, self.objective, self.local_steps)
+        if isinstance(value, str) and np.all(found == found.flat[0]):
+            self.resolve(step_size=found)
+        return found
+
     def number_or_auto(self, name: str) -> float:
         """The argument `name`, a positive number or "auto", which stands for 1 / (L + l2)."""
         value = self.parameters[name]
@@ -200,12 +219,6 @@ class Run(AbstractContextManager["Run"]):
         self.parameters[name] = number
         return number
 
-    def only_under(self, trust: str, **argument: str) -> None:
-        """Refuse a value of an argument that makes sense under one trust only."""
-        ((name, value),) = argument.items()
-        if self.parameters[name] == value and self.parameters["trust"] != trust:
-            raise ValueError(f"{name}={value!r} needs trust={trust!r} in {self.solver}")
-
     def mu_of_one(self, releases: int) -> float | None:
         """Budget of one of so many equal releases; None without a budget."""
         if self.budget is None:
@@ -213,9 +226,27 @@ class Run(AbstractContextManager["Run"]):
         return float(split_budget(self.budget.mu, (1.0,), (releases,))[0])
 
     @property
+    def paper(self) -> bool:
+        """Whether the noise is that of the paper's formula."""
+        return bool(self.parameters["calibration"] == "paper")
+
+    def needs_convex_loss(self, why: str) -> None:
+        """Refuse a loss that is not convex.
+
+        Raises
+        ------
+        ValueError
+            Naming the loss, and why.
+        """
+        if not self.objective.phi.convex:
+            raise ValueError(
+                f"loss must be convex in {self.solver}, got {self.objective.phi.name!r}: {why}"
+            )
+
+    @property
     def claimed(self) -> dict[str, float] | None:
         """What a paper's calibration claims for this budget; None unless it was asked for."""
-        if self.budget is None or self.parameters["calibration"] != "paper":
+        if self.budget is None or not self.paper:
             return None
         if self.budget.epsilon is None or self.budget.delta is None:
             raise ValueError("calibration='paper' needs a budget given as epsilon and delta")
@@ -242,7 +273,7 @@ class Run(AbstractContextManager["Run"]):
 
     def numbered_rounds(self) -> Iterator[int]:
         """0, 1, ..., rounds - 1, with a progress bar when asked for."""
-        if not self._progress:
+        if not self.parameters["progress"]:
             return iter(range(self.rounds))
         from tqdm import tqdm
 
@@ -257,14 +288,14 @@ class Run(AbstractContextManager["Run"]):
             self.history.setdefault("objective", []).append(self._monitor.value(w))
             if self._monitor.data.task != "regression":
                 self.history.setdefault("accuracy", []).append(self._monitor.accuracy(w))
-        if self._callback is not None:
-            self._callback(t, self.ledger.releases[-1])
+        callback = self.parameters["callback"]
+        if callback is not None:
+            callback(t, self.ledger.releases[-1])
 
     def result(
         self,
         w: FloatArray,
         *,
-        trust: str,
         bound: str = "exact",
         notes: tuple[str, ...] = (),
         claimed: dict[str, float] | None = None,
@@ -298,7 +329,7 @@ class Run(AbstractContextManager["Run"]):
             )
         certificate = Certificate.from_ledger(
             self.ledger,
-            trust=trust,
+            trust=self.trust,
             noise=self.stream.kind,
             neighbours=self.neighbours,
             declared=self._declared(),
@@ -334,14 +365,19 @@ class Run(AbstractContextManager["Run"]):
 
     def _declared(self) -> dict[str, Any]:
         """What the guarantee takes as public: it was not computed from the records."""
-        data, sizes = self.objective.data, self.objective.public_size
+        objective, sizes = self.objective, self.objective.public_size
+        data = objective.data
         monitor = None
         if self._monitor is not None:
-            public = self._monitor is not self.objective
+            public = self._monitor is not objective
             monitor = f"{self._monitor.data.n} public records" if public else "train"
-        declared = {k: plain(self.parameters[k]) for k in _DECLARED if k in self.parameters}
+        options = self._declaration.own | SHARED
+        declared = {k: plain(self.parameters[k]) for k, o in options.items() if o.declared}
+        if self._declaration.samplers:
+            declared["sampling"] = self.parameters["sampling"]
+        declared |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
         return declared | {
-            "clip": self.clip,
+            "clip": math.inf if self.parameters["clip"] is None else self.parameters["clip"],
             "sizes": plain(data.sizes if sizes is None else sizes),
             "n_features": data.n_features,
             "partition": data.partition,
@@ -359,8 +395,11 @@ def plain(value: Any) -> Any:
     """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
     if isinstance(value, Loss | Oracle):
         return value.declaration
-    if isinstance(value, Regularizer):
-        return {"name": value.name, **{k: plain(v) for k, v in value.parameters.items()}}
+    if isinstance(value, PenaltySum):
+        return [plain(term) for term in value.terms]
+    if isinstance(value, Term):
+        parameters = {"strength": value.strength, **value.parameters}
+        return {"name": value.name, **{k: plain(v) for k, v in parameters.items()}}
     if isinstance(value, Budget):
         return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}
     if isinstance(value, np.ndarray | np.generic):
@@ -372,28 +411,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return type(value).__name__
-
-
-def _loss(solver: str, loss: Any, oracles: bool) -> Loss | Oracle:
-    if not isinstance(loss, Oracle):
-        return get_loss(loss)
-    if not oracles:
-        raise TypeError(f"loss is the model {loss.name!r}; {solver} is for linear models")
-    return loss
-
-
-def _budget(budget: Any) -> Budget | None:
-    if budget is not None and not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a Budget or None, got {type(budget).__name__}")
-    return budget
-
-
-def _clip(clip: Any, budget: Budget | None) -> float:
-    if clip is None:
-        if budget is not None:
-            raise ValueError("clip is needed with a budget: the l2 bound of one record's gradient")
-        return math.inf
-    return positive("clip", clip, or_infinite=budget is None)
 
 
 def _values(data: SiloData) -> Any:

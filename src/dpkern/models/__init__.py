@@ -1,0 +1,1 @@
+"""Losses, penalties and models that are not linear."""

@@ -1,0 +1,77 @@
+"""The line search of Cao, Guo, Zhang (2023), which reads what no release covers."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy import Release
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY
+from dpkern.solvers.releases.newton_steps import candidates, losses_along, penalty_decrease
+
+FloatArray = NDArray[np.float64]
+
+
+class PaperSearch:
+    """The line search of Cao, Guo, Zhang (2023), Equation (10), on un-noised quantities.
+
+    The largest candidate a, or the least, with
+    f(w - a p) <= f(w) - a p.g + a (1 - beta) p.H p, beta = 1/2; f, g and H are the silo's own,
+    without noise: the step is no function of the releases, and nothing is certified.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm and ledger.
+    hess_clip : float
+        Bound of one record's Hessian.
+    max_step : float
+        The largest candidate; the others are its halves, quarters and so on.
+    """
+
+    def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:
+        if not run.paper:
+            raise ValueError(
+                "step_size='paper_search' needs calibration='paper': it reads un-noised losses"
+            )
+        m = run.objective.data.m
+        self._run, self._hess_clip = run, hess_clip
+        self._steps: FloatArray = candidates(max_step)
+        self._release = Release(
+            what="step sizes that Equation (10) chose by un-noised losses, gradients and Hessians",
+            sensitivity=math.inf if m == 1 else (math.inf,) * m,
+            std=None,
+            grid=None,
+            dim=1,
+            seen_by=SEEN_BY["silo"],
+        )
+
+    def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
+        run, objective = self._run, self._run.objective
+        sizes, penalty = objective.data.sizes[:, np.newaxis], objective.l2 * objective.penalized
+        losses = losses_along(run, w, p, np.append(0.0, self._steps)) / sizes
+        with run.clock("kernels"):
+            slopes = kernels.glm_gradient(
+                objective.data,
+                w,
+                loss=objective.phi,
+                clip=run.clip,
+                n_threads=objective.n_threads,
+            )
+            H = kernels.glm_hessian(
+                objective.data,
+                w,
+                loss=objective.phi,
+                hess_clip=self._hess_clip,
+                n_threads=objective.n_threads,
+            )
+        self._run.ledger.append(self._release)
+        slope = np.sum(p * (slopes / sizes + penalty * w), axis=1, keepdims=True)
+        curved = np.einsum("ki,kij,kj->k", p, H, p)[:, np.newaxis] / sizes
+        curvature = curved + np.sum(penalty * p**2, axis=1, keepdims=True)
+        decreases = losses[:, :1] - losses[:, 1:] + penalty_decrease(run, w, p, self._steps)
+        enough = decreases >= self._steps * (slope - 0.5 * curvature)
+        enough[:, -1] = True
+        return self._steps[np.argmax(enough, axis=1)]

@@ -1,0 +1,142 @@
+"""The noise that the papers print, as functions of public numbers alone.
+
+Every function returns a standard deviation, or what stands for one, for the claim (epsilon, delta)
+of a paper. Solvers draw it with calibration="paper", and certificates state what it really gives.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Claim = dict[str, float]
+
+# Kang et al. leave their constant open; 8 is that of the works they compare with.
+_WD_DP_CONSTANT = 8.0
+
+
+def gradient_descent(claim: Claim, *, clip: float, n: int, rounds: int) -> float:
+    """On the mean gradient: sqrt(8 T ln(1/delta)) C / (N epsilon) (Wang, Ye, Xu 2017)."""
+    return math.sqrt(8.0 * rounds * math.log(1.0 / claim["delta"])) * clip / (n * claim["epsilon"])
+
+
+def federated_gd(claim: Claim, *, clip: float, smallest: int, m: int, steps: int) -> float:
+    """On a silo's mean gradient: sqrt(8 T ln(1/delta)) C / (m n_min epsilon) (Huang)."""
+    root = math.sqrt(8.0 * steps * math.log(1.0 / claim["delta"]))
+    return root * clip / (m * smallest * claim["epsilon"])
+
+
+def wd_dp(claim: Claim, *, clip: float, n: int, steps: int) -> tuple[float, float]:
+    """On a silo's mean gradient at every step, and on the weights (Kang et al. 2021).
+
+    Half of epsilon and of delta each, sqrt(8 T ln(2/delta)) 2 C / (N epsilon) and without C and T.
+    """
+    log_term = math.log(2.0 / claim["delta"])
+    unit = math.sqrt(_WD_DP_CONSTANT * log_term) / (n * (claim["epsilon"] / 2))
+    return clip * math.sqrt(steps) * unit, unit
+
+
+def output_perturbation(*, clip: float, smallest: int, m: int, l2: float) -> float:
+    """The sensitivity 2 C / (m n_min l2) that is divided by epsilon (Jayaraman et al. 2018)."""
+    if l2 == 0.0:
+        raise ValueError("l2 must be positive for calibration='paper', which divides by it, got 0")
+    return 2.0 * clip / (m * smallest * l2)
+
+
+def newton(mu: float, *, bound: float, releases: int) -> float:
+    """On a sum of gradients or of Hessians of norm `bound`: 2 bound sqrt(2 T) / mu (Cao et al.)."""
+    return 2.0 * bound * (math.sqrt(releases) / mu)
+
+
+def minibatch_sgd(claim: Claim, *, clip: float, sizes: FloatArray, releases: int) -> FloatArray:
+    """On the silos' means: sqrt(8 R ln(1/delta)) C / (n_j epsilon), R = 1 in one pass, K R with
+    local steps (Lowy, Ghafelebashi, Razaviyayn 2023).
+    """
+    root = math.sqrt(8.0 * releases * math.log(1.0 / claim["delta"]))
+    return root * clip / (claim["epsilon"] * sizes)
+
+
+def prox_svrg(
+    claim: Claim, *, clip: float, sizes: FloatArray, rounds: int, epochs: int, restarts: int
+) -> tuple[FloatArray, FloatArray]:
+    """On the silos' means of gradients and of differences, by Theorem E.2 (the same paper)."""
+    delta, E, R = claim["delta"], epochs / restarts, -(-rounds // restarts)
+    unit = clip / (claim["epsilon"] * sizes)
+    log_term = restarts * math.log(2.0 / delta)
+    return (
+        math.sqrt(256.0 * E * log_term * math.log(5.0 * E / delta)) * unit,
+        math.sqrt(1024.0 * R * log_term * math.log(2.5 * R / delta)) * unit,
+    )
+
+
+class Spider:
+    """On the silos' means, by Theorem F.1, and by Appendix H for "alternate" (the same paper).
+
+    Parameters
+    ----------
+    claim : dict or None
+        epsilon and delta; None draws no such noise.
+    clip : float
+        C.
+    sizes : ndarray, shape (m,)
+        n_j.
+    rounds, refresh_every : int
+        R and q.
+    alternate : bool
+        Whether the variant is "alternate".
+
+    Attributes
+    ----------
+    refresh : ndarray, shape (m,), or None
+        The deviations on means of gradients.
+    """
+
+    def __init__(
+        self,
+        claim: Claim | None,
+        *,
+        clip: float,
+        sizes: FloatArray,
+        rounds: int,
+        refresh_every: int,
+        alternate: bool,
+    ) -> None:
+        self.refresh: FloatArray | None = None
+        if claim is None:
+            return
+        delta = claim["delta"] / (2.0 if alternate else 1.0)
+        unit = math.sqrt(-math.log(delta)) / (claim["epsilon"] * sizes)
+        first, second = 16.0 * max(rounds / refresh_every, 1.0), 64.0 * rounds
+        if alternate:
+            first, second = 8.0 * rounds, 32.0 * rounds
+        self.refresh = math.sqrt(first) * clip * unit
+        self._most = math.sqrt(second) * clip * unit
+        self._per_length = math.sqrt(16.0 * rounds) * unit
+
+    def difference(self, clip: float) -> FloatArray | None:
+        """min(sigma_2 |dw|, sigma_2hat) on means of differences clipped to C_r, which stands for
+        beta |dw|; without a known beta the second.
+        """
+        return None if self.refresh is None else np.minimum(clip * self._per_length, self._most)
+
+
+def admm_rho(claim: Claim) -> float:
+    """rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, as in the authors' code."""
+    log_term = math.log(1.0 / claim["delta"])
+    return (math.sqrt(log_term + claim["epsilon"]) - math.sqrt(log_term)) ** 2
+
+
+def admm(
+    claim: Claim, *, mode: str, clip: float, prox_step: float, n: int, rounds: int, most: int
+) -> float:
+    """sigma of the table of Cyffers, Bellet, Basu (2023), whose RDP of order a is a rho.
+
+    sigma^2 = 8 rounds C^2 gamma^2 / (rho n^2), with 16 for 8 in federated mode, and
+    8 K C^2 gamma^2 ln n / (rho n) for a token that visits nobody more than `most` = K times.
+    """
+    if mode == "token":
+        per_rho = 8.0 * most * math.log(n) / n
+    else:
+        per_rho = (8.0 if mode == "central" else 16.0) * rounds / n**2
+    return clip * prox_step * math.sqrt(per_rho / admm_rho(claim))

@@ -1,0 +1,1 @@
+"""What every solver rests on: its declaration, the run, the objective, the result."""

@@ -1,0 +1,286 @@
+"""A solver's declaration: its options and what it offers.
+
+From the declaration follow the public signature, the documentation of arguments, the checks and
+their errors, what the certificate declares, the command line's options and the cases of the tests.
+A solver's file defines one function of a `Run` and of the solver's own options:
+
+    @solver(trusts=("central", "silo"), neighbours=BOTH)
+    def gradient_descent(
+        run: Run,
+        *,
+        rounds: Annotated[int, Option("Number of releases T.", count)] = 300,
+    ) -> SolverResult:
+
+and `solver` makes the public function ``gradient_descent(data, *, budget, clip, rounds, **shared)``
+of it.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpkern.data import SiloData
+from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.shared import SHARED, batch_options
+
+REPLACE_ONE = ("replace_one",)
+BOTH = ("replace_one", "add_remove")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What one solver is.
+
+    Parameters
+    ----------
+    name : str
+        Its name in `SOLVERS`.
+    options : mapping of str to Option
+        Its own options, with their defaults.
+    trusts : tuple of str
+        Values of `trust` that it offers.
+    neighbours : tuple of str
+        Neighbour relations that it offers.
+    paper : tuple of str
+        Values of `trust` under which calibration="paper" is offered.
+    samplers : tuple of str
+        Values of `sampling` of a method on batches; empty for other solvers.
+    models : {"linear", "any"}
+        Whether it takes linear models only, or every model of `dpkern.models`.
+    penalties : {"any", "l2"}
+        Whether it takes every penalty or l2 alone.
+    doc : str
+        The documentation of the algorithm.
+    """
+
+    name: str
+    options: Mapping[str, Option]
+    trusts: tuple[str, ...]
+    neighbours: tuple[str, ...] = REPLACE_ONE
+    paper: tuple[str, ...] = ()
+    samplers: tuple[str, ...] = ()
+    models: str = "linear"
+    penalties: str = "any"
+    doc: str = ""
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """Values of `calibration` that are offered."""
+        return ("sound", "paper") if self.paper else ("sound",)
+
+    @property
+    def own(self) -> dict[str, Option]:
+        """The solver's own options, with those of its batches."""
+        return {**self.options, **batch_options(self.samplers)}
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments but data and budget, defaults filled in and every value checked.
+
+        Raises
+        ------
+        TypeError
+            When there is no such argument; the message names the most similar one.
+        TypeError, ValueError
+            When a value is not what the option documents, or not offered by this solver.
+        """
+        known = self.own | SHARED
+        for name in arguments:
+            if name not in known:
+                raise TypeError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
+        if self.penalties == "l2":
+            for name in ("l1", "penalty"):
+                if name in arguments and arguments[name] not in (0.0, None):
+                    raise ValueError(f"{name} must be absent in {self.name}, which takes l2 alone")
+        offered = {
+            "trust": self.trusts,
+            "neighbours": self.neighbours,
+            "calibration": self.calibrations,
+        }
+        values = {}
+        for name, option in known.items():
+            value = arguments.get(name, option.default)
+            if name in offered:
+                check_choice(name, value, offered[name], self.name)
+            elif option.check is not None:
+                value = option.check(name, value)
+            values[name] = value
+        if len(self.samplers) == 1:
+            values["sampling"] = self.samplers[0]
+        if values["calibration"] == "paper" and values["trust"] not in self.paper:
+            raise ValueError(
+                f"calibration='paper' needs {_alternatives('trust', self.paper)} in {self.name}"
+            )
+        if self.models == "linear" and values["model"] is not None:
+            raise TypeError(f"model must be None in {self.name}, which fits linear models")
+        if values["model"] is not None and "loss" in arguments:
+            raise TypeError("loss must be left out beside model, which has a loss of its own")
+        return values
+
+
+def solver(
+    *,
+    trusts: tuple[str, ...],
+    neighbours: tuple[str, ...] = REPLACE_ONE,
+    paper: tuple[str, ...] = (),
+    samplers: tuple[str, ...] = (),
+    models: str = "linear",
+    penalties: str = "any",
+) -> Callable[[Callable[..., SolverResult]], Callable[..., SolverResult]]:
+    """Make a public solver of a function of a `Run` and options; see `Declaration`."""
+
+    def declare(function: Callable[..., SolverResult]) -> Callable[..., SolverResult]:
+        declaration = Declaration(
+            name=function.__name__,
+            options=options_of(function),
+            trusts=trusts,
+            neighbours=neighbours,
+            paper=paper,
+            samplers=samplers,
+            models=models,
+            penalties=penalties,
+            doc=inspect.cleandoc(function.__doc__ or ""),
+        )
+        return publish(declaration, function)
+
+    return declare
+
+
+def publish(
+    declaration: Declaration, function: Callable[..., SolverResult]
+) -> Callable[..., SolverResult]:
+    """The public function of a declared solver."""
+
+    def public(data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
+        values = declaration.complete(arguments)
+        with Run(declaration, data, budget, values) as run:
+            return function(run, **{name: values[name] for name in declaration.options})
+
+    public.__name__ = public.__qualname__ = declaration.name
+    public.__module__ = function.__module__
+    public.__doc__ = _documentation(declaration)
+    public.__signature__ = _signature(declaration)  # type: ignore[attr-defined]
+    public.declaration, public.function = declaration, function  # type: ignore[attr-defined]
+    return public
+
+
+def renamed(
+    public: Callable[..., SolverResult], name: str, doc: str, **defaults: Any
+) -> Callable[..., SolverResult]:
+    """The same solver under another name, with other defaults."""
+    declaration: Declaration = public.declaration  # type: ignore[attr-defined]
+    options = dict(declaration.options)
+    for key, value in defaults.items():
+        options[key] = replace(options[key], default=value)
+    changed = replace(declaration, name=name, options=options, doc=inspect.cleandoc(doc))
+    return publish(changed, public.function)  # type: ignore[attr-defined]
+
+
+def _alternatives(name: str, values: Iterable[str]) -> str:
+    return " or ".join(f"{name}={value!r}" for value in values)
+
+
+def _signature(declaration: Declaration) -> inspect.Signature:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = declaration.own
+    return inspect.Signature(
+        [
+            inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("budget", keyword),
+            inspect.Parameter("clip", keyword, default=SHARED["clip"].default),
+            *(inspect.Parameter(name, keyword, default=own[name].default) for name in own),
+            inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
+
+
+_RETURNS = """\
+Returns
+-------
+result : SolverResult
+
+Raises
+------
+TypeError, ValueError
+    When an argument or a condition does not hold; the message names it.
+"""
+
+
+def _documentation(declaration: Declaration) -> str:
+    """Documentation of the public function: arguments by the declaration, then its notes."""
+    summary, _, notes = declaration.doc.partition("\n\n")
+    own = {"clip": SHARED["clip"], **declaration.own}
+    offers = [
+        f"trust {_list(declaration.trusts)}",
+        f"neighbours {_list(declaration.neighbours)}",
+        f"calibration {_list(declaration.calibrations)}",
+    ]
+    if declaration.paper and declaration.paper != declaration.trusts:
+        offers[-1] += f' ("paper" under trust {_list(declaration.paper)})'
+    if declaration.penalties == "l2":
+        offers.append("the penalty l2")
+    offers.append("linear models" if declaration.models == "linear" else "every model")
+    shared = (
+        "Arguments that all solvers share: see `dpkern.solve`. Offered here: "
+        + "; ".join(offers)
+        + "."
+    )
+    entries = [
+        _entry("data", "SiloData", "The records, in silos."),
+        _entry("budget", "Budget or None", "Total privacy budget of the run; None adds no noise."),
+        *(_entry(name, option.kind, option.doc, option.default) for name, option in own.items()),
+        _entry("**shared", "", shared),
+    ]
+    head = f"{summary}\n\nParameters\n----------\n" + "\n".join(entries)
+    return f"{head}\n\n{_RETURNS}\n{notes}" if notes else f"{head}\n\n{_RETURNS}"
+
+
+def _entry(name: str, kind: str, doc: str, default: object = inspect.Parameter.empty) -> str:
+    head = f"{name} : {kind}" if kind else name
+    if default is not inspect.Parameter.empty:
+        head += f", default={default!r}"
+    body = textwrap.fill(" ".join(doc.split()), 96, initial_indent="    ", subsequent_indent="    ")
+    return f"{head}\n{body}"
+
+
+def _list(values: Iterable[str]) -> str:
+    return " or ".join(f'"{value}"' for value in values)
+
+
+def shared_documentation(solvers: Iterable[str]) -> str:
+    """Documentation of `dpkern.solve`: the arguments that all solvers share."""
+    names = textwrap.fill(", ".join(solvers), 92)
+    entries = [
+        _entry("name", "str", "The solver."),
+        _entry("data", "SiloData", "N records in m silos."),
+        _entry(
+            "budget",
+            "Budget or None",
+            "Total budget of the run, for one record; None runs the same code without noise and "
+            "certifies nothing.",
+        ),
+        *(_entry(name, option.kind, option.doc, option.default) for name, option in SHARED.items()),
+        _entry("**options", "", "The solver's own: see help(dpkern.solvers.NAME)."),
+    ]
+    return (
+        "Run a solver by name, or as the function of that name in `dpkern.solvers`.\n\n"
+        f"Solvers:\n\n{textwrap.indent(names, '    ')}\n\n"
+        "Parameters\n----------\n" + "\n".join(entries) + f"\n\n{_RETURNS}"
+    )
+
+
+def shared_signature() -> inspect.Signature:
+    """Signature of `dpkern.solve`."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [
+            inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.Parameter("budget", keyword),
+            *(inspect.Parameter(n, keyword, default=o.default) for n, o in SHARED.items()),
+            inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )

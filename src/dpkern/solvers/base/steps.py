@@ -1,0 +1,112 @@
+"""Public step sizes."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import Option
+
+FloatArray = NDArray[np.float64]
+StepSize = float | str | Sequence[float] | FloatArray
+
+AUTO = "\"auto\" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model declares"
+THEOREM = '"theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1, local_steps)'
+
+
+def step_option(*meanings: str, steps: str = "T") -> Option:
+    """The option `step_size`: a number, one number a step, or a name with one of the meanings."""
+    return Option(doc="; ".join(meanings) + ".", kind=f"float, sequence of {steps} floats or str")
+
+
+def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
+    """1 / (L + l2), L including the curvature of a smooth regulariser, asked for by name=value.
+
+    Raises
+    ------
+    ValueError
+        Without a row bound or a bounded second derivative.
+    """
+    if math.isinf(objective.loss.smoothness):
+        raise ValueError(
+            f"{name}={value!r} needs a loss with a bounded second derivative, which "
+            f"{objective.loss.name!r} is not: give {name} a number"
+        )
+    if not math.isfinite(objective.smoothness):
+        raise ValueError(
+            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound, or "
+            f"give {name} a number"
+        )
+    return 1.0 / objective.smoothness
+
+
+def step_sizes(
+    step_size: StepSize,
+    rounds: int,
+    objective: Objective,
+    local_steps: int = 1,
+) -> FloatArray:
+    """Public step sizes of all rounds.
+
+    Parameters
+    ----------
+    step_size : float, sequence of rounds local_steps floats, "auto" or "theorem"
+        "auto" is 1 / (L + l2), L including the curvature of a smooth regulariser; "theorem" is
+        2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
+        utility theorem). Both need a row bound and a smooth loss, "theorem" l2 > 0 and convexity.
+    rounds : int
+        Number of aggregations.
+    objective : Objective
+        Gives L and l2.
+    local_steps : int
+        Steps of a round.
+
+    Returns
+    -------
+    eta : ndarray, shape (rounds, local_steps)
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a condition does not hold or a step is not a positive and finite number.
+    """
+    shape = (rounds, local_steps)
+    if isinstance(step_size, str):
+        smoothness = objective.smoothness
+        if step_size not in ("auto", "theorem"):
+            raise ValueError(
+                f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
+            )
+        auto = auto_step(objective, "step_size", step_size)
+        if step_size == "auto":
+            return np.full(shape, auto)
+        if objective.l2 == 0.0 or not objective.penalized.all():
+            raise ValueError("step_size='theorem' needs l2 > 0 on every coordinate")
+        if not objective.phi.convex:
+            raise ValueError(
+                f"step_size='theorem' needs a convex loss, which {objective.phi.name!r} is not"
+            )
+        if objective.smooth is not None and not objective.smooth.convex:
+            raise ValueError(
+                f"step_size='theorem' needs a convex penalty, which {objective.smooth.name!r} is "
+                "not"
+            )
+        gamma = max(8.0 * smoothness / objective.l2 - 1.0, float(local_steps))
+        t = np.arange(1.0, rounds * local_steps + 1.0)
+        return (2.0 / (objective.l2 * (t + gamma))).reshape(shape)
+    if step_size is None or isinstance(step_size, bool):
+        raise TypeError(
+            f"step_size must be a number, a sequence, 'auto' or 'theorem', got {step_size!r}"
+        )
+    try:
+        eta = np.asarray(step_size, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError("step_size holds an entry that is no number") from None
+    steps = rounds * local_steps
+    if eta.shape not in ((), (steps,)):
+        raise ValueError(f"step_size must be one number or {steps}, one a step; got {eta.shape}")
+    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
+        raise ValueError("step_size must be positive and finite")
+    return np.broadcast_to(eta, (steps,)).reshape(shape).copy()

@@ -1,0 +1,1 @@
+"""What solvers release: mechanisms joined to the kernels that compute the sums."""

@@ -1,0 +1,136 @@
+"""The noisy Hessian, the floor of its eigenvalues, and the direction of Newton's method."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern._numbers import positive
+from dpkern.privacy import GaussianHessian
+from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
+
+FloatArray = NDArray[np.float64]
+
+# What stands under the eigenvalues where neither penalty nor noise gives a scale.
+_LEAST_FLOOR = 1e-8
+
+HESS_CLIP = Option(
+    "Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max "
+    "row_bound^2, which clips nothing; needed with a budget where that is infinite.",
+    kind="float",
+)
+
+
+class NoisyMeanHessian:
+    """sum_j p_j (1/n_j) (sum_i H_i + noise), H_i the clipped Hessian of one record.
+
+    Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
+    rounding. Silo trust: V_j = S_j + Z_j of every silo. Replacing a record moves V, or one V_j, by
+    at most sqrt(2) B + q d in Frobenius norm, adding or removing one by B + q d
+    (`dpkern.privacy.GaussianHessian`).
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, trust, ledger and stream.
+    hess_clip : float
+        Bound B of one record's Hessian in Frobenius norm.
+    mu : float or None
+        Budget of one release.
+    sigma : float or None
+        In its place, the noise on every sum, on the packed upper triangle.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        hess_clip: float,
+        mu: float | None = None,
+        sigma: float | None = None,
+    ) -> None:
+        objective, data = run.objective, run.objective.data
+        self._run, self._per_silo, self._clip = run, run.trust == "silo", hess_clip
+        self._mechanism = GaussianHessian(
+            what="sum of clipped Hessians",
+            ledger=run.ledger,
+            rng=run.stream,
+            hess_clip=hess_clip,
+            dim=data.d,
+            sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
+            mu=mu,
+            sigma=sigma,
+            seen_by=SEEN_BY[run.trust],
+            triangle=sigma is not None,
+            neighbours=run.neighbours,
+        )
+        self._silo_weight = None if self._per_silo else objective.silo_weight()
+        self._scale = (
+            1.0 / objective.sizes if self._per_silo else np.array([objective.record_weight()])
+        )
+
+    @property
+    def noise_norm(self) -> FloatArray:
+        """About the spectral norm of the noise on each message's mean, shape (k,); public."""
+        return self._mechanism.noise_norm * self._scale
+
+    def means(self, w: FloatArray) -> FloatArray:
+        """Release the mean Hessians of the data part at the models w (k, d); shape (k, d, d)."""
+        run, objective = self._run, self._run.objective
+        with run.clock("kernels"):
+            sums = kernels.glm_hessian(
+                objective.data,
+                w if self._per_silo else w[0],
+                loss=objective.phi,
+                hess_clip=self._clip,
+                grid=self._mechanism.grid,
+                silo_weight=self._silo_weight,
+                records=self._mechanism.records,
+                n_threads=objective.n_threads,
+            )
+            if not self._per_silo:
+                sums = over_silos(run, sums, self._mechanism.grid, keepdims=True)
+        with run.clock("noise"):
+            released = self._mechanism.release(sums)
+        released *= self._scale[:, np.newaxis, np.newaxis]
+        return released
+
+
+def hessian_bound(run: Run, hess_clip: float | None) -> float:
+    """B: as given; else phi''max R^2, which clips nothing, or infinity without a budget."""
+    if hess_clip is not None:
+        return positive("hess_clip", hess_clip, or_infinite=run.budget is None)
+    if run.budget is None:
+        return math.inf
+    bound = run.objective.data_smoothness
+    if not math.isfinite(bound):
+        raise ValueError(
+            "hess_clip is needed with a budget where the data have no row_bound, or the loss no "
+            "bounded second derivative: the bound of one record's Hessian in Frobenius norm"
+        )
+    return bound
+
+
+def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
+    """The floor of every message, shape (k,): public numbers all."""
+    if not isinstance(floor, str):
+        return np.full(len(noise_norm), positive("floor", floor))
+    if floor != "auto":
+        raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
+    floors = np.maximum(noise_norm, run.objective.l2)
+    return np.where(floors > 0.0, floors, _LEAST_FLOOR)
+
+
+def direction(run: Run, H: FloatArray, g: FloatArray, floors: FloatArray) -> FloatArray:
+    """( V max(Lambda, floor) V^T )^-1 g of every message, each with its own floor."""
+    with run.clock("kernels"):
+        # H and g in units of the floor have the same direction and the floor 1.
+        return kernels.newton_direction(
+            H / floors[:, np.newaxis, np.newaxis],
+            g / floors[:, np.newaxis],
+            floor=1.0,
+            n_threads=run.objective.n_threads,
+        )
