@@ -10,8 +10,8 @@ from released_data import data, numbers
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.losses import Huber, SmoothedHinge
-from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, Simplex
+from dpkern.models.losses import Huber, SmoothedHinge
+from dpkern.models.penalties import L1, PL, Box, ElasticNet, GroupLasso, L2Ball, Simplex
 from dpkern.stream import Purpose
 
 SEED = 7
@@ -38,7 +38,7 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         search = partial(kernels.line_search, d, w, v, loss=loss, steps=[1.0, 0.5, 0.25])
         steps = {"steps": 3, "step_size": [0.5, 0.25, 0.125], "l2": 0.125}
         descent = partial(kernels.glm_local_descent, d, loss=loss, clip=0.5, **steps)
-        penalties = {"prox": ("l1", 0.0625), "regularizer": ("pl", 0.125)}
+        penalties = {"prox": L1(0.0625), "smooth": PL(0.125)}
         noise = {"sigma": 4.0, "grid": 2.0**-20, "rng": SEED}
         weights = {"silo_weight": [1.0, 0.5, 0.3, 0.0], "grid": 2.0**-30}
         yield f"glm/margins/{layout}", partial(kernels.glm_margins, d, w)
@@ -109,7 +109,7 @@ def of_vectors() -> Iterator[tuple[str, Call]]:
     yield "newton_direction/definite", partial(kernels.newton_direction, definite, g, floor=0.5)
     for penalty in (
         *("l1", "l2_squared", "pl", "non_negative"),
-        *(ElasticNet(0.4), GroupLasso([2, 4, 6]), L2Ball(0.5), Box(-0.125, 0.25), Simplex(0.75)),
+        *(ElasticNet(l1_ratio=0.4), GroupLasso(groups=[2, 4, 6]), L2Ball(0.5), Box(-0.125, 0.25), Simplex(0.75)),
     ):
         name = penalty if isinstance(penalty, str) else penalty.name
         yield f"prox/{name}", partial(kernels.prox, penalty, numbers("v", 12), 0.25)

@@ -15,8 +15,7 @@ import scipy.sparse
 from released_data import Matrix, data
 
 import dpkern as dpk
-from dpkern.losses import Custom, Huber, SmoothedHinge
-from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, Simplex
+from dpkern.models.losses import Custom, Huber, SmoothedHinge
 from dpkern.solvers import Declared
 
 SEED = 7
@@ -71,6 +70,10 @@ def case(solver: str, label: str, on: str = "dense", **options: Any) -> Case:
     length = {} if solver in ("wd_dp", "output_perturbation") else {"rounds": 4}
     few = length or {"local_steps": 4}
     shared = {"budget": budget(), "clip": 1.0, "l2": 0.125, "rng": SEED}
+    if solver in ("local_newton", "local_sgd", *STOCHASTIC):
+        shared["trust"] = "silo"
+    if solver == "output_perturbation":
+        shared["weights"] = "uniform"
     return Case(f"{solver}/{label}", solver, on, {**shared, **few, **options})
 
 
@@ -137,29 +140,29 @@ def models_and_layouts() -> Iterator[Case]:
 
 def penalties() -> Iterator[Case]:
     everywhere = {
-        "pl": ("pl", 0.25),
-        "elastic_net": (ElasticNet(0.4), 0.0625),
+        "pl": dpk.PL(0.25),
+        "elastic_net": dpk.ElasticNet(0.0625, l1_ratio=0.4),
     }
     some = {
-        "group_lasso": (GroupLasso([1, 3, 1]), 0.0625),
-        "l2_ball": (L2Ball(0.5), 1.0),
-        "box": (Box(-0.125, [0.25, 0.125, 0.25, 0.5, 1.0]), 1.0),
-        "simplex": (Simplex(0.75), 1.0),
-        "non_negative": ("non_negative", 1.0),
-        "l2_squared": ("l2_squared", 0.25),
+        "group_lasso": dpk.GroupLasso(0.0625, groups=[1, 3, 1]),
+        "l2_ball": dpk.L2Ball(0.5),
+        "box": dpk.Box(-0.125, [0.25, 0.125, 0.25, 0.5, 1.0]),
+        "simplex": dpk.Simplex(0.75),
+        "non_negative": dpk.NonNegative(),
     }
     for i, solver in enumerate(PROXIMAL):
         chosen = dict(everywhere)
-        names = list(some)
-        for k in (i, i + 1):
-            chosen[names[k % len(names)]] = some[names[k % len(names)]]
+        names = [*some, None]
+        for name in (names[k % len(names)] for k in (i, i + 1)):
+            if name is not None:
+                chosen[name] = some[name]
         for name, penalty in chosen.items():
             if name == "pl" and solver == "admm":
                 continue
-            yield case(solver, f"penalty/{name}", regularizer=penalty)
+            yield case(solver, f"penalty/{name}", penalty=penalty)
     for solver in ("wd_dp", "output_perturbation"):
-        yield case(solver, "penalty/pl", regularizer=("pl", 0.25))
-    yield case("wd_dp", "silo/penalty/box", trust="silo", regularizer=some["box"])
+        yield case(solver, "penalty/pl", penalty=dpk.PL(0.25))
+    yield case("wd_dp", "silo/penalty/box", trust="silo", penalty=some["box"])
 
 
 def gradient_descent() -> Iterator[Case]:
@@ -185,9 +188,9 @@ def local_runs() -> Iterator[Case]:
         yield run(f"silo/K{K}/last_iterate", trust="silo", local_steps=K, accounting="last_iterate")
     for trust in ("central", "silo"):
         yield run(f"{trust}/K1/add_remove", trust=trust, **HIDDEN)
-    yield run("silo/K3/elastic_net", trust="silo", local_steps=3, regularizer=(ElasticNet(), 0.125))
+    yield run("silo/K3/elastic_net", trust="silo", local_steps=3, penalty=dpk.ElasticNet(0.125))
     yield run("central/K3/l1", local_steps=3, l1=0.0625)
-    yield run("central/K3/pl", local_steps=3, regularizer=("pl", 0.125))
+    yield run("central/K3/pl", local_steps=3, penalty=dpk.PL(0.125))
     yield run("central/K3/theorem", local_steps=3, step_size="theorem")
     yield run("central/K3/csr", "csr", local_steps=3)
     yield run("silo/K3/last_iterate/csr", "csr", trust="silo", local_steps=3, rounds=2, l1=0.0625,
@@ -246,7 +249,6 @@ def admm() -> Iterator[Case]:
     yield run("records/federated/local", trust="local", **five)
     yield run("records/federated/paper", calibration="paper", **five)
     yield run("records/federated/most", max_participations=1, **five)
-    yield run("records/federated/as_printed", carry_zhat=False, **five)
     yield run("records/federated/csr", "csr", **five)
     yield run("records/token", trust="local", **token)
     yield run("records/token/paper", trust="local", calibration="paper", **token)
@@ -260,7 +262,6 @@ def admm() -> Iterator[Case]:
         yield silos(f"silos/federated/{trust}", **two)
         yield silos(f"silos/federated/{trust}/csr", "csr", max_participations=2, **two)
     yield run("silos/token", users="silos", trust="silo", **token)
-    yield run("silos/token/as_printed", users="silos", trust="silo", carry_zhat=False, **token)
     yield run("silos/l1", users="silos", l1=0.0625, prox_step=0.7)
 
 
@@ -292,7 +293,7 @@ def stochastic() -> Iterator[Case]:
         yield run("returns/average", returns="average")
         yield run("auto", step_size="auto")
         for name, (model, on) in PERCEPTRONS.items():
-            yield run(f"model/{name}", on, loss=model, step_size=0.25)
+            yield run(f"model/{name}", on, model=model, step_size=0.25)
         if solver in ("prox_svrg", "prox_pl_svrg", "spider"):
             yield run("central/refresh_1", trust="central", refresh_every=1)
             yield run("silo/refresh_3", refresh_every=3, rounds=5)
@@ -300,7 +301,7 @@ def stochastic() -> Iterator[Case]:
                       refresh_every=2, **BATCHES["without_replacement"])  # fmt: skip
     yield case("prox_sgd", "batch_size", batch_size=1)
     yield case("prox_svrg", "central/mlp/refresh_2", "dense-multiclass", trust="central",
-               loss=dpk.MLP((3,)), refresh_every=2, step_size=0.25)  # fmt: skip
+               model=dpk.MLP((3,)), refresh_every=2, step_size=0.25)  # fmt: skip
     yield case("prox_svrg", "paper/refresh_2", calibration="paper", refresh_every=2)
     yield case("prox_pl_svrg", "restarts", rounds=7, restarts=3, refresh_every=2, returns="random")
     yield case("spider", "alternate", variant="alternate", rounds=5)
@@ -319,9 +320,9 @@ def stochastic() -> Iterator[Case]:
                   public_size=[20, 20, 20], sampling="poisson", batch_size=5)  # fmt: skip
     yield run("silo/cyclic/paper", calibration="paper", **BATCHES["cyclic"])
     yield run("silo/cyclic/csr", "csr", participation=2, **BATCHES["cyclic"])
-    yield run("central/add_remove/oracle", "dense-model", loss=Softsign(), step_size=0.25,
+    yield run("central/add_remove/oracle", "dense-model", model=Softsign(), step_size=0.25,
               trust="central", **HIDDEN)  # fmt: skip
-    yield run("central/add_remove/mlp", "dense-multiclass", loss=dpk.MLP((3,)), step_size=0.25,
+    yield run("central/add_remove/mlp", "dense-multiclass", model=dpk.MLP((3,)), step_size=0.25,
               trust="central", **HIDDEN)  # fmt: skip
 
 
@@ -348,7 +349,7 @@ def local_sgd() -> Iterator[Case]:
     for kind in ("random", "average"):
         yield run(f"returns/{kind}", returns=kind)
     for name, (model, on) in PERCEPTRONS.items():
-        yield run(f"model/{name}", on, loss=model, step_size=0.25, noise="step")
+        yield run(f"model/{name}", on, model=model, step_size=0.25, noise="step")
 
 
 SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (

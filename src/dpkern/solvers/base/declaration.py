@@ -116,8 +116,10 @@ class Declaration:
             )
         if self.models == "linear" and values["model"] is not None:
             raise TypeError(f"model must be None in {self.name}, which fits linear models")
-        if values["model"] is not None and "loss" in arguments:
-            raise TypeError("loss must be left out beside model, which has a loss of its own")
+        if values["model"] is not None:
+            if "loss" in arguments:
+                raise TypeError("loss must be left out beside model, which has a loss of its own")
+            values["loss"] = None
         return values
 
 

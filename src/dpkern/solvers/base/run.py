@@ -394,7 +394,8 @@ class Run(AbstractContextManager["Run"]):
 def plain(value: Any) -> Any:
     """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
     if isinstance(value, Loss | Oracle):
-        return value.declaration
+        declaration = value.declaration
+        return declaration if len(declaration) > 1 else value.name
     if isinstance(value, PenaltySum):
         return [plain(term) for term in value.terms]
     if isinstance(value, Term):
