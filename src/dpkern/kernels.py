@@ -451,8 +451,8 @@ def glm_hessian(
     w : array_like, shape (d,) or (m, d)
         One model for all silos, or one per silo.
     loss : str or Loss
-        See `dpkern.models.losses`. Where phi'' is negative, NaN, or of a custom loss not finite, it counts
-        as 0.
+        See `dpkern.models.losses`. Where phi'' is negative, NaN, or of a custom loss not finite, it
+        counts as 0.
     hess_clip : float
         Bound B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity turns clipping
         and grid off.
@@ -1609,7 +1609,8 @@ def prox(
     ================  =======================================  ================================
 
     A vector is cut among threads where r is a sum over coordinates; else the rows of a matrix are.
-    Ball, simplex and box are kept up to what `dpkern.models.penalties` states. Norms do not overflow.
+    Ball, simplex and box are kept up to what `dpkern.models.penalties` states. Norms do not
+    overflow.
     """
     penalty = _prox_penalty(name, parameters)
     gamma = not_negative("gamma", gamma) * penalty.strength

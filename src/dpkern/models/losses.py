@@ -315,10 +315,7 @@ def get_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str):
-        raise TypeError(
-            f"loss is {loss!r}; it must be a name or an instance of dpkern.models.losses.Loss (or, where "
-            "the solver takes models, of dpkern.Oracle)"
-        )
+        raise TypeError(f"loss must be a name or a dpkern.models.losses.Loss, got {loss!r}")
     if loss not in LOSSES:
         raise ValueError(
             f"loss is {loss!r}; it must be one of {', '.join(LOSSES)} (networks: dpkern.MLP())"

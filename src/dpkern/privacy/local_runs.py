@@ -24,7 +24,8 @@ Computed iterates differ from such a run by at most eta_t tau_j + 4 u W in each 
     tau_j = q_j sqrt(d) / 2 + u [(d + 16) (L + B) W + (16 + kappa) C],   W >= |theta_t|,
 
 q_j the grid of the gradient sums, B the largest curvature of the regularisers, kappa u the relative
-error of the loss's computed derivative (`dpkern.models.losses.Loss`). docs/design.md counts the roundings.
+error of the loss's computed derivative (`dpkern.models.losses.Loss`). docs/design.md counts the
+roundings.
 """
 
 import math

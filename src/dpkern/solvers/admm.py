@@ -25,12 +25,11 @@ gradient steps, and means are weighted (`dpkern.solvers._silo_users`).
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option, or_none
+from dpkern.solvers.base.options import Count, CountOrNone
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_users import (
@@ -48,72 +47,50 @@ from dpkern.solvers.releases.admm_users import (
 def admm(
     run: Run,
     *,
-    rounds: Annotated[
-        int, Option("Number of released changes of z; of a token, hops.", count)
-    ] = 300,
-    users: Annotated[
-        Literal["records", "silos"],
-        Option(
-            "Who the users are: every record of its own, whatever its silo, or every silo with the "
-            "mean of its clipped losses. Either way neighbours differ in one record."
-        ),
-    ] = "records",
-    local_steps: Annotated[
-        int | None,
-        Option(
-            "With silos K, the gradient steps of size 1 / (L + 1/gamma) that stand for a prox, 20 "
-            "by default: they end within (gamma L / (1 + gamma L))^K gamma C of it, which the "
-            "certificate repeats as a number. The sensitivity is that of the steps, whatever their "
-            "end.",
-            or_none(count),
-        ),
-    ] = None,
-    prox_step: Annotated[
-        float | str,
-        Option(
-            "gamma > 0. \"auto\" is 1 / (L + l2), L = phi''max row_bound^2; with silos half of that.",
-            kind='float or "auto"',
-        ),
-    ] = "auto",
-    relaxation: Annotated[
-        float,
-        Option(
-            "lam in (0, 1]; at most 1/2 with a clip norm, but under local trust and with "
-            'calibration "paper".'
-        ),
-    ] = 0.5,
-    mode: Annotated[
-        Literal["central", "federated", "token"],
-        Option(
-            "Who takes part in a round: every user, `participation` of them drawn uniformly "
-            "without replacement, or the one that holds the token."
-        ),
-    ] = "central",
-    participation: Annotated[
-        int | None, Option("Users of a round, in federated mode.", or_none(count))
-    ] = None,
-    max_participations: Annotated[
-        int | None,
-        Option(
-            "A user that has taken part so often stays silent, in federated and token mode. The "
-            "busiest user of the schedule, which is drawn in advance, decides the noise either way.",
-            or_none(count),
-        ),
-    ] = None,
-    graph: Annotated[
-        Any,
-        Option(
-            "Symmetric adjacency, a row for every user, of a connected graph on which the token "
-            "walks, to any neighbour with equal probability; None is the complete graph. Public.",
-            kind="sparse matrix or None",
-        ),
-    ] = None,
+    rounds: Count = 300,
+    users: Literal["records", "silos"] = "records",
+    local_steps: CountOrNone = None,
+    prox_step: float | str = "auto",
+    relaxation: float = 0.5,
+    mode: Literal["central", "federated", "token"] = "central",
+    participation: CountOrNone = None,
+    max_participations: CountOrNone = None,
+    graph: Any = None,
 ) -> SolverResult:
     """Consensus ADMM on the clipped objective, a record or a silo being a user.
 
     The loss must be convex; all penalties are in r. A user noises what it sends under trust "local"
     where users are records, and "silo" where they are silos; a token needs that. Weights are for
     silos as users; records count alike.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of released changes of z; of a token, hops.
+    users : {"records", "silos"}
+        Who the users are: every record of its own, whatever its silo, or every silo with the
+        mean of its clipped losses. Either way neighbours differ in one record.
+    local_steps : int or None
+        With silos K, the gradient steps of size 1 / (L + 1/gamma) that stand for a prox, 20 by
+        default: they end within (gamma L / (1 + gamma L))^K gamma C of it, which the
+        certificate repeats as a number. The sensitivity is that of the steps, whatever their
+        end.
+    prox_step : float or "auto"
+        gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2; half of that with silos.
+    relaxation : float
+        lam in (0, 1]; at most 1/2 with a clip norm, but under local trust and with calibration
+        "paper".
+    mode : {"central", "federated", "token"}
+        Who takes part in a round: every user, `participation` of them drawn uniformly without
+        replacement, or the one that holds the token.
+    participation : int or None
+        Users of a round, in federated mode.
+    max_participations : int or None
+        A user that has taken part so often stays silent, in federated and token mode. The
+        busiest user of the schedule, drawn in advance, decides the noise either way.
+    graph : sparse matrix or None
+        Symmetric adjacency, a row for every user, of a connected graph on which the token
+        walks, to any neighbour with equal probability; None is the complete graph. Public.
 
     Notes
     -----
@@ -136,9 +113,10 @@ def admm(
     and noised by its owner, std 4 lam gamma C sqrt(K) / mu. u_i is a sum of messages and public
     numbers. Users hold disjoint records.
 
-    Calibration "paper": sigma^2 = 8 rounds C^2 gamma^2 / (rho n^2), 16 in place of 8 in federated mode, and
-    8 K C^2 gamma^2 ln n / (rho n) for a token, rho + 2 sqrt(rho ln(1/delta)) = epsilon; noise
-    lam sigma on every message. The certificate charges messages, 4 gamma C sqrt(K) / sigma in mu;
+    Calibration "paper": sigma^2 = 8 rounds C^2 gamma^2 / (rho n^2), 16 in place of 8 in federated
+    mode, and 8 K C^2 gamma^2 ln n / (rho n) for a token, rho + 2 sqrt(rho ln(1/delta)) = epsilon;
+    noise lam sigma on every message. The certificate charges messages, 4 gamma C sqrt(K) / sigma in
+    mu;
     of a single round (from z = 0) the sum, as that alone is seen: n times the claimed RDP with all
     n users.
 

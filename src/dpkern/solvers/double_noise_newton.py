@@ -18,16 +18,15 @@ No matrix is released: its noise would be d times larger in dimension than that 
 which shrinks with the gradient.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from dpkern._numbers import count
 from dpkern.privacy import split_budget
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.hessian import HESS_CLIP, hessian_bound
+from dpkern.solvers.releases.hessian import hessian_bound
 from dpkern.solvers.releases.newton_direction import NoisyDirection
 
 # Shares of the squared budget of a round: gradient, trace, direction.
@@ -47,16 +46,21 @@ CLIPPED = (
 def double_noise_newton(
     run: Run,
     *,
-    hess_clip: Annotated[float | None, HESS_CLIP] = None,
-    rounds: Annotated[int, Option("Number of rounds T, of three releases each.", count)] = 10,
-    variant: Annotated[
-        Literal["add", "clip"],
-        Option(
-            "Whether l0 is added to all eigenvalues of the Hessian or truncates them from below."
-        ),
-    ] = "add",
+    hess_clip: float | None = None,
+    rounds: Count = 10,
+    variant: Literal["add", "clip"] = "add",
 ) -> SolverResult:
     """Newton's method on the clipped objective, the direction released instead of the Hessian.
+
+    Parameters
+    ----------
+    hess_clip : float
+        Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        row_bound^2, which clips nothing; needed with a budget where that is infinite.
+    rounds : int
+        Number of rounds T, of three releases each.
+    variant : {"add", "clip"}
+        Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
 
     Notes
     -----

@@ -16,25 +16,24 @@ distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
     paper:           z_tj ~ N(0, s^2 I) with s of the aggregate,  z_r = 0
 
 J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox.
-The paper calibrates every silo's noise as if it were the aggregate's: for K = 1, averaging m of them leaves 1/sqrt(m) of what
-is claimed; for K > 1 its proof does not cover iterates that differ between silos.
+The paper calibrates every silo's noise as if it were the aggregate's: for K = 1, averaging m of
+them leaves 1/sqrt(m) of what is claimed; for K > 1 its proof does not cover iterates that differ
+between silos.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.local_runs import (
-    ACCOUNTING,
     NOT_HIDDEN,
     Advance,
     NoisySteps,
@@ -47,14 +46,26 @@ from dpkern.solvers.releases.local_runs import (
 def federated_gd(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of aggregations.", count)] = 300,
-    local_steps: Annotated[
-        int, Option("Steps K of every silo between two aggregations; T = rounds K.", count)
-    ] = 1,
-    step_size: Annotated[StepSize, step_option(AUTO, THEOREM)] = "auto",
-    accounting: Annotated[Literal["composition", "last_iterate"], ACCOUNTING] = "composition",
+    rounds: Count = 300,
+    local_steps: Count = 1,
+    step_size: StepSize = "auto",
+    accounting: Literal["composition", "last_iterate"] = "composition",
 ) -> SolverResult:
     """Federated gradient descent on the clipped objective, one aggregate a round.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of aggregations.
+    local_steps : int
+        Steps K of every silo between two aggregations; T = rounds K.
+    step_size : float, sequence of T floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
+    accounting : {"composition", "last_iterate"}
+        Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
+        a round instead of for all of them: it needs steps that contract, equal within a round.
 
     Notes
     -----

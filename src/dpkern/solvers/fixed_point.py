@@ -19,10 +19,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count
 from dpkern.privacy import activate_blocks
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count, Option
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.blocks import activation_of, block_sizes, relaxations
@@ -38,55 +37,39 @@ BELIEVED = (
 def fixed_point(
     run: Run,
     *,
-    operator: Annotated[
-        str | Declared,
-        Option(
-            'R. "gradient": u - step_size grad J(u). "proximal_gradient": its prox, of penalties '
-            'that are not smooth. "coordinate": the same, every coordinate a block, so that '
-            '`activation` = 1/d makes it coordinate descent. "admm": the operator of Lions and '
-            "Mercier, the users' states one block, always active: the iterates of "
-            "`dpkern.solvers.admm`. Or a Python function with its sensitivity, a "
-            "`dpkern.solvers.Declared`, which needs no clip.",
-            check_operator,
-            '{"proximal_gradient", "gradient", "coordinate", "admm"} or Declared',
-        ),
-    ] = "proximal_gradient",
-    rounds: Annotated[int, Option("Number of iterations.", count)] = 300,
-    relaxation: Annotated[
-        float | Sequence[float] | NDArray[np.float64] | None,
-        Option(
-            'lam_k in (0, 1]; at most 1/2 for "admm" with a clip norm. By default 1/2 for "admm", '
-            "else 1.",
-            kind="float or sequence of rounds floats",
-        ),
-    ] = None,
-    step_size: Annotated[
-        float | str,
-        Option(
-            "Of the gradient operators. \"auto\" = 1 / (L + l2), L = phi''max row_bound^2.",
-            kind='float or "auto"',
-        ),
-    ] = "auto",
-    prox_step: Annotated[
-        float | str, Option('gamma of "admm"; "auto" is the same number.', kind='float or "auto"')
-    ] = "auto",
-    blocks: Annotated[
-        int | Sequence[int] | None,
-        Option(
-            "Consecutive blocks of u: how many, of sizes that differ by one at most, or their "
-            'sizes. One by default, d for "coordinate".',
-            kind="int or sequence of int",
-        ),
-    ] = None,
-    activation: Annotated[
-        float,
-        Option(
-            "Probability q in (0, 1] with which a block is active in a round, drawn in advance, "
-            "apart from the records: public.",
-        ),
-    ] = 1.0,
+    operator: Annotated[str | Declared, Option(check=check_operator)] = "proximal_gradient",
+    rounds: Count = 300,
+    relaxation: float | Sequence[float] | NDArray[np.float64] | None = None,
+    step_size: float | str = "auto",
+    prox_step: float | str = "auto",
+    blocks: int | Sequence[int] | None = None,
+    activation: float = 1.0,
 ) -> SolverResult:
     """Noisy fixed-point iteration of an operator, by blocks that are activated at random.
+
+    Parameters
+    ----------
+    operator : {"proximal_gradient", "gradient", "coordinate", "admm"} or Declared
+        R. "gradient": u - step_size grad J(u). "proximal_gradient": its prox, of penalties that
+        are not smooth. "coordinate": the same, every coordinate a block, so that `activation` =
+        1/d makes it coordinate descent. "admm": the operator of Lions and Mercier, the users'
+        states one block, always active: the iterates of `dpkern.solvers.admm`. Or a Python
+        function with its sensitivity, a `dpkern.solvers.Declared`, which needs no clip.
+    rounds : int
+        Number of iterations.
+    relaxation : float or sequence of rounds floats
+        lam_k in (0, 1]; at most 1/2 for "admm" with a clip norm. By default 1/2 for "admm",
+        else 1.
+    step_size : float or "auto"
+        Of the gradient operators. "auto" = 1 / (L + l2), L = phi''max row_bound^2.
+    prox_step : float or "auto"
+        gamma of "admm"; "auto" is the same number.
+    blocks : int or sequence of int
+        Consecutive blocks of u: how many, of sizes that differ by one at most, or their sizes.
+        One by default, d for "coordinate".
+    activation : float
+        Probability q in (0, 1] with which a block is active in a round, drawn in advance, apart
+        from the records: public.
 
     Notes
     -----

@@ -15,15 +15,12 @@ L_j is the mean over silo j of the clipped losses; noise is drawn on the exact s
 that acts by its prox, and r the one beside l2 that acts by its gradient.
 """
 
-from typing import Annotated
-
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 
@@ -31,10 +28,19 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient
 def gradient_descent(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of releases T.", count)] = 300,
-    step_size: Annotated[StepSize, step_option(AUTO, THEOREM)] = "auto",
+    rounds: Count = 300,
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy gradient descent on the clipped objective.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of releases T.
+    step_size : float, sequence of T floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
 
     Notes
     -----

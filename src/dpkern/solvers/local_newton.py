@@ -20,21 +20,17 @@ The paper's bound of the Hessian's sensitivity holds for a rank-one Hessian with
 its line search reads un-noised losses, gradients and Hessians, which no theorem covers.
 """
 
-from typing import Annotated
-
 import numpy as np
 
-from dpkern._numbers import count, positive
 from dpkern.papers import noise
 from dpkern.papers.line_search import PaperSearch
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count, Positive
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import (
-    HESS_CLIP,
     NoisyMeanHessian,
     direction,
     eigenvalue_floors,
@@ -52,42 +48,37 @@ NOT_SEEN = (
 def local_newton(
     run: Run,
     *,
-    hess_clip: Annotated[float | None, HESS_CLIP] = None,
-    rounds: Annotated[int, Option("Number of aggregations.", count)] = 10,
-    local_steps: Annotated[
-        int,
-        Option(
-            "Steps L of every silo between two aggregations; T = rounds L. Central trust needs "
-            "L = 1.",
-            count,
-        ),
-    ] = 1,
-    step_size: Annotated[
-        StepSize,
-        step_option(
-            '"damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of what was released',
-            "a search takes one of max_step 2^-i, i = 0..7",
-            '"private_search" that of the largest released decrease of the objective, for a third '
-            "of the budget",
-            '"paper_search" (calibration "paper") the largest that satisfies Equation (10) without '
-            "noise, which voids every guarantee",
-        ),
-    ] = "damped",
-    max_step: Annotated[
-        float, Option('Largest step of "damped" and of the searches.', positive)
-    ] = 1.0,
-    floor: Annotated[
-        float | str,
-        Option(
-            'Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the '
-            "spectral norm that the noise on the mean Hessian has in expectation, sqrt(2 d) times "
-            'its deviation (2 sqrt(d) with calibration "paper"): below, eigenvalues are noise. '
-            "1e-8 where both are 0.",
-            kind='float or "auto"',
-        ),
-    ] = "auto",
+    hess_clip: float | None = None,
+    rounds: Count = 10,
+    local_steps: Count = 1,
+    step_size: StepSize = "damped",
+    max_step: Positive = 1.0,
+    floor: float | str = "auto",
 ) -> SolverResult:
     """Newton's method on the clipped objective, with noise on gradients and Hessians.
+
+    Parameters
+    ----------
+    hess_clip : float
+        Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        row_bound^2, which clips nothing; needed with a budget where that is infinite.
+    rounds : int
+        Number of aggregations.
+    local_steps : int
+        Steps L of every silo between two aggregations; T = rounds L. Central trust needs L = 1.
+    step_size : float, sequence of T floats or str
+        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of what was released; a search
+        takes one of max_step 2^-i, i = 0..7; "private_search" that of the largest released
+        decrease of the objective, for a third of the budget; "paper_search" (calibration
+        "paper") the largest that satisfies Equation (10) without noise, which voids every
+        guarantee.
+    max_step : float
+        Largest step of "damped" and of the searches.
+    floor : float or "auto"
+        Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the spectral
+        norm that the noise on the mean Hessian has in expectation, sqrt(2 d) times its
+        deviation (2 sqrt(d) with calibration "paper"): below, eigenvalues are noise. 1e-8 where
+        both are 0.
 
     Notes
     -----
@@ -109,7 +100,8 @@ def local_newton(
     Everything else is a function of the releases and of public numbers: the penalty, which is added
     after the noise, the floor, truncation, direction, damped steps, the choice among candidates.
 
-    Calibration "paper" draws the paper's noise and certifies what it really gives: mu^2 = T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
+    Calibration "paper" draws the paper's noise and certifies what it really gives: mu^2 =
+    T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
 
     The history holds, for every round, the norm of the released mean gradient at the round's start
     and the mean step, summed over local steps.

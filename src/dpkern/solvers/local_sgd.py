@@ -16,19 +16,18 @@ noise, sqrt(8 K R ln(1/delta)) C / (n epsilon), counts on an amplification that 
 condition: what it gives is certified with calibration="paper".
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count
 from dpkern.papers import noise as printed
 from dpkern.privacy import OnePass
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option, one_of
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.minibatch_sgd import SAMPLERS
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
 from dpkern.solvers.releases.means import (
@@ -50,21 +49,27 @@ FloatArray = NDArray[np.float64]
 def local_sgd(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of averages R.", count)] = 25,
-    local_steps: Annotated[int, Option("Steps K of every silo between two averages.", count)] = 5,
-    noise: Annotated[
-        Literal["step", "round"] | None,
-        Option(
-            'On every local step, which is the default under trust "silo" and needs it, or once a '
-            "round on what steps without noise have made of the model: for linear models with a "
-            'row bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.',
-            one_of("step", "round", None),
-            '{"step", "round"} or None',
-        ),
-    ] = None,
-    step_size: Annotated[StepSize, step_option(AUTO, THEOREM, steps="R K")] = "auto",
+    rounds: Count = 25,
+    local_steps: Count = 5,
+    noise: Literal["step", "round"] | None = None,
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy local SGD on the clipped objective.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of averages R.
+    local_steps : int
+        Steps K of every silo between two averages.
+    noise : {"step", "round"} or None
+        On every local step, which is the default under trust "silo" and needs it, or once a
+        round on what steps without noise have made of the model: for linear models with a row
+        bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.
+    step_size : float, sequence of R K floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
 
     Notes
     -----

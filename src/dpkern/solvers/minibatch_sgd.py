@@ -10,18 +10,15 @@ trusted server", AISTATS 2023 (Lowy, Razaviyayn 2021, Algorithm 1), with a prox:
 f is clipped record by record; h is what acts by its prox.
 """
 
-from typing import Annotated
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.means import (
     Family,
     NoisyMeans,
@@ -45,12 +42,18 @@ SAMPLERS = ("full", "without_replacement", "poisson", "one_pass", "cyclic")
 def minibatch_sgd(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of updates R.", count)] = 50,
-    step_size: Annotated[
-        StepSize, step_option(AUTO, '"theorem" is the same here', steps="R")
-    ] = "auto",
+    rounds: Count = 50,
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy minibatch SGD on the clipped objective.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of updates R.
+    step_size : float, sequence of R floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" is the same here.
 
     Notes
     -----

@@ -19,15 +19,12 @@ to sqrt(d) times larger; and they take the exact minimisers for what T steps giv
 of steps is public, and the sensitivity is that of the steps.
 """
 
-from typing import Annotated
-
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.local_runs import (
     HIDDEN,
     HiddenSteps,
@@ -40,12 +37,19 @@ from dpkern.solvers.releases.local_runs import (
 def output_perturbation(
     run: Run,
     *,
-    local_steps: Annotated[
-        int, Option("Steps T of every silo: exactly so many, there is no tolerance.", count)
-    ] = 50,
-    step_size: Annotated[StepSize, step_option(AUTO, THEOREM)] = "auto",
+    local_steps: Count = 50,
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Average of local models with noise on the result.
+
+    Parameters
+    ----------
+    local_steps : int
+        Steps T of every silo: exactly so many, there is no tolerance.
+    step_size : float, sequence of T floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
 
     Notes
     -----

@@ -15,13 +15,10 @@ from dpkern.solvers.prox_svrg import prox_svrg
 prox_pl_svrg = renamed(
     prox_svrg,
     "prox_pl_svrg",
-    """Noisy proximal SVRG with restarts.
-
-    Notes
-    -----
-    `prox_svrg` with several restarts: R gradients and differences of all runs together share mu^2.
-    `returns` is the iterate that every run hands on, and that of the last run the result holds.
-    """,
+    "Noisy proximal SVRG with restarts.",
+    "`prox_svrg` with several restarts: R gradients and differences of all runs together share\n"
+    "mu^2. `returns` is the iterate that every run hands on, and that of the last run the result\n"
+    "holds.",
     rounds=60,
     restarts=3,
 )

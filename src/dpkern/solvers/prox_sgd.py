@@ -13,20 +13,12 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
-from typing import Annotated
-
-from dpkern._numbers import count
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.minibatch_sgd import descend
-
-HALF = (
-    '"theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties',
-    '"auto" is twice that',
-)
 
 
 @solver(
@@ -35,10 +27,18 @@ HALF = (
 def prox_sgd(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of updates R.", count)] = 20,
-    step_size: Annotated[StepSize, step_option(*HALF, steps="R")] = "theorem",
+    rounds: Count = 20,
+    step_size: StepSize = "theorem",
 ) -> SolverResult:
     """Noisy proximal SGD on disjoint batches.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of updates R.
+    step_size : float, sequence of R floats or str
+        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
+        twice that.
 
     Notes
     -----

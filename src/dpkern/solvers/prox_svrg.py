@@ -1,7 +1,7 @@
 """Noisy proximal SVRG across silos that trust nobody.
 
-Algorithms 1 and 8, with restarts 2 and 9, of Lowy, Ghafelebashi, Razaviyayn, "Private non-convex federated learning without
-a trusted server", AISTATS 2023:
+Algorithms 1 and 8, with restarts 2 and 9, of Lowy, Ghafelebashi, Razaviyayn, "Private non-convex
+federated learning without a trusted server", AISTATS 2023:
 
     for r = 0..R-1:
         r mod Q = 0:  wbar = w
@@ -19,18 +19,16 @@ clipped to C and differences to min(2 C, beta |w - wbar|), with noise in proport
 """
 
 import math
-from typing import Annotated
 
 import numpy as np
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.privacy import FullBatch
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -50,35 +48,25 @@ from dpkern.solvers.releases.means import (
 def prox_svrg(
     run: Run,
     *,
-    rounds: Annotated[
-        int,
-        Option(
-            "Number of updates R of all runs; each has ceil(R / S), the last what is left.", count
-        ),
-    ] = 50,
-    restarts: Annotated[
-        int,
-        Option("Runs S of SVRG, each from the iterate that the one before returns.", count),
-    ] = 1,
-    refresh_every: Annotated[
-        int,
-        Option(
-            "Q: a run begins with a gradient of all records, and has one every Q rounds; the others "
-            "release differences. The paper has floor(n / K).",
-            count,
-        ),
-    ] = 10,
-    step_size: Annotated[
-        StepSize,
-        step_option(
-            '"theorem" = min(1, K^(3/2) sqrt(M) / n) / (8 beta), beta the smoothness of the loss '
-            "and the penalties, n and K of the largest silo",
-            '"auto" = 1 / beta',
-            steps="R",
-        ),
-    ] = "theorem",
+    rounds: Count = 50,
+    restarts: Count = 1,
+    refresh_every: Count = 10,
+    step_size: StepSize = "theorem",
 ) -> SolverResult:
     """Noisy proximal SVRG on the clipped objective.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of updates R of all runs; each has ceil(R / S), the last what is left.
+    restarts : int
+        Runs S of SVRG, each from the iterate that the one before returns.
+    refresh_every : int
+        Q: a run begins with a gradient of all records, and has one every Q rounds; the others
+        release differences. The paper has floor(n / K).
+    step_size : float, sequence of R floats or str
+        "theorem" = min(1, K^(3/2) sqrt(M) / n) / (8 beta), beta the smoothness of the loss and
+        the penalties, n and K of the largest silo; "auto" = 1 / beta.
 
     Notes
     -----

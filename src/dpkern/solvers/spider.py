@@ -14,18 +14,16 @@ proportion. Round R of the paper, whose iterate nobody uses, is left out. Algori
 is this with q = 2 and C_r = 2 C; of its last estimate nobody makes use either.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option, share
+from dpkern.solvers.base.options import Count, Share
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize, step_option
-from dpkern.solvers.prox_sgd import HALF
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -45,25 +43,28 @@ from dpkern.solvers.releases.means import (
 def spider(
     run: Run,
     *,
-    rounds: Annotated[int, Option("Number of updates R.", count)] = 50,
-    refresh_every: Annotated[
-        int, Option("q: every q-th round releases gradients, the others differences.", count)
-    ] = 2,
-    variant: Annotated[
-        Literal["spider", "alternate"],
-        Option('"alternate" is Algorithm 11: q = 2, and differences clipped to 2 C at every step.'),
-    ] = "spider",
-    refresh_share: Annotated[
-        float,
-        Option(
-            "The part of the budget, in mu^2, that goes to the rounds that release gradients; all "
-            "of it where q = 1 or R = 1.",
-            share,
-        ),
-    ] = 0.5,
-    step_size: Annotated[StepSize, step_option(*HALF, steps="R")] = "theorem",
+    rounds: Count = 50,
+    refresh_every: Count = 2,
+    variant: Literal["spider", "alternate"] = "spider",
+    refresh_share: Share = 0.5,
+    step_size: StepSize = "theorem",
 ) -> SolverResult:
     """Noisy proximal SPIDER on the clipped objective.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of updates R.
+    refresh_every : int
+        q: every q-th round releases gradients, the others differences.
+    variant : {"spider", "alternate"}
+        "alternate" is Algorithm 11: q = 2, and differences clipped to 2 C at every step.
+    refresh_share : float
+        The part of the budget, in mu^2, that goes to the rounds that release gradients; all of
+        it where q = 1 or R = 1.
+    step_size : float, sequence of R floats or str
+        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
+        twice that.
 
     Notes
     -----

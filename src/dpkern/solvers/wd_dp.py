@@ -13,27 +13,25 @@ non-convex", Computers & Security 2021:
     paper:           z_tj ~ N(0, s^2 I),  z = 0,  z_w ~ N(0, s_w^2), one number for all silos
 
 J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox;
-p_j = n_j / N. The paper's
-proof takes every gradient at one public model. In the sound form one record moves p_j theta_j by
-p_j (2 C / n_j) E_T = (2 C / N) E_T, whatever its silo's size: uneven silos cost nothing. Replacing
-a record changes no p_j, so that noise on the weights protects nothing.
+p_j = n_j / N. The paper's proof takes every gradient at one public model. In the sound form one
+record moves p_j theta_j by p_j (2 C / n_j) E_T = (2 C / N) E_T, whatever its silo's size: uneven
+silos cost nothing. Replacing a record changes no p_j, so that noise on the weights protects
+nothing.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count
 from dpkern.papers import noise
 from dpkern.privacy import WeightNoise
 from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import AUTO, THEOREM, StepSize, step_option
+from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.local_runs import (
-    ACCOUNTING,
     NOT_HIDDEN,
     Advance,
     NoisySteps,
@@ -46,11 +44,23 @@ from dpkern.solvers.releases.local_runs import (
 def wd_dp(
     run: Run,
     *,
-    local_steps: Annotated[int, Option("Steps T of every silo.", count)] = 50,
-    step_size: Annotated[StepSize, step_option(AUTO, THEOREM)] = "auto",
-    accounting: Annotated[Literal["composition", "last_iterate"], ACCOUNTING] = "composition",
+    local_steps: Count = 50,
+    step_size: StepSize = "auto",
+    accounting: Literal["composition", "last_iterate"] = "composition",
 ) -> SolverResult:
     """Weighted distributed ERM with one communication.
+
+    Parameters
+    ----------
+    local_steps : int
+        Steps T of every silo.
+    step_size : float, sequence of T floats or str
+        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
+        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
+    accounting : {"composition", "last_iterate"}
+        Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
+        a round instead of for all of them: it needs steps that contract, equal within a round.
 
     Notes
     -----
@@ -64,8 +74,9 @@ def wd_dp(
     Silo trust: every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every step and sends
     theta_j, a function of T noisy sums of sensitivity 2 C each.
 
-    Calibration "paper" draws the paper's noise in every silo and on the weights, with half of epsilon
-    and delta each: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each silo's own steps.
+    Calibration "paper" draws the paper's noise in every silo and on the weights, with half of
+    epsilon and of delta each: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each silo's own
+    steps.
     """
     eta = run.step_sizes()
     if run.claimed is None:

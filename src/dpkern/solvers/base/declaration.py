@@ -5,12 +5,11 @@ their errors, what the certificate declares, the command line's options and the 
 A solver's file defines one function of a `Run` and of the solver's own options:
 
     @solver(trusts=("central", "silo"), neighbours=BOTH)
-    def gradient_descent(
-        run: Run,
-        *,
-        rounds: Annotated[int, Option("Number of releases T.", count)] = 300,
-    ) -> SolverResult:
+    def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
+        ...
 
+with a docstring that describes the options in a section of parameters and, in its notes, what is
+released, to whom, its sensitivity and why;
 and `solver` makes the public function ``gradient_descent(data, *, budget, clip, rounds, **shared)``
 of it.
 """
@@ -22,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpkern.data import SiloData
-from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of
+from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.shared import SHARED, batch_options
@@ -53,8 +52,8 @@ class Declaration:
         Whether it takes linear models only, or every model of `dpkern.models`.
     penalties : {"any", "l2"}
         Whether it takes every penalty or l2 alone.
-    doc : str
-        The documentation of the algorithm.
+    summary, notes : str
+        The documentation of the algorithm, and its privacy argument.
     """
 
     name: str
@@ -65,7 +64,8 @@ class Declaration:
     samplers: tuple[str, ...] = ()
     models: str = "linear"
     penalties: str = "any"
-    doc: str = ""
+    summary: str = ""
+    notes: str = ""
 
     @property
     def calibrations(self) -> tuple[str, ...]:
@@ -144,7 +144,8 @@ def solver(
             samplers=samplers,
             models=models,
             penalties=penalties,
-            doc=inspect.cleandoc(function.__doc__ or ""),
+            summary=sections(function)[""],
+            notes=sections(function).get("Notes", ""),
         )
         return publish(declaration, function)
 
@@ -170,14 +171,14 @@ def publish(
 
 
 def renamed(
-    public: Callable[..., SolverResult], name: str, doc: str, **defaults: Any
+    public: Callable[..., SolverResult], name: str, summary: str, notes: str, **defaults: Any
 ) -> Callable[..., SolverResult]:
     """The same solver under another name, with other defaults."""
     declaration: Declaration = public.declaration  # type: ignore[attr-defined]
     options = dict(declaration.options)
     for key, value in defaults.items():
         options[key] = replace(options[key], default=value)
-    changed = replace(declaration, name=name, options=options, doc=inspect.cleandoc(doc))
+    changed = replace(declaration, name=name, options=options, summary=summary, notes=notes)
     return publish(changed, public.function)  # type: ignore[attr-defined]
 
 
@@ -213,7 +214,6 @@ TypeError, ValueError
 
 def _documentation(declaration: Declaration) -> str:
     """Documentation of the public function: arguments by the declaration, then its notes."""
-    summary, _, notes = declaration.doc.partition("\n\n")
     own = {"clip": SHARED["clip"], **declaration.own}
     offers = [
         f"trust {_list(declaration.trusts)}",
@@ -236,8 +236,8 @@ def _documentation(declaration: Declaration) -> str:
         *(_entry(name, option.kind, option.doc, option.default) for name, option in own.items()),
         _entry("**shared", "", shared),
     ]
-    head = f"{summary}\n\nParameters\n----------\n" + "\n".join(entries)
-    return f"{head}\n\n{_RETURNS}\n{notes}" if notes else f"{head}\n\n{_RETURNS}"
+    head = f"{declaration.summary}\n\nParameters\n----------\n" + "\n".join(entries)
+    return f"{head}\n\n{_RETURNS}\nNotes\n-----\n{declaration.notes}\n"
 
 
 def _entry(name: str, kind: str, doc: str, default: object = inspect.Parameter.empty) -> str:

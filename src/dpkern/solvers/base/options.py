@@ -2,13 +2,13 @@
 
 import difflib
 import inspect
-import types
+import re
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from dpkern._numbers import positive
+from dpkern._numbers import count, not_negative, positive
 
 Check = Callable[[str, Any], Any]
 
@@ -19,48 +19,79 @@ class Option:
 
     Parameters
     ----------
-    doc : str
-        What it means, in plain text.
     check : callable, optional
         check(name, value) returns the value to use, or raises an error that names the argument. A
         Literal annotation checks itself. Conditions that involve other arguments are the solver's.
-    kind : str
-        The type as documentation prints it; by default it is derived from the annotation.
     declared : bool
         Whether the certificate lists the value among what the guarantee takes as public. False
         where the value does not concern privacy, or where the certificate has a field for it.
     default : object
-        Filled in from the signature.
+        From the signature.
+    kind, doc : str
+        Type and meaning, from the docstring's section of parameters.
     """
 
-    doc: str
     check: Check | None = None
-    kind: str = ""
     declared: bool = True
     default: Any = inspect.Parameter.empty
+    kind: str = ""
+    doc: str = ""
 
 
 def options_of(function: Callable[..., object]) -> dict[str, Option]:
-    """The options of a function's keyword-only arguments, from their annotations."""
+    """The options of a function: its keyword-only arguments, annotated by checks, and its docs.
+
+    Raises
+    ------
+    TypeError
+        When an argument is described nowhere, or something described is no argument.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
+    described = entries(sections(function)["Parameters"])
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
-        annotation = hints[name]
-        extras = getattr(annotation, "__metadata__", ())
-        option = next((extra for extra in extras if isinstance(extra, Option)), None)
-        if option is None:
-            raise TypeError(f"option {name} of {function.__name__} must be Annotated by an Option")
-        bare = annotation.__origin__
-        choices = typing.get_args(bare) if typing.get_origin(bare) is typing.Literal else None
-        found[name] = replace(
-            option,
-            default=parameter.default,
-            kind=option.kind or _kind(bare),
-            check=option.check if choices is None else one_of(*choices),
-        )
+        hint = hints[name]
+        extras = getattr(hint, "__metadata__", ())
+        option = next((extra for extra in extras if isinstance(extra, Option)), Option())
+        choices = _choices(hint.__origin__ if extras else hint)
+        kind, doc = described.pop(name, ("", ""))
+        if not doc and function.__doc__ is not None:  # None under python -OO
+            raise TypeError(f"{function.__name__} does not describe its argument {name}")
+        check = one_of(*choices) if choices else option.check
+        found[name] = replace(option, default=parameter.default, check=check, kind=kind, doc=doc)
+    if described:
+        raise TypeError(f"{function.__name__} has no argument {', '.join(described)}")
     return found
+
+
+def sections(function: Callable[..., object]) -> dict[str, str]:
+    """Sections of a numpydoc docstring by their titles; what comes first has the title ""."""
+    text = inspect.cleandoc(function.__doc__ or "")
+    parts = re.split(r"(?:^|\n\n)(\w+)\n-+\n", text)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return {"Parameters": "", "": parts[0], **found}
+
+
+def entries(text: str) -> dict[str, tuple[str, str]]:
+    """Types and meanings by name, of a section of parameters."""
+    found: dict[str, tuple[str, str]] = {}
+    for head, body in re.findall(r"^(\S.*)((?:\n +.*)*)", text, re.MULTILINE):
+        name, _, kind = head.partition(" : ")
+        found[name] = kind, " ".join(body.split())
+    return found
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """What a Literal, or a union of one and None, allows."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return typing.get_args(annotation)
+    members = typing.get_args(annotation)
+    literals = [m for m in members if typing.get_origin(m) is typing.Literal]
+    if literals and len(members) == 2 and type(None) in members:
+        return (*typing.get_args(literals[0]), None)
+    return ()
 
 
 def check_choice(name: str, value: object, choices: Iterable[str], where: str = "") -> None:
@@ -104,10 +135,9 @@ def one_of(*choices: Any) -> Check:
     return check
 
 
-def _kind(annotation: Any) -> str:
-    """The type of an argument as documentation prints it."""
-    if typing.get_origin(annotation) is typing.Literal:
-        return "{" + ", ".join(f'"{c}"' for c in typing.get_args(annotation)) + "}"
-    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
-        return " or ".join(map(_kind, typing.get_args(annotation)))
-    return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+UNDECLARED = Option(declared=False)
+Count = Annotated[int, Option(count)]
+Positive = Annotated[float, Option(positive)]
+NotNegative = Annotated[float, Option(not_negative)]
+CountOrNone = Annotated[int | None, Option(or_none(count))]
+Share = Annotated[float, Option(share)]

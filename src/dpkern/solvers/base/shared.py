@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import not_negative, positive
+from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.penalties import Penalty
 from dpkern.privacy import NoiseStream, Release
-from dpkern.solvers.base.options import Option, one_of, options_of
+from dpkern.solvers.base.options import UNDECLARED, NotNegative, Option, one_of, options_of
 
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -56,161 +56,110 @@ def _callback(name: str, value: object) -> object:
 
 def _shared(
     *,
-    clip: Annotated[
-        float | None,
-        Option(
-            "Bound C of one record's gradient in l2 norm: longer ones are scaled down to it. "
-            "Needed with a budget; without one gradients are not clipped by default.",
-            _clip,
-            "float",
-        ),
-    ] = None,
-    loss: Annotated[
-        str | Loss,
-        Option(
-            "Of a linear model: a name or an object of `dpkern.models.losses`.",
-            _loss,
-            "str or Loss",
-        ),
-    ] = "logistic",
-    model: Annotated[
-        Oracle | None,
-        Option(
-            "A model that is not linear, such as dpkern.MLP(hidden=(64,)) or a subclass of "
-            "`dpkern.Oracle`; it has its own loss.",
-            _model,
-            "Oracle or None",
-        ),
-    ] = None,
-    penalty: Annotated[
-        Penalty | None,
-        Option(
-            "A penalty with its strength, a sum of penalties, or a constraint: dpkern.L1(0.1), "
-            "dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL act by their gradient, "
-            "the others by their prox; with a budget those are for steps that are released or "
-            "noisy, not for hidden ones.",
-            _penalty,
-            "Penalty or None",
-        ),
-    ] = None,
-    l2: Annotated[float, Option("Short for the penalty L2(l2): (l2/2) |w|^2.", not_negative)] = 0.0,
-    l1: Annotated[float, Option("Short for the penalty L1(l1): l1 |w|_1.", not_negative)] = 0.0,
-    trust: Annotated[
-        str,
-        Option(
-            'Who is believed. "central": the aggregator, which adds the noise to sums over silos; '
-            '"silo": every silo by itself alone, which adds noise to each of its messages; '
-            '"shuffle": a shuffler of the records\' messages; "local": every record\'s owner.',
-            kind='{"central", "silo", "shuffle", "local"}',
-            declared=False,
-        ),
-    ] = "central",
-    neighbours: Annotated[
-        str,
-        Option(
-            "What neighbouring data sets differ in: the values of one record, the numbers of "
-            "records being public, or whether one record is there, which halves sensitivities and "
-            "hides those numbers.",
-            kind='{"replace_one", "add_remove"}',
-            declared=False,
-        ),
-    ] = "replace_one",
-    public_size: Annotated[
-        PublicSize,
-        Option(
-            'With "add_remove", a public number of records of every silo, or of all together, '
-            'which will do under central trust with weights "size", but not for methods on '
-            "batches. It stands for the data's own in weights, means, noise, grids and everything "
-            "that the result says. It need not be exact: sums of up to twice as many records are "
-            "taken whole, and larger ones cut off where they do not fit.",
-            kind="int, sequence of m ints or None",
-            declared=False,
-        ),
-    ] = None,
-    weights: Annotated[
-        Literal["size", "uniform"], Option("Silo weights p_j = n_j / N or 1 / m.")
-    ] = "size",
-    calibration: Annotated[
-        str,
-        Option(
-            "Noise by this package's proofs, or the formula that the solver's paper prints, with "
-            "a certificate of what that really gives.",
-            kind='{"sound", "paper"}',
-        ),
-    ] = "sound",
-    penalize_intercept: Annotated[
-        bool, Option("Whether penalties act on the intercept too.", _flag)
-    ] = True,
-    rng: Annotated[
-        int | NoiseStream | None,
-        Option(
-            "Where noise comes from: None is the operating system's entropy; an int is "
-            "reproducible, and not private.",
-            declared=False,
-        ),
-    ] = None,
-    n_threads: Annotated[
-        int | None,
-        Option(
-            "None means the cores that the process may use. Results do not depend on it.",
-            declared=False,
-        ),
-    ] = None,
-    progress: Annotated[bool, Option("Show a progress bar.", declared=False)] = False,
-    callback: Annotated[
-        Callback | None,
-        Option(
-            "callback(round, release) after every round.",
-            _callback,
-            "callable or None",
-            declared=False,
-        ),
-    ] = None,
-    monitor: Annotated[
-        Monitor,
-        Option(
-            "Public records on which the objective and the accuracy of every round are kept in the "
-            'history, or "train" as a non-private diagnostic.',
-            kind='SiloData, "train" or None',
-            declared=False,
-        ),
-    ] = None,
+    clip: Annotated[float | None, Option(check=_clip)] = None,
+    loss: Annotated[str | Loss, Option(check=_loss)] = "logistic",
+    model: Annotated[Oracle | None, Option(check=_model)] = None,
+    penalty: Annotated[Penalty | None, Option(check=_penalty)] = None,
+    l2: NotNegative = 0.0,
+    l1: NotNegative = 0.0,
+    trust: Annotated[str, UNDECLARED] = "central",
+    neighbours: Annotated[str, UNDECLARED] = "replace_one",
+    public_size: Annotated[PublicSize, UNDECLARED] = None,
+    weights: Literal["size", "uniform"] = "size",
+    calibration: str = "sound",
+    penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
+    rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,
+    n_threads: Annotated[int | None, UNDECLARED] = None,
+    progress: Annotated[bool, UNDECLARED] = False,
+    callback: Annotated[Callback | None, Option(check=_callback, declared=False)] = None,
+    monitor: Annotated[Monitor, UNDECLARED] = None,
 ) -> None:
-    """The declared arguments; this function is never called."""
+    """The declared arguments; this function is never called.
+
+    Parameters
+    ----------
+    clip : float
+        Bound C of one record's gradient in l2 norm: longer ones are scaled down to it. Needed
+        with a budget; without one gradients are not clipped by default.
+    loss : str or Loss
+        Of a linear model: a name or an object of `dpkern.models.losses`.
+    model : Oracle or None
+        A model that is not linear, such as dpkern.MLP(hidden=(64,)) or a subclass of
+        `dpkern.Oracle`; it has its own loss.
+    penalty : Penalty or None
+        A penalty with its strength, a sum of penalties, or a constraint: dpkern.L1(0.1),
+        dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL act by their gradient,
+        the others by their prox; with a budget those are for steps that are released or noisy,
+        not for hidden ones.
+    l2 : float
+        Short for the penalty L2(l2): (l2/2) |w|^2.
+    l1 : float
+        Short for the penalty L1(l1): l1 |w|_1.
+    trust : {"central", "silo", "shuffle", "local"}
+        Who is believed. "central": the aggregator, which adds the noise to sums over silos;
+        "silo": every silo by itself alone, which adds noise to each of its messages; "shuffle":
+        a shuffler of the records' messages; "local": every record's owner.
+    neighbours : {"replace_one", "add_remove"}
+        What neighbouring data sets differ in: the values of one record, the numbers of records
+        being public, or whether one record is there, which halves sensitivities and hides those
+        numbers.
+    public_size : int, sequence of m ints or None
+        With "add_remove", a public number of records of every silo, or of all together, which
+        will do under central trust with weights "size", but not for methods on batches. It
+        stands for the data's own in weights, means, noise, grids and everything that the result
+        says. It need not be exact: sums of up to twice as many records are taken whole, and
+        larger ones cut off where they do not fit.
+    weights : {"size", "uniform"}
+        Silo weights p_j = n_j / N or 1 / m.
+    calibration : {"sound", "paper"}
+        Noise by this package's proofs, or the formula that the solver's paper prints, with a
+        certificate of what that really gives.
+    penalize_intercept : bool
+        Whether penalties act on the intercept too.
+    rng : int or NoiseStream or None
+        Where noise comes from: None is the operating system's entropy; an int is reproducible,
+        and not private.
+    n_threads : int or None
+        None means the cores that the process may use. Results do not depend on it.
+    progress : bool
+        Show a progress bar.
+    callback : callable or None
+        callback(round, release) after every round.
+    monitor : SiloData, "train" or None
+        Public records on which the objective and the accuracy of every round are kept in the
+        history, or "train" as a non-private diagnostic.
+    """
 
 
 SHARED = options_of(_shared)
 
-_SAMPLING = Option(
-    "Batches of every silo: all records; secret ones of fixed size, or Poisson ones with "
-    "neighbours \"add_remove\", accounted for by dp-accounting (pip install 'dpkern[accounting]') "
-    "for a budget of epsilon and delta; or those in turn of a random order of its records, "
-    'disjoint ones, or starting over where the order ends ("cyclic"): a record pays as often as '
-    "it comes up.",
-)
-
 
 def _batches(
     *,
-    batch_size: Annotated[
-        int | None,
-        Option(
-            "Records of a batch in every silo, for Poisson batches on average; None is the "
-            "sampler's default.",
-        ),
-    ] = None,
-    participation: Annotated[
-        int | None,
-        Option(
-            "How many silos M of the m take part in a round, drawn in advance and public; None "
-            "means all.",
-        ),
-    ] = None,
-    returns: Annotated[
-        Literal["last", "random", "average"], Option("The iterate that the result holds.")
-    ] = "last",
+    sampling: str,
+    batch_size: int | None = None,
+    participation: int | None = None,
+    returns: Literal["last", "random", "average"] = "last",
 ) -> None:
-    """The declared arguments; this function is never called."""
+    """The declared arguments; this function is never called.
+
+    Parameters
+    ----------
+    sampling : str
+        Batches of every silo: all records; secret ones of fixed size, or Poisson ones with
+        neighbours "add_remove", accounted for by dp-accounting (pip install
+        'dpkern[accounting]') for a budget of epsilon and delta; or those in turn of a random
+        order of its records, disjoint ones, or starting over where the order ends ("cyclic"): a
+        record pays as often as it comes up.
+    batch_size : int or None
+        Records of a batch in every silo, for Poisson batches on average; None is the sampler's
+        default.
+    participation : int or None
+        How many silos M of the m take part in a round, drawn in advance and public; None means
+        all.
+    returns : {"last", "random", "average"}
+        The iterate that the result holds.
+    """
 
 
 _BATCHES = options_of(_batches)
@@ -220,10 +169,13 @@ def batch_options(samplers: tuple[str, ...]) -> dict[str, Option]:
     """The options of a method on batches that are drawn by these samplers."""
     if not samplers:
         return {}
+    options = dict(_BATCHES)
     if len(samplers) == 1:
-        return _BATCHES
-    kind = "{" + ", ".join(f'"{sampler}"' for sampler in samplers) + "}"
-    return {
-        "sampling": replace(_SAMPLING, kind=kind, check=one_of(*samplers), default=samplers[0]),
-        **_BATCHES,
-    }
+        del options["sampling"]
+    else:
+        kind = "{" + ", ".join(f'"{sampler}"' for sampler in samplers) + "}"
+        check = one_of(*samplers)
+        options["sampling"] = replace(
+            options["sampling"], kind=kind, check=check, default=samplers[0]
+        )
+    return options

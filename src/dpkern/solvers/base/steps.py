@@ -7,18 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.options import Option
 
 FloatArray = NDArray[np.float64]
 StepSize = float | str | Sequence[float] | FloatArray
-
-AUTO = "\"auto\" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model declares"
-THEOREM = '"theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1, local_steps)'
-
-
-def step_option(*meanings: str, steps: str = "T") -> Option:
-    """The option `step_size`: a number, one number a step, or a name with one of the meanings."""
-    return Option(doc="; ".join(meanings) + ".", kind=f"float, sequence of {steps} floats or str")
 
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:

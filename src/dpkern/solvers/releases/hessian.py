@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.privacy import GaussianHessian
-from dpkern.solvers.base.options import Option
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
 
@@ -16,12 +15,6 @@ FloatArray = NDArray[np.float64]
 
 # What stands under the eigenvalues where neither penalty nor noise gives a scale.
 _LEAST_FLOOR = 1e-8
-
-HESS_CLIP = Option(
-    "Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max "
-    "row_bound^2, which clips nothing; needed with a budget where that is infinite.",
-    kind="float",
-)
 
 
 class NoisyMeanHessian:

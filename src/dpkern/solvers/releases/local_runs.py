@@ -17,7 +17,6 @@ from dpkern.privacy import (
     UncertifiedLaplace,
 )
 from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
-from dpkern.solvers.base.options import Option
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import SEEN_BY
@@ -43,11 +42,6 @@ NOT_HIDDEN = (
 
 
 Advance = Callable[[FloatArray, FloatArray], FloatArray]
-
-ACCOUNTING = Option(
-    'Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of a '
-    "round instead of for all of them: it needs steps that contract, equal within a round."
-)
 
 
 def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, str]:
