@@ -44,9 +44,12 @@ def output_perturbation(*, clip: float, smallest: int, m: int, l2: float) -> flo
     return 2.0 * clip / (m * smallest * l2)
 
 
-def newton(mu: float, *, bound: float, releases: int) -> float:
-    """On a sum of gradients or of Hessians of norm `bound`: 2 bound sqrt(2 T) / mu (Cao et al.)."""
-    return 2.0 * bound * (math.sqrt(releases) / mu)
+def newton(mu: float, *, clip: float, hess_clip: float, releases: int) -> tuple[float, float]:
+    """On sums of gradients and of Hessians: 2 C sqrt(2 T) / mu and 2 B sqrt(2 T) / mu, 2 T
+    releases in all (Cao, Guo, Zhang 2023).
+    """
+    root = math.sqrt(releases) / mu
+    return 2.0 * clip * root, 2.0 * hess_clip * root
 
 
 def minibatch_sgd(claim: Claim, *, clip: float, sizes: FloatArray, releases: int) -> FloatArray:

@@ -24,7 +24,6 @@ between silos.
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern.papers import noise
 from dpkern.solvers.base.declaration import BOTH, solver
@@ -32,10 +31,9 @@ from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
-from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
-    Advance,
+    GradientStep,
     NoisySteps,
     average_runs,
     local_advance,
@@ -106,20 +104,4 @@ def federated_gd(
         return average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)
     if local_steps > 1 or accounting == "last_iterate":
         return average_runs(run, eta, *local_advance(run, eta, accounting))
-    return average_runs(run, eta, _gradient_step(run, sigma))
-
-
-def _gradient_step(run: Run, sigma: NDArray[np.float64] | None) -> Advance:
-    """K = 1: a step along one noisy mean gradient at the public model."""
-    objective = run.objective
-    if sigma is None:
-        gradient = NoisyMeanGradient(run, mu=run.mu_of_one(run.rounds))
-    else:
-        shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
-        gradient = NoisyMeanGradient(run, sigma=shares, shares=True)
-
-    def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:
-        step = float(eta[0])
-        return objective.prox(w - step * (gradient(w) + objective.penalty_gradient(w)), step)
-
-    return advance
+    return average_runs(run, eta, GradientStep(run, sigma))

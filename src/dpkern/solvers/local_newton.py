@@ -29,13 +29,7 @@ from dpkern.solvers.base.options import Count, Positive
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
-from dpkern.solvers.releases.gradient import NoisyMeanGradient
-from dpkern.solvers.releases.hessian import (
-    NoisyMeanHessian,
-    direction,
-    eigenvalue_floors,
-    hessian_bound,
-)
+from dpkern.solvers.releases.hessian import NewtonSystem, hessian_bound
 from dpkern.solvers.releases.newton_steps import Steps, step_rule
 
 NOT_SEEN = (
@@ -106,39 +100,30 @@ def local_newton(
     The history holds, for every round, the norm of the released mean gradient at the round's start
     and the mean step, summed over local steps.
     """
-    objective, L, silo = run.objective, local_steps, run.trust == "silo"
+    L, silo = local_steps, run.trust == "silo"
     run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
     if not silo and L > 1:
         raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
-    releases = (
-        (3 if isinstance(step_size, str) and step_size == "private_search" else 2) * rounds * L
-    )
+    searched = isinstance(step_size, str) and step_size == "private_search"
+    releases = (3 if searched else 2) * rounds * L
     mu, B = run.mu_of_one(releases), hessian_bound(run, hess_clip)
-    noise_mu, s_g, s_H, claimed = mu, None, None, None
+    sigma, claimed = None, None
     if run.budget is not None and run.paper:
-        noise_mu, claimed = None, {"mu": run.budget.mu}
-        s_g, s_H = (
-            noise.newton(run.budget.mu, bound=bound, releases=releases) for bound in (run.clip, B)
-        )
-    gradient = NoisyMeanGradient(run, mu=noise_mu, sigma=s_g)
-    hessian = NoisyMeanHessian(run, hess_clip=B, mu=noise_mu, sigma=s_H)
-    floors = eigenvalue_floors(run, floor, hessian.noise_norm)
+        claimed = {"mu": run.budget.mu}
+        sigma = noise.newton(run.budget.mu, clip=run.clip, hess_clip=B, releases=releases)
+    system = NewtonSystem(run, hess_clip=B, floor=floor, mu=mu, sigma=sigma)
     if isinstance(step_size, str) and step_size == "paper_search":
         steps: Steps = PaperSearch(run, hess_clip=B, max_step=max_step)
     else:
         steps = step_rule(run, step_size, mu=mu, max_step=max_step)
-    run.resolve(hess_clip=B, floor=floors)
+    run.resolve(hess_clip=B, floor=system.floors)
 
-    penalty = objective.l2 * objective.penalized
-    weight = objective.shares() if silo else np.ones(1)
-    w = objective.start()
+    weight = run.objective.shares() if silo else np.ones(1)
+    w = run.objective.start()
     for r in run.numbered_rounds():
-        w_local = np.tile(w, (len(weight), 1))
-        travelled = 0.0
+        w_local, travelled = np.tile(w, (len(weight), 1)), 0.0
         for t in range(r * L, (r + 1) * L):
-            g = gradient.means(w_local) + penalty * w_local
-            H = hessian.means(w_local) + np.diag(penalty)
-            p = direction(run, H, g, floors)
+            g, p = system(w_local)
             alpha = steps(t, w_local, g, p)
             if t == r * L:
                 released = weight @ g
@@ -146,10 +131,6 @@ def local_newton(
             w_local = w_local - alpha[:, np.newaxis] * p
         w = weight @ w_local
         run.record(r, w, travelled, released)
-    hidden = run.budget is not None and L > 1
-    return run.result(
-        w,
-        bound="upper" if hidden else "exact",
-        notes=(NOT_SEEN,) if hidden else (),
-        claimed=claimed,
-    )
+    if run.budget is None or L == 1:
+        return run.result(w, claimed=claimed)
+    return run.result(w, bound="upper", notes=(NOT_SEEN,), claimed=claimed)

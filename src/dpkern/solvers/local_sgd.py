@@ -19,28 +19,17 @@ condition: what it gives is certified with calibration="paper".
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpkern.papers import noise as printed
-from dpkern.privacy import OnePass
 from dpkern.solvers.base.declaration import BOTH, solver
 from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.minibatch_sgd import SAMPLERS
-from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
-from dpkern.solvers.releases.means import (
-    Family,
-    NoisyMeans,
-    Participation,
-    Returned,
-    allocate,
-    sampler_of,
-)
-from dpkern.solvers.releases.record_sums import sums_of
-
-FloatArray = NDArray[np.float64]
+from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
+from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, Advance
+from dpkern.solvers.releases.means import Returned
 
 
 @solver(
@@ -97,13 +86,18 @@ def local_sgd(
     eta = run.step_sizes()
     notes: tuple[str, ...] = ()
     if noise == "round":
-        advance: HiddenSteps | _NoisySteps = _hidden_steps(run, eta)
+        advance: Advance = hidden_batch_steps(run, eta)
         if run.budget is not None:
             notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
+    elif run.trust != "silo":
+        raise ValueError("noise='step' needs trust='silo' in local_sgd")
     else:
-        if run.trust != "silo":
-            raise ValueError("noise='step' needs trust='silo' in local_sgd")
-        advance = _NoisySteps(run)
+        sigma, sizes = None, run.objective.sizes.astype(np.float64)
+        if run.claimed is not None:
+            sigma = printed.minibatch_sgd(
+                run.claimed, clip=run.clip, sizes=sizes, releases=eta.size
+            )
+        advance = NoisyBatchSteps(run, sigma)
     returned = Returned(run, rounds)
 
     w = run.objective.start()
@@ -114,52 +108,3 @@ def local_sgd(
         w = w_next
         returned.see(w)
     return run.result(returned.model, notes=notes)
-
-
-def _hidden_steps(run: Run, eta: FloatArray) -> HiddenSteps:
-    allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
-    for name, value in allowed.items():
-        if run.parameters[name] != value:
-            raise ValueError(f"noise='round' needs {name}={value!r}")
-    sampler, mu = sampler_of(run, eta.size), run.mu_of_one(run.rounds)
-    if not isinstance(sampler, OnePass):
-        if sampler.method != "full":
-            raise ValueError(
-                "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "
-                f"{sampler.method!r}: take trust='silo' and noise='step'"
-            )
-        return HiddenSteps(run, mu=mu)
-    if sampler.per_record < run.rounds:
-        return HiddenBatches(run, sampler=sampler, per_record=sampler.per_record, eta=eta)
-    return HiddenSteps(run, mu=mu, sampler=sampler)
-
-
-class _NoisySteps:
-    """K steps of every silo along noisy means of its batches; their weighted mean."""
-
-    def __init__(self, run: Run) -> None:
-        self._objective, self._K, self._round = run.objective, run.local_steps, 0
-        T = run.rounds * run.local_steps
-        sampler = sampler_of(run, T)
-        silos = Participation(run, np.full(run.rounds, run.local_steps))
-        sigma, claim = None, run.claimed
-        if claim is not None:
-            sizes = run.objective.sizes.astype(np.float64)
-            sigma = printed.minibatch_sgd(claim, clip=run.clip, sizes=sizes, releases=T)
-        family = Family("sum of clipped gradients of a local step", range(T), sampler, sigma=sigma)
-        (mu,) = allocate(run, [family], silos)
-        self._means = NoisyMeans(run, sums_of(run), family, silos, mu)
-        self._weights = silos.active[:: run.local_steps] * run.objective.shares()
-        self._weights /= self._weights.sum(axis=1, keepdims=True)
-
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
-        objective, t = self._objective, self._round * self._K
-        theta = np.tile(w, (objective.data.m, 1))
-        for k, step in enumerate(eta.tolist()):
-            g = self._means.of_silos(t + k, theta)
-            for j, model in enumerate(theta):
-                moved = model - step * (g[j] + objective.penalty_gradient(model))
-                theta[j] = objective.prox(moved, step)
-        weights = self._weights[self._round]
-        self._round += 1
-        return weights @ theta

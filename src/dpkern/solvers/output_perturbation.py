@@ -20,17 +20,13 @@ of steps is public, and the sensitivity is that of the steps.
 """
 
 from dpkern.papers import noise
+from dpkern.papers.laplace import LaplaceAverage
 from dpkern.solvers.base.declaration import solver
 from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
-from dpkern.solvers.releases.local_runs import (
-    HIDDEN,
-    HiddenSteps,
-    LaplaceAverage,
-    average_runs,
-)
+from dpkern.solvers.releases.local_runs import HIDDEN, HiddenSteps, average_runs
 
 
 @solver(trusts=("central", "silo"), paper=("central",))

@@ -9,7 +9,7 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.privacy import GaussianHessian
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
+from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient, over_silos
 
 FloatArray = NDArray[np.float64]
 
@@ -117,13 +117,58 @@ def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> F
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 
 
-def direction(run: Run, H: FloatArray, g: FloatArray, floors: FloatArray) -> FloatArray:
-    """( V max(Lambda, floor) V^T )^-1 g of every message, each with its own floor."""
-    with run.clock("kernels"):
-        # H and g in units of the floor have the same direction and the floor 1.
-        return kernels.newton_direction(
-            H / floors[:, np.newaxis, np.newaxis],
-            g / floors[:, np.newaxis],
-            floor=1.0,
-            n_threads=run.objective.n_threads,
-        )
+class NewtonSystem:
+    """Noisy gradients and Hessians of the penalised objective, and the directions they give.
+
+    ( V max(Lambda, floor) V^T )^-1 g of every message, V Lambda V^T its released Hessian.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm, trust, ledger and stream.
+    hess_clip : float
+        Bound B of one record's Hessian in Frobenius norm.
+    floor : float or "auto"
+        Smallest eigenvalue; see `eigenvalue_floors`.
+    mu : float or None
+        Budget of one release.
+    sigma : pair of float or None
+        In its place, the noise on sums of gradients and of Hessians.
+
+    Attributes
+    ----------
+    floors : ndarray, shape (k,)
+        The floor of every message.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        hess_clip: float,
+        floor: float | str,
+        mu: float | None,
+        sigma: tuple[float, float] | None = None,
+    ) -> None:
+        self._run, objective = run, run.objective
+        s_g, s_H = (None, None) if sigma is None else sigma
+        noise = mu if sigma is None else None
+        self._gradient = NoisyMeanGradient(run, mu=noise, sigma=s_g)
+        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=noise, sigma=s_H)
+        self._penalty = objective.l2 * objective.penalized
+        self.floors = eigenvalue_floors(run, floor, self._hessian.noise_norm)
+
+    def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Release gradients and Hessians at w (k, d): the gradients and directions, (k, d) each."""
+        run, floors = self._run, self.floors
+        g = self._gradient.means(w) + self._penalty * w
+        H = self._hessian.means(w) + np.diag(self._penalty)
+        with run.clock("kernels"):
+            # H and g in units of the floor have the same direction and the floor 1.
+            p = kernels.newton_direction(
+                H / floors[:, np.newaxis, np.newaxis],
+                g / floors[:, np.newaxis],
+                floor=1.0,
+                n_threads=run.objective.n_threads,
+            )
+        return g, p

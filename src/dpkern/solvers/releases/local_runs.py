@@ -14,12 +14,11 @@ from dpkern.privacy import (
     LastIterate,
     LocalRuns,
     OnePass,
-    UncertifiedLaplace,
 )
 from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY
+from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -78,6 +77,32 @@ def average_runs(run: Run, eta: FloatArray, advance: Advance, note: str = "") ->
         w = w_next
     notes = (note,) if note and run.budget is not None else ()
     return run.result(w, bound="upper" if note == NOT_HIDDEN else "exact", notes=notes)
+
+
+class GradientStep:
+    """A single step along one noisy mean gradient at the public model.
+
+    Parameters
+    ----------
+    run : Run
+        Gives objective, clip norm, trust, ledger and stream.
+    sigma : ndarray, shape (m,), optional
+        A paper's noise on each silo's mean gradient, which stands for the budget.
+    """
+
+    def __init__(self, run: Run, sigma: FloatArray | None) -> None:
+        self._objective = objective = run.objective
+        if sigma is None:
+            self._gradient = NoisyMeanGradient(run, mu=run.mu_of_one(run.rounds))
+            return
+        shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
+        self._gradient = NoisyMeanGradient(run, sigma=shares, shares=True)
+
+    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+        """Release the gradient at w and return the next model."""
+        step, objective = float(eta[0]), self._objective
+        g = self._gradient(w) + objective.penalty_gradient(w)
+        return objective.prox(w - step * g, step)
 
 
 class LocalSteps:
@@ -351,32 +376,3 @@ class LastIterates:
 
         start = self._steps.reach(w, eta)
         return self._steps.weights @ self._mechanisms[eta.tobytes()].release(w, start, step)
-
-
-class LaplaceAverage:
-    """The average model with the coordinate-wise Laplace noise that papers print: no guarantee.
-
-    Parameters
-    ----------
-    run : Run
-        Gives objective, ledger and stream.
-    sensitivity, epsilon : float
-        The printed l2 sensitivity and the claim: the scale is their quotient.
-    """
-
-    def __init__(self, run: Run, *, sensitivity: float, epsilon: float) -> None:
-        self._run, self._steps = run, LocalSteps(run)
-        self._mechanism = UncertifiedLaplace(
-            what="average model",
-            ledger=run.ledger,
-            rng=run.stream,
-            sensitivity=sensitivity,
-            scale=sensitivity / epsilon,
-            seen_by=SEEN_BY["central"],
-        )
-
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
-        """Release the next model, shape (d,), after steps eta (K,) from the public w."""
-        average = self._steps.weights @ self._steps(w, eta, grid=None)
-        with self._run.clock("noise"):
-            return self._mechanism.release(average)

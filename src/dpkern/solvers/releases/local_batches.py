@@ -1,0 +1,72 @@
+"""Local steps on batches: noise on every step, or once a round."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.privacy import OnePass
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.local_runs import HiddenBatches, HiddenSteps
+from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
+from dpkern.solvers.releases.record_sums import sums_of
+
+FloatArray = NDArray[np.float64]
+
+
+def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
+    """K hidden steps of every silo on its batches, noise once a round on what they have made.
+
+    Raises
+    ------
+    ValueError
+        Where no sensitivity of such steps is known.
+    """
+    allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
+    for name, value in allowed.items():
+        if run.parameters[name] != value:
+            raise ValueError(f"noise='round' needs {name}={value!r}")
+    sampler, mu = sampler_of(run, eta.size), run.mu_of_one(run.rounds)
+    if not isinstance(sampler, OnePass):
+        if sampler.method != "full":
+            raise ValueError(
+                "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "
+                f"{sampler.method!r}: take trust='silo' and noise='step'"
+            )
+        return HiddenSteps(run, mu=mu)
+    if sampler.per_record < run.rounds:
+        return HiddenBatches(run, sampler=sampler, per_record=sampler.per_record, eta=eta)
+    return HiddenSteps(run, mu=mu, sampler=sampler)
+
+
+class NoisyBatchSteps:
+    """K steps of every silo along noisy means of its batches; their weighted mean.
+
+    Parameters
+    ----------
+    run : Run
+        Under silo trust.
+    sigma : ndarray, shape (m,), optional
+        A paper's noise on the silos' means, which stands for the budget.
+    """
+
+    def __init__(self, run: Run, sigma: FloatArray | None = None) -> None:
+        self._objective, self._K, self._round = run.objective, run.local_steps, 0
+        T = run.rounds * run.local_steps
+        sampler = sampler_of(run, T)
+        silos = Participation(run, np.full(run.rounds, run.local_steps))
+        family = Family("sum of clipped gradients of a local step", range(T), sampler, sigma=sigma)
+        (mu,) = allocate(run, [family], silos)
+        self._means = NoisyMeans(run, sums_of(run), family, silos, mu)
+        self._weights = silos.active[:: run.local_steps] * run.objective.shares()
+        self._weights /= self._weights.sum(axis=1, keepdims=True)
+
+    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+        objective, t = self._objective, self._round * self._K
+        theta = np.tile(w, (objective.data.m, 1))
+        for k, step in enumerate(eta.tolist()):
+            g = self._means.of_silos(t + k, theta)
+            for j, model in enumerate(theta):
+                moved = model - step * (g[j] + objective.penalty_gradient(model))
+                theta[j] = objective.prox(moved, step)
+        weights = self._weights[self._round]
+        self._round += 1
+        return weights @ theta
