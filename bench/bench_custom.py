@@ -13,7 +13,7 @@ from scipy import LowLevelCallable
 from bench.bench_glm import CLIP, records
 from bench.cases import Case, Contenders, numba
 from dpkern import SiloData, kernels
-from dpkern.losses import Custom
+from dpkern.models.losses import Custom
 
 if numba is not None:
     from numba import carray, types

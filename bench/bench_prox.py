@@ -9,7 +9,7 @@ import pytest
 
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
-from dpkern.regularizers import Box, GroupLasso, L2Ball, Regularizer, Simplex
+from dpkern.models.penalties import Box, GroupLasso, L2Ball, Regularizer, Simplex
 
 GAMMA = 0.3
 

@@ -13,7 +13,7 @@ from scipy import LowLevelCallable
 from scipy.stats import norm
 
 import dpkern as dpk
-from dpkern.losses import Custom
+from dpkern.models.losses import Custom
 from dpkern.privacy import (
     Certificate,
     GaussianSum,

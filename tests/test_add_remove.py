@@ -672,11 +672,11 @@ def test_a_custom_loss_is_refused_as_its_bits_may_depend_on_a_records_place():
 def test_a_monitor_of_public_records_counts_its_own(monkeypatch):
     monitor = silos((30, 30), seed=9)
     result = run("gradient_descent", silos(), budget=None, monitor=monitor)
-    value = dpk.solvers.Objective(monitor, dpk.losses.Logistic(), 0.0, 0.0, "size", True, None)
+    value = dpk.solvers.Objective(monitor, dpk.losses.Logistic())
     assert result.history["objective"][-1] == pytest.approx(value.value(result.w), rel=1e-12)
 
 
 def test_more_records_than_integers_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["dpkern.solvers._run"], "MAX_RECORDS", 88)
+    monkeypatch.setattr(sys.modules["dpkern.solvers.base.run"], "MAX_RECORDS", 88)
     with pytest.raises(ValueError, match="neighbours='add_remove' needs fewer"):
         run("gradient_descent", silos())

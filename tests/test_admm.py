@@ -109,21 +109,21 @@ def test_logistic_regression_is_that_of_scikit_learn(mode, penalize_intercept):
     assert ours.converged
 
 
-REGULARIZERS = {
+PENALTIES = {
     "non_negative": lambda: ("non_negative", 1.0),
-    "box": lambda: (dpk.regularizers.Box(-0.1, 0.2), 1.0),
-    "l2_ball": lambda: (dpk.regularizers.L2Ball(0.3), 1.0),
-    "group_lasso": lambda: (dpk.regularizers.GroupLasso([2, 2]), 0.05),
+    "box": lambda: (dpk.Box(-0.1, 0.2), 1.0),
+    "l2_ball": lambda: (dpk.L2Ball(0.3), 1.0),
+    "group_lasso": lambda: (dpk.GroupLasso(groups=[2, 2]), 0.05),
     "elastic_net": lambda: ("elastic_net", 0.05),
     "simplex": lambda: ("simplex", 1.0),
     "pl": lambda: ("pl", 0.05),
 }
 
 
-@pytest.mark.parametrize("name", REGULARIZERS)
+@pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("free_intercept", [False, True])
 def test_penalties_and_constraints_act_by_their_prox(name, free_intercept):
-    data, regularizer = make_data(intercept=free_intercept), REGULARIZERS[name]()
+    data, regularizer = make_data(intercept=free_intercept), PENALTIES[name]()
     options = {"l2": 0.01, "regularizer": regularizer, "penalize_intercept": not free_intercept}
     result = dpk.solve("admm", data, budget=None, prox_step=2.0, rounds=1500, **options)
     objective = Objective(

@@ -11,7 +11,7 @@ import scipy.stats
 import dpkern as dpk
 from dpkern.privacy import Cyclic, FullBatch, NoiseStream, OnePass, Poisson, WithoutReplacement
 from dpkern.privacy.sampling import without_replacement
-from dpkern.solvers import _means
+from dpkern.solvers.releases import means
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)
 
@@ -188,7 +188,7 @@ def numbers_in(value):
 
 def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
     """True sizes and batch sizes are numbers that occur nowhere else."""
-    seen, release = [], _means.NoisyMeans._release
+    seen, release = [], means.NoisyMeans._release
 
     def spy(means, *args, **more):
         draw = type(means._family.sampler).draw
@@ -202,7 +202,7 @@ def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
             patch.setattr(type(means._family.sampler), "draw", kept)
             return release(means, *args, **more)
 
-    monkeypatch.setattr(_means.NoisyMeans, "_release", spy)
+    monkeypatch.setattr(means.NoisyMeans, "_release", spy)
     released = []
     result = dpk.solve(
         "minibatch_sgd", silos((701, 811)), budget=BUDGET, clip=1.0, rounds=3, batch_size=300,

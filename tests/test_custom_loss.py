@@ -13,7 +13,7 @@ from scipy import LowLevelCallable
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.losses import Custom, Huber, Logistic
+from dpkern.models.losses import Custom, Huber, Logistic
 
 DELTA = 0.7
 POINTER = ctypes.POINTER(ctypes.c_double)

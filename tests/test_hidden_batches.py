@@ -9,7 +9,7 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy import GaussianMessages, gdp_mu
 from dpkern.privacy.local_runs import carry_batches
-from dpkern.solvers import _local
+from dpkern.solvers.releases import local_runs
 
 DELTA = 1e-6
 MU = gdp_mu(1.0, DELTA)
@@ -80,7 +80,7 @@ def test_noise_is_for_the_steps_and_the_rounds_that_use_a_record(trust, b, l2):
     assert certificate.mu == pytest.approx(MU, rel=1e-9)
     assert certificate.epsilon(DELTA) <= 1.0
     assert not certificate.amplified
-    assert {_local.HIDDEN, _local.IN_TURN} <= set(certificate.notes)
+    assert {local_runs.HIDDEN, local_runs.IN_TURN} <= set(certificate.notes)
     assert certificate.declared["batch_size"] == b
 
 

@@ -11,10 +11,10 @@ import scipy
 
 import dpkern as dpk
 from dpkern import kernels, reference
-from dpkern.losses import LOSSES
+from dpkern.models.losses import LOSSES
+from dpkern.papers.line_search import PaperSearch
 from dpkern.privacy import GaussianHessian, GaussianSum
 from dpkern.solvers import Objective
-from dpkern.solvers._newton import PaperSearch
 
 SIZES = (30, 60, 150)
 CONVEX = [make() for make in LOSSES.values() if make().convex]
@@ -67,7 +67,7 @@ def spied(monkeypatch):
 def test_central_noiseless_run_reaches_the_optimum_that_scipy_finds(loss, weights):
     data = make_data(loss.task)
     result = free(data, loss=loss, weights=weights, trust="central", rounds=40)
-    objective = Objective(data, loss, 0.05, 0.0, weights, True, None)
+    objective = Objective(data, loss, l2=0.05, weights=weights)
     w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-10
     np.testing.assert_allclose(result.w, w, atol=1e-4)
@@ -87,7 +87,7 @@ def test_silos_with_the_same_records_reach_the_common_optimum(loss, local_steps,
         alike, loss=loss, local_steps=local_steps, rounds=40, step_size=step_size,
         calibration=calibration,
     )  # fmt: skip
-    w, _ = Objective(alike, loss, 0.05, 0.0, "size", True, None).minimum()
+    w, _ = Objective(alike, loss, l2=0.05).minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-5)
 
 
@@ -116,7 +116,7 @@ def test_unlike_silos_stop_where_their_directions_cancel_and_not_at_the_optimum(
 
 def test_intercept_without_penalty_is_free_of_it(data):
     result = free(data, trust="central", l2=0.5, rounds=40, penalize_intercept=False)
-    w, _ = Objective(data, dpk.losses.Logistic(), 0.5, 0.0, "size", False, None).minimum()
+    w, _ = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False).minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-6)
 
 
@@ -352,7 +352,7 @@ def test_searches_of_neighbours_move_within_the_ledgers_sensitivity(monkeypatch,
 
 def test_private_search_without_noise_takes_the_candidate_of_the_largest_decrease(data):
     result = free(data, trust="central", rounds=1, step_size="private_search", max_step=4.0)
-    objective = Objective(data, dpk.losses.Logistic(), 0.05, 0.0, "size", True, None)
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.05)
     alpha = result.history["step_size"][0]
     p = -result.w / alpha
     values = [objective.value(-a * p) for a in 4.0 * 0.5 ** np.arange(8)]
@@ -429,7 +429,7 @@ def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_s
 
 def test_the_papers_search_takes_the_largest_step_of_equation_10_on_the_silos_own_numbers(data):
     own = dpk.SiloData(data.X[:90], data.y[:90], [0, 90], row_bound=2.0, intercept=True)
-    objective = Objective(own, dpk.losses.Logistic(), 0.05, 0.0, "size", True, None)
+    objective = Objective(own, dpk.losses.Logistic(), l2=0.05)
     g = kernels.glm_gradient(own, np.zeros(5), clip=math.inf)[0] / 90
     H = kernels.glm_hessian(own, np.zeros(5), loss="logistic", hess_clip=math.inf)[0] / 90
     H = H + 0.05 * np.eye(5)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.models.penalties import SMOOTH
 from dpkern.privacy import LocalRuns
 from dpkern.privacy import local_runs as module
 from dpkern.privacy.local_runs import carry, carry_batches, last_iterate_factor, norm_bound
-from dpkern.regularizers import SMOOTH
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
@@ -259,7 +259,7 @@ def test_concave_stretch_of_the_smooth_regulariser_comes_near_the_bound(descent)
     rows = np.ones((n, 1))
     moved, D, _ = moved_and_bound(
         descent, (rows, rows), labels, np.array([math.pi / 2]), loss=dpk.losses.Huber(1e5),
-        clip=clip, step_size=eta, steps=4, regularizer=("pl", strength),
+        clip=clip, step_size=eta, steps=4, penalty=dpk.PL(strength),
     )  # fmt: skip
     assert moved > 1.05 * 2 * clip / n * eta * 4
     assert moved <= D

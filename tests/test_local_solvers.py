@@ -262,7 +262,7 @@ def test_noise_of_steps_has_the_deviation_that_steps_carry():
 
 def test_local_steps_of_one_silo_are_gradient_descent():
     data = silos(sizes=(160,))
-    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, regularizer=("pl", 0.02))
+    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, penalty=dpk.PL(0.02))
     for name, options in (
         ("federated_gd", {"rounds": 6, "local_steps": 10}),
         ("wd_dp", {"local_steps": 60}),
@@ -270,7 +270,7 @@ def test_local_steps_of_one_silo_are_gradient_descent():
     ):
         for trust in ("central", "silo"):
             result = run(
-                name, data, budget=None, l1=0.01, regularizer=("pl", 0.02), trust=trust, **options
+                name, data, budget=None, l1=0.01, penalty=dpk.PL(0.02), trust=trust, **options
             )
             np.testing.assert_allclose(result.w, plain.w, rtol=1e-9, atol=1e-12)
 
@@ -279,7 +279,7 @@ def test_falling_steps_of_different_silos_reach_the_common_optimum():
     data = silos()
     result = run("federated_gd", data, budget=None, clip=None, rounds=3000, local_steps=5,
                  step_size="theorem")  # fmt: skip
-    objective = Objective(data, dpk.losses.Logistic(), 0.1, 0.0, "size", True, None)
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.1)
     w, _ = objective.minimum()
     np.testing.assert_allclose(result.w, w, atol=2e-3)
     one = run("wd_dp", data, budget=None, clip=None, local_steps=3000)
@@ -309,7 +309,7 @@ def square(a, b):
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
-@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"regularizer": ("pl", 0.05)}])
+@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"penalty": dpk.PL(0.05)}])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     name, options, releases, extra
 ):
@@ -494,10 +494,10 @@ REFUSED = [
     ("federated_gd", SILO | {"rounds": 2, "local_steps": 2, "step_size": [0.1, 0.1, 0.1, 0.2]},
      "equal steps"),
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
-    ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
+    ("wd_dp", SILO | {"penalty": dpk.PL(0.1)}, "local steps that contract"),
     ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, the largest curvature"),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
-    ("wd_dp", {"regularizer": ("pl", 1.0), "step_size": 0.2, "local_steps": 5000},
+    ("wd_dp", {"penalty": dpk.PL(1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),
 ]  # fmt: skip
 

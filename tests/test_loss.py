@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpkern import _core
-from dpkern.losses import LOSSES, get_loss
+from dpkern.models.losses import LOSSES, get_loss
 from dpkern.reference.loss import LOSSES as TWINS
 from dpkern.reference.loss import block as twin_block
 

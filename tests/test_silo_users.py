@@ -50,7 +50,7 @@ def run(data, **options):
 PENALTIES = {
     "l2": {"l2": 0.1},
     "l1": {"l2": 0.0, "l1": 0.05},
-    "box": {"l2": 0.01, "regularizer": (dpk.regularizers.Box(-0.1, 0.2), 1.0)},
+    "box": {"l2": 0.01, "regularizer": (dpk.Box(-0.1, 0.2), 1.0)},
 }
 
 
@@ -318,7 +318,7 @@ def test_silos_by_a_schedule_reach_the_optimum_too(how, weights):
         data, budget=None, clip=None, weights=weights, rounds=4000, l2=0.1, prox_step=0.4, rng=3,
         **options,
     )  # fmt: skip
-    objective = Objective(data, dpk.losses.get_loss("logistic"), 0.1, 0.0, weights, True, None)
+    objective = Objective(data, dpk.losses.get_loss("logistic"), l2=0.1, weights=weights)
     w, _ = objective.minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-5)
 

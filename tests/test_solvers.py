@@ -14,13 +14,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from dpkern.solvers._docs import documented
 
 import dpkern as dpk
-from dpkern.losses import LOSSES
+from dpkern.models.losses import LOSSES
+from dpkern.models.penalties import Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.privacy import Release
-from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.solvers import SOLVERS, Objective
-from dpkern.solvers._docs import documented
 
 
 def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):
@@ -108,7 +108,7 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
     assert result.converged or solver in ONE_SHOT
     if not loss.convex:
         return  # a stationary point is all that is promised
-    objective = Objective(data, loss, 0.1, l1, weights, True, None)
+    objective = Objective(data, loss, l2=0.1, l1=l1, weights=weights)
     w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-8 * max(1.0, abs(value))
     np.testing.assert_allclose(result.w, w, atol=1e-4)
@@ -116,8 +116,8 @@ def test_noiseless_run_reaches_the_optimum_that_scipy_finds(solver, loss, weight
 
 BY_PROX = [
     ("l2_squared", 0.2),
-    (ElasticNet(0.4), 0.05),
-    (GroupLasso([1, 3, 1]), 0.05),
+    (ElasticNet(l1_ratio=0.4), 0.05),
+    (GroupLasso(groups=[1, 3, 1]), 0.05),
     (L2Ball(0.4), 0.0),
     (Box(-0.1, [0.3, 0.1, 0.2, 0.05, 1.0]), 1.0),
     (NonNegative(), 1.0),
@@ -158,7 +158,7 @@ def test_minimum_of_a_sum_of_known_penalties_is_that_of_its_parts():
 
     for ours, known in [
         (objective(0.1, 0.0, ("l2_squared", 0.3)), objective(0.4, 0.0)),
-        (objective(0.1, 0.0, (ElasticNet(0.25), 0.1)), objective(0.1 + 0.075, 0.025)),
+        (objective(0.1, 0.0, (ElasticNet(l1_ratio=0.25), 0.1)), objective(0.1 + 0.075, 0.025)),
         (objective(0.1, 0.0, ("l1", 0.02)), objective(0.1, 0.02)),
         (objective(0.1, 0.0, (L2Ball(100.0), 1.0)), objective(0.1, 0.0)),
     ]:
@@ -245,7 +245,7 @@ def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
     assert len(result.history["objective"]) == 1
 
 
-@pytest.mark.parametrize("regularizer", [("pl", 0.05), [dpk.regularizers.PL(), 0.05]])
+@pytest.mark.parametrize("regularizer", [("pl", 0.05), [dpk.PL(), 0.05]])
 def test_smooth_regularizer_is_minimised_with_the_rest(data, regularizer):
     options = {"l2": 0.01, "regularizer": regularizer, "penalize_intercept": False}
     result = dpk.solve("gradient_descent", data, budget=None, rounds=4000, **options)
@@ -275,7 +275,7 @@ def test_intercept_without_penalty_is_free_of_the_regulariser(data):
     result = dpk.solve(
         "gradient_descent", data, budget=None, l2=0.5, rounds=4000, penalize_intercept=False
     )
-    objective = Objective(data, dpk.losses.Logistic(), 0.5, 0.0, "size", False, None)
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False)
     np.testing.assert_allclose(result.w, objective.minimum()[0], atol=1e-6)
 
 
@@ -656,11 +656,11 @@ BAD = [
     ({"regularizer": ("l1", 0.1), "l1": 0.1}, ValueError, "l1 beside the regularizer 'l1'"),
     ({"regularizer": ("group_lasso", 0.1)}, TypeError, "group_lasso needs the parameter groups"),
     (
-        {"regularizer": (GroupLasso([2, 3]), 0.1)},
+        {"regularizer": (GroupLasso(groups=[2, 3]), 0.1)},
         ValueError,
         "'group_lasso' is for 5 coordinates; 6 are penalised",
     ),
-    ({"regularizer": ("pl", -0.1)}, ValueError, "strength"),
+    ({"penalty": dpk.PL(-0.1)}, ValueError, "strength"),
     ({"regularizer": "pl"}, TypeError, "regularizer must be None or a pair"),
     ({"loss": "hinge"}, ValueError, "loss"),
     ({"weights": "equal"}, ValueError, "weights"),

@@ -7,7 +7,8 @@ import pytest
 
 import dpkern as dpk
 from dpkern.privacy import GaussianSum, binomial_rho, gdp_epsilon, gdp_mu, zcdp_epsilon
-from dpkern.solvers import SOLVERS, _means
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.releases import means, record_sums
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
@@ -50,7 +51,7 @@ class Several(dpk.Oracle):
 
 
 def solve(name, data=None, **options):
-    options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3} | options
+    options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3, "trust": "silo"} | options
     return dpk.solve(name, silos() if data is None else data, **options)
 
 
@@ -233,7 +234,7 @@ def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
 
 def both(name, **options):
     """The same run with the package's logistic loss and with the user's."""
-    return [solve(name, loss=loss, **options) for loss in ("logistic", Logistic())]
+    return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
 
 
 NOISY_GRADIENTS = [
@@ -262,7 +263,7 @@ def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust,
 
 def test_one_norm_over_all_tensors_is_clipped(spied):
     """Each of four tensors alone has norm 1 and would pass a clip of 1: all of them have 2."""
-    solve("minibatch_sgd", loss=Several(), clip=1.0, rounds=2, step_size=0.1)
+    solve("minibatch_sgd", model=Several(), clip=1.0, rounds=2, step_size=0.1)
     for mechanism, sums, _ in spied:
         assert mechanism.sensitivity == 2.0
         for total, n in zip(sums, SIZES, strict=True):
@@ -272,7 +273,7 @@ def test_one_norm_over_all_tensors_is_clipped(spied):
         data = silos((5,))
         X = np.array(data.X)
         X[0, 0] = sign
-        solve("minibatch_sgd", dpk.SiloData(X, data.y, data.offsets), loss=Several(), clip=1.0,
+        solve("minibatch_sgd", dpk.SiloData(X, data.y, data.offsets), model=Several(), clip=1.0,
               rounds=1, step_size=0.1)  # fmt: skip
         moved.append(spied[-1][1])
     distance = np.linalg.norm(moved[0] - moved[1])
@@ -288,7 +289,7 @@ def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(n
             G[::3] = bad
             return G
 
-    result = solve(name, loss=Broken(), rounds=3, step_size=0.1)
+    result = solve(name, model=Broken(), rounds=3, step_size=0.1)
     assert np.all(np.isfinite(result.w))
     for mechanism, sums, _ in spied:
         for total, n in zip(sums, SIZES, strict=True):
@@ -300,15 +301,13 @@ def test_any_layout_of_gradients_serves():
         def gradients(self, w, X, y):
             return np.asfortranarray(super().gradients(w, X, y))
 
-    one, other = (solve("spider", loss=loss, step_size=0.1) for loss in (Logistic(), Other()))
+    one, other = (solve("spider", model=model, step_size=0.1) for model in (Logistic(), Other()))
     np.testing.assert_array_equal(one.w, other.w)
 
 
 def test_chunks_change_no_bit(monkeypatch):
-    from dpkern.solvers import _sums
-
-    one = solve("spider", loss=Logistic(), step_size=0.1, trust="central", weights="uniform")
-    monkeypatch.setattr(_sums, "_CHUNK_BYTES", 7 * 8 * 4)
+    one = solve("spider", model=Logistic(), step_size=0.1, trust="central", weights="uniform")
+    monkeypatch.setattr(record_sums, "_CHUNK_BYTES", 7 * 8 * 4)
 
     class Row(Logistic):
         """The gradient of a record wherever it stands."""
@@ -317,7 +316,7 @@ def test_chunks_change_no_bit(monkeypatch):
             assert len(X) <= 7
             return super().gradients(w, X, y)
 
-    other = solve("spider", loss=Row(), step_size=0.1, trust="central", weights="uniform")
+    other = solve("spider", model=Row(), step_size=0.1, trust="central", weights="uniform")
     np.testing.assert_allclose(one.w, other.w, rtol=1e-6)
 
 
@@ -325,18 +324,18 @@ def test_weights_far_apart_are_no_reason_to_refuse_a_model():
     data = silos((2, 3000))
     options = {"trust": "central", "weights": "uniform", "rounds": 2, "step_size": 0.1}
     budget = dpk.Budget(epsilon=0.001, delta=DELTA)
-    result = solve("minibatch_sgd", data, loss=Logistic(), budget=budget, **options)
+    result = solve("minibatch_sgd", data, model=Logistic(), budget=budget, **options)
     linear = solve("minibatch_sgd", data, budget=budget, **options)
     np.testing.assert_allclose(result.w, linear.w, rtol=1e-3)
 
 
 def test_certificate_names_what_is_taken_as_true_of_a_users_model():
-    place = solve("minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2).privacy.notes
+    place = solve("minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2).privacy.notes
     assert any(
         "'my logistic'" in note and "this record, its place and public" in note for note in place
     )
     moved = solve(
-        "minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
+        "minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
         public_size=SIZES,
     ).privacy.notes  # fmt: skip
     assert any("'my logistic'" in note and "nor on its place" in note for note in moved)
@@ -369,9 +368,9 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
     more = {"restarts": 1} if name == "prox_pl_svrg" else {}
-    seen, see = [], _means.Returned.see
+    seen, see = [], means.Returned.see
     monkeypatch.setattr(
-        _means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+        means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
     )
     found = {}
     for returns in ("last", "random", "average"):
