@@ -282,7 +282,7 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
     ("data", "options", "message"),
     [
         ({"row_bound": None}, {}, "give the data a row_bound"),
-        ({}, {"loss": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
+        ({}, {"model": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
         ({}, {"neighbours": "add_remove", "public_size": SIZES}, "needs neighbours='replace_one'"),
         ({}, {"sampling": "poisson"}, "has no proof for neighbours='replace_one'"),
         ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
@@ -290,7 +290,7 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
         ({}, {"batch_size": None}, "sampling='cyclic' needs a batch_size"),
         ({}, {"batch_size": 21}, "the smallest silo has 20 records: at most 20"),
         ({}, {"participation": 2}, "noise='round' needs participation=None"),
-        ({}, {"regularizer": ("l2_ball", 1.0)}, "acts by its prox"),
+        ({}, {"penalty": dpk.L2Ball()}, "acts by its prox"),
         ({}, {"l2": 5.0}, "at most 2 / 5.0"),
     ],
 )

@@ -439,7 +439,7 @@ WIDE = np.zeros(20)
         (
             lambda: kernels.prox(L1(), [1.0], 1.0, l2=1.0),
             TypeError,
-            "l2 must be absent beside a penalty",
+            "l2 must be absent beside",
         ),
         (
             lambda: kernels.prox("elastic_net", [1.0], 1.0, l1_ratio=2.0),

@@ -50,7 +50,7 @@ def run(data, **options):
 PENALTIES = {
     "l2": {"l2": 0.1},
     "l1": {"l2": 0.0, "l1": 0.05},
-    "box": {"l2": 0.01, "regularizer": (dpk.Box(-0.1, 0.2), 1.0)},
+    "box": {"l2": 0.01, "penalty": dpk.Box(-0.1, 0.2)},
 }
 
 
@@ -67,9 +67,8 @@ def test_noiseless_run_reaches_the_optimum_of_the_weighted_objective(trust, weig
         penalize_intercept=False, **how,
     )  # fmt: skip
     objective = Objective(
-        data, dpk.losses.get_loss(loss), how["l2"], how.get("l1", 0.0), weights, False, None,
-        how.get("regularizer"),
-    )  # fmt: skip
+        data, dpk.losses.get_loss(loss), weights=weights, penalize_intercept=False, **how
+    )
     w, value = objective.minimum()
     assert objective.value(result.w) == pytest.approx(value, abs=1e-9)
     np.testing.assert_allclose(result.w, w, atol=1e-5)
@@ -510,7 +509,7 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"neighbours": "add_remove"}, "neighbours"),
         ({"relaxation": 0.51}, "at most 1/2"),
         ({"prox_step": 4.0}, "more local_steps, or a prox_step below 1 / L"),
-        ({"clip": None}, "clip is needed"),
+        ({"clip": None}, "clip must be given with a budget"),
     ],
 )
 def test_bad_argument_is_refused_by_name_before_any_release(data, bad, message):
@@ -536,7 +535,7 @@ def test_inner_steps_need_a_row_bound_and_a_bounded_second_derivative(trust, bud
 
 def test_a_loss_without_convexity_has_no_prox(data):
     loss = dpk.losses.Custom(scipy.LowLevelCallable(silent), convex=False, smoothness=1.0)
-    with pytest.raises(ValueError, match="needs a convex loss"):
+    with pytest.raises(ValueError, match="loss must be convex"):
         run(data, loss=loss)
 
 
