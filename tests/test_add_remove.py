@@ -35,18 +35,18 @@ CASES = [
     ("gradient_descent", {"trust": "silo", "weights": "uniform"}),
     ("federated_gd", {}),
     ("federated_gd", {"trust": "silo"}),
-    ("local_newton", {}),
-    ("local_newton", {"trust": "central", "public_size": 100}),
-    ("local_newton", {"trust": "central", "weights": "uniform"}),
-    ("local_newton", {"local_steps": 2}),
+    ("local_newton", {"trust": "silo"}),
+    ("local_newton", {"public_size": 100}),
+    ("local_newton", {"weights": "uniform"}),
+    ("local_newton", {"trust": "silo", "local_steps": 2}),
+    ("local_newton", {"trust": "silo", "step_size": "private_search"}),
     ("local_newton", {"step_size": "private_search"}),
-    ("local_newton", {"step_size": "private_search", "trust": "central"}),
     ("double_noise_newton", {}),
     ("double_noise_newton", {"variant": "clip", "public_size": 100}),
     ("double_noise_newton", {"weights": "uniform"}),
-    ("minibatch_sgd", {}),
-    ("minibatch_sgd", {"trust": "central", "weights": "uniform"}),
-    ("local_sgd", {"local_steps": 2}),
+    ("minibatch_sgd", {"trust": "silo"}),
+    ("minibatch_sgd", {"weights": "uniform"}),
+    ("local_sgd", {"trust": "silo", "local_steps": 2}),
 ]
 ABLE = sorted({name for name, _ in CASES})
 
@@ -481,7 +481,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
 ):
     """In rational arithmetic: the first round's sums of data with one record less."""
     data, largest = silos(intercept=False), {}
-    per_silo = options.get("trust", "silo" if name == "local_newton" else "central") == "silo"
+    per_silo = options.get("trust") == "silo"
     for j, i in enumerate((0, 10, 80)):
         sums = []
         X, y = data.X.copy(), np.where(data.y > 0.0, "b", "a")
@@ -635,10 +635,14 @@ def test_a_public_size_that_does_not_fit_is_refused_before_any_release(
     ("name", "options", "message"),
     [
         ("gradient_descent", {"trust": "silo", "public_size": 100}, "each of the 3 silos"),
-        ("local_newton", {"public_size": 100}, "each of the 3 silos"),
+        ("local_newton", {"trust": "silo", "public_size": 100}, "each of the 3 silos"),
         ("gradient_descent", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
         ("federated_gd", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
-        ("local_newton", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
+        (
+            "local_newton",
+            {"trust": "silo", "calibration": "paper"},
+            "neighbours='add_remove' needs calibration",
+        ),
         ("federated_gd", {"local_steps": 2}, "neighbours='add_remove' needs local_steps=1"),
         (
             "federated_gd",

@@ -27,6 +27,7 @@ def solve(data=None, **options):
     defaults = {
         "budget": dpk.Budget(epsilon=1.0, delta=DELTA), "clip": C, "noise": "round", "rng": 3,
         "rounds": 6, "local_steps": 4, "sampling": "cyclic", "batch_size": 3, "step_size": 0.5,
+        "trust": "silo",
     }  # fmt: skip
     return dpk.solve("local_sgd", silos() if data is None else data, **defaults | options)
 
@@ -112,7 +113,7 @@ def test_noisy_steps_of_absent_silos_spend_the_budget_and_no_more(how, participa
     """A record pays for the rounds of its silo that may use it, whichever are fewer."""
     options = {
         "budget": dpk.Budget(mu=1.0), "clip": C, "rounds": 6, "sampling": "cyclic", "rng": 3,
-        "batch_size": 20, "participation": participation, "step_size": 0.1,
+        "batch_size": 20, "participation": participation, "step_size": 0.1, "trust": "silo",
     }  # fmt: skip
     data = silos(sizes=(20, 20, 20, 20))
     solver = how.get("solver", "local_sgd")
@@ -153,7 +154,7 @@ def test_noisy_steps_on_batches_in_turn_pay_for_those_that_use_a_record():
         for b in (3, 20):
             result = dpk.solve(
                 name, silos(), budget=dpk.Budget(epsilon=1.0, delta=DELTA), clip=C, rounds=6,
-                sampling="cyclic", batch_size=b, rng=0, **options,
+                sampling="cyclic", batch_size=b, rng=0, trust="silo", **options,
                 **({"local_steps": 4} if T == 24 else {}),
             )  # fmt: skip
             (release,) = result.privacy.releases
@@ -282,10 +283,10 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
     ("data", "options", "message"),
     [
         ({"row_bound": None}, {}, "give the data a row_bound"),
-        ({}, {"model": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
+        ({}, {"model": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "model must be linear, got 'mlp'"),
         ({}, {"neighbours": "add_remove", "public_size": SIZES}, "needs neighbours='replace_one'"),
         ({}, {"sampling": "poisson"}, "has no proof for neighbours='replace_one'"),
-        ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
+        ({}, {"sampling": "without_replacement"}, "needs sampling='full', 'one_pass' or 'cyclic'"),
         ({}, {"sampling": "full"}, "sampling='full' takes all records"),
         ({}, {"batch_size": None}, "sampling='cyclic' needs a batch_size"),
         ({}, {"batch_size": 21}, "the smallest silo has 20 records: at most 20"),

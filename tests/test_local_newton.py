@@ -36,7 +36,8 @@ def data():
 
 
 def run(data, **options):
-    options = {"budget": dpk.Budget(mu=1.0), "clip": 0.7, "rounds": 3, "l2": 0.05} | options
+    shared = {"budget": dpk.Budget(mu=1.0), "clip": 0.7, "trust": "silo"}
+    options = shared | {"rounds": 3, "l2": 0.05} | options
     return dpk.solve("local_newton", data, **options)
 
 
@@ -462,7 +463,7 @@ def wave(n, y, z, value, d1, d2, params):
 
 def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
     loss = dpk.losses.Custom(scipy.LowLevelCallable(wave), convex=False, smoothness=1.0)
-    with pytest.raises(ValueError, match="needs a convex loss, which 'custom' is not"):
+    with pytest.raises(ValueError, match="loss must be convex in local_newton, got 'custom'"):
         run(data, loss=loss)
     assert not spied
 
@@ -482,7 +483,7 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
         ({"step_size": "auto"}, ValueError, "step_size must be .*damped"),
         ({"step_size": [0.1, 0.1]}, ValueError, "step_size"),
         ({"step_size": "paper_search"}, ValueError, "step_size='paper_search' needs calibration"),
-        ({"trust": "central", "local_steps": 2}, ValueError, "local_steps is 2; trust='central'"),
+        ({"trust": "central", "local_steps": 2}, ValueError, "local_steps must be 1 under trust"),
         ({"trust": "central", "calibration": "paper"}, ValueError, "calibration='paper' needs"),
         (
             {"trust": "central", "step_size": "private_search", "weights": "uniform"},
@@ -490,7 +491,7 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
             "needs weights='size'",
         ),
         ({"neighbours": "add_remove"}, ValueError, "neighbours"),
-        ({"l1": 0.1}, TypeError, "l1"),
+        ({"l1": 0.1}, ValueError, "l1 must be absent in local_newton, which takes l2 alone"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name_before_any_release(data, spied, bad, error, message):
@@ -554,5 +555,6 @@ def test_a_private_search_without_a_grid_is_refused_before_any_release():
             budget=dpk.Budget(mu=1e-5),
             clip=1.0,
             step_size="private_search",
+            trust="silo",
         )
     assert not getattr(caught.value, "__notes__", [])

@@ -29,9 +29,8 @@ def run(name, data, **options):
     return dpk.solve(name, data, **options)
 
 
-def weights_of(options, name, sizes=SIZES):
-    uniform = "uniform" if name == "output_perturbation" else "size"
-    if options.get("weights", uniform) == "size":
+def weights_of(options, sizes=SIZES):
+    if options.get("weights", "size") == "size":
         return np.array(sizes) / sum(sizes)
     return np.full(len(sizes), 1 / len(sizes))
 
@@ -62,7 +61,7 @@ HIDDEN = [
     ("wd_dp", {"local_steps": 20}, 1),
     ("wd_dp", {"local_steps": 20, "weights": "uniform"}, 1),
     ("output_perturbation", {"local_steps": 20}, 1),
-    ("output_perturbation", {"local_steps": 20, "weights": "size"}, 1),
+    ("output_perturbation", {"local_steps": 20, "weights": "uniform"}, 1),
 ]
 MODELS = [("output_perturbation", {"local_steps": 20, "trust": "silo"}, 1)]
 NOISY = [
@@ -100,7 +99,7 @@ def test_certificate_is_the_budget_and_never_above_it(name, options, releases):
 def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, options, releases, eta):
     """D = max_j p_j (2C/n_j) E_K, std D sqrt(releases)/mu; 6.5 is beyond 2/(L + l2)."""
     certificate = run(name, silos(), step_size=eta, **options).privacy
-    p = weights_of(options, name) if (name, options, releases) in HIDDEN else np.ones(3)
+    p = weights_of(options) if (name, options, releases) in HIDDEN else np.ones(3)
     E, _ = carried(eta, options["local_steps"])
     nominal = p * 2 * CLIP / np.array(SIZES) * E
     mu = dpk.Budget(epsilon=1.0, delta=DELTA).mu
@@ -201,13 +200,13 @@ def test_paper_weight_noise_is_one_number_for_all_silos(monkeypatch):
 
 
 def test_paper_noise_of_output_perturbation_is_laplace_and_certifies_nothing():
-    options = {"calibration": "paper", "local_steps": 10}
+    options = {"calibration": "paper", "local_steps": 10, "weights": "uniform"}
     certificate = run("output_perturbation", silos(), **options).privacy
     assert certificate.mu == math.inf
     assert (certificate.arithmetic, certificate.claimed["epsilon"]) == ("float", 1.0)
     scale = 2 * CLIP / (3 * 20 * 0.1)
     assert certificate.releases[0].std == pytest.approx(math.sqrt(2) * scale)
-    clean = run("output_perturbation", silos(), budget=None, local_steps=10).w
+    clean = run("output_perturbation", silos(), budget=None, local_steps=10, weights="uniform").w
     draws = np.array([
         run("output_perturbation", silos(), rng=seed, **options).w - clean for seed in range(200)
     ])  # fmt: skip
@@ -225,7 +224,7 @@ def test_noise_of_the_model_has_the_calibrated_deviation(name, options, releases
     data, eta, total = silos(), 1.0, dpk.Budget(mu=2.0)
     options = {**options, "step_size": eta}
     clean = run(name, data, budget=None, **options).w
-    p = weights_of(options, name)
+    p = weights_of(options)
     moved = 2 * CLIP / np.array(SIZES) * carried(eta, 20)[0]
     if options.get("trust") == "silo":
         std = np.sqrt(np.sum((p * moved) ** 2)) / total.mu
@@ -329,7 +328,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
             models.append(result.w)
         (release,) = result.privacy.releases
         most = release.sensitivity
-        p = weights_of(options, name)[j]
+        p = weights_of(options)[j]
         most = Fraction(most[j]) * Fraction(p) if isinstance(most, tuple) else Fraction(most)
         moved = square(*models)
         assert moved <= most**2 * (1 + Fraction(1, 10**9))
@@ -339,7 +338,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
 
 def test_messages_of_the_sum_carry_their_weights_and_those_of_silos_do_not(spied):
     data = silos()
-    for trust, weights in (("central", weights_of({}, "wd_dp")), ("silo", np.ones(3))):
+    for trust, weights in (("central", weights_of({})), ("silo", np.ones(3))):
         for name in ("wd_dp", "output_perturbation"):
             if (name, trust) == ("wd_dp", "silo"):
                 continue
@@ -487,7 +486,7 @@ REFUSED = [
     ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
     ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
     ("wd_dp", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
-    ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 is 0"),
+    ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 must be"),
     ("federated_gd", SILO | STEPS | {"l2": 0.0}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"penalize_intercept": False}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "equal steps"),

@@ -189,16 +189,23 @@ def test_bad_perceptrons_are_refused_by_name(options, error, message):
 
 def test_models_and_data_that_do_not_fit_are_refused():
     how = {"budget": None, "step_size": 0.1, "rounds": 2}
-    for loss, data, error, message in [
-        (MLP(), make_data("regression"), ValueError, "softmax"),
-        (MLP(loss="logistic"), make_data(), ValueError, "several classes"),
-        (MLP(), make_data("classification", intercept=True), ValueError, "intercept"),
-        ("logistic", make_data(), ValueError, "multiclass"),
+    for model, data, message in [
+        (MLP(), make_data("regression"), "softmax"),
+        (MLP(loss="logistic"), make_data(), "several classes"),
+        (MLP(), make_data("classification", intercept=True), "intercept"),
+        (None, make_data(), "multiclass"),
     ]:
-        with pytest.raises(error, match=message):
-            dpk.solve("spider", data, loss=loss, **how)
-    with pytest.raises(TypeError, match="gradient_descent is for linear models"):
-        dpk.solve("gradient_descent", make_data("classification"), model=MLP(), **how)
+        with pytest.raises(ValueError, match=message):
+            dpk.solve("spider", data, model=model, **how)
+    labels = make_data("classification")
+    with pytest.raises(TypeError, match="model must be None in gradient_descent, which fits linea"):
+        dpk.solve("gradient_descent", labels, model=MLP(), **how)
+    with pytest.raises(TypeError, match="loss must be a loss, got the model 'mlp': give it as mod"):
+        dpk.solve("spider", labels, loss=MLP(), **how)
+    with pytest.raises(TypeError, match="loss must be left out beside model"):
+        dpk.solve("spider", labels, loss="logistic", model=MLP(), **how)
+    with pytest.raises(TypeError, match="model must be None or an Oracle, got Logistic"):
+        dpk.solve("spider", labels, model=dpk.losses.Logistic(), **how)
     with pytest.raises(ValueError, match="step_size='theorem'"):
         dpk.solve("spider", make_data("classification"), budget=None, model=MLP())
 

@@ -420,7 +420,7 @@ WIDE = np.zeros(20)
         (
             lambda: kernels.prox("l3", [1.0], 1.0),
             ValueError,
-            "name must be one of l1, .*, got 'l3'",
+            "name must be one of l1, .* 'l3'",
         ),
         (lambda: kernels.prox(3, [1.0], 1.0), ValueError, "name must be one of .*, got 3"),
         (lambda: kernels.prox("l1", [1.0], -1.0), ValueError, "gamma is -1.0"),
