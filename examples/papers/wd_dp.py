@@ -95,14 +95,10 @@ class Problem:
         """J of all training records, without clipping."""
         p = self.parameters
         return dpk.solvers.Objective(
-            data=self.split(1),
-            loss=dpk.losses.get_loss(p["loss"]),
+            self.split(1),
+            dpk.losses.get_loss(p["loss"]),
+            penalty=p.get("penalty"),
             l2=p.get("l2", 0.0),
-            l1=0.0,
-            weights="size",
-            penalize_intercept=True,
-            n_threads=None,
-            regularizer=p.get("regularizer"),
         )
 
     @functools.cached_property
@@ -178,7 +174,7 @@ def sound_methods(T: int) -> list[Method]:
         ("centralised", "gradient_descent", {"rounds": T}),
         ("WD-DP", "wd_dp", {"local_steps": T}),
         ("Jayaraman, gradient", "federated_gd", {"rounds": T, "weights": "uniform"}),
-        ("Jayaraman, output", "output_perturbation", {"local_steps": T}),
+        ("Jayaraman, output", "output_perturbation", {"local_steps": T, "weights": "uniform"}),
     ]
 
 
@@ -189,7 +185,11 @@ def printed_methods(T: int) -> list[Method]:
         ("Wang, printed", "gradient_descent", {"rounds": T} | paper),
         ("WD-DP, printed", "wd_dp", {"local_steps": T} | paper),
         ("Huang, printed", "federated_gd", {"rounds": T} | paper),
-        ("Jayaraman output, printed", "output_perturbation", {"local_steps": T} | paper),
+        (
+            "Jayaraman output, printed",
+            "output_perturbation",
+            {"local_steps": T, "weights": "uniform"} | paper,
+        ),
     ]
 
 
