@@ -181,15 +181,12 @@ def sound_methods(T: int) -> list[Method]:
 def printed_methods(T: int) -> list[Method]:
     """The papers' calibrations. That of Jayaraman's gradient method is Wang's on even silos."""
     paper = {"calibration": "paper"}
+    uniform = {"local_steps": T, "weights": "uniform"}
     return [
         ("Wang, printed", "gradient_descent", {"rounds": T} | paper),
         ("WD-DP, printed", "wd_dp", {"local_steps": T} | paper),
         ("Huang, printed", "federated_gd", {"rounds": T} | paper),
-        (
-            "Jayaraman output, printed",
-            "output_perturbation",
-            {"local_steps": T, "weights": "uniform"} | paper,
-        ),
+        ("Jayaraman output, printed", "output_perturbation", uniform | paper),
     ]
 
 
