@@ -7,6 +7,15 @@
 What counts is sum_j p_j u_j. One of silo j's records moves x_j by (2 C / n_j) E_K at most, from a
 common v_j; E_K is that of hidden local steps (`dpkern.privacy.LocalRuns`) on a data part of
 curvature 0 to L with 1 / gamma added, and so at most gamma.
+
+Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
+float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
+u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
+e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
+to the prox, and float terms: sensitivity max_j p_j e_j (`dpkern.privacy.LocalRuns`, with
+another bound for few steps). Federated and central: the participants' changes of p_j s_j are
+summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
+64th larger, so that one serves the whole run.
 """
 
 import math

@@ -108,7 +108,12 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
 
 
 def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
-    """The floor of every message, shape (k,): public numbers all."""
+    """The floor of every message, shape (k,): public numbers all.
+
+    "auto" is the larger of l2 and the spectral norm that the noise on the mean Hessian has in
+    expectation, sqrt(2 d) times its deviation (2 sqrt(d) with calibration "paper"), or 1e-8 where
+    both are 0.
+    """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
     if floor != "auto":
