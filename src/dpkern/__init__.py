@@ -1,5 +1,9 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
+# isort: off
+from dpkern import _openmp  # before anything that loads the compiled part
+
+# isort: on
 from dpkern import datasets, kernels, models, privacy, solvers
 from dpkern.data import SiloData
 from dpkern.models import losses, penalties
@@ -18,6 +22,7 @@ from dpkern.models.penalties import (
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve
 
+del _openmp
 __version__ = "0.1.0"
 __all__ = [
     "L1",
