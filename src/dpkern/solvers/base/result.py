@@ -21,9 +21,9 @@ FORMAT = 1
 MONITORED = ("objective", "accuracy")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SolverResult:
-    """A model and what is true about it.
+    """A model and what is true about it; equal ones hold the same model and certificate.
 
     Attributes
     ----------
@@ -76,6 +76,17 @@ class SolverResult:
     loss: str = field(default="logistic")
     oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SolverResult) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self.w.tobytes())
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        labels = None if self.classes_ is None else self.classes_.tolist()
+        return self.solver, self.loss, self.w.tobytes(), labels, self.transform, self.privacy
 
     @property
     def w(self) -> NDArray[np.float64]:
