@@ -16,18 +16,15 @@ import dpkern as dpk
 from dpkern.losses import Custom
 from dpkern.privacy import (
     Certificate,
-    GaussianSum,
-    Ledger,
     NoiseStream,
     Release,
-    Sampled,
     compose_sequential,
     gdp_delta,
     gdp_epsilon,
-    sampled_delta,
-    sampled_epsilon,
-    sampled_scale,
 )
+from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 
 REPLACE, ADD = "replace_one", "add_remove"
 WOR, POISSON = "without_replacement", "poisson"

@@ -12,18 +12,12 @@ import pytest
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.privacy import (
-    GaussianHessian,
-    GaussianMessages,
-    GaussianSum,
-    Ledger,
-    NoiseStream,
-    choose_grid,
-    compose_parallel,
-    compose_sequential,
-    records_of,
-    total_on_grid,
-)
+from dpkern.privacy import NoiseStream, compose_parallel, compose_sequential
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.grids import choose_grid, records_of, total_on_grid
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import SOLVERS
 
 SIZES, PUBLIC = (7, 40, 41), (10, 32, 64)

@@ -9,8 +9,9 @@ import pytest
 import scipy.stats
 
 import dpkern as dpk
-from dpkern.privacy import Cyclic, FullBatch, NoiseStream, OnePass, Poisson, WithoutReplacement
-from dpkern.privacy.sampling import without_replacement
+from dpkern.privacy import NoiseStream
+from dpkern.privacy.record_sampling import Cyclic, FullBatch, OnePass, Poisson, WithoutReplacement
+from dpkern.privacy.subsets import without_replacement
 from dpkern.solvers import _means
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)

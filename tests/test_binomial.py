@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpkern.privacy import Certificate, Ledger, Release, cpsgd_epsilon
-from dpkern.privacy.binomial import binomial_rho, shuffle_sensitivity
+from dpkern.papers.cpsgd import cpsgd_epsilon
+from dpkern.privacy import Certificate, Release
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.shuffle.binomial import binomial_rho, shuffle_sensitivity
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 

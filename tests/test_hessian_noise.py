@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import (
-    Certificate,
-    GaussianHessian,
-    Ledger,
-    NoiseStream,
-    choose_hessian_grid,
-)
+from dpkern.privacy import Certificate, NoiseStream
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.grids import choose_hessian_grid
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 
 
 def mechanism(**changes):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import GaussianMessages, gdp_mu
-from dpkern.privacy.local_runs import carry_batches
+from dpkern.privacy import gdp_mu
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.recursions import carry_batches
 from dpkern.solvers import _local
 
 DELTA = 1e-6

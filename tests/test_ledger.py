@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from dpkern.privacy import (
     Certificate,
-    Ledger,
     Release,
     compose_parallel,
     compose_sequential,
     gdp_delta,
     gdp_epsilon,
 )
+from dpkern.privacy.ledger import Ledger
 
 positive = st.floats(1e-100, 1e100)
 grids = st.integers(-400, 400).map(lambda e: 2.0**e)

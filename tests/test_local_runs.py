@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.privacy import LocalRuns
 from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import carry, carry_batches, last_iterate_factor, norm_bound
+from dpkern.privacy.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.recursions import carry, carry_batches, last_iterate_factor
 from dpkern.regularizers import SMOOTH
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]

@@ -9,15 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpkern import kernels
-from dpkern.privacy import (
-    Certificate,
-    GaussianSum,
-    Ledger,
-    NoiseStream,
-    choose_grid,
-    split_budget,
-)
+from dpkern.privacy import Certificate, NoiseStream, split_budget
 from dpkern.privacy import mechanisms as module
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.grids import choose_grid
 
 magnitudes = st.floats(-110, 110).map(lambda e: 10.0**e)
 sizes = st.floats(0, 12).map(lambda e: int(10.0**e))

@@ -8,19 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpkern.privacy import (
-    Certificate,
-    GaussianMessages,
-    LastIterate,
-    Ledger,
-    LocalRuns,
-    NoiseStream,
-    UncertifiedLaplace,
-    local_runs,
-)
+from dpkern.papers.noise import UncertifiedLaplace
+from dpkern.privacy import Certificate, NoiseStream, local_runs
 from dpkern.privacy import messages as module
-from dpkern.privacy.local_runs import last_iterate_factor
-from dpkern.privacy.messages import choose_message_grid
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.mechanisms.grids import choose_message_grid
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.recursions import last_iterate_factor
 
 magnitudes = st.floats(-60, 60).map(lambda e: 10.0**e)
 

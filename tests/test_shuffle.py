@@ -10,18 +10,12 @@ import pytest
 from scipy import optimize, stats
 
 from dpkern import NoiseStream, _core, kernels, reference
-from dpkern.privacy import (
-    BinomialSum,
-    Certificate,
-    GaussianSum,
-    Ledger,
-    Release,
-    compose_parallel,
-    compose_sequential,
-    cpsgd_epsilon,
-    zcdp_rho,
-)
-from dpkern.privacy.shuffle import analyze, randomize, shuffle
+from dpkern.papers.cpsgd import cpsgd_epsilon
+from dpkern.privacy import Certificate, Release, compose_parallel, compose_sequential, zcdp_rho
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.shuffle.protocol import analyze, randomize, shuffle
 from dpkern.reference.shuffle import encoded
 from dpkern.stream import Purpose
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import GaussianSum, binomial_rho, gdp_epsilon, gdp_mu, zcdp_epsilon
+from dpkern.privacy import gdp_epsilon, gdp_mu, zcdp_epsilon
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.shuffle.binomial import binomial_rho
 from dpkern.solvers import SOLVERS, _means
 
 DELTA = 1e-6

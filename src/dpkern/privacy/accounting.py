@@ -214,15 +214,3 @@ def sampled_scale(
     while excess(found) > 0.0:
         found += 1e-4
     return math.exp(min(found, 0.0))
-
-
-__all__ = [
-    "AMPLIFIES",
-    "POISSON",
-    "WITHOUT_REPLACEMENT",
-    "Events",
-    "Sampled",
-    "sampled_delta",
-    "sampled_epsilon",
-    "sampled_scale",
-]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianSum, Schedule
-from dpkern.solvers._gradient import SEEN_BY
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import Schedule
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -49,14 +49,12 @@ class CentralUsers:
         data = run.objective.data
         self._run, self._n = run, data.n
         self._mechanism = GaussianSum(
+            run.channel("central"),
             what="sum of the users' states, less its public part",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step),
             dim=data.d,
             sizes=(data.n,),
             mu=mu,
-            seen_by=SEEN_BY["central"],
         )
         state = kernels.ProxState.collapsed(data, np.zeros(data.d))
         self._common = state.common
@@ -93,14 +91,12 @@ class SampledUsers:
         data = run.objective.data
         self._run, self._n, self._schedule = run, data.n, schedule
         self._mechanism = GaussianSum(
+            run.channel("central"),
             what="sum of the participants' changes, less its public part",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step, 4.0 * relaxation),
             dim=data.d,
             sizes=(schedule.users.shape[1],),
             mu=mu,
-            seen_by=SEEN_BY["central"],
             per_record=schedule.most,
         )
         state = kernels.ProxState.per_user(data, np.zeros(data.d))
@@ -154,15 +150,13 @@ class NoisyUsers:
         self._run, self._n, self._schedule = run, data.n, schedule
         senders = data.n if schedule is None else schedule.users.shape[1]
         self._mechanism = GaussianSum(
+            run.channel(seen_by),
             what="message of a user" if summed is None else "sum of the users' messages",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step, 2.0 * relaxation),
             dim=data.d,
             sizes=(1,) * (summed or 1),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[seen_by],
             shares=summed is not None,
             per_record=None if schedule is None else schedule.most,
             draws=data.d * senders,

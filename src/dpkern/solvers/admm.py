@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, Schedule, sample_users, walk_graph
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.participation import Schedule, sample_users, walk_graph
 from dpkern.solvers._docs import documented
 from dpkern.solvers._objective import Penalty
 from dpkern.solvers._result import SolverResult

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, OnePass, Sampler, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import OnePass, Sampler, make_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._local import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
 from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate

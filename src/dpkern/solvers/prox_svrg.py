@@ -27,7 +27,8 @@ from dpkern._numbers import count
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, FullBatch, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import FullBatch, make_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._means import (
     Family,

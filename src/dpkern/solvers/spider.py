@@ -25,7 +25,8 @@ from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import make_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._means import (
     Family,

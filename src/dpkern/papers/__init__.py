@@ -1,0 +1,1 @@
+"""The papers' printed noise and its certificates, beside what `dpkern.privacy` certifies."""
