@@ -23,6 +23,7 @@ from dpkern.privacy import (
     gdp_epsilon,
 )
 from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
+from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 
@@ -407,8 +408,8 @@ def test_a_custom_loss_is_refused_where_samples_are_secret():
 def test_the_ledger_reads_the_mechanisms_own_sensitivity():
     ledger = Ledger()
     mechanism = GaussianSum(
-        what="s", ledger=ledger, rng=NoiseStream(0), clip=0.5, dim=2, sizes=(5, 5), mu=0.25,
-        seen_by="x", sampling={"method": WOR, "batch_sizes": (5, 5), "sizes": (50, 20)},
+        Channel(ledger, NoiseStream(0), "x"), what="s", clip=0.5, dim=2, sizes=(5, 5), mu=0.25,
+        sampling={"method": WOR, "batch_sizes": (5, 5), "sizes": (50, 20)},
     )  # fmt: skip
     mechanism.release(np.zeros((2, 2)), active=np.array([True, False]))
     (release,) = ledger.releases

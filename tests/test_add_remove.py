@@ -13,6 +13,7 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import NoiseStream, compose_parallel, compose_sequential
+from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import choose_grid, records_of, total_on_grid
@@ -238,13 +239,12 @@ def test_rows_of_hessians_suit_twice_the_public_size_and_any_number_of_records()
 
 def test_sensitivities_are_those_of_one_record_more_or_less():
     with NoiseStream(0) as rng:
-        how = {"what": "s", "ledger": Ledger(), "rng": rng, "dim": 3, "sizes": (9, 5), "mu": 0.5,
-               "seen_by": "all"}  # fmt: skip
+        how = {"what": "s", "dim": 3, "sizes": (9, 5), "mu": 0.5}
+        channels = [Channel(Ledger(), rng, "all", n) for n in ("replace_one", "add_remove")]
         both = [
-            (GaussianSum(clip=0.7, neighbours=n, **how),
-             GaussianHessian(hess_clip=0.7, neighbours=n, **how))
-            for n in ("replace_one", "add_remove")
-        ]  # fmt: skip
+            (GaussianSum(channel, clip=0.7, **how), GaussianHessian(channel, hess_clip=0.7, **how))
+            for channel in channels
+        ]
         (_, H2), (S, H) = both
         assert S.sensitivity == 0.7
         assert S.sigma.tolist() == [1.4, 1.4]
@@ -252,7 +252,7 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
         assert D <= Fraction(H.sensitivity) <= D * (1 + Fraction(1, 2**50))
         assert H.sensitivity / H.sigma == pytest.approx(0.5, rel=1e-12)
         assert (H.records, H2.records) == (records_of(14), None)
-        triangle = GaussianHessian(hess_clip=0.7, neighbours="add_remove", triangle=True, **how)
+        triangle = GaussianHessian(channels[1], hess_clip=0.7, triangle=True, **how)
         assert triangle.sensitivity == pytest.approx(0.7 + math.sqrt(6) * triangle.grid, rel=1e-12)
 
 

@@ -388,7 +388,9 @@ def test_equal_releases_of_different_records_give_equal_results(
 
         monkeypatch.setattr(mechanism, method, released)
     monkeypatch.setattr(
-        GaussianSum, "release", lambda self, total: (self._ledger.append(self._release), shown)[1]
+        GaussianSum,
+        "release",
+        lambda self, total: (self._channel.ledger.append(self._entry), shown)[1],
     )
     results = []
     for seed in (0, 1, 2):

@@ -189,7 +189,9 @@ class Release:
         """Return the release that `to_dict` has described."""
         known_fields(cls, values)
         decoded: dict[str, Any] = {name: decode(value) for name, value in values.items()}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in decoded.items()})
+        for name, value in decoded.items():
+            decoded[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**decoded)
 
     def __str__(self) -> str:
         return describe(self)

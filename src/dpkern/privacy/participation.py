@@ -35,7 +35,7 @@ class Schedule:
 
     @classmethod
     def capped(cls, users: IntArray, most: int | None) -> Self:
-        """Return the schedule in which nobody takes part more than `most` times; None means no cap."""
+        """Return the schedule in which nobody takes part more than `most` times, if not None."""
         if most is None:
             return cls(users, np.ones(users.shape, dtype=bool))
         most = count("max_participations", most)
@@ -146,7 +146,7 @@ def activate_blocks(
 
 
 def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
-    """Return the rows of the adjacency as CSR's two lists, which Python reads faster than arrays."""
+    """Return the rows of the adjacency as CSR lists, which Python reads faster than arrays."""
     if not scipy.sparse.issparse(graph):
         raise TypeError(
             f"graph must be None or a scipy.sparse adjacency, got {type(graph).__name__}"
@@ -170,5 +170,5 @@ def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Return integers 0 .. n - 1, uniform but for n 2^-53: for what is public, and protects nothing."""
+    """Return integers 0 .. n - 1, uniform but for n 2^-53: for what is public."""
     return (u * n).astype(np.int64)

@@ -33,6 +33,6 @@ def without_replacement(key: ReleaseKey, index: int, n: int, k: int) -> IntArray
 
 
 def _uniform_below(words: NDArray[np.uint64], n: int) -> IntArray:
-    """Return numbers below n, exactly uniform: words beyond the largest multiple of n are left out."""
+    """Return exactly uniform numbers below n: words from its largest multiple on are left out."""
     last = np.uint64((1 << 64) // n * n - 1)
     return (words[words <= last] % np.uint64(n)).astype(np.int64)

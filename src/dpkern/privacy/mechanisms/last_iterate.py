@@ -45,7 +45,8 @@ class LastIterate:
     def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
         if len(set(runs.step_sizes)) > 1:
             raise ValueError(
-                f"step_size must be one number with accounting='last_iterate', got {runs.step_sizes}"
+                "step_size must be one number with accounting='last_iterate', got "
+                f"{runs.step_sizes}"
             )
         self._channel, self._mu = channel, mu
         self._runs, self._factor = runs, last_iterate_factor(runs.contraction, len(runs.step_sizes))
