@@ -11,7 +11,15 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu, split_budget
+from dpkern.privacy import (
+    Budget,
+    BudgetWarning,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+    split_budget,
+)
 from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.gdp import gdp_delta_upper
 
@@ -144,6 +152,7 @@ def test_mu_is_rounded_down_and_tight(epsilon, delta):
     assert exact_log_delta(math.nextafter(mu, math.inf), epsilon) >= log_delta - slack
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=60, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
 def test_converting_to_mu_and_back_returns_the_same_figures(epsilon, delta):
@@ -186,6 +195,7 @@ def test_roots_are_the_nearest_doubles_on_the_stated_side(root, shift):
     assert Fraction(math.nextafter(down, math.inf)) ** 2 > value
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=200, deadline=None)
 @given(rho=st.floats(1e-320, 1e300, allow_subnormal=True))
 def test_rho_stands_for_the_root_of_two_rho_rounded_down(rho):
@@ -193,11 +203,35 @@ def test_rho_stands_for_the_root_of_two_rho_rounded_down(rho):
     assert Fraction(mu) ** 2 <= 2 * Fraction(rho) < Fraction(math.nextafter(mu, math.inf)) ** 2
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=200, deadline=None)
 @given(mu=st.floats(1e-150, 1e150))
 def test_rho_of_a_budget_in_mu_is_rounded_down(mu):
     rho = Budget(mu=mu).rho
     assert Fraction(rho) <= Fraction(mu) ** 2 / 2 < Fraction(math.nextafter(rho, math.inf))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilon": 1.0, "delta": 0.5}, r"delta must be well below 1/N .*got 0\.5"),
+        ({"epsilon": 1e6, "delta": 1e-6}, r"epsilon must be at most 20, .*got 1000000\.0"),
+        ({"mu": 6.1}, r"mu must be at most 6, .*got 6\.1: .*probability 0\.999"),
+        ({"rho": 50.0}, r"mu must be at most 6, .*got 10\.0"),
+    ],
+)
+def test_a_budget_that_protects_little_warns_where_it_was_made(arguments, message):
+    with pytest.warns(BudgetWarning, match=message) as caught:
+        Budget(**arguments)
+    assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"epsilon": 20.0, "delta": 1e-3}, {"epsilon": 1.0, "delta": 1e-9}, {"mu": 6.0}, {"rho": 18.0}],
+)
+def test_usual_budgets_pass_without_a_word(arguments):
+    Budget(**arguments)  # a warning is an error here
 
 
 def test_budget_keeps_what_was_given():

@@ -422,7 +422,7 @@ def test_release_is_recorded_only_when_it_is_made():
     ledger = Ledger()
     release = small(ledger)
     for V, bound in ((np.zeros((19, 3)), 1.0), (np.zeros((20, 3)), 0.0)):
-        with pytest.raises(ValueError, match=r"V must have shape|bound is"):
+        with pytest.raises(ValueError, match=r"V must have shape|bound "):
             release.release(V, bound=bound)
     assert len(ledger) == 0
 
@@ -460,7 +460,7 @@ def test_certificate_without_a_mu_says_so_and_survives_json():
         assert "not all noise is Gaussian" in text
         assert "guarantee" not in text.splitlines()[1]
     assert "binomial noise of" in str(binomial)
-    with pytest.raises(ValueError, match="need a mu"):
+    with pytest.raises(ValueError, match="without a mu"):
         binomial.group(2)
     assert binomial.group(1).zcdp == binomial.zcdp
 
@@ -487,7 +487,7 @@ def test_float_arithmetic_takes_the_guarantee_away():
     ("changes", "message"),
     [
         ({"bound": 0.0}, r"bound must .*got 0.0"),
-        ({"bound": 1e-31}, r"bound must .*got 1e-31"),
+        ({"bound": 1e-31}, "bound is 1e-31"),
         ({"g": 0}, r"g must .*got 0"),
         ({"g": 2.0}, r"g must .*got 2.0"),
         ({"b": -1}, r"b must .*got -1"),
@@ -507,7 +507,7 @@ def test_arguments_of_a_sum_are_refused_by_name(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"b": 3}, "rho and b were both given"),
+        ({"b": 3}, "b must be None where rho is given"),
         ({"rho": 0.0}, r"rho must .*got 0.0"),
         ({"rho": 1e-15}, r"rho must .*got 1e-15"),
         ({"honest": 30_951}, r"honest must .*got 30951"),
@@ -516,7 +516,7 @@ def test_arguments_of_a_sum_are_refused_by_name(changes, message):
         ({"n": 0}, r"n must .*got 0"),
         ({"dim": 0}, r"dim must .*got 0"),
         ({"ledger": []}, r"ledger must .*got list"),
-        ({"rng": 3}, r"rng must .*got int"),
+        ({"rng": 3}, r"stream must .*got int"),
     ],
 )
 def test_arguments_of_the_mechanism_are_refused_by_name(changes, message):
@@ -528,9 +528,9 @@ def test_wrong_messages_are_refused():
     bits = randomize(np.zeros((2, 3)), bound=1.0, g=2, b=1, rng=0)
     assert bits.shape == (2, 3, 3)
     labels, moved = shuffle(bits, rng=0)
-    with pytest.raises(ValueError, match="there are 18 labels and 18 bits; 3 users send 27"):
+    with pytest.raises(ValueError, match=r"labels and bits must be 27 each, .* got 18 and 18"):
         analyze(labels, moved, n=3, dim=3, bound=1.0, g=2, b=1)
-    with pytest.raises(ValueError, match="coins were given for sums per silo"):
+    with pytest.raises(ValueError, match="coins must be None but for one noisy sum"):
         Release(
             what="x", sensitivity=(1.0,), std=(1.0,), grid=(1.0,), dim=1, seen_by="all", coins=4
         )

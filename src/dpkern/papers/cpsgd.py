@@ -26,11 +26,6 @@ def cpsgd_epsilon(coins: int, g: int, dim: int, delta: float) -> float:
         Infinity where the theorem asks for more coins: m/4 >= max(23 log(10 d / delta), 2 (g + 1)).
         What `BinomialSum` certifies is smaller and rests on a proof of its own; this is the
         figure to compare with the literature. Nearest value, not rounded up.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is out of range.
     """
     m, g, d = count("coins", coins), count("g", g), count("dim", dim)
     delta = probability("delta", delta)

@@ -81,11 +81,6 @@ class Certificate:
     amplified : bool
         Whether epsilon and delta use that the samples of the releases are secret; mu and rho never
         do.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A field is of the wrong kind or out of its range; the message names it.
     """
 
     trust: str
@@ -168,11 +163,6 @@ class Certificate:
             arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
             Where the sampling is the one that goes with the neighbours, `epsilon` and `delta` use
             it; mu charges it as full composition, which makes the bound "upper".
-
-        Raises
-        ------
-        TypeError, ValueError
-            A field is of the wrong kind or out of its range.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases = ledger.releases
@@ -268,11 +258,6 @@ class Certificate:
         sampler may differ from the real Gaussian, on both sides of the definition. Where that
         sum grows with e, the value of the best smaller e holds too and is returned. Without a mu
         the first term is that of concentrated DP.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `epsilon` is no real number or out of its range.
         """
         full = self._full_delta(epsilon)
         return min(full, self._sampled_delta(epsilon)) if self.amplified else full
@@ -301,11 +286,6 @@ class Certificate:
             The smallest epsilon with `self.delta(epsilon)` <= delta. Infinity means that none is
             certified: mu is infinite, or delta is below what n_draws draws that are each within
             2^-100 of the real Gaussian can certify at this mu.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `delta` is no real number or out of its range.
         """
         full = self._full_epsilon(delta)
         return min(full, self._sampled_epsilon(delta)) if self.amplified else full
@@ -430,13 +410,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the certificate that `to_dict` described.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A field is missing, unknown, of the wrong kind or out of its range.
-        """
+        """Return the certificate that `to_dict` described."""
         known_fields(cls, values)
         decoded = {name: decode(value) for name, value in values.items()}
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))

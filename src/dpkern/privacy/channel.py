@@ -30,11 +30,6 @@ class Channel:
         Who sees the releases, for the ledger.
     neighbours : {"replace_one", "add_remove"}
         What neighbouring data sets differ in.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of its range.
     """
 
     ledger: Ledger

@@ -65,11 +65,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
         log(delta(epsilon; mu)); -inf for mu = 0. The absolute error is below
         2^-44 + 2^-50 |log(delta)|, so delta itself has a relative error below 1e-12 down to 1e-300.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
-
     Notes
     -----
     With x = epsilon/mu - mu/2 (exact, then rounded once) and exp(epsilon) phi(x + mu) = phi(x),
@@ -134,11 +129,6 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     -------
     float
         An epsilon >= 0 for which delta(epsilon; mu) <= delta is certain; infinity if mu is.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     mu, delta = not_negative("mu", mu, or_infinite=True), probability("delta", delta)
     if mu == math.inf:
@@ -170,11 +160,6 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     -------
     float
         The lower end of a bisection: delta(epsilon; mu) <= delta is certain.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     epsilon, delta = not_negative("epsilon", epsilon), probability("delta", delta)
 

@@ -55,11 +55,6 @@ class Release:
     coins : int or None
         The noise is not Gaussian but Bin(coins, 1/2) in every coordinate of integer sums about all
         the data, `sensitivity` and `std` counting in ones.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A field is of the wrong kind or out of its range; the message names it.
     """
 
     what: str

@@ -74,11 +74,6 @@ def sample_users(
         Number of rounds.
     most : int, optional
         A user that has taken part so often stays silent when it is drawn again.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a number is out of its range.
     """
     participants = count("participation", participants)
     if participants > n:

@@ -225,11 +225,6 @@ def make_sampler(
         Poisson batches go with "add_remove", the other samples with "replace_one".
     trust : str
         Under "shuffle" everything needs "replace_one".
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument is not what it must be; the message names it.
     """
     if sampling not in SAMPLERS:
         raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")

@@ -37,11 +37,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         Above 0; infinity allowed.
     epsilon : float
         Finite and >= 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     rho = positive("rho", rho, or_infinite=True)
     epsilon = not_negative("epsilon", epsilon)
@@ -74,11 +69,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         Above 0; infinity allowed.
     delta : float
         In (0, 1).
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     rho, delta = positive("rho", rho, or_infinite=True), probability("delta", delta)
     if rho == math.inf:
@@ -103,11 +93,6 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         Finite and above 0.
     delta : float
         In (0, 1).
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
     high = 1.0 + epsilon
