@@ -107,19 +107,19 @@ def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
     ModuleNotFoundError
         Without dp-accounting; the message says how to get it.
     """
-    if _too_loud(events):
+    if _beyond_use(events):
         return math.inf
     return float(_composed(events, neighbours).get_epsilon(delta)) * (1.0 + _SLACK)
 
 
 def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
     """Return the delta at `epsilon` >= 0, 1 for infinity; the rest is as for `sampled_epsilon`."""
-    if _too_loud(events):
+    if _beyond_use(events):
         return 1.0
     return min(1.0, float(_composed(events, neighbours).get_delta(epsilon)) * (1.0 + _SLACK))
 
 
-def _too_loud(events: Events) -> bool:
+def _beyond_use(events: Events) -> bool:
     if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
         return True
     # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).

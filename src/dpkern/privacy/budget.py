@@ -31,11 +31,6 @@ def split_budget(
         The mu_i of one release of family i: mu_i^2 = mu^2 D_i / sum_j n_j D_j, which minimises
         sum_i n_i (D_i/mu_i)^2 under sum_i n_i mu_i^2 = mu^2. Rounded down: in exact arithmetic
         sum_i n_i mu_i^2 never exceeds mu^2.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is out of range, or the two sequences are empty or of different lengths.
     """
     mu = positive("mu", mu)
     if len(sensitivities) != len(counts) or not len(counts):

@@ -331,11 +331,6 @@ class Certificate:
 
     def group(self, r: int) -> Self:
         """Return the certificate for a person with r records, wherever they are: mu times r.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `r` is no integer >= 1, or this certificate is not about one record.
         """
         r = count("r", r)
         if self.unit != "one record":
@@ -362,11 +357,6 @@ class Certificate:
         They are functions of the messages that this certificate is about, so all its figures hold
         (Lowy, Ghafelebashi, Razaviyayn 2023, Appendix B: inter-silo record-level DP is stronger
         than central DP); the noise of the other silos, which would make them smaller, is not used.
-
-        Raises
-        ------
-        ValueError
-            Under central trust already.
         """
         if "central" in self.trust.split(" + "):
             raise ValueError(f"trust must be other than central already, got {self.trust!r}")

@@ -12,11 +12,6 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on the same data: mu^2 adds, and so do the draws.
 
     Secret samples are charged in full here, and by `compose_parallel`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There is no certificate, or they differ in unit or neighbours.
     """
     _refuse_others(certificates)
     mu, zcdp = math.inf, None
@@ -41,11 +36,6 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on disjoint data: the largest mu, the most draws.
 
     The partition of the data must not depend on them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There is no certificate, or they differ in unit or neighbours.
     """
     _refuse_others(certificates)
     mu, rho = max(c.mu for c in certificates), max(c.rho for c in certificates)

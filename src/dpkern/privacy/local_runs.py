@@ -84,11 +84,6 @@ class LocalRuns:
     ----------
     grids : ndarray, shape (m,)
         The grid of each silo's gradient sums, to be passed to the kernel.
-
-    Raises
-    ------
-    ValueError
-        When a condition of the bound does not hold; the message names it.
     """
 
     clip: float

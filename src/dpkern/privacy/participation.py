@@ -102,11 +102,6 @@ def walk_graph(
         one included. The first user is drawn uniformly.
     most : int, optional
         A user that has taken part so often hands the token on as it is.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When `graph` is no such matrix, or a number is out of its range.
     """
     neighbours = None if graph is None else _neighbours(graph, n)
     with stream.release() as key:

@@ -20,11 +20,6 @@ def carry(
 
     E <- c_t E + eta_t carries errors in proportion to the steps, F <- c_t F + 1 those that every
     step makes. Rounded up to a double after each step.
-
-    Raises
-    ------
-    ValueError
-        When they exceed every double.
     """
     E = F = largest = Fraction(0)
     for step in step_sizes:
@@ -55,11 +50,6 @@ def carry_batches(
 
     Step t uses the places t b .. t b + b - 1 of an order of n records, modulo n; b <= n. Where the
     first step starts in that order is of no account. Products are rounded up to doubles.
-
-    Raises
-    ------
-    ValueError
-        When it exceeds every double.
     """
     starts: dict[int, Fraction] = defaultdict(Fraction)  # what begins to count at a place, or ends
     after = Fraction(1)
@@ -79,11 +69,6 @@ def last_iterate_factor(c: Fraction, steps: int) -> float:
 
     A run of K noisy steps, of which only the last iterate is seen, spends this times the mu of one
     step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
-
-    Raises
-    ------
-    ValueError
-        When c is not below 1.
     """
     c = Fraction(round_up(c))
     if c >= 1:

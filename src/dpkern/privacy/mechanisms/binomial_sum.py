@@ -62,12 +62,6 @@ class BinomialSum:
         g + sqrt(d), rounded up: how far replacing a record moves the counts.
     rho : float
         What one release spends, rounded up; infinity without noise.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of its range, or the noise needs more coins than can
-        be counted.
     """
 
     def __init__(
@@ -135,11 +129,6 @@ class BinomialSum:
         ndarray, shape (dim,), float64
             With a variance per coordinate of (L / g)^2 N b for the coins and at most (L / g)^2 N
             for the rounding.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `V` or `bound` does not fit. Nothing is drawn or recorded then.
         """
         if np.shape(V) != self._shape:
             raise ValueError(f"V must have shape {self._shape}, got {np.shape(V)}")

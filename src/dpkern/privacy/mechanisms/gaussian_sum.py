@@ -74,11 +74,6 @@ class GaussianSum:
     grid : ndarray, shape (k,), float64, or None
         The grid of each message, to be passed to the sum kernel; None when `clip` is infinite.
         Read-only.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of its range, or `choose_grid` finds no grid.
     """
 
     def __init__(

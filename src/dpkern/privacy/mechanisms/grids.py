@@ -99,11 +99,6 @@ def choose_message_grid(
     float
         A power of two q, 2^-400 <= q <= 2^400: the coarsest with q sqrt(d) <= D_v 2^-12 and
         m q <= sigma 2^-9, made coarser where sigma <= 2^32 q or bound <= 2^50 q / m ask for it.
-
-    Raises
-    ------
-    ValueError
-        When no grid serves: it would add more than D_v / 32 to the sensitivity.
     """
     needs = {}
     if bound > 0.0:
@@ -133,11 +128,6 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
         A power of two q, 2^-400 <= q <= 2^400: the coarsest with q d <= B 2^-10 and
         q <= sigma 2^-9, made coarser where sigma <= 2^32 q or q >= q_h^2 ask for it, q_h the step
         of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that the sum is exact).
-
-    Raises
-    ------
-    ValueError
-        When no grid serves: it would add more than B / 32 to the sensitivity.
     """
     norm = Fraction(positive("hess_clip", hess_clip))
     rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))

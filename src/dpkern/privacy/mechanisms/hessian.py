@@ -71,11 +71,6 @@ class GaussianHessian:
         Standard deviation of the diagonal's noise; D/mu rounded up, 0 without noise.
     grid : float or None
         The grid of all messages, to be passed to the kernel; None without noise.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of its range, or no grid serves.
     """
 
     def __init__(

@@ -35,11 +35,6 @@ class LastIterate:
         Budget of one call.
     runs : LocalRuns
         What is public about the steps: equal ones, and every coordinate penalised.
-
-    Raises
-    ------
-    ValueError
-        When the steps differ or do not contract.
     """
 
     def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
