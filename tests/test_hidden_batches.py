@@ -289,7 +289,7 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
         ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
         ({}, {"sampling": "full"}, "sampling='full' takes all records"),
         ({}, {"batch_size": None}, "sampling='cyclic' needs a batch_size"),
-        ({}, {"batch_size": 21}, "the smallest silo has 20 records: at most 20"),
+        ({}, {"batch_size": 21}, "batch_size must be at most 20, the smallest silo having 20"),
         ({}, {"participation": 2}, "noise='round' needs participation=None"),
         ({}, {"regularizer": ("l2_ball", 1.0)}, "acts by its prox"),
         ({}, {"l2": 5.0}, "at most 2 / 5.0"),

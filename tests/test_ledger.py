@@ -384,9 +384,9 @@ def test_certificates_about_different_units_do_not_compose():
         compose_sequential(a_certificate(), a_certificate().group(2))
     with pytest.raises(ValueError, match="neighbours must be one for all"):
         compose_parallel(a_certificate(), a_certificate(neighbours="add_remove"))
-    with pytest.raises(ValueError, match="certificates is empty"):
+    with pytest.raises(ValueError, match="certificates must hold at least one"):
         compose_sequential()
-    with pytest.raises(ValueError, match="certificates is empty"):
+    with pytest.raises(ValueError, match="certificates must hold at least one"):
         compose_parallel()
 
 

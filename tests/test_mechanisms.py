@@ -135,7 +135,12 @@ def source(monkeypatch):
 
 def a_sum(**changes):
     arguments = {"what": "gradient", "clip": 1.0, "dim": 3, "sizes": (100,), "mu": 0.5}
-    parts = {"ledger": Ledger(), "stream": NoiseStream(), "seen_by": "everyone"}
+    parts = {
+        "ledger": Ledger(),
+        "stream": NoiseStream(),
+        "seen_by": "everyone",
+        "neighbours": "replace_one",
+    }
     channel = Channel(**{name: changes.pop(name, value) for name, value in parts.items()})
     return GaussianSum(channel, **(arguments | changes)), channel.ledger
 
@@ -406,6 +411,8 @@ def test_totals_of_the_wrong_form_are_refused(source, total, error, message):
         ({"ledger": []}, TypeError, r"ledger must .*got list"),
         ({"what": ""}, ValueError, r"what must .*got"),
         ({"stream": 0}, TypeError, r"stream must .*got int"),
+        ({"seen_by": None}, TypeError, r"seen_by must .*got NoneType"),
+        ({"neighbours": "both"}, ValueError, r"neighbours must .*got 'both'"),
         ({"stream": None}, TypeError, r"stream must .*got NoneType"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpkern import kernels
-from dpkern.papers.noise import UncertifiedLaplace
+from dpkern.papers.mechanisms import UncertifiedLaplace
 from dpkern.privacy import Certificate, NoiseStream, local_runs
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger

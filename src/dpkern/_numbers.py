@@ -16,7 +16,7 @@ def real(name: str, value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be within the range of doubles, got more") from None
+        raise ValueError(f"{name} must fit a double, got a number too large for one") from None
 
 
 def positive(name: str, value: object, *, or_infinite: bool = False) -> float:

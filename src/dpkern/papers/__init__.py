@@ -1,1 +1,1 @@
-"""The papers' printed noise and its certificates, beside what `dpkern.privacy` certifies."""
+"""The papers' printed noise and what it really gives; demonstrations of their flaws."""

@@ -141,8 +141,8 @@ def _composed(events: Events, neighbours: str) -> Any:
             accountant.compose(gaussian, times)
         elif event.method != AMPLIFIES[neighbours]:
             raise ValueError(
-                f"sampling {event.method!r} has no proof for {neighbours!r} neighbours here; it "
-                f"must be {AMPLIFIES[neighbours]!r}"
+                f"sampling must be {AMPLIFIES[neighbours]!r} for {neighbours!r} neighbours, got "
+                f"{event.method!r}"
             )
         elif event.method == POISSON:
             rate = math.nextafter(event.batch / event.size, 1.0)

@@ -330,8 +330,7 @@ class Certificate:
         return epsilon if error <= delta - room else math.inf
 
     def group(self, r: int) -> Self:
-        """Return the certificate for a person with r records, wherever they are: mu times r.
-        """
+        """Return the certificate for a person with r records, wherever they are: mu times r."""
         r = count("r", r)
         if self.unit != "one record":
             raise ValueError(f"unit must be 'one record' for a group, got {self.unit!r}")

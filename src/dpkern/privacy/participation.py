@@ -12,14 +12,14 @@ import scipy  # whose parts load when they are first used: an import of dpkern i
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.privacy.subsets import without_replacement
+from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose
 
 IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ParticipationSchedule:
     """Users of every round.
 
     Attributes
@@ -59,7 +59,7 @@ class Schedule:
 
 def sample_users(
     stream: NoiseStream, *, n: int, participants: int, rounds: int, most: int | None = None
-) -> Schedule:
+) -> ParticipationSchedule:
     """Draw the users of every round uniformly without replacement.
 
     Parameters
@@ -79,13 +79,13 @@ def sample_users(
     if participants > n:
         raise ValueError(f"participation must be at most the {n} users, got {participants}")
     with stream.release() as key:
-        drawn = [without_replacement(key, t, n, participants) for t in range(rounds)]
-    return Schedule.capped(np.array(drawn, dtype=np.int64), most)
+        drawn = [random_subset(key, t, n, participants) for t in range(rounds)]
+    return ParticipationSchedule.capped(np.array(drawn, dtype=np.int64), most)
 
 
 def walk_graph(
     stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
-) -> Schedule:
+) -> ParticipationSchedule:
     """Draw the walk of a token from user to user: one user a round.
 
     Parameters
@@ -107,7 +107,7 @@ def walk_graph(
     with stream.release() as key:
         u = _uniform(key.words(Purpose.WALK, hops))
     if neighbours is None:
-        return Schedule.capped(_below(u, n)[:, np.newaxis], most)
+        return ParticipationSchedule.capped(_below(u, n)[:, np.newaxis], most)
     start, ends = neighbours
     at = int(u[0] * n)
     walk = [at]
@@ -115,7 +115,7 @@ def walk_graph(
         first = start[at]
         at = ends[first + int(x * (start[at + 1] - first))]
         walk.append(at)
-    return Schedule.capped(np.array(walk, dtype=np.int64)[:, np.newaxis], most)
+    return ParticipationSchedule.capped(np.array(walk, dtype=np.int64)[:, np.newaxis], most)
 
 
 def activate_blocks(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
-from dpkern.privacy.subsets import without_replacement
+from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey
 
 IntArray = NDArray[np.int64]
@@ -22,7 +22,7 @@ Rows = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class Sampler(ABC):
+class RecordSampler(ABC):
     """Batches of every silo for the releases of one kind.
 
     Parameters
@@ -87,7 +87,7 @@ class Sampler(ABC):
         """Return the batch of one silo, sorted numbers below `size`."""
 
 
-class FullBatch(Sampler):
+class FullBatch(RecordSampler):
     """All records."""
 
     method = "full"
@@ -105,17 +105,17 @@ class FullBatch(Sampler):
         return np.arange(size)
 
 
-class WithoutReplacement(Sampler):
+class WithoutReplacement(RecordSampler):
     """A fixed number of each silo's records, every set of so many equally likely."""
 
     method = WITHOUT_REPLACEMENT
     amplifies = True
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return without_replacement(key, silo, size, self.batch_sizes[silo])
+        return random_subset(key, silo, size, self.batch_sizes[silo])
 
 
-class Poisson(Sampler):
+class Poisson(RecordSampler):
     """Every record with probability batch size / size, independently."""
 
     method = POISSON
@@ -130,7 +130,7 @@ class Poisson(Sampler):
 
 
 @dataclass(frozen=True)
-class OnePass(Sampler):
+class OnePass(RecordSampler):
     """Disjoint batches, a record in one of them: release t takes the t-th of a random order."""
 
     method = "one_pass"
@@ -195,12 +195,12 @@ class Cyclic(OnePass):
         return max(-(-self.releases * k // n) for k, n in sizes)
 
 
-SAMPLERS: dict[str, type[Sampler]] = {
+SAMPLERS: dict[str, type[RecordSampler]] = {
     kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass, Cyclic)
 }
 
 
-def make_sampler(
+def make_record_sampler(
     sampling: str,
     batch_size: int | None,
     *,
@@ -208,7 +208,7 @@ def make_sampler(
     releases: int,
     neighbours: str,
     trust: str,
-) -> Sampler:
+) -> RecordSampler:
     """Return the sampler that solvers' arguments ask for.
 
     Parameters

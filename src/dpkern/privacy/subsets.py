@@ -8,7 +8,7 @@ from dpkern.stream import Purpose, ReleaseKey
 IntArray = NDArray[np.int64]
 
 
-def without_replacement(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
+def random_subset(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
     """Return k of the numbers below n, sorted, every such set equally likely.
 
     Parameters
@@ -21,7 +21,7 @@ def without_replacement(key: ReleaseKey, index: int, n: int, k: int) -> IntArray
         1 <= k <= n.
     """
     if 2 * k > n:  # the first distinct of independent numbers; of the others, where they are fewer
-        others = without_replacement(key, index, n, n - k) if k < n else ()
+        others = random_subset(key, index, n, n - k) if k < n else ()
         return np.delete(np.arange(n, dtype=np.int64), others)
     words = 2 * k + 64
     while True:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.papers.noise import UncertifiedLaplace
+from dpkern.papers.mechanisms import UncertifiedLaplace
 from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate

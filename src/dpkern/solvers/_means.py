@@ -23,7 +23,7 @@ from dpkern.privacy.accounting import Events, Sampled, sampled_scale
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.participation import sample_users
-from dpkern.privacy.record_sampling import Rows, Sampler
+from dpkern.privacy.record_sampling import RecordSampler, Rows
 from dpkern.solvers._gradient import over_silos
 from dpkern.solvers._objective import auto_step, step_sizes
 from dpkern.solvers._run import Run
@@ -44,7 +44,7 @@ class Family:
         What is released, for the ledger.
     rounds : sequence of int
         The rounds in which it is, one release each.
-    sampler : Sampler
+    sampler : RecordSampler
         Of the records.
     share : float
         Of the whole budget, in mu^2.
@@ -54,7 +54,7 @@ class Family:
 
     what: str
     rounds: Sequence[int]
-    sampler: Sampler
+    sampler: RecordSampler
     share: float = 1.0
     sigma: FloatArray | None = None
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.participation import Schedule
+from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -107,7 +107,7 @@ class _Silos(ABC):
         *,
         relaxation: float,
         mu: float | None,
-        schedule: Schedule | None,
+        schedule: ParticipationSchedule | None,
     ) -> None:
         data = run.objective.data
         self._run, self._solve, self._schedule = run, solve, schedule
@@ -169,7 +169,7 @@ class HiddenSilos(_Silos):
         lam, at most 1/2 with a clip norm.
     mu : float or None
         Budget of one release.
-    schedule : Schedule or None
+    schedule : ParticipationSchedule or None
         Who takes part when; None is everybody in every round.
     """
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.participation import Schedule
+from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -79,14 +79,20 @@ class SampledUsers:
     ----------
     run, prox_step, mu
         As for `CentralUsers`.
-    schedule : Schedule
+    schedule : ParticipationSchedule
         Who takes part when.
     relaxation : float
         lam.
     """
 
     def __init__(
-        self, run: Run, *, prox_step: float, mu: float | None, schedule: Schedule, relaxation: float
+        self,
+        run: Run,
+        *,
+        prox_step: float,
+        mu: float | None,
+        schedule: ParticipationSchedule,
+        relaxation: float,
     ) -> None:
         data = run.objective.data
         self._run, self._n, self._schedule = run, data.n, schedule
@@ -122,7 +128,7 @@ class NoisyUsers:
     ----------
     run, prox_step, relaxation
         As for `SampledUsers`.
-    schedule : Schedule or None
+    schedule : ParticipationSchedule or None
         Who takes part when; None is everybody in every round.
     mu : float, optional
         Budget of one message.
@@ -140,7 +146,7 @@ class NoisyUsers:
         *,
         prox_step: float,
         relaxation: float,
-        schedule: Schedule | None,
+        schedule: ParticipationSchedule | None,
         mu: float | None = None,
         sigma: float | None = None,
         summed: int | None = None,

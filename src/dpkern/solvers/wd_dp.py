@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.papers.noise import WeightNoise
+from dpkern.papers.mechanisms import WeightNoise
 from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._docs import documented
 from dpkern.solvers._local import (
