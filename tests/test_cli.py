@@ -527,7 +527,7 @@ def test_import_is_cheap():
         ([], "required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
         (["fit", "TRAIN"], "give a budget"),
-        (["fit", "TRAIN", "--epsilon", "1"], "without delta"),
+        (["fit", "TRAIN", "--epsilon", "1"], "delta must be given with epsilon"),
         (["fit", "TRAIN", "--epsilon", "x", "--delta", "1e-5"], "invalid float value: 'x'"),
         (
             ["fit", "TRAIN", "--epsilon", "-1", "--delta", "1e-5"],
