@@ -500,7 +500,7 @@ REFUSED = [
      "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
     ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
-    ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, the largest curvature"),
+    ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, "),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
     ("wd_dp", {"regularizer": ("pl", 1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),

@@ -103,8 +103,8 @@ class LocalRuns:
         what = "the sensitivity of hidden local steps needs"
         if self.batch_size is not None and not 1 <= self.batch_size <= min(self.sizes):
             raise ValueError(
-                f"batch_size is {self.batch_size}; {what} 1 to {min(self.sizes)} records, those of "
-                "the smallest silo"
+                f"batch_size must be 1 to {min(self.sizes)}, the records of the smallest silo, got "
+                f"{self.batch_size}"
             )
         if not math.isfinite(self.row_bound):
             raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
@@ -118,8 +118,8 @@ class LocalRuns:
         eta = max(self.step_sizes)
         if Fraction(eta) * self._penalty > 2:
             raise ValueError(
-                f"step_size is {eta!r}; {what} at most 2 / {float(self._penalty)!r}, the largest "
-                "curvature of the penalties"
+                f"step_size must be at most 2 / {float(self._penalty)!r}, twice the inverse of the "
+                f"largest curvature of the penalties, got {eta!r}"
             )
         least = Fraction(min(self.clip, *self.step_sizes))
         large = (self.clip, eta, self.row_bound, self.loss_smoothness)
@@ -187,7 +187,7 @@ class LocalRuns:
 
     def _refuse_batches(self) -> None:
         if self.batch_size is not None:
-            raise ValueError(f"batch_size is {self.batch_size}; this bound is for all records")
+            raise ValueError(f"batch_size must be None for this bound, got {self.batch_size}")
 
     def reach(self, start: float) -> Fraction:
         """W: a bound of every computed iterate's norm from |theta_0| <= start.
