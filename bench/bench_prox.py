@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpkern.regularizers import Box, GroupLasso, L2Ball, Regularizer, Simplex
 
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
-from dpkern.regularizers import Box, GroupLasso, L2Ball, Regularizer, Simplex
 
 GAMMA = 0.3
 

@@ -109,7 +109,13 @@ def of_vectors() -> Iterator[tuple[str, Call]]:
     yield "newton_direction/definite", partial(kernels.newton_direction, definite, g, floor=0.5)
     for penalty in (
         *("l1", "l2_squared", "pl", "non_negative"),
-        *(ElasticNet(l1_ratio=0.4), GroupLasso(groups=[2, 4, 6]), L2Ball(0.5), Box(-0.125, 0.25), Simplex(0.75)),
+        *(
+            ElasticNet(l1_ratio=0.4),
+            GroupLasso(groups=[2, 4, 6]),
+            L2Ball(0.5),
+            Box(-0.125, 0.25),
+            Simplex(0.75),
+        ),
     ):
         name = penalty if isinstance(penalty, str) else penalty.name
         yield f"prox/{name}", partial(kernels.prox, penalty, numbers("v", 12), 0.25)

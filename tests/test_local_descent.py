@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from dpkern.losses import LOSSES
+from dpkern.regularizers import PL, Box, ElasticNet, L2Ball, Simplex
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.losses import LOSSES
 from dpkern.privacy import NoiseStream
-from dpkern.regularizers import PL, Box, ElasticNet, L2Ball, Simplex
 
 CLIP, GRID = 0.7, 2.0**-30
 

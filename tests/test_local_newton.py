@@ -8,13 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from dpkern.losses import LOSSES
+from dpkern.solvers._newton import PaperSearch
 
 import dpkern as dpk
 from dpkern import kernels, reference
-from dpkern.losses import LOSSES
-from dpkern.privacy import GaussianHessian, GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers import Objective
-from dpkern.solvers._newton import PaperSearch
 
 SIZES = (30, 60, 150)
 CONVEX = [make() for make in LOSSES.values() if make().convex]

@@ -5,10 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-from dpkern import _core, kernels
-from dpkern import reference as ref
-from dpkern.reference.prox import PROXES
 from dpkern.regularizers import (
     L1,
     PL,
@@ -22,6 +18,10 @@ from dpkern.regularizers import (
     NonNegative,
     Simplex,
 )
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.reference.prox import PROXES
 
 D = 37
 EDGES = np.random.default_rng(5).normal(0, 2, (2, D))

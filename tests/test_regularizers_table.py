@@ -5,9 +5,6 @@ import math
 
 import numpy as np
 import pytest
-
-from dpkern import kernels
-from dpkern.reference.local_descent import COEFFICIENTS
 from dpkern.regularizers import (
     FEASIBLE,
     L1,
@@ -24,6 +21,9 @@ from dpkern.regularizers import (
     Simplex,
     get_regularizer,
 )
+
+from dpkern import kernels
+from dpkern.reference.local_descent import COEFFICIENTS
 
 
 def zero_where(holds):

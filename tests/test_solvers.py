@@ -14,13 +14,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
+from dpkern.losses import LOSSES
+from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
+from dpkern.solvers._docs import documented
 
 import dpkern as dpk
-from dpkern.losses import LOSSES
 from dpkern.privacy import Release
-from dpkern.regularizers import Box, ElasticNet, GroupLasso, L2Ball, NonNegative, Simplex
 from dpkern.solvers import SOLVERS, Objective
-from dpkern.solvers._docs import documented
 
 
 def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):

@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.privacy import FullBatch
+from dpkern.privacy.record_sampling import FullBatch
 from dpkern.solvers.base.declaration import solver
 from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult

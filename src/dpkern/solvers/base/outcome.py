@@ -9,7 +9,8 @@ from dpkern._csr import is_sparse
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import MLP, Oracle
 from dpkern.models.penalties import PenaltySum, Term
-from dpkern.privacy import WITHOUT_REPLACEMENT, Budget
+from dpkern.privacy import Budget
+from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.shared import SHARED
 
 if TYPE_CHECKING:  # which concludes by these

@@ -17,14 +17,10 @@ from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
-from dpkern.privacy import (
-    MAX_RECORDS,
-    Budget,
-    Certificate,
-    Ledger,
-    NoiseStream,
-    split_budget,
-)
+from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
+from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
@@ -145,6 +141,11 @@ class Run(AbstractContextManager["Run"]):
     def sizes_are_hidden(self) -> bool:
         """Whether numbers of records are private: nothing may depend on them but exact sums."""
         return self.neighbours == "add_remove"
+
+    def channel(self, trust: str | None = None) -> Channel:
+        """Return where mechanisms release to: who sees it under `trust`, by default the run's."""
+        seen_by = SEEN_BY[self.trust if trust is None else trust]
+        return Channel(self.ledger, self.stream, seen_by, self.neighbours)
 
     def _check_neighbours(self) -> None:
         """Add/remove neighbours: what else a run needs for them.
