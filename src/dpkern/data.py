@@ -48,6 +48,7 @@ from dpkern._checks import (
 from dpkern._csr import Csr, is_sparse, row_blocks
 from dpkern._numbers import count, positive
 from dpkern._partition import NOTES, How, partition
+from dpkern._rows import Rows, row_norms
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -108,7 +109,7 @@ class Transform:
         return self._rows(checked, slice(0, len(checked)))
 
     def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
-        """Products of the effective rows with w, computed a block of rows at a time.
+        """Products of the effective rows with w, each a function of its own row alone.
 
         Parameters
         ----------
@@ -128,16 +129,11 @@ class Transform:
         w = np.asarray(w, dtype=np.float64)
         if w.shape != (self.d,):
             raise ValueError(f"w has shape {w.shape}; it must be ({self.d},)")
-        out = np.empty(len(checked))
         if isinstance(checked, Csr) and self.shift is None:
-            for rows in row_blocks(checked.indptr):
-                row, column, values, ratio = self._sparse_block(checked, rows)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    z = np.bincount(row, values * w[column], minlength=len(ratio))
-                    out[rows] = z + ratio * w[-1] if self.intercept else z
-        else:
-            for rows in blocks(len(checked), 8 * self.d):
-                out[rows] = self._rows(checked, rows) @ w
+            return self._sparse_rows(checked) @ w  # row by row, in the order of their entries
+        out = np.empty(len(checked))
+        for rows in blocks(len(checked), 8 * self.d):
+            kernels.glm_margins(Rows(self._rows(checked, rows)).as_data(), w, out=out[rows])
         return out
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,6 +164,7 @@ class Transform:
         return checked
 
     def _rows(self, X: NDArray[Any] | Csr, rows: slice) -> Float64Array:
+        """Dense effective rows. Every operation works on entries, or takes each row by itself."""
         effective = np.zeros((rows.stop - rows.start, self.d))
         features = effective[:, : self.n_features]
         if isinstance(X, Csr):
@@ -182,45 +179,36 @@ class Transform:
         if self.intercept:
             effective[:, -1] = 1.0
         if math.isfinite(self.row_bound):
-            with np.errstate(over="ignore"):
-                square = np.einsum("ij,ij->i", effective, effective)
-            effective *= self._ratio(square)[:, np.newaxis]
+            effective *= self._ratio(row_norms(effective))[:, np.newaxis]
         return effective
 
-    def _ratio(self, square: NDArray[Any]) -> Float64Array:
+    def _ratio(self, norms: Float64Array) -> Float64Array:
         """min(1, row bound / norm); a norm that overflows scales its row to zero."""
-        norms = np.sqrt(square)
         ratio = np.ones(len(norms))
         long = norms > self.row_bound
         ratio[long] = self.row_bound / norms[long]
         return ratio
 
-    def _sparse_block(
-        self, X: Csr, rows: slice
-    ) -> tuple[NDArray[np.intp], NDArray[Any], Float64Array, Float64Array]:
-        """Row, column and effective value of a block's entries, and the ratio of each row."""
-        row, column, stored = X.block(rows)
-        values = stored.astype(np.float64)
-        if self.scale is not None:
-            values *= np.asarray(self.scale)[column]
-        with np.errstate(over="ignore"):
-            square = np.bincount(row, values * values, minlength=rows.stop - rows.start)
-        ratio = self._ratio(square + float(self.intercept))
-        return row, column, values * ratio[row], ratio
-
     def _sparse_rows(self, X: Csr) -> "csr_array":
         one = int(self.intercept)
         indptr = X.indptr + one * np.arange(len(X) + 1)
-        effective = Csr(np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)
+        effective = Csr(np.ones(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)
+        if one:
+            effective.indices[indptr[1:] - 1] = self.n_features
         for rows in row_blocks(X.indptr):
-            row, column, values, ratio = self._sparse_block(X, rows)
+            row, column, values = X.block(rows)
             entries = np.arange(X.indptr[rows.start], X.indptr[rows.stop])
             entries += one * (rows.start + row)
-            effective.data[entries] = values
             effective.indices[entries] = column
-            if self.intercept:
-                last = indptr[1:][rows] - 1
-                effective.data[last], effective.indices[last] = ratio, self.n_features
+            effective.data[entries] = values
+            if self.scale is not None:
+                effective.data[entries] *= np.asarray(self.scale)[column]
+        if math.isfinite(self.row_bound):
+            ratio = self._ratio(row_norms(effective.to_scipy()))
+            for rows in row_blocks(indptr):
+                entries = slice(indptr[rows.start], indptr[rows.stop])
+                lengths = np.diff(indptr[rows.start : rows.stop + 1])
+                effective.data[entries] *= np.repeat(ratio[rows], lengths)
         return effective.to_scipy()
 
 
