@@ -11,6 +11,8 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from adversarial import FLUSH
+
 from dpkern import _core, kernels
 from dpkern.data import SiloData, Transform
 
@@ -805,6 +807,54 @@ def test_norms_of_mapped_rows_are_those_of_the_machine_that_loads_them():
     back = pickle.loads(pickled)
     sums = kernels.glm_gradient(back, np.full(8, 5.0), clip=1e-2)
     assert np.all(np.linalg.norm(sums, axis=1) <= 1e-2)
+
+
+def denormal_records(shift):
+    """A record whose floats are denormals, and far from 0 when mapped; others are normal."""
+    X = np.full((4, 3), 1e-38, np.float32)
+    X[0] = np.float32(1e-40 if shift else 3e-40)
+    lo = np.float64(np.float32(1e-40)) - 0.5e-40 if shift else 0.0
+    return X, (lo, lo + 1e-40)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("cancel", [False, True])
+@pytest.mark.parametrize(("built", "run"), [(FLUSH, 0), (0, FLUSH), (FLUSH, FLUSH), (0, 0)])
+def test_a_thread_that_flushes_denormals_leaves_no_norm_behind(
+    built, run, cancel, sparse, control_bits
+):
+    """Denormals that count are long rows here, and, where the map cancels them, short ones."""
+    X, feature_range = denormal_records(cancel)
+    y = np.array([1.0, 2.0, 3.0, 5.0])
+    silos = [(csr(X[i : i + 1]) if sparse else X[i : i + 1], y[i : i + 1]) for i in range(4)]
+    with control_bits(built):
+        data = SiloData.from_silos(silos, feature_range=feature_range, task="regression")
+        pickled = pickle.dumps(data)
+    for held in (data, pickle.loads(pickled)):
+        with control_bits(run):
+            sums = kernels.glm_gradient(held, np.full(3, 5.0), loss="squared", clip=1.0)
+            w = np.full((1, 3), 5.0).repeat(4, axis=0)
+            steps = kernels.glm_local_descent(
+                held, w, loss="squared", clip=1.0, steps=1, step_size=1.0
+            )
+        assert np.all(np.linalg.norm(sums, axis=1) <= 1.0)
+        assert np.all(np.linalg.norm(steps - w, axis=1) <= 1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["collapsed", "public"])
+def test_prepared_sweeps_do_not_use_norms_of_another_mode(kind, control_bits):
+    X, feature_range = denormal_records(shift=True)
+    silos = [(X[i : i + 1], np.array([100.0])) for i in range(4)]
+    data = SiloData.from_silos(silos, feature_range=feature_range, task="regression")
+    assert data.row_norms is not None
+    how = {"loss": "squared", "clip": 1e-3, "prox_step": 1.0}
+    state = getattr(kernels.ProxState, kind)(data, np.zeros(3))
+    prepared = kernels.PreparedSweep(data, state, **how)
+    for bits in (0, FLUSH, 0):
+        with control_bits(bits):
+            sent = prepared(np.zeros(3), relaxation=0.5)
+        sent = state.common if kind == "public" else sent
+        assert np.all(np.linalg.norm(sent, axis=-1) <= 4 * 1e-3 * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("sparse", [False, True])

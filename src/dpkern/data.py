@@ -206,9 +206,9 @@ class Transform:
         if math.isfinite(self.row_bound):
             ratio = self._ratio(row_norms(effective.to_scipy()))
             for rows in row_blocks(indptr):
-                entries = slice(indptr[rows.start], indptr[rows.stop])
+                stored = slice(indptr[rows.start], indptr[rows.stop])
                 lengths = np.diff(indptr[rows.start : rows.stop + 1])
-                effective.data[entries] *= np.repeat(ratio[rows], lengths)
+                effective.data[stored] *= np.repeat(ratio[rows], lengths)
         return effective.to_scipy()
 
 
@@ -279,7 +279,8 @@ class SiloData:
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. Kept when the arrays of X
         belong to this object, which has then copied them; None when they are the caller's, who
-        could still write to them.
+        could still write to them, and when the thread that made this object took denormals for
+        zeros. Kernels that run in such a thread do not use them.
 
     Raises
     ------
@@ -361,8 +362,12 @@ class SiloData:
             self._keep_norms()
 
     def _keep_norms(self) -> None:
-        """Compute the row norms once; for an object whose X nobody else can write to."""
-        self._set(row_norms=frozen(kernels.glm_norms(self)))
+        """Compute the row norms once; for an object whose X nobody else can write to.
+
+        A thread that takes denormals for zeros sees other rows than those that use the norms.
+        """
+        flushed = kernels.flushes_denormals()
+        self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
