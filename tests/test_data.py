@@ -8,10 +8,9 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse
+from adversarial import FLUSH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from adversarial import FLUSH
 
 from dpkern import _core, kernels
 from dpkern.data import SiloData, Transform
