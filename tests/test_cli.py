@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
-from dpkern import cli, datasets
+from dpkern import cli, io
 from dpkern.cli import main
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -89,7 +89,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]
     sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
-    table = datasets.read_table(train)
+    table = io.read_table(train)
     data = dpk.SiloData.split(
         table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
     )

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from dpkern import datasets
-from dpkern.data import SiloData
-from dpkern.datasets import read_feature_range, read_records, read_table, train_test_split
+from dpkern.data import SiloData, train_test_split
+from dpkern.io import read_feature_range, read_records, read_table
 
 COMPRESSIONS = {
     "": lambda data: data,

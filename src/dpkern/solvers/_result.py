@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
+from dpkern.io import refuse_unwritable, replacing
 from dpkern.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern._rows import row_norms
+from dpkern.data import row_norms
 from dpkern.oracles import MLP, Oracle, record_gradients
 from dpkern.privacy import Rows
 from dpkern.solvers._run import Run
