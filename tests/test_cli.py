@@ -544,11 +544,11 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds is 0.5; it must be an integer"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
-        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs ratio, as in two_groups=2"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
-        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
+        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
@@ -594,7 +594,9 @@ def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train
     names[0], names[1] = names[1], names[0]
     swapped = tmp_path / "swapped.csv"
     swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
-    assert "not those of the model, in their order" in refused(capsys, "predict", model, swapped)
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in refused(
+        capsys, "predict", model, swapped
+    )
 
 
 def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):

@@ -586,11 +586,13 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
     before = [a.copy() for a in (X.data, X.indices, X.indptr)]
     dense = np.zeros(X.shape)
     np.add.at(dense, (np.repeat(np.arange(len(dense)), np.diff(X.indptr)), X.indices), X.data)
-    n, y = len(dense), np.arange(len(dense)) % 2
+    n, y, known = len(dense), np.ones(len(dense)), {"classes": [0, 1]}
     order = np.random.default_rng(1).permutation(n)
-    assert_stored_as_kernels_read(SiloData(X, y, [0, n]).X, dense)
-    assert_stored_as_kernels_read(SiloData.from_silos([(X, y), (X, y)]).X, np.tile(dense, (2, 1)))
-    assert_stored_as_kernels_read(SiloData.from_groups(X, y, order).X, dense[np.argsort(order)])
+    assert_stored_as_kernels_read(SiloData(X, y, [0, n], **known).X, dense)
+    joined = SiloData.from_silos([(X, y), (X, y)], **known)
+    assert_stored_as_kernels_read(joined.X, np.tile(dense, (2, 1)))
+    grouped = SiloData.from_groups(X, y, order, **known)
+    assert_stored_as_kernels_read(grouped.X, dense[np.argsort(order)])
     transform = Transform(X.shape[1], True, 2.0)
     np.testing.assert_allclose(transform.apply(X).toarray(), transform.apply(dense), rtol=1e-15)
     for array, copy in zip((X.data, X.indices, X.indptr), before, strict=True):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
 from dpkern.data.csr import is_sparse
+from dpkern.data.frames import is_frame
 from dpkern.data.validation import Float64Array, Matrix, Task, targets
 
 Rng = np.random.Generator | int | None
@@ -104,7 +105,7 @@ def train_test_split(
 
     Parameters
     ----------
-    X : array_like or CSR matrix of shape (N, n_features)
+    X : array_like, CSR matrix or data frame of shape (N, n_features)
     y : array_like of shape (N,)
     test_fraction : float, default=0.2
         Between 0 and 1; round(test_fraction * N) records are for testing, at least 1 and at most
@@ -115,9 +116,9 @@ def train_test_split(
     Returns
     -------
     X_train, y_train, X_test, y_test : ndarray
-        The parts of X are sparse where X is.
+        The parts of X are sparse where X is, and data frames where X is one.
     """
-    rows: Matrix = X if is_sparse(X) else np.asarray(X)
+    rows: Any = X if is_sparse(X) or is_frame(X) else np.asarray(X)
     n, y = rows.shape[0], np.asarray(y)
     if n != len(y) or n < 2:
         raise ValueError(
@@ -128,4 +129,5 @@ def train_test_split(
     order = np.random.default_rng(rng).permutation(n)
     n_test = min(max(round(test_fraction * n), 1), n - 1)
     test, train = np.sort(order[:n_test]), np.sort(order[n_test:])
-    return rows[train], y[train], rows[test], y[test]
+    part = rows.iloc if hasattr(rows, "iloc") else rows
+    return part[train], y[train], part[test], y[test]

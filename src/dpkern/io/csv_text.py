@@ -1,7 +1,8 @@
-"""Comma-separated values, with a target and perhaps a silo column."""
+"""Comma-separated values, or values between other marks, with a target and perhaps silos."""
 
 import csv
 import io
+import itertools
 import math
 import re
 from array import array
@@ -15,23 +16,67 @@ from dpkern.io.opening import opened
 from dpkern.io.table import Table, is_number, refuse_width, tidy
 
 _MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
+_SEPARATORS = ",;\t|"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
-def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped fields of every row that is not blank."""
+def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Line number and stripped fields of every row that is not blank.
+
+    sep: what separates fields; by default the one of comma, semicolon, tab and bar that fits the
+    first two lines.
+    """
+    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
+        raise ValueError(f"sep must be one character, and no quote or end of a line, got {sep!r}")
     with opened(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        reader = csv.reader(text, skipinitialspace=True, strict=True)
+        first: list[str] = []
+        try:
+            if sep is None:
+                first = list(itertools.islice(text, 2))
+                sep = _likely_separator(first)
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8"
+            ) from None
+        lines = itertools.chain(first, text)
+        reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=True)
         try:
             for fields in reader:
                 if any(fields) or len(fields) > 1:
                     yield reader.line_num, [field.strip() for field in fields]
         except UnicodeDecodeError:
             raise ValueError(
-                f"{path}, after line {reader.line_num}: not UTF-8 text; expected LIBSVM or CSV text"
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8 after line "
+                f"{reader.line_num}"
             ) from None
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _likely_separator(lines: list[str]) -> str:
+    """The separator that gives the lines equally many fields, at least two, most of them numbers.
+
+    Where several do, or none, the first in the order of `_SEPARATORS`.
+    """
+    best, separator = (0, 0), _SEPARATORS[0]
+    for candidate in _SEPARATORS:
+        try:
+            rows = list(csv.reader(lines, delimiter=candidate, skipinitialspace=True))
+        except csv.Error:
+            continue
+        widths = {len(row) for row in rows if row}
+        if len(widths) != 1 or widths == {1}:
+            continue
+        fields = [field.strip() for field in rows[-1]]
+        numbers = sum(is_number(f) or _has_decimal_comma(f) for f in fields)
+        if (numbers, len(fields)) > best:
+            best, separator = (numbers, len(fields)), candidate
+    return separator
+
+
+def _has_decimal_comma(field: str) -> bool:
+    return _DECIMAL_COMMA.fullmatch(field) is not None
 
 
 def read_csv(
@@ -39,11 +84,12 @@ def read_csv(
     target: str | int | None,
     silo_column: str | int | None,
     header: bool | None,
+    sep: str | None,
     n_features: int | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
-    rows = csv_rows(path)
+    rows = csv_rows(path, sep)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{path} is empty")
@@ -54,7 +100,8 @@ def read_csv(
     width = len(first[1])
     if width < 2 and labelled:
         raise ValueError(
-            f"{path}, line {first[0]}: one column; expected comma-separated features and a target"
+            f"{path}, line {first[0]} must hold features and a target between commas, semicolons, "
+            "tabs or bars (or what sep says), got one column"
         )
     n_others = width - (silo_column is not None)
     y_column = None
@@ -66,10 +113,17 @@ def read_csv(
     if silo_column is not None:
         g_column = _column(path, "silo_column", silo_column, names, width)
         if g_column == y_column:
-            raise ValueError(f"{path}: target and silo_column are both column {y_column}")
+            raise ValueError(
+                f"{path}: target and silo_column must be two columns, got {y_column} for both"
+            )
     columns = [k for k in range(width) if k not in (y_column, g_column)]
+    if names is not None and 0 in columns and names[0] in ("", "Unnamed: 0"):
+        raise ValueError(
+            f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
+            "index that pandas' to_csv writes: write the file with index=False or remove the column"
+        )
     if not columns:
-        raise ValueError(f"{path}: no feature is left beside target and silo_column")
+        raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
     refuse_width(path, len(columns), n_features)
 
     def pending() -> Iterator[tuple[int, list[str]]]:
@@ -83,7 +137,7 @@ def read_csv(
     for line, fields in pending():
         if len(fields) != width:
             raise ValueError(
-                f"{path}, line {line}: {len(fields)} fields; the first row has {width}"
+                f"{path}, line {line} must have {width} fields as the first row, got {len(fields)}"
             )
         try:
             row = [float(fields[k]) for k in columns]
@@ -95,7 +149,7 @@ def read_csv(
         if g_column is not None:
             groups.append(fields[g_column])
     if not values:
-        raise ValueError(f"{path} holds a header and no records")
+        raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
     missing = [
         np.isnan(X),
@@ -105,8 +159,8 @@ def read_csv(
     if n_missing:
         n_rows = np.count_nonzero(np.hstack(missing).any(axis=1))
         raise ValueError(
-            f"{path}: {n_missing} values are missing (empty, ?, NA, NaN, null) in {n_rows} of "
-            f"{len(X)} rows; fill them or drop the rows first"
+            f"{path} must have no missing values (empty, ?, NA, NaN, null), got {n_missing} in "
+            f"{n_rows} of {len(X)} rows: fill them or drop the rows first"
         )
     return Table(
         X,
@@ -122,9 +176,14 @@ def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -
     if field.lower() in _MISSING:
         return math.nan
     label = f"column {k} (from 0)" if names is None else f"column {names[k]!r}"
+    if _has_decimal_comma(field):
+        raise ValueError(
+            f"{path}, line {line}: {label} must have decimal points, got a decimal comma: pandas' "
+            "read_csv(..., decimal=',') reads such a file"
+        )
     raise ValueError(
-        f"{path}, line {line}: {label} is not a number; features must be numbers: encode or drop "
-        "the column, or name it as target or silo_column"
+        f"{path}, line {line}: {label} must be a number, got text: encode or drop the column, name "
+        "it as target or silo_column, or name another separator of fields by sep"
     ) from None
 
 
@@ -148,12 +207,14 @@ def _column(path: Path, option: str, wanted: str | int, names: list[str] | None,
     if isinstance(wanted, str):
         if names is not None and wanted in names:
             if names.count(wanted) > 1:
-                raise ValueError(f"{path}: {option} {wanted!r} names {names.count(wanted)} columns")
+                raise ValueError(
+                    f"{path}: {option} must name one column, got {wanted!r}, which names several"
+                )
             return names.index(wanted)
         if not re.fullmatch(r"-?\d+", wanted):
             known = "there is no header" if names is None else f"columns are {', '.join(names)}"
-            raise ValueError(f"{path}: {option} is {wanted!r}, which is no column: {known}")
+            raise ValueError(f"{path}: {option} must be a column, got {wanted!r}: {known}")
     index = int(wanted)
     if not -width <= index < width:
-        raise ValueError(f"{path}: {option} is {index}; there are {width} columns, counted from 0")
+        raise ValueError(f"{path}: {option} must be one of {width} columns from 0, got {index}")
     return index % width

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dpkern.io.opening import OPENERS, opened
-from dpkern.io.table import Table, canonical, is_number, tidy_numbers
+from dpkern.io.table import Table, canonical, is_number, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
@@ -43,12 +43,13 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
         if line is None:
             raise
         raise ValueError(
-            f"{path}, line {line}: expected 'label index:value ...' with numbers and increasing "
+            f"{path}, line {line} must be 'label index:value ...' with numbers and increasing "
             "indices from 1"
         ) from None
     if n_features is None:
         n_features = rows.shape[1]
-    rows = rows[:, :n_features]
+    if rows.shape[1] > n_features:
+        refuse_width(path, rows.shape[1], n_features)
     rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
     sparse = X.nnz <= _SPARSE_SHARE * len(y) * n_features

@@ -28,20 +28,20 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
     missing = [name for name in needed if name not in arrays]
     if missing:
         raise ValueError(
-            f"{path} has no array {' and '.join(missing)}; it must hold {' and '.join(needed)}, "
-            "where the arrays of scipy.sparse.save_npz may take the place of X"
+            f"{path} must hold {' and '.join(needed)}, got no array {' and '.join(missing)}; the "
+            "arrays of scipy.sparse.save_npz may take the place of X"
         )
     X = arrays["X"]
     if X.dtype.kind not in "fiub" or X.ndim != 2:
         raise ValueError(
-            f"{path}: X has dtype {X.dtype} and shape {X.shape}; it must be numbers of shape "
-            "(N, n_features)"
+            f"{path}: X must be numbers of shape (N, n_features), got dtype {X.dtype} and shape "
+            f"{X.shape}"
         )
     for name in ("y", "groups"):
         if name in arrays and arrays[name].shape != X.shape[:1]:
             raise ValueError(
-                f"{path}: {name} has shape {arrays[name].shape}; it must be ({X.shape[0]},), one "
-                "per row of X"
+                f"{path}: {name} must have shape ({X.shape[0]},), one per row of X, got "
+                f"{arrays[name].shape}"
             )
     refuse_width(path, X.shape[1], n_features)
     y = arrays.get("y", np.empty(0))
@@ -53,7 +53,7 @@ def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:
     from scipy.sparse import load_npz
 
     if stored_as != "csr":
-        raise ValueError(f"{path} holds a sparse matrix as {stored_as!r}; save X.tocsr()")
+        raise ValueError(f"{path} must hold X as 'csr', got {stored_as!r}: save X.tocsr()")
     try:
         return canonical(load_npz(path), dtype)
     except (KeyError, TypeError, ValueError) as error:  # whose messages may quote the data

@@ -17,7 +17,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """The decompressed bytes; what a damaged archive raises becomes one ValueError."""
     suffix = path.suffix.lower()
     if suffix == ".zip":
-        raise ValueError(f"{path}: .zip is not read; use .gz, .bz2 or .xz")
+        raise ValueError(f"{path} must be plain, .gz, .bz2 or .xz, got .zip")
     opener = OPENERS.get(suffix, open)
     path.stat()  # a missing file is reported as such, before anything else
     try:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import count
+from dpkern.data.frames import refuse_other_names
 from dpkern.data.validation import Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
@@ -21,6 +22,7 @@ def read_table(
     target: str | int | None = None,
     silo_column: str | int | None = None,
     header: bool | None = None,
+    sep: str | None = None,
     n_features: int | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
@@ -46,9 +48,12 @@ def read_table(
     header : bool, optional
         CSV only: whether the first row holds column names. By default it does when some field of
         it is not a number while the field below is.
+    sep : str, optional
+        CSV only: the character between fields. By default the first of comma, semicolon, tab and
+        bar that gives the first two lines equally many fields, at least two, most of them numbers.
     n_features : int, optional
-        Columns that X must have. LIBSVM rows are padded with zeros and features beyond are dropped
-        (an absent feature is a zero there); other formats raise when the number differs.
+        Columns that X must have. LIBSVM rows with fewer are padded with zeros (an absent feature is
+        a zero there); else a file with another number raises.
     dtype : dtype, default=float64
         Of X: float32 or float64.
 
@@ -64,7 +69,7 @@ def read_table(
         When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    return _read(Path(path), target, silo_column, header, n_features, dtype, labelled=True)
+    return _read(Path(path), target, silo_column, header, sep, n_features, dtype, labelled=True)
 
 
 def read_records(
@@ -74,6 +79,7 @@ def read_records(
     target: str | int | None = None,
     silo_column: str | int | None = None,
     header: bool | None = None,
+    sep: str | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[Matrix, NDArray[Any] | None]:
@@ -85,10 +91,10 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, header, dtype
+    path, target, silo_column, header, sep, dtype
         As for `read_table`; the silo column is left out.
     n_features : int
-        Columns that X must have; LIBSVM rows are padded or cut to them.
+        Columns that X must have; LIBSVM rows with fewer are padded with zeros.
     feature_names : tuple of str, optional
         Names that a CSV header, where there is one, must give to the features, in this order.
 
@@ -103,17 +109,16 @@ def read_records(
     FileNotFoundError, IsADirectoryError, ValueError
         As `read_table`.
     """
-    table = _read(Path(path), target, silo_column, header, n_features, dtype, labelled=False)
-    if None not in (table.feature_names, feature_names) and table.feature_names != feature_names:
-        raise ValueError(
-            f"{path}: its columns are not those of the model, in their order: "
-            f"{', '.join(feature_names or ())}"
-        )
+    table = _read(Path(path), target, silo_column, header, sep, n_features, dtype, labelled=False)
+    refuse_other_names(table.feature_names, feature_names, what=str(path))
     return table.X, table.y if len(table.y) else None
 
 
 def read_feature_range(
-    path: str | os.PathLike[str], *, feature_names: tuple[str, ...] | None = None
+    path: str | os.PathLike[str],
+    *,
+    feature_names: tuple[str, ...] | None = None,
+    sep: str | None = None,
 ) -> tuple[Float64Array, Float64Array]:
     """Read public bounds of features: CSV rows ``lo,hi``, or ``name,lo,hi``, one per feature.
 
@@ -125,6 +130,8 @@ def read_feature_range(
         Plain or compressed as for `read_table`.
     feature_names : tuple of str, optional
         When the rows have names, put them into this order.
+    sep : str, optional
+        As for `read_table`.
 
     Returns
     -------
@@ -138,16 +145,18 @@ def read_feature_range(
         When a row has other fields, or names do not match `feature_names`.
     """
     path = Path(path)
-    rows = list(csv_rows(path))
+    rows = list(csv_rows(path, sep))
     if rows and len(rows[0][1]) in (2, 3) and not any(map(is_number, rows[0][1][-2:])):
         rows = rows[1:]
     if not rows:
-        raise ValueError(f"{path}: no rows; every feature needs a row lo,hi or name,lo,hi")
+        raise ValueError(
+            f"{path} must hold a row lo,hi or name,lo,hi for every feature, got no rows"
+        )
     width = len(rows[0][1])
     for line, fields in rows:
         if width not in (2, 3) or len(fields) != width or not all(map(is_number, fields[-2:])):
             raise ValueError(
-                f"{path}, line {line}: expected lo,hi or name,lo,hi with numbers, as in every row"
+                f"{path}, line {line} must be lo,hi or name,lo,hi with numbers, as in every row"
             )
     bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
     if width == 3 and feature_names is not None:
@@ -167,6 +176,7 @@ def _read(
     target: str | int | None,
     silo_column: str | int | None,
     header: bool | None,
+    sep: str | None,
     n_features: int | None,
     dtype: DTypeLike,
     labelled: bool,
@@ -175,18 +185,20 @@ def _read(
     if n_features is not None:
         n_features = count("n_features", n_features)
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype is {dtype!r}; it must be float32 or float64")
-    csv_only = {"target": target, "silo_column": silo_column, "header": header}
+        raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
+    csv_only = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
     if path.suffix.lower() == ".npz":
         _refuse_options(path, "an .npz archive", csv_only)
         return read_npz(path, n_features, dtype, labelled)
     if looks_like_libsvm(path):
         _refuse_options(path, "LIBSVM text", csv_only)
         return read_libsvm(path, n_features, dtype)
-    return read_csv(path, target, silo_column, header, n_features, dtype, labelled)
+    return read_csv(path, target, silo_column, header, sep, n_features, dtype, labelled)
 
 
 def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise ValueError(f"{path} is {kind}; {', '.join(given)} can be given for CSV only")
+        raise ValueError(
+            f"{', '.join(given)} must be left out for {path}, which is {kind} and no CSV"
+        )

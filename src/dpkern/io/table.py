@@ -33,7 +33,7 @@ class Table:
 
 def refuse_width(path: Path, found: int, n_features: int | None) -> None:
     if n_features is not None and found != n_features:
-        raise ValueError(f"{path} has {found} features; expected {n_features}")
+        raise ValueError(f"{path} must have {n_features} features, got {found}")
 
 
 def canonical(X: Any, dtype: DTypeLike) -> Matrix:

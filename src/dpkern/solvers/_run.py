@@ -325,6 +325,7 @@ class Run(AbstractContextManager["Run"]):
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
+            feature_names=data.feature_names,
         )
 
     def _message(self) -> str:
