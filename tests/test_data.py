@@ -1,5 +1,6 @@
 """SiloData keeps every record exactly once, copies nothing, and refuses bad input without leaks."""
 
+import inspect
 import json
 import math
 import pickle
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpkern import _core, kernels
-from dpkern.data import SiloData, Transform
+from dpkern.data import SiloData, Transform, train_test_split
 
 HOWS = {
     "even": {},
@@ -1261,6 +1262,13 @@ def test_bad_silos_are_refused(silos, error, message):
 def test_bad_groups_are_refused(groups, error, message):
     with pytest.raises(error, match=message):
         SiloData.from_groups(GOOD_X, GOOD_Y, groups)
+
+
+@pytest.mark.parametrize(
+    "function", [SiloData, SiloData.split, SiloData.from_silos, Transform.margins, train_test_split]
+)
+def test_signatures_are_readable(function):
+    assert len(str(inspect.signature(function))) < 400
 
 
 class Huge(Sequence):

@@ -73,7 +73,7 @@ def test_columns_of_polars_are_read():
         frame_matrix(polars.DataFrame({"a": [1], "b": ["x"]}))
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "Int64", "Float64", "boolean"])
 def test_missing_values_name_the_column_and_the_cure(dtype):
     column = pandas.Series([1, 0, None, None], dtype=dtype)
     frame = pandas.DataFrame({"a": np.ones(4), "b": column})

@@ -83,8 +83,7 @@ def frame_matrix(X: Any) -> NDArray[Any]:
     TypeError
         When a column holds text or anything else that is no number.
     ValueError
-        When a column of a type for missing values has some. (A NaN is found with other values that
-        are not finite.)
+        When a column has missing values, NaN among them.
     """
     n, p = X.shape
     columns = [X.iloc[:, k] if hasattr(X, "iloc") else X[:, k] for k in range(p)]
@@ -97,12 +96,14 @@ def frame_matrix(X: Any) -> NDArray[Any]:
                 "(one-hot, say) or drop it"
             )
         missing = _missing(column)
+        if not missing:
+            out[:, k] = column.to_numpy()
+            missing = int(np.count_nonzero(np.isnan(out[:, k])))
         if missing:
             raise ValueError(
                 f"column {name!r} of X must have no missing values, got {missing} in {n} rows: "
                 "fill them or drop the rows"
             )
-        out[:, k] = column.to_numpy()
     return out
 
 
@@ -114,6 +115,7 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def _missing(column: Any) -> int:
+    """Missing values of a type that has a mark for them beside NaN."""
     if hasattr(column, "null_count"):
         return int(column.null_count())
     return 0 if isinstance(column.dtype, np.dtype) else int(column.isna().sum())

@@ -3,6 +3,8 @@
 A rule for silos returns the order of the records, sorted by silo, and the sizes of the silos.
 """
 
+from __future__ import annotations  # help() shows the names of types, not what they stand for
+
 from typing import Any, Literal
 
 import numpy as np

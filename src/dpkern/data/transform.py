@@ -11,6 +11,8 @@ as they read. Where X is sparse there is no shift, which would fill every row: e
 stored stay 0, and nothing is made dense.
 """
 
+from __future__ import annotations  # help() shows the names of types, not what they stand for
+
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -168,7 +170,7 @@ class Transform:
         ratio[long] = self.row_bound / norms[long]
         return ratio
 
-    def _sparse_rows(self, X: Csr) -> "csr_array":
+    def _sparse_rows(self, X: Csr) -> csr_array:
         one = int(self.intercept)
         indptr = X.indptr + one * np.arange(len(X) + 1)
         effective = Csr(np.ones(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)

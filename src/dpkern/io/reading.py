@@ -1,5 +1,7 @@
 """Readers of tables, records to predict, and feature ranges."""
 
+from __future__ import annotations  # help() shows the names of types, not what they stand for
+
 import os
 from pathlib import Path
 from typing import Any
