@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
-from dpkern import cli, datasets
+from dpkern import cli, io
 from dpkern.cli import main
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -90,7 +90,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]
     sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
-    table = datasets.read_table(train)
+    table = io.read_table(train)
     data = dpk.SiloData.split(
         table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
     )
@@ -548,11 +548,11 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer, got 0.5"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
-        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs ratio, as in two_groups=2"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
-        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
+        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
@@ -601,7 +601,9 @@ def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train
     names[0], names[1] = names[1], names[0]
     swapped = tmp_path / "swapped.csv"
     swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
-    assert "not those of the model, in their order" in refused(capsys, "predict", model, swapped)
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in refused(
+        capsys, "predict", model, swapped
+    )
 
 
 def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from dpkern._files import refuse_unwritable, replacing
+from dpkern.io import refuse_unwritable, replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):

@@ -4,7 +4,7 @@
 from dpkern import _openmp  # before anything that loads the compiled part
 
 # isort: on
-from dpkern import datasets, kernels, models, privacy, solvers
+from dpkern import data, datasets, io, kernels, models, privacy, solvers
 from dpkern.data import SiloData
 from dpkern.models import losses, penalties
 from dpkern.models.oracles import MLP, Oracle
@@ -41,7 +41,9 @@ __all__ = [
     "SiloData",
     "Simplex",
     "SolverResult",
+    "data",
     "datasets",
+    "io",
     "kernels",
     "load",
     "losses",

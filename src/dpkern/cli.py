@@ -20,9 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets, kernels
-from dpkern._csr import is_sparse
-from dpkern._files import refuse_unwritable, replacing
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse, train_test_split
+from dpkern.data.validation import Matrix
+from dpkern.io import (
+    Table,
+    read_feature_range,
+    read_records,
+    read_table,
+    refuse_unwritable,
+    replacing,
+)
 from dpkern.models.losses import LOSSES, get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
@@ -67,7 +74,6 @@ _COLUMNS_APART = 100.0
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 Array = NDArray[Any]
-Matrix = datasets.Matrix
 _Line = tuple[str, str]
 
 
@@ -355,7 +361,7 @@ class _Source:
     """Records as read, and what is public about their columns."""
 
     name: str
-    table: datasets.Table
+    table: Table
     feature_range: tuple[Array, Array] | None
     row_bound: float = _ROW_BOUND
     defaults: dict[str, Any] = field(default_factory=_DEFAULTS.copy)
@@ -372,7 +378,7 @@ def _read_source(arguments: argparse.Namespace) -> _Source:
             _WISCONSIN_ROW_BOUND,
             _WISCONSIN_DEFAULTS,
         )
-    table = datasets.read_table(
+    table = read_table(
         arguments.data,
         target=arguments.target,
         silo_column=arguments.silo_column,
@@ -380,9 +386,7 @@ def _read_source(arguments: argparse.Namespace) -> _Source:
     )
     bounds = None
     if arguments.feature_range is not None:
-        bounds = datasets.read_feature_range(
-            arguments.feature_range, feature_names=table.feature_names
-        )
+        bounds = read_feature_range(arguments.feature_range, feature_names=table.feature_names)
     else:
         _hint_at_ranges(table.X)
     return _Source(Path(arguments.data).name, table, bounds)
@@ -439,10 +443,8 @@ def _silo_data(
     return SiloData.split(X, y, m, how=how, rng=arguments.seed, **options)
 
 
-def _read_test(
-    arguments: argparse.Namespace, table: datasets.Table, data: SiloData
-) -> tuple[Matrix, Array]:
-    test = datasets.read_table(
+def _read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
+    test = read_table(
         arguments.test,
         target=arguments.target,
         silo_column=arguments.silo_column,
@@ -641,7 +643,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     model = load(arguments.model)
     if arguments.decision_values and model.classes_ is None:
         raise ValueError("--decision-values is for classification; this model predicts numbers")
-    X, y = datasets.read_records(
+    X, y = read_records(
         arguments.data,
         n_features=model.transform.n_features,
         target=arguments.target,
@@ -749,7 +751,7 @@ def _held_out(
         X, y = _read_test(arguments, table, data)
         return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
     numbers = np.arange(len(table.y))
-    train, _, test, _ = datasets.train_test_split(
+    train, _, test, _ = train_test_split(
         numbers, numbers, test_fraction=arguments.test_share, rng=arguments.seed
     )
     data = _silo_data(source, train, table.groups, arguments)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpkern._csr import is_sparse
+from dpkern.data import is_sparse
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import MLP, Oracle
 from dpkern.models.penalties import PenaltySum, Term

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._csr import is_sparse
 from dpkern._numbers import positive
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
@@ -327,6 +326,7 @@ class Run(AbstractContextManager["Run"]):
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
+            feature_names=data.feature_names,
         )
 
     def _message(self, converged: bool) -> str:
