@@ -153,13 +153,18 @@ def test_libsvm_records_without_features_and_comments_are_read(write):
 
 @pytest.mark.parametrize(
     ("n_features", "expected"),
-    [(1, [[3], [0]]), (2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
+    [(2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
 )
-def test_libsvm_rows_are_padded_or_cut_to_n_features(write, n_features, expected):
+def test_libsvm_rows_are_padded_to_n_features(write, n_features, expected):
     table = read_table(write("a.svm", "1 1:3\n-1 2:4\n"), n_features=n_features, dtype=np.float32)
     X = table.X.toarray() if scipy.sparse.issparse(table.X) else table.X
     assert X.tolist() == expected
     assert table.X.dtype == np.float32
+
+
+def test_libsvm_features_beyond_n_features_are_refused(write):
+    with pytest.raises(ValueError, match="has 2 features; expected 1"):
+        read_table(write("a.svm", "1 1:3\n-1 2:4\n"), n_features=1)
 
 
 @pytest.mark.parametrize(
@@ -486,7 +491,7 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ("0,1\n0,x\n", None, "line 2: expected lo,hi"),
         ("0,1,2,3\n", None, "line 1: expected lo,hi"),
         ("a,0,1\n0,1\n", None, "line 2: expected"),
-        ("a,0,1\n", ("b",), "1 have none, and 1 names are no feature"),
+        ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
         ("a,0,1\na,0,1\n", ("a", "b"), "each feature needs exactly one row"),
     ],
 )

@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import io
+import itertools
 import lzma
 import math
 import os
@@ -11,6 +12,7 @@ import re
 import zipfile
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,6 +177,7 @@ def read_table(
     silo_column: str | int | None = None,
     header: bool | None = None,
     n_features: int | None = None,
+    feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
     """Read LIBSVM or CSV text, plain or compressed (.gz, .bz2, .xz), or an .npz archive.
@@ -200,8 +203,11 @@ def read_table(
         CSV only: whether the first row holds column names. By default it does when some field of
         it is not a number while the field below is.
     n_features : int, optional
-        Columns that X must have. LIBSVM rows are padded with zeros and features beyond are dropped
-        (an absent feature is a zero there); other formats raise when the number differs.
+        Columns that X must have. LIBSVM rows are padded with zeros (an absent feature is a zero
+        there), and refused when they have features beyond; other formats raise when the number
+        differs.
+    feature_names : tuple of str, optional
+        Names that a CSV header, where there is one, must give to the features, in this order.
     dtype : dtype, default=float64
         Of X: float32 or float64.
 
@@ -217,7 +223,8 @@ def read_table(
         When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    return _read(Path(path), target, silo_column, header, n_features, dtype, labelled=True)
+    columns = (target, silo_column, header)
+    return _read(Path(path), *columns, n_features, feature_names, dtype, labelled=True)
 
 
 def read_records(
@@ -238,12 +245,10 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, header, dtype
+    path, target, silo_column, header, feature_names, dtype
         As for `read_table`; the silo column is left out.
     n_features : int
-        Columns that X must have; LIBSVM rows are padded or cut to them.
-    feature_names : tuple of str, optional
-        Names that a CSV header, where there is one, must give to the features, in this order.
+        Columns that X must have; LIBSVM rows are padded to them.
 
     Returns
     -------
@@ -256,12 +261,8 @@ def read_records(
     FileNotFoundError, IsADirectoryError, ValueError
         As `read_table`.
     """
-    table = _read(Path(path), target, silo_column, header, n_features, dtype, labelled=False)
-    if None not in (table.feature_names, feature_names) and table.feature_names != feature_names:
-        raise ValueError(
-            f"{path}: its columns are not those of the model, in their order: "
-            f"{', '.join(feature_names or ())}"
-        )
+    columns = (target, silo_column, header)
+    table = _read(Path(path), *columns, n_features, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 
 
@@ -305,12 +306,13 @@ def read_feature_range(
     bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
     if width == 3 and feature_names is not None:
         names = [fields[0] for _, fields in rows]
-        if sorted(names) != sorted(feature_names):
-            raise ValueError(
-                f"{path}: each feature needs exactly one row; of {len(feature_names)} features "
-                f"{len(set(feature_names) - set(names))} have none, and "
-                f"{len(set(names) - set(feature_names))} names are no feature of the data"
-            )
+        problems = {
+            "no row for": list(Counter(feature_names) - Counter(names)),
+            "no feature for the rows": list(Counter(names) - Counter(feature_names)),
+        }
+        if any(problems.values()):
+            found = "; ".join(f"{what} {_some(of)}" for what, of in problems.items() if of)
+            raise ValueError(f"{path}: each feature needs exactly one row; {found}")
         bounds = bounds[[names.index(name) for name in feature_names]]
     return bounds[:, 0].copy(), bounds[:, 1].copy()
 
@@ -321,6 +323,7 @@ def _read(
     silo_column: str | int | None,
     header: bool | None,
     n_features: int | None,
+    feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
@@ -336,7 +339,8 @@ def _read(
     if _looks_like_libsvm(path):
         _refuse_options(path, "LIBSVM text", csv_only)
         return _read_libsvm(path, n_features, dtype)
-    return _read_csv(path, target, silo_column, header, n_features, dtype, labelled)
+    expected = (n_features, feature_names)
+    return _read_csv(path, target, silo_column, header, *expected, dtype, labelled)
 
 
 def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
@@ -393,7 +397,8 @@ def _read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
         ) from None
     if n_features is None:
         n_features = rows.shape[1]
-    rows = rows[:, :n_features]
+    elif rows.shape[1] > n_features:
+        _refuse_features(path, rows.shape[1], n_features)
     rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
     sparse = X.nnz <= _SPARSE_SHARE * len(y) * n_features
@@ -453,7 +458,7 @@ def _read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bo
                 f"{path}: {name} has shape {arrays[name].shape}; it must be ({X.shape[0]},), one "
                 "per row of X"
             )
-    _refuse_width(path, X.shape[1], n_features)
+    _refuse_features(path, X.shape[1], n_features)
     y = arrays.get("y", np.empty(0))
     rows = X if is_sparse(X) else np.ascontiguousarray(X, dtype)
     return Table(rows, y, arrays.get("groups"))
@@ -472,9 +477,25 @@ def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:
         ) from error
 
 
-def _refuse_width(path: Path, found: int, n_features: int | None) -> None:
-    if n_features is not None and found != n_features:
-        raise ValueError(f"{path} has {found} features; expected {n_features}")
+def _refuse_features(
+    path: Path,
+    found: int,
+    n_features: int | None,
+    names: tuple[str, ...] | None = None,
+    expected: tuple[str, ...] | None = None,
+) -> None:
+    """Raise when the number of features, or where both are known their names, is another."""
+    other = None
+    if names is not None and expected is not None:
+        pairs = enumerate(itertools.zip_longest(names, expected))
+        other = next(((k, *pair) for k, pair in pairs if pair[0] != pair[1]), None)
+    if n_features in (None, found) and other is None:
+        return
+    message = f"{path} has {found} features; expected {n_features or found}"
+    if other is not None:
+        k, name, wanted = other
+        message += f"; the first name that differs is {name!r} of feature {k}, expected {wanted!r}"
+    raise ValueError(message)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -500,6 +521,7 @@ def _read_csv(
     silo_column: str | int | None,
     header: bool | None,
     n_features: int | None,
+    feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
@@ -530,7 +552,8 @@ def _read_csv(
     columns = [k for k in range(width) if k not in (y_column, g_column)]
     if not columns:
         raise ValueError(f"{path}: no feature is left beside target and silo_column")
-    _refuse_width(path, len(columns), n_features)
+    found = None if names is None else tuple(names[k] for k in columns)
+    _refuse_features(path, len(columns), n_features, found, feature_names)
 
     def pending() -> Iterator[tuple[int, list[str]]]:
         if not header:
@@ -572,7 +595,7 @@ def _read_csv(
         X,
         _tidy(y),
         _tidy(groups) if groups else None,
-        None if names is None else tuple(names[k] for k in columns),
+        found,
     )
 
 
@@ -617,6 +640,11 @@ def _column(path: Path, option: str, wanted: str | int, names: list[str] | None,
     if not -width <= index < width:
         raise ValueError(f"{path}: {option} is {index}; there are {width} columns, counted from 0")
     return index % width
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def _is_number(text: str | bytes) -> bool:
