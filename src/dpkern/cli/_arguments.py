@@ -88,7 +88,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
 
 
 def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("solver, with its own defaults where none is said here")
+    group = parser.add_argument_group("solver, with its own defaults where none is stated")
     group.add_argument("--loss", choices=LOSSES, help="default: logistic; squared for regression")
     group.add_argument(
         "--clip",

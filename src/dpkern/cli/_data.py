@@ -40,8 +40,8 @@ def read_source(arguments: argparse.Namespace) -> Source:
     if arguments.data is None:
         if arguments.feature_range or arguments.target or arguments.silo_column:
             raise ValueError("--feature-range, --target and --silo-column need DATA")
-        table, bounds = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
-        return Source("Wisconsin diagnostic set", table, bounds)
+        table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
+        return Source("Wisconsin diagnostic set", table, known)
     table = datasets.read_table(arguments.data, **columns(arguments))
     bounds: tuple[Array, Array] | None = None
     if arguments.feature_range is not None:

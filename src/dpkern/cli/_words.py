@@ -51,9 +51,9 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
 
     return re.sub(
         rf"(?P<phrase>{'|'.join(map(re.escape, _PHRASES))})"
-        rf"|(?<![\w-])(?P<key>{plain}|{compound})={value}"
+        rf"|(?<![\w-])(?<!--set )(?P<key>{plain}|{compound})={value}"
         rf"|{_BEFORE}(?P<plain>{plain}){_AFTER}"
-        rf"|(?<![\w-])(?P<compound>{compound})(?!\w)",
+        rf"|(?<![\w-])(?<!--set )(?P<compound>{compound})(?!\w)",
         option,
         message,
     )

@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
     stated = [f"{name} {shown(value)}" for name, value in comparison.common.items()]
     lines += [
         ("test", split),
-        ("parameters", f"{', '.join(stated)}; else the solvers' own defaults"),
+        ("parameters", f"{', '.join(stated)}; else the solvers' own (dpkern info SOLVER)"),
         *comparison.own_lines(solvers),
         ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
     ]

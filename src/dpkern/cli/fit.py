@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--delta", type=float, help="budget, with --epsilon")
     parser.add_argument("--no-privacy", action="store_true", help="the same as --epsilon inf")
     parser.add_argument(
-        "--trust", help="who is believed: central, silo, ...; default: the solver's"
+        "--trust", help="who is believed: central, silo, ... (the solver's default)"
     )
     parser.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
     parser.add_argument("--out", metavar="MODEL.npz", help="where to save the model")

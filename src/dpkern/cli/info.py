@@ -43,5 +43,5 @@ def option_text(solver: str) -> str:
         for one in _solvers.options(solver)
     ]
     return "\n".join(
-        [f"options of {solver}, which --set gives where there is no --option:", *lines]
+        [f"options of {solver} (--set NAME=VALUE where --help lists no --NAME):", *lines]
     )
