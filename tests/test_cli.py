@@ -18,7 +18,7 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import datasets
-from dpkern.cli import _arguments, _data, _parsed, _solvers, _words, compare, main
+from dpkern.cli import _arguments, _data, _output, _parsed, _solvers, _words, main
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
 QUICK = ["--rounds", "20", "--noise-seed", "1"]
@@ -189,6 +189,21 @@ def test_silos_of_the_data_are_kept(capsys, tmp_path):
     assert "--silos was given" in refused(
         capsys, "fit", path, "--silo-column", "silo", "--silos", "3", *BUDGET
     )
+
+
+def test_a_separator_is_passed_to_the_reader(capsys, train, model, monkeypatch):
+    seen = []
+
+    def reader(path, **columns):
+        seen.append(columns)
+        raise ValueError("enough")
+
+    for name in ("read_table", "read_records"):
+        monkeypatch.setattr(_data.datasets, name, reader)
+    for command in (["fit", train, *BUDGET], ["compare", train], ["predict", model, train]):
+        refused(capsys, *command, "--sep", ";")
+        refused(capsys, *command)
+    assert [columns.get("sep") for columns in seen] == [";", None] * 3
 
 
 def test_split_with_a_number(capsys, train):
@@ -513,7 +528,7 @@ def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeyp
     events = []
     run = _solvers.run
     monkeypatch.setattr(_solvers, "run", lambda *a, **k: events.append(a[0]) or run(*a, **k))
-    monkeypatch.setattr(compare, "remark", events.append)
+    monkeypatch.setattr(_output, "remark", events.append)
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "admm", "--no-plot"])
     assert events == [
         "left out: admm under silo trust: --solvers NAME:silo needs --set users=silos in admm: "
@@ -638,8 +653,8 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "surplus"], "unrecognized argument surplus (see dpkern fit"),
         (["fit", "TRAIN", "--solver", "amdm"], "'amdm'; did you mean admm?"),
         (["compare", "TRAIN", "--solvers", "spidre"], "there is no 'spidre'; did you mean spider?"),
-        (["fit", "TRAIN", *BUDGET, "--set", "step-size=1"], "did you mean --set step_size?"),
-        (["compare", "TRAIN", "--set", "prox_steps=1"], "did you mean --set prox_step?"),
+        (["fit", "TRAIN", *BUDGET, "--set", "step-size=1"], "did you mean step_size?"),
+        (["compare", "TRAIN", "--set", "prox_steps=1"], "did you mean prox_step?"),
         (["fit", "TRAIN", *BUDGET, "--loss", "hubert"], "'hubert'; did you mean huber?"),
         (["fit", "--solver"], "argument --solver: expected one argument"),
         (["fit", "TRAIN"], "give a budget"),
@@ -652,7 +667,8 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--trust", "nobody"], "trust must be 'central' or 'silo'"),
         (
             ["fit", "TRAIN", *BUDGET, "--set", "colour=red"],
-            "'colour' is no option of gradient_descent, which has clip, loss",
+            "'colour' is no option of gradient_descent, which has clip, loss, l2, l1, regularizer, "
+            "rounds, step_size, weights",
         ),
         (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "it has options of its own"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
@@ -824,6 +840,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
         ("trust must be 'silo' in x, got 'y'", "--trust must be 'silo' in x, got 'y'"),
         ("the data's task is 'regression'", "the data's task is 'regression'"),
         ("the clip norm and a loss of the table", "the clip norm and a loss of the table"),
+        ("/a/row_bound/prox_step.csv: column 'row_bound'",) * 2,
         ("with task='regression' silo_column", "with --task regression --silo-column"),
         ("public_size goes with neighbours='add_remove'",
          "--set public_size goes with --set neighbours=add_remove"),

@@ -29,8 +29,8 @@ ARROWS = {
     },
     "plotting": {"_files"},
     "cli": {
-        *("solvers", "privacy", "data", "datasets", "plotting", "kernels", "losses"),
-        *("_csr", "_files", "_numbers"),
+        *("cli", "solvers", "privacy", "data", "datasets", "plotting", "kernels", "losses"),
+        *("_csr", "_files"),
     },
     "reference": {"reference"},
 }

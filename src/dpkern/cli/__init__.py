@@ -13,7 +13,7 @@ from importlib.metadata import version
 from dpkern.cli import compare, fit, info, predict
 from dpkern.cli._arguments import Parser
 from dpkern.cli._output import one_line, remark
-from dpkern.cli._words import in_options
+from dpkern.cli._words import UsageError, in_options
 
 _COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "info": info}
 
@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, 2 after a user's error, 130 after Ctrl-C, 141 when the reader of standard
-        output is gone.
+        Exit status: 0, 2 after a user's error or when a row of a comparison failed, 130 after
+        Ctrl-C, 141 when the reader of standard output is gone.
     """
     arguments = argparse.Namespace()
     try:
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, TypeError, OSError) as error:
-        _complain(f"error: {in_options(one_line(error), arguments)}", error)
+        text = one_line(error)
+        said = text if isinstance(error, UsageError) else in_options(text, arguments)
+        _complain(f"error: {said}", error)
         return 2
     return 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from dpkern.cli import _data, _solvers
-from dpkern.cli._words import nearest
+from dpkern.cli._words import UsageError, nearest
 from dpkern.losses import LOSSES
 
 # Arguments of solvers with an option of their own; the others are given by --set.
@@ -16,7 +16,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are raised, and say which name was close to an unknown one."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see {self.prog} --help)")
+        raise UsageError(f"{message} (see {self.prog} --help)")
 
     def refuse_unknown(self, rest: list[str]) -> None:
         for word in rest:
@@ -166,15 +166,15 @@ def given_parameters(
     for item in arguments.set:
         name, equals, text = item.partition("=")
         if not equals or not name:
-            raise ValueError(f"--set must be key=value, got {item!r}")
+            raise UsageError(f"--set must be key=value, got {item!r}")
         if name in given:
-            raise ValueError(f"{name} was given twice")
+            raise UsageError(f"{name} was given twice")
         given[name] = value(text)
     known = list(known)
     for name in given:
         if not _solvers.is_settable(name):
-            raise ValueError(f"--set {name} cannot be given; it has options of its own")
+            raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
             close = nearest(name, known) or f", which has {', '.join(known)}"
-            raise ValueError(f"{name!r} is no option of {who}{close}")
+            raise UsageError(f"{name!r} is no option of {who}{close}")
     return given

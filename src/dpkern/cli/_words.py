@@ -23,6 +23,10 @@ _BEFORE = r"(?:^|(?<=; )|(?<=needs ))"
 _AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.]|$)"
 
 
+class UsageError(ValueError):
+    """An error of the command line itself, which is in its words."""
+
+
 def in_options(message: str, arguments: argparse.Namespace) -> str:
     """The message with options of this command in place of the library's arguments.
 
@@ -51,9 +55,9 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
 
     return re.sub(
         rf"(?P<phrase>{'|'.join(map(re.escape, _PHRASES))})"
-        rf"|(?<![\w-])(?<!--set )(?P<key>{plain}|{compound})={value}"
+        rf"|(?<![\w/.'-])(?<!--set )(?P<key>{plain}|{compound})={value}"
         rf"|{_BEFORE}(?P<plain>{plain}){_AFTER}"
-        rf"|(?<![\w-])(?<!--set )(?P<compound>{compound})(?!\w)",
+        rf"|(?<![\w/.'-])(?<!--set )(?P<compound>{compound})(?![\w/]|\.\w)",
         option,
         message,
     )

@@ -12,36 +12,8 @@ from typing import Any
 import numpy as np
 
 from dpkern import datasets
-from dpkern.cli import _solvers
-from dpkern.cli._arguments import (
-    add_data_arguments,
-    add_solver_arguments,
-    count,
-    given_parameters,
-    list_of,
-)
-from dpkern.cli._data import (
-    Array,
-    Matrix,
-    Source,
-    data_lines,
-    labels_fit,
-    read_source,
-    read_test,
-    silo_data,
-)
-from dpkern.cli._output import (
-    Line,
-    epsilon_text,
-    metric,
-    one_line,
-    print_lines,
-    refuse_output,
-    remark,
-    score,
-    shown,
-    spread,
-)
+from dpkern.cli import _arguments, _data, _output, _solvers
+from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.cli._words import in_options, nearest
 from dpkern.data import SiloData
 from dpkern.losses import get_loss
@@ -64,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     )
     parser.add_argument(
         "--solvers",
-        type=list_of(str),
+        type=_arguments.list_of(str),
         metavar="A,B",
         help="NAME or NAME:TRUST, separated by commas (default: all that fit the task)",
     )
     parser.add_argument(
         "--epsilons",
-        type=list_of(float),
+        type=_arguments.list_of(float),
         default=[0.5, 1.0, 2.0, 4.0],
         metavar="E,F",
         help="budgets of one run (default: 0.5,1,2,4)",
@@ -78,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
     parser.add_argument(
         "--draws",
-        type=count,
+        type=_arguments.count,
         metavar="R",
         help=f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)",
     )
@@ -95,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         help="default: dpkern-compare.png",
     )
     plot.add_argument("--no-plot", action="store_true")
-    add_data_arguments(parser, silos=4)
-    add_solver_arguments(parser)
+    _arguments.add_data_arguments(parser, silos=4)
+    _arguments.add_solver_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -106,18 +78,20 @@ def run(arguments: argparse.Namespace) -> None:
     known = dict.fromkeys(name for solver in solvers for name in _solvers.settable(solver))
     if any(item.partition("=")[0] == "trust" for item in arguments.set):
         raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
-    given = given_parameters(arguments, known, "these solvers")
+    given = _arguments.given_parameters(arguments, known, "these solvers")
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
-        refuse_output(arguments.plot, arguments.data, arguments.test, arguments.feature_range)
+        _output.refuse_output(
+            arguments.plot, arguments.data, arguments.test, arguments.feature_range
+        )
 
-    source = read_source(arguments)
+    source = _data.read_source(arguments)
     data, X_test, y_test, split = _held_out(source, arguments)
     comparison = _Comparison(data, X_test, y_test, given, arguments)
     plan = comparison.plan(variants, budgets)
 
-    lines = data_lines(source, data, arguments)
-    stated = [f"{name} {shown(value)}" for name, value in comparison.common.items()]
+    lines = _data.data_lines(source, data, arguments)
+    stated = [f"{name} {_output.shown(value)}" for name, value in comparison.common.items()]
     lines += [
         ("test", split),
         ("parameters", f"{', '.join(stated)}; else the solvers' own (dpkern info SOLVER)"),
@@ -125,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
         ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
     ]
     print_lines(lines)
-    title = f"test {metric(data.task)}"
+    title = f"test {_output.metric(data.task)}"
     try:
         comparison.run(plan)
     finally:
@@ -133,8 +107,8 @@ def run(arguments: argparse.Namespace) -> None:
         if comparison.rows:
             print()
             _print_table(comparison.rows, title)
-            print()
-            print_lines(comparison.privacy_lines(arguments.delta))
+        print()
+        print_lines(comparison.privacy_lines(arguments.delta))
     if comparison.failures:
         raise ValueError(f"{len(comparison.failures)} rows failed: {comparison.failures[0]}")
     if not arguments.no_plot:
@@ -157,19 +131,21 @@ def _variants(entry: str) -> list[tuple[str, str]]:
     return [(name, trust)] if colon else [(name, t) for t in offered if t != "shuffle"]
 
 
-def _held_out(source: Source, arguments: argparse.Namespace) -> tuple[SiloData, Matrix, Array, str]:
+def _held_out(
+    source: _data.Source, arguments: argparse.Namespace
+) -> tuple[SiloData, _data.Matrix, _data.Array, str]:
     """Training data, test records, and a line that states the split."""
     table = source.table
     if arguments.test is not None:
-        data = silo_data(source, None, arguments)
-        X, y = read_test(arguments, table, data)
+        data = _data.silo_data(source, None, arguments)
+        X, y = _data.read_test(arguments, table, data)
         return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
     numbers = np.arange(len(table.y))
     train, _, test, _ = datasets.train_test_split(
         numbers, numbers, test_fraction=arguments.test_share, rng=arguments.seed
     )
-    data = silo_data(source, train, arguments)
-    if not labels_fit(table.y[test], data.classes_):
+    data = _data.silo_data(source, train, arguments)
+    if not _data.labels_fit(table.y[test], data.classes_):
         raise ValueError("the training part lacks a label that the test part has")
     text = f"{len(test)} of {len(numbers)} records held out at random (seed {arguments.seed})"
     return data, table.X[test], table.y[test], text
@@ -181,8 +157,8 @@ class _Comparison:
     def __init__(
         self,
         data: SiloData,
-        X_test: Matrix,
-        y_test: Array,
+        X_test: _data.Matrix,
+        y_test: _data.Array,
         given: dict[str, Any],
         arguments: argparse.Namespace,
     ) -> None:
@@ -238,7 +214,7 @@ class _Comparison:
             if len(refusals) == len(pairs) and self._arguments.solvers is not None:
                 raise ValueError(f"--solvers {entry}: {one_line(refusals[0])}")
         for text in dict.fromkeys(remarks):
-            remark(text)
+            _output.remark(text)
         if not able:
             raise ValueError("no solver takes these data and parameters")
         plan = [(*pair, budget) for pair in able for budget in budgets]
@@ -272,13 +248,13 @@ class _Comparison:
             if budget is not None:
                 self._certificates.append(results[-1].privacy)
             bar.update()
-        scores = [score(result, self._X, self._y) for result in results]
+        scores = [_output.score(result, self._X, self._y) for result in results]
         return CompareRow(
             solver=solver,
             trust="-" if budget is None else trust,
             epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
             score=statistics.fmean(scores),
-            score_sd=spread(scores),
+            score_sd=_output.spread(scores),
             gap=statistics.fmean(self._gap(result) for result in results),
             seconds=statistics.fmean(result.timing["total"] for result in results),
         )
@@ -308,7 +284,7 @@ class _Comparison:
         lines = [
             ("privacy", "each run alone keeps the epsilon of its row;"),
             ("", f"the {runs} noisy runs read the same training records and compose:"),
-            ("", f"together {epsilon_text(together, delta)}"),
+            ("", f"together {_output.epsilon_text(together, delta)}"),
             (
                 "",
                 "the row without noise, the training objective and its gap are non-private "

@@ -11,27 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpkern.cli import _solvers
-from dpkern.cli._arguments import (
-    add_data_arguments,
-    add_solver_arguments,
-    count,
-    given_parameters,
-)
-from dpkern.cli._data import data_lines, read_source, read_test, silo_data
-from dpkern.cli._output import (
-    Line,
-    epsilon_text,
-    folded,
-    metric,
-    print_lines,
-    refuse_output,
-    remark,
-    say,
-    score,
-    shown,
-    spread,
-)
+from dpkern.cli import _arguments, _data, _output, _solvers
+from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
 from dpkern.solvers import SolverResult
@@ -60,30 +41,36 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
     parser.add_argument("--out", metavar="MODEL.npz", help="where to save the model")
     parser.add_argument(
-        "--draws", type=count, default=1, metavar="R", help="runs with fresh noise (default: 1)"
+        "--draws",
+        type=_arguments.count,
+        default=1,
+        metavar="R",
+        help="runs with fresh noise (default: 1)",
     )
-    add_data_arguments(parser, silos=1)
-    add_solver_arguments(parser)
+    _arguments.add_data_arguments(parser, silos=1)
+    _arguments.add_solver_arguments(parser)
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     named.add_argument("--solver", nargs="?", default=_SOLVER)
     chosen = named.parse_known_args(argv)[0].solver
     if chosen in _solvers.names():
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.epilog = folded(option_text(chosen), shutil.get_terminal_size().columns)
+        parser.epilog = _output.folded(option_text(chosen), shutil.get_terminal_size().columns)
 
 
 def run(arguments: argparse.Namespace) -> None:
     budget, solver = _budget(arguments), arguments.solver
-    given = given_parameters(arguments, _solvers.settable(solver), solver)
+    given = _arguments.given_parameters(arguments, _solvers.settable(solver), solver)
     if arguments.out is not None:
-        refuse_output(arguments.out, arguments.data, arguments.test, arguments.feature_range)
+        _output.refuse_output(
+            arguments.out, arguments.data, arguments.test, arguments.feature_range
+        )
 
-    source = read_source(arguments)
-    data = silo_data(source, None, arguments)
-    lines = data_lines(source, data, arguments)
+    source = _data.read_source(arguments)
+    data = _data.silo_data(source, None, arguments)
+    lines = _data.data_lines(source, data, arguments)
     test = None
     if arguments.test is not None:
-        test = read_test(arguments, source.table, data)
+        test = _data.read_test(arguments, source.table, data)
         lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
     parameters = {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
     if budget is not None:
@@ -91,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     draws = arguments.draws
     if budget is None and draws > 1:
         draws = 1
-        remark("one run in place of several draws: without noise they are all the same")
+        _output.remark("one run in place of several draws: without noise they are all the same")
 
     results: list[SolverResult] = []
     try:
@@ -108,7 +95,7 @@ def run(arguments: argparse.Namespace) -> None:
     together = first.privacy
     if budget is not None and draws > 1:
         together = _composed(results)
-        spent = epsilon_text(together, typing.cast(float, budget.delta))
+        spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
     if arguments.out is not None:
@@ -116,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     lines += _result_lines(first)
     if test is not None:
-        lines += _score_lines([score(result, *test) for result in results], data.task)
+        lines += _score_lines([_output.score(result, *test) for result in results], data.task)
     if arguments.out is not None:
         which = f" (the first of the {draws} draws)" if draws > 1 else ""
         lines.append(("saved", f"{arguments.out}{which}"))
@@ -128,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     if budget is None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
     print_lines(lines)
-    say(str(together))
+    _output.say(str(together))
 
 
 def _budget(arguments: argparse.Namespace) -> Budget | None:
@@ -170,7 +157,7 @@ def _result_lines(result: SolverResult) -> list[Line]:
         *("clip", "l2", "l1", "regularizer", "rounds", "local_steps", "step_size", "weights"),
         *("accounting", "calibration", "mode", "operator", "prox_step", "relaxation"),
     )
-    stated = [f"{name} {shown(parameters[name])}" for name in names if name in parameters]
+    stated = [f"{name} {_output.shown(parameters[name])}" for name in names if name in parameters]
     return [
         ("solver", f"{result.solver}, {result.loss} loss"),
         ("", ", ".join(stated)),
@@ -182,5 +169,7 @@ def _result_lines(result: SolverResult) -> list[Line]:
 def _score_lines(scores: list[float], task: str) -> list[Line]:
     text = f"{statistics.fmean(scores):.4f}"
     if len(scores) > 1:
-        text += f" +- {spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
-    return [(f"test {metric(task)}", text), ("", _TEST_LABELS)]
+        text += (
+            f" +- {_output.spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
+        )
+    return [(f"test {_output.metric(task)}", text), ("", _TEST_LABELS)]
