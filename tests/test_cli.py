@@ -263,6 +263,7 @@ def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys,
     ranges.write_text("".join(f"{name},{a},{b}\n" for name, a, b in rows))
     out, err = shown(capsys, [*fit, "--feature-range", ranges])
     assert "WARNING" not in out + err
+    assert "row bound 5.56776," in out  # sqrt(31): no row inside the range is shortened
     assert float(re.search(r"test accuracy\s+([\d.]+)", out)[1]) > 0.88  # majority: 0.63
 
 
