@@ -780,7 +780,8 @@ def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
         ["predict", model, train, "--out", path],
         ["compare", train, "--plot", path],
     ):
-        assert (f"is a {kind}" if kind != "-" else "got '-'") in refused(capsys, *command)
+        dash = f"{command[-2]} must be a file to write, got '-'"
+        assert (f"is a {kind}" if kind != "-" else dash) in refused(capsys, *command)
     assert {p: p.lstat().st_mode for p in tmp_path.iterdir()} == before
 
 

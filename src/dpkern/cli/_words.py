@@ -12,7 +12,7 @@ _OF_DATA = (
     *("target", "silo_column", "header", "sep", "row_bound", "feature_range", "task"),
     *("epsilon", "delta"),
 )
-_RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share"}
+_RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"}
 _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
     "intercept=False": "--no-intercept",
@@ -38,7 +38,7 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     flags = {*_OF_DATA, *solver_options} - options.keys()
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
     if hasattr(arguments, "epsilons"):
-        options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
+        options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST", "path": "--plot"}
     plain = "|".join(name for name in options if "_" not in name)
     compound = "|".join(sorted((n for n in options if "_" in n), key=len, reverse=True))
     value = r"(?:'(?P<text>[^']*)'|(?P<bare>[-+\w.]+))"
