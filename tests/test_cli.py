@@ -17,8 +17,8 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
-from dpkern import datasets
-from dpkern.cli import _arguments, _data, _output, _parsed, _solvers, _words, main
+from dpkern import datasets, io
+from dpkern.cli import _arguments, _data, _output, _parsed, _solvers, _words, main, predict
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
 QUICK = ["--rounds", "20", "--noise-seed", "1"]
@@ -94,7 +94,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]
     sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
-    table = datasets.read_table(train)
+    table = io.read_table(train)
     data = dpk.SiloData.split(
         table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
     )
@@ -198,8 +198,8 @@ def test_a_separator_is_passed_to_the_reader(capsys, train, model, monkeypatch):
         seen.append(columns)
         raise ValueError("enough")
 
-    for name in ("read_table", "read_records"):
-        monkeypatch.setattr(_data.datasets, name, reader)
+    for module, name in ((_data, "read_table"), (predict, "read_records")):
+        monkeypatch.setattr(module, name, reader)
     for command in (["fit", train, *BUDGET], ["compare", train], ["predict", model, train]):
         refused(capsys, *command, "--sep", ";")
         refused(capsys, *command)
@@ -540,7 +540,7 @@ def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeyp
 
 
 def test_the_check_before_a_comparison_reads_no_record(train):
-    table = datasets.read_table(train)
+    table = io.read_table(train)
     bounds = -np.ones(3), 3 * np.ones(3)
     for task, y in (("classification", table.y), ("regression", table.X[:, 0])):
         data = dpk.SiloData.split(
@@ -680,11 +680,11 @@ def test_import_is_cheap():
         ),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "--row-bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
-        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "--split is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "--split must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs its ratio, as in two_groups=2"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
-        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
+        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
@@ -727,7 +727,7 @@ def test_test_columns_in_another_order_are_refused(capsys, tmp_path, train):
     text = (tmp_path / "t.csv").read_text()
     (tmp_path / "t.csv").write_text(text.replace("f0,f1", "f1,f0"))
     err = refused(capsys, "fit", train, "--test", path, *BUDGET)
-    assert "the first name that differs is 'f1' of feature 0, expected 'f0'" in err
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
 
 
 def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train, model):
@@ -737,7 +737,7 @@ def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train
     swapped = tmp_path / "swapped.csv"
     swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
     err = refused(capsys, "predict", model, swapped)
-    assert "the first name that differs is 'f1' of feature 0, expected 'f0'" in err
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
 
 
 def test_records_with_other_numbers_of_features_are_refused(capsys, tmp_path, model):
@@ -747,11 +747,11 @@ def test_records_with_other_numbers_of_features_are_refused(capsys, tmp_path, mo
         write_libsvm(tmp_path / "wide.svm", X, np.where(y == "ill", 1, -1)),
     ):
         err = refused(capsys, "predict", model, path, "--out", tmp_path / "labels")
-        assert "has 5 features; expected 3" in err
-        assert ("the first name that differs is 'f3' of feature 3" in err) == ("wide.csv" in path)
+        assert re.search("must have (the )?3 (features|columns of the model), got 5", err)
+        assert ("got 5: 'f3' is not among them" in err) == ("wide.csv" in path)
     np.savez(tmp_path / "wide.npz", X=X)
     err = refused(capsys, "predict", model, tmp_path / "wide.npz")
-    assert "has 5 features; expected 3" in err
+    assert "must have 3 features, got 5" in err
     assert not (tmp_path / "labels").exists()
 
 
@@ -773,7 +773,7 @@ def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
             os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
         except PermissionError:
             pytest.skip("only root makes devices")
-    monkeypatch.setattr(_data.datasets, "_read", None)  # no file may be read
+    monkeypatch.setattr(io.reading, "_read", None)  # no file may be read
     before = {p: p.lstat().st_mode for p in tmp_path.iterdir()}
     for command in (
         ["fit", train, *BUDGET, "--out", path],
@@ -841,6 +841,7 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
         ("how='by_label' needs two labels", "--split by_label needs two labels"),
         ("trust must be 'silo' in x, got 'y'", "--trust must be 'silo' in x, got 'y'"),
         ("the data's task is 'regression'", "the data's task is 'regression'"),
+        ("commas (or what sep says), got 1", "commas (or what --sep says), got 1"),
         ("the clip norm and a loss of the table", "the clip norm and a loss of the table"),
         ("/a/row_bound/prox_step.csv: column 'row_bound'",) * 2,
         ("with task='regression' silo_column", "with --task regression --silo-column"),
@@ -864,8 +865,11 @@ def test_compare_names_its_own_options():
     ("arguments", "message"),
     [
         (["--l1", "0.1", "--set", "regularizer=l1,1"], "--l1 beside the regularizer 'l1'"),
-        (["--split", "by_label", "--silos", "1"], "--split by_label needs both labels"),
-        (["--loss", "squared", "--task", "regression"], "y holds strings"),
+        (["--split", "by_label", "--silos", "1"], "--split must be another than 'by_label'"),
+        (
+            ["--loss", "squared", "--task", "regression"],
+            "y must be real numbers for regression",
+        ),
         (["--clip", "-1"], "--clip is -1.0"),
         (["--set", "calibration=paper", "--set", "neighbours=add_remove"], "--set public_size"),
         (["--trust", "nobody"], "--trust must be"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpkern as dpk
-from dpkern._files import refuse_unwritable, replacing
+from dpkern.io import refuse_unwritable, replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):

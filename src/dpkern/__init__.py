@@ -1,6 +1,6 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
-from dpkern import datasets, kernels, losses, oracles, privacy, regularizers, solvers
+from dpkern import data, datasets, io, kernels, losses, oracles, privacy, regularizers, solvers
 from dpkern.data import SiloData
 from dpkern.oracles import MLP, Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream
@@ -15,7 +15,9 @@ __all__ = [
     "Oracle",
     "SiloData",
     "SolverResult",
+    "data",
     "datasets",
+    "io",
     "kernels",
     "load",
     "losses",

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets
-from dpkern._csr import is_sparse
 from dpkern.cli import _solvers
 from dpkern.cli._output import Line, remark
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.validation import Matrix
+from dpkern.io import Table, read_feature_range, read_table
 
 ROW_BOUND = 1.0
 SPLIT = "even"
@@ -22,7 +23,6 @@ _FAR_APART = 100.0
 _LISTED_NAMES = 3
 
 Array = NDArray[Any]
-Matrix = datasets.Matrix
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Source:
     """Records as read, and what is public about their columns."""
 
     name: str
-    table: datasets.Table
+    table: Table
     feature_range: tuple[Array, Array] | None = None
     far_apart: bool = False
 
@@ -42,12 +42,10 @@ def read_source(arguments: argparse.Namespace) -> Source:
             raise ValueError("--feature-range, --target and --silo-column need DATA")
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
-    table = datasets.read_table(arguments.data, **columns(arguments))
+    table = read_table(arguments.data, **columns(arguments))
     bounds: tuple[Array, Array] | None = None
     if arguments.feature_range is not None:
-        bounds = datasets.read_feature_range(
-            arguments.feature_range, feature_names=table.feature_names
-        )
+        bounds = read_feature_range(arguments.feature_range, feature_names=table.feature_names)
         if len(bounds[0]) != table.X.shape[1]:
             raise ValueError(
                 f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
@@ -76,7 +74,7 @@ def _apart(X: Any) -> bool:
     return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
 
 
-def _scale_hint(table: datasets.Table) -> str:
+def _scale_hint(table: Table) -> str:
     names, n_features = table.feature_names, table.X.shape[1]
     rows = ["lo,hi", "LO,HI"] if names is None else ["name,lo,hi"]
     rows += [f"{name},LO,HI" for name in (names or ())[:_LISTED_NAMES]]
@@ -105,6 +103,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         "row_bound": None if math.isinf(row_bound) else row_bound,
         "feature_range": source.feature_range,
         "task": arguments.task,
+        "feature_names": source.table.feature_names,
     }
     if groups is not None:
         for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
@@ -140,10 +139,8 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
     return math.sqrt(source.table.X.shape[1] + (not arguments.no_intercept))
 
 
-def read_test(
-    arguments: argparse.Namespace, table: datasets.Table, data: SiloData
-) -> tuple[Matrix, Array]:
-    test = datasets.read_table(
+def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
+    test = read_table(
         arguments.test,
         **columns(arguments),
         n_features=table.X.shape[1],

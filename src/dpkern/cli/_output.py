@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from dpkern._files import refuse_unwritable
-from dpkern.datasets import Matrix
+from dpkern.data.validation import Matrix
+from dpkern.io import refuse_unwritable
 from dpkern.privacy import Certificate
 from dpkern.solvers import SolverResult
 

@@ -15,6 +15,8 @@ _OF_DATA = (
 _RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"}
 _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
+    "what sep says": "what --sep says",
+    "fields by sep": "fields by --sep",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",
 }

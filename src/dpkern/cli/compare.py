@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dpkern import datasets
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.cli._words import in_options, nearest
-from dpkern.data import SiloData
+from dpkern.data import SiloData, train_test_split
 from dpkern.losses import get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
@@ -141,7 +140,7 @@ def _held_out(
         X, y = _data.read_test(arguments, table, data)
         return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
     numbers = np.arange(len(table.y))
-    train, _, test, _ = datasets.train_test_split(
+    train, _, test, _ = train_test_split(
         numbers, numbers, test_fraction=arguments.test_share, rng=arguments.seed
     )
     data = _data.silo_data(source, train, arguments)

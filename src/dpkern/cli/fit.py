@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
             error.add_note(f"released before that: all of {len(results)} finished draws")
         raise
 
-    first = replace(results[0], feature_names=source.table.feature_names)
+    first = results[0]
     together = first.privacy
     if budget is not None and draws > 1:
         together = _composed(results)

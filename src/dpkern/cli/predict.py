@@ -3,11 +3,10 @@
 import argparse
 import sys
 
-from dpkern import datasets
-from dpkern._files import replacing
 from dpkern.cli._arguments import add_column_arguments
 from dpkern.cli._data import columns, labels_fit
 from dpkern.cli._output import metric, refuse_output, score
+from dpkern.io import read_records, replacing
 from dpkern.solvers import load
 
 HELP = "predict labels with a saved model"
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = load(arguments.model)
     if arguments.decision_values and model.classes_ is None:
         raise ValueError("--decision-values is for classification; this model predicts numbers")
-    X, y = datasets.read_records(
+    X, y = read_records(
         arguments.data,
         **columns(arguments),
         n_features=model.transform.n_features,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._files import refuse_unwritable, replacing
 from dpkern.data import Transform
+from dpkern.data.frames import column_names, refuse_other_names
+from dpkern.io import refuse_unwritable, replacing
 from dpkern.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
 
@@ -58,7 +59,8 @@ class SolverResult:
     oracle : Oracle or None
         The model where it is not linear; its parameters are all in `coef`.
     feature_names : tuple of str, or None
-        Columns of the file that `dpkern fit` has read; `dpkern predict` wants the same.
+        Columns of the data that the model was fitted on: a frame to predict must have the same,
+        in this order.
     """
 
     solver: str
@@ -88,9 +90,10 @@ class SolverResult:
         Raises
         ------
         TypeError, ValueError
-            When X does not have the model's features, or is not finite; for a user's own model
-            from a file.
+            When X does not have the model's number of features, is a frame with other column names
+            or another order, or is not finite; for a user's own model from a file.
         """
+        refuse_other_names(column_names(X), self.feature_names)
         if self.oracle is not None:
             return self.oracle.outputs(self.w, self.transform.apply(X))
         return self.transform.margins(X, self.w)

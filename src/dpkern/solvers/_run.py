@@ -11,9 +11,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._csr import is_sparse
 from dpkern._numbers import count, positive
-from dpkern.data import SiloData
+from dpkern.data import SiloData, is_sparse
 from dpkern.losses import Custom, Loss, get_loss
 from dpkern.oracles import MLP, Oracle
 from dpkern.privacy import (
@@ -326,6 +325,7 @@ class Run(AbstractContextManager["Run"]):
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
+            feature_names=data.feature_names,
         )
 
     def _message(self) -> str:
