@@ -557,8 +557,8 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ("0,1\n0,x\n", None, "line 2 must be lo,hi"),
         ("0,1,2,3\n", None, "line 1 must be lo,hi"),
         ("a,0,1\n0,1\n", None, "line 2 must be"),
-        ("a,0,1\n", ("b",), "1 have none, and 1 names are no feature"),
-        ("a,0,1\na,0,1\n", ("a", "b"), "each feature needs exactly one row"),
+        ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
+        ("a,0,1\na,0,1\n", ("a", "b"), "one row for each feature, got no row for 'b'"),
     ],
 )
 def test_bad_feature_ranges_are_refused(write, text, names, message):

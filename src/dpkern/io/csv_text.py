@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dpkern.data.frames import refuse_other_names
 from dpkern.io.opening import opened
 from dpkern.io.table import Table, is_number, refuse_width, tidy
 
@@ -86,6 +87,7 @@ def read_csv(
     header: bool | None,
     sep: str | None,
     n_features: int | None,
+    expected_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
@@ -124,6 +126,8 @@ def read_csv(
         )
     if not columns:
         raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
+    feature_names = None if names is None else tuple(names[k] for k in columns)
+    refuse_other_names(feature_names, expected_names, what=str(path))
     refuse_width(path, len(columns), n_features)
 
     def pending() -> Iterator[tuple[int, list[str]]]:
@@ -166,7 +170,7 @@ def read_csv(
         X,
         tidy(y),
         tidy(groups) if groups else None,
-        None if names is None else tuple(names[k] for k in columns),
+        feature_names,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations  # help() shows the names of types, not what they stand for
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import count
-from dpkern.data.frames import refuse_other_names
 from dpkern.data.validation import Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
@@ -26,6 +26,7 @@ def read_table(
     header: bool | None = None,
     sep: str | None = None,
     n_features: int | None = None,
+    feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
     """Read LIBSVM or CSV text, plain or compressed (.gz, .bz2, .xz), or an .npz archive.
@@ -56,6 +57,8 @@ def read_table(
     n_features : int, optional
         Columns that X must have. LIBSVM rows with fewer are padded with zeros (an absent feature is
         a zero there); else a file with another number raises.
+    feature_names : tuple of str, optional
+        Names that a CSV header, where there is one, must give to the features, in this order.
     dtype : dtype, default=float64
         Of X: float32 or float64.
 
@@ -71,7 +74,8 @@ def read_table(
         When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    return _read(Path(path), target, silo_column, header, sep, n_features, dtype, labelled=True)
+    columns = (target, silo_column, header, sep)
+    return _read(Path(path), *columns, n_features, feature_names, dtype, labelled=True)
 
 
 def read_records(
@@ -93,12 +97,10 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, header, sep, dtype
+    path, target, silo_column, header, sep, feature_names, dtype
         As for `read_table`; the silo column is left out.
     n_features : int
         Columns that X must have; LIBSVM rows with fewer are padded with zeros.
-    feature_names : tuple of str, optional
-        Names that a CSV header, where there is one, must give to the features, in this order.
 
     Returns
     -------
@@ -111,8 +113,8 @@ def read_records(
     FileNotFoundError, IsADirectoryError, ValueError
         As `read_table`.
     """
-    table = _read(Path(path), target, silo_column, header, sep, n_features, dtype, labelled=False)
-    refuse_other_names(table.feature_names, feature_names, what=str(path))
+    columns = (target, silo_column, header, sep)
+    table = _read(Path(path), *columns, n_features, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 
 
@@ -163,14 +165,20 @@ def read_feature_range(
     bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
     if width == 3 and feature_names is not None:
         names = [fields[0] for _, fields in rows]
-        if sorted(names) != sorted(feature_names):
-            raise ValueError(
-                f"{path}: each feature needs exactly one row; of {len(feature_names)} features "
-                f"{len(set(feature_names) - set(names))} have none, and "
-                f"{len(set(names) - set(feature_names))} names are no feature of the data"
-            )
+        rest = {
+            "no row for": list((Counter(feature_names) - Counter(names)).elements()),
+            "no feature for the rows": list((Counter(names) - Counter(feature_names)).elements()),
+        }
+        if any(rest.values()):
+            found = "; ".join(f"{what} {_some(of)}" for what, of in rest.items() if of)
+            raise ValueError(f"{path} must have one row for each feature, got {found}")
         bounds = bounds[[names.index(name) for name in feature_names]]
     return bounds[:, 0].copy(), bounds[:, 1].copy()
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def _read(
@@ -180,6 +188,7 @@ def _read(
     header: bool | None,
     sep: str | None,
     n_features: int | None,
+    feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
@@ -195,7 +204,8 @@ def _read(
     if looks_like_libsvm(path):
         _refuse_options(path, "LIBSVM text", csv_only)
         return read_libsvm(path, n_features, dtype)
-    return read_csv(path, target, silo_column, header, sep, n_features, dtype, labelled)
+    columns = (target, silo_column, header, sep)
+    return read_csv(path, *columns, n_features, feature_names, dtype, labelled)
 
 
 def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
