@@ -11,7 +11,8 @@ from scipy import sparse
 from bench.bench_glm import CLIP
 from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_sparse, skilled
-from dpkern import SiloData, datasets, kernels, reference
+from dpkern import SiloData, kernels, reference
+from dpkern.io import read_table
 
 N, D, PER_ROW = 32_561, 123, 13.9
 
@@ -19,7 +20,7 @@ N, D, PER_ROW = 32_561, 123, 13.9
 def a9a() -> tuple[sparse.csr_array, np.ndarray]:
     folder = os.environ.get("DPKERN_DATA")
     if folder:
-        table = datasets.read_table(Path(folder) / "a9a" / "a9a.xz", n_features=D)
+        table = read_table(Path(folder) / "a9a" / "a9a.xz", n_features=D)
         return sparse.csr_array(table.X), np.where(table.y > 0, 1.0, -1.0)
     rng = np.random.default_rng(0)
     stored = rng.random((N, D)) < PER_ROW / D

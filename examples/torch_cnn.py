@@ -89,7 +89,7 @@ def images() -> tuple[np.ndarray, ...]:
         from sklearn.datasets import load_digits
 
         X, y = load_digits(return_X_y=True)
-        return dpk.datasets.train_test_split(np.float32(X) / 16, y)
+        return dpk.data.train_test_split(np.float32(X) / 16, y)
     parts = []
     for name in ("train", "t10k"):
         for kind, header in (("images-idx3", 16), ("labels-idx1", 8)):

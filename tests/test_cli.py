@@ -1,9 +1,14 @@
 """Laws of the command line, run in process on small files."""
 
 import csv
+import functools
+import inspect
+import os
 import re
+import stat
 import subprocess
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,8 +17,8 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
-from dpkern import cli, datasets
-from dpkern.cli import main
+from dpkern import datasets, io
+from dpkern.cli import _arguments, _data, _output, _parsed, _solvers, _words, main, predict
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
 QUICK = ["--rounds", "20", "--noise-seed", "1"]
@@ -52,6 +57,7 @@ def shown(capsys, arguments, code=0):
     """Standard output and error of one run, which must end with the given status."""
     assert main([str(a) for a in arguments]) == code, capsys.readouterr().err
     out, err = capsys.readouterr()
+    out = re.sub(r"\n {14}(?=\S)", " ", out)  # a certificate's folded lines as one again
     return (out, err) if code == 0 else err
 
 
@@ -89,7 +95,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     flags = ["--silos", "5", "--split", "random", "--seed", "3", "--clip", "0.5", "--l2", "0.01"]
     sets = ["--set", "step_size=0.7", "--set", "weights=uniform", "--trust", "silo"]
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
-    table = datasets.read_table(train)
+    table = io.read_table(train)
     data = dpk.SiloData.split(
         table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
     )
@@ -186,6 +192,21 @@ def test_silos_of_the_data_are_kept(capsys, tmp_path):
     )
 
 
+def test_a_separator_is_passed_to_the_reader(capsys, train, model, monkeypatch):
+    seen = []
+
+    def reader(path, **columns):
+        seen.append(columns)
+        raise ValueError("enough")
+
+    for module, name in ((_data, "read_table"), (predict, "read_records")):
+        monkeypatch.setattr(module, name, reader)
+    for command in (["fit", train, *BUDGET], ["compare", train], ["predict", model, train]):
+        refused(capsys, *command, "--sep", ";")
+        refused(capsys, *command)
+    assert [columns.get("sep") for columns in seen] == [";", None] * 3
+
+
 def test_split_with_a_number(capsys, train):
     out, _ = shown(capsys, ["fit", train, "--silos", 4, "--split", "two_groups=2", *BUDGET, *QUICK])
     assert "4 of 50 to 100 records (two_groups=2 split, seed 0)" in out
@@ -195,16 +216,56 @@ def test_split_with_a_number(capsys, train):
 def test_columns_far_apart_are_hinted_at_unless_a_range_is_given(capsys, tmp_path):
     X, y = records(60, 0)
     path = write_csv(tmp_path / "wide.csv", X * [1.0, 1.0, 1000.0], y)
-    _, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
-    assert "hint: " in err
+    out, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
+    assert "WARNING: the largest values of the columns differ by more than 100 x" in err
+    assert "    --feature-range ranges.csv\n" in err
+    assert "    name,lo,hi\n    f0,LO,HI\n    f1,LO,HI\n    f2,LO,HI\n(" in err
     assert "non-private diagnostic" in err
+    assert re.search(r"WARNING +columns on scales far apart: state --feature-range", out)
     ranges = tmp_path / "ranges.csv"
-    ranges.write_text("f2,-1000,1000\nf0,-1,1\nf1,-1,1\n")
+    ranges.write_text("name,lo,hi\nf2,-1000,1000\nf0,-1,1\nf1,-1,1\n")
     out, err = shown(capsys, ["fit", path, "--feature-range", ranges, *BUDGET, *QUICK])
-    assert "hint" not in err
-    assert "feature range stated" in out
+    assert err == ""
+    assert "row bound 2, feature range stated" in out  # sqrt(3 features and the intercept)
     path = write_csv(tmp_path / "near.csv", X * [1.0, 0.0, 90.0], y)
-    assert "hint" not in shown(capsys, ["fit", path, *BUDGET, *QUICK])[1]
+    assert shown(capsys, ["fit", path, *BUDGET, *QUICK])[1] == ""
+
+
+def test_a_hint_at_columns_without_names_shows_rows_without_names(capsys, tmp_path):
+    X, y = records(60, 0)
+    path = write_csv(tmp_path / "wide.csv", X * [1.0, 1.0, 1000.0], y, header=False)
+    _, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
+    assert "    lo,hi\n    LO,HI\n    ... and 2 rows more\n(" in err
+
+
+def test_ranges_of_other_columns_are_refused_by_name(capsys, tmp_path, train):
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("f0,-1,1\nf2,-1,1\nf7,-1,1\n")
+    err = refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
+    assert "no row for 'f1'; no feature for the rows 'f7'" in err
+    ranges.write_text("-1,1\n-1,1\n")
+    assert "has 2 rows, and" in refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
+
+
+def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys, tmp_path):
+    table, (lo, hi) = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
+    path = tmp_path / "train.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*table.feature_names, "diagnosis"])
+        writer.writerows([*x, label] for x, label in zip(table.X.tolist(), table.y, strict=True))
+    fit = ["fit", path, "--target", "diagnosis", "--silos", 8, "--epsilon", 1, "--delta", 1e-6]
+    fit += ["--test", path, "--noise-seed", 1, "--draws", 5]
+    out, err = shown(capsys, fit)
+    assert "WARNING" in out
+    assert "--feature-range" in err
+    ranges = tmp_path / "ranges.csv"
+    rows = zip(table.feature_names, lo, hi, strict=True)
+    ranges.write_text("".join(f"{name},{a},{b}\n" for name, a, b in rows))
+    out, err = shown(capsys, [*fit, "--feature-range", ranges])
+    assert "WARNING" not in out + err
+    assert "row bound 5.56776," in out  # sqrt(31): no row inside the range is shortened
+    assert float(re.search(r"test accuracy\s+([\d.]+)", out)[1]) > 0.88  # majority: 0.63
 
 
 def test_test_files_of_libsvm_text_are_padded(capsys, tmp_path):
@@ -276,7 +337,7 @@ def test_sparse_columns_far_apart_are_hinted_at(capsys, tmp_path, sparse_files):
         X[:, 3] *= factor
         path = write_libsvm(tmp_path / "b.svm", X, y)
         _, err = shown(capsys, ["fit", path, *BUDGET, *QUICK])
-        assert ("hint: " in err) == hinted
+        assert ("WARNING: " in err) == hinted
 
 
 @pytest.mark.parametrize("given", [[], ["--test"]])
@@ -409,11 +470,11 @@ def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
 ):
     seen = []
 
-    def kept(data, *, budget, rng, loss, rounds=10, step_size="damped", trust="silo"):
+    def kept(data, *, budget, clip, loss, rounds=10, step_size="damped", trust="silo", **others):
         seen.append((rounds, step_size))
         raise ValueError("enough")
 
-    monkeypatch.setitem(cli.SOLVERS, "local_newton", kept)
+    monkeypatch.setitem(_solvers.SOLVERS, "local_newton", kept)
     for given in ([], ["--rounds", "7", "--set", "step_size=0.5"]):
         assert main(["fit", train, "--solver", "local_newton", *BUDGET, *given]) == 2
         assert main(["compare", train, "--solvers", "local_newton", "--no-plot", *given]) == 2
@@ -453,16 +514,78 @@ def test_compare_takes_a_test_file(capsys, train, test):
 
 
 def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, train, monkeypatch):
-    def refusing(data, *, budget, rng, trust="central"):
+    def refusing(data, *, budget, trust="central", **others):
         raise ValueError("needs other data")
 
-    monkeypatch.setitem(cli.SOLVERS, "refusing", refusing)
+    monkeypatch.setitem(_solvers.SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
     assert len(table_of(out)) == 53
     assert "left out: refusing under central trust: needs other data" in err
     run = ["compare", train, "--no-plot", "--solvers", "refusing"]
     assert main(run) == 2
-    assert "dpkern: error: needs other data" in capsys.readouterr().err
+    assert "dpkern: error: --solvers refusing: needs other data" in capsys.readouterr().err
+
+
+def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeypatch):
+    events = []
+    run = _solvers.run
+    monkeypatch.setattr(_solvers, "run", lambda *a, **k: events.append(a[0]) or run(*a, **k))
+    monkeypatch.setattr(_output, "remark", events.append)
+    out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "admm", "--no-plot"])
+    assert events == [
+        "left out: admm under silo trust: --solvers NAME:silo needs --set users=silos in admm: "
+        "what noises is a user",
+        *["admm"] * 9,
+    ]
+    assert {row[1] for row in table_of(out)} == {"-", "central", "local"}
+
+
+def test_the_check_before_a_comparison_reads_no_record(train):
+    table = io.read_table(train)
+    bounds = -np.ones(3), 3 * np.ones(3)
+    for task, y in (("classification", table.y), ("regression", table.X[:, 0])):
+        data = dpk.SiloData.split(
+            *(table.X, y, 7), rng=0, how="random", row_bound=2.0, intercept=True,
+            feature_range=bounds, task=task,
+        )  # fmt: skip
+        empty = _solvers.without_records(data)
+        assert empty.X.nnz == 0
+        assert set(empty.y.tolist()) <= {-1.0, 0.0, 1.0}
+        for name in ("n", "m", "d", "n_features", "row_bound", "intercept", "task"):
+            assert getattr(empty, name) == getattr(data, name)
+        np.testing.assert_array_equal(empty.sizes, data.sizes)
+        np.testing.assert_array_equal(empty.feature_range, data.feature_range)
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"), [(KeyboardInterrupt(), 130), (ValueError("too small a row_bound"), 2)]
+)
+def test_rows_that_have_run_are_printed_whatever_happens_next(
+    capsys, train, monkeypatch, stop, status
+):
+    run, runs = _solvers.run, []
+
+    def fails(solver, data, budget, parameters, seed):
+        runs.append(solver)
+        if len(runs) == 5:  # a draw at epsilon 4
+            stop.add_note("released before the failure: a sum")
+            raise stop
+        return run(solver, data, budget, parameters, seed)
+
+    monkeypatch.setattr(_solvers, "run", fails)
+    flags = ["--solvers", "gradient_descent:central,wd_dp:central", "--no-plot"]
+    assert main(["compare", train, *SMALL, *flags]) == status
+    out, err = capsys.readouterr()
+    rows = [["gradient_descent", "-", "no noise"], ["gradient_descent", "central", "1"]]
+    if status == 2:  # the others go on
+        rows += [["wd_dp", "central", "1"], ["wd_dp", "central", "4"]]
+        failed = "gradient_descent under central trust at epsilon 4: too small a --row-bound"
+        assert f"dpkern: error: 1 rows failed: {failed}; released before the failure" in err
+    else:
+        assert err.endswith("dpkern: interrupted\ndpkern: released before the failure: a sum\n")
+    assert [row[:3] for row in table_of(out)] == rows
+    # the draw that had ended before its row did has been paid for as well
+    assert f"the {3 if status == 130 else 7} noisy runs read the same training records" in out
 
 
 def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
@@ -495,7 +618,7 @@ def test_info_says_when_kernels_run_serially(capsys, monkeypatch):
     out, _ = shown(capsys, ["info"])
     assert facts["version"] in out
     assert ("serially" in out) == (not facts["openmp"])
-    monkeypatch.setattr(cli.kernels, "info", lambda: facts | {"openmp": False, "n_threads": 1})
+    monkeypatch.setattr(dpk.kernels, "info", lambda: facts | {"openmp": False, "n_threads": 1})
     assert "serially" in shown(capsys, ["info"])[0]
 
 
@@ -525,30 +648,44 @@ def test_import_is_cheap():
     ("arguments", "message"),
     [
         ([], "required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, info"),
+        (["comapre"], "invalid choice: 'comapre'; did you mean compare?"),
+        (["fit", "TRAIN", "--epsilom", "1"], "unrecognized argument --epsilom; did you mean --eps"),
+        (["fit", "TRAIN", "--sead=1", *BUDGET], "argument --sead=1; did you mean --seed?"),
+        (["fit", "TRAIN", *BUDGET, "surplus"], "unrecognized argument surplus (see dpkern fit"),
+        (["fit", "TRAIN", "--solver", "amdm"], "'amdm'; did you mean admm?"),
+        (["compare", "TRAIN", "--solvers", "spidre"], "there is no 'spidre'; did you mean spider?"),
+        (["fit", "TRAIN", *BUDGET, "--set", "step-size=1"], "did you mean step_size?"),
+        (["compare", "TRAIN", "--set", "prox_steps=1"], "did you mean prox_step?"),
+        (["fit", "TRAIN", *BUDGET, "--loss", "hubert"], "'hubert'; did you mean huber?"),
+        (["fit", "--solver"], "argument --solver: expected one argument"),
         (["fit", "TRAIN"], "give a budget"),
-        (["fit", "TRAIN", "--epsilon", "1"], "without delta"),
+        (["fit", "TRAIN", "--epsilon", "1"], "delta must be given with epsilon"),
         (["fit", "TRAIN", "--epsilon", "x", "--delta", "1e-5"], "invalid float value: 'x'"),
-        (["fit", "TRAIN", "--epsilon", "-1", "--delta", "1e-5"], "epsilon is -1.0"),
+        (
+            ["fit", "TRAIN", "--epsilon", "-1", "--delta", "1e-5"],
+            "epsilon must be positive and finite, got -1.0",
+        ),
         (["fit", "TRAIN", "--epsilon", "1", "--no-privacy"], "exclude each other"),
         (["fit", "TRAIN", *BUDGET, "--draws", "0"], "at least 1"),
         (["fit", "TRAIN", *BUDGET, "--solver", "magic"], "invalid choice: 'magic'"),
         (["fit", "TRAIN", *BUDGET, "--trust", "nobody"], "trust must be 'central' or 'silo'"),
         (
             ["fit", "TRAIN", *BUDGET, "--set", "colour=red"],
-            "'colour' is no parameter of gradient_descent, which has clip, loss",
+            "'colour' is no option of gradient_descent, which has clip, loss, l2, l1, regularizer, "
+            "rounds, step_size, weights",
         ),
-        (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "has its own options"),
+        (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "it has options of its own"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
         (["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"], "l2 was given twice"),
-        (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds is 0.5; it must be an integer"),
+        (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer, got 0.5"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "row_bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
-        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "how is 'odd'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "odd"], "--split must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
-        (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs ratio, as in two_groups=2"),
+        (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs its ratio, as in two_groups=2"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
-        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "is no column"),
+        (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
@@ -559,12 +696,20 @@ def test_import_is_cheap():
         (["fit", "FOLDER", *BUDGET], "Is a directory"),
         (["predict", "TRAIN", "TRAIN"], "not a dpkern model"),
         (["predict", "FOLDER/none.npz", "TRAIN"], "No such file"),
-        (["compare", "TRAIN", "--solvers", "magic"], "solver is 'magic'"),
-        (["compare", "TRAIN", "--solvers", "federated_gd:local"], "it must be central or silo"),
+        (["compare", "TRAIN", "--solvers", "magic"], "there is no 'magic'"),
+        (["compare", "TRAIN", "--solvers", "federated_gd:local"], "must be central or silo"),
+        (["compare", "TRAIN", "--solvers", "admm:silo"], "NAME:silo needs --set users=silos"),
+        (
+            ["compare", "TRAIN", "--solvers", "spider,admm", "--row-bound", "inf"],
+            "--solvers spider: --set step_size=theorem needs the smoothness of the loss",
+        ),
         (["compare", "TRAIN", "--set", "trust=silo"], "--solvers"),
-        (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no parameter of these solvers"),
+        (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no option of these solvers"),
         (["compare", "TRAIN", "--epsilons", ","], "comma-separated list"),
-        (["compare", "TRAIN", "--epsilons", "1,inf"], "epsilon is inf"),
+        (
+            ["compare", "TRAIN", "--epsilons", "1,inf"],
+            "epsilon must be positive and finite, got inf",
+        ),
         (["compare", "TRAIN", "--test-share", "2"], "between 0 and 1"),
         (["compare", "TRAIN", "--plot", "FOLDER/none/c.png"], "there is no folder"),
         (["compare", "--target", "x"], "need DATA"),
@@ -585,7 +730,8 @@ def test_test_columns_in_another_order_are_refused(capsys, tmp_path, train):
     path = write_csv(tmp_path / "t.csv", X, y)
     text = (tmp_path / "t.csv").read_text()
     (tmp_path / "t.csv").write_text(text.replace("f0,f1", "f1,f0"))
-    assert "its columns are not those" in refused(capsys, "fit", train, "--test", path, *BUDGET)
+    err = refused(capsys, "fit", train, "--test", path, *BUDGET)
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
 
 
 def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train, model):
@@ -594,7 +740,53 @@ def test_columns_to_predict_in_another_order_are_refused(capsys, tmp_path, train
     names[0], names[1] = names[1], names[0]
     swapped = tmp_path / "swapped.csv"
     swapped.write_text("\n".join([",".join(names), *rows]) + "\n")
-    assert "not those of the model, in their order" in refused(capsys, "predict", model, swapped)
+    err = refused(capsys, "predict", model, swapped)
+    assert "column 0 must be 'f0', got 'f1'; the order differs" in err
+
+
+def test_records_with_other_numbers_of_features_are_refused(capsys, tmp_path, model):
+    X, y = records(10, 5, p=5)
+    for path in (
+        write_csv(tmp_path / "wide.csv", X, y),
+        write_libsvm(tmp_path / "wide.svm", X, np.where(y == "ill", 1, -1)),
+    ):
+        err = refused(capsys, "predict", model, path, "--out", tmp_path / "labels")
+        assert re.search("must have (the )?3 (features|columns of the model), got 5", err)
+        assert ("got 5: 'f3' is not among them" in err) == ("wide.csv" in path)
+    np.savez(tmp_path / "wide.npz", X=X)
+    err = refused(capsys, "predict", model, tmp_path / "wide.npz")
+    assert "must have 3 features, got 5" in err
+    assert not (tmp_path / "labels").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="FIFOs and links are POSIX's")
+@pytest.mark.parametrize("kind", ["FIFO", "symbolic link", "device", "folder", "-"])
+def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
+    capsys, tmp_path, train, model, monkeypatch, kind
+):
+    monkeypatch.chdir(tmp_path)
+    path = "-" if kind == "-" else "x"
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "symbolic link":
+        os.symlink(model, path)
+    elif kind == "folder":
+        os.mkdir(path)
+    elif kind == "device":
+        try:
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    monkeypatch.setattr(io.reading, "_read", None)  # no file may be read
+    before = {p: p.lstat().st_mode for p in tmp_path.iterdir()}
+    for command in (
+        ["fit", train, *BUDGET, "--out", path],
+        ["predict", model, train, "--out", path],
+        ["compare", train, "--plot", path],
+    ):
+        dash = f"{command[-2]} must be a file to write, got '-'"
+        assert (f"is a {kind}" if kind != "-" else dash) in refused(capsys, *command)
+    assert {p: p.lstat().st_mode for p in tmp_path.iterdir()} == before
 
 
 def test_a_failing_write_leaves_the_old_model_alone(capsys, tmp_path, train, monkeypatch):
@@ -617,11 +809,157 @@ def test_interrupt_ends_with_130_and_writes_nothing(capsys, tmp_path, train, mon
     def interrupted(*arguments, **parameters):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "solve", interrupted)
+    monkeypatch.setattr(_solvers, "solve", interrupted)
     before = sorted(tmp_path.iterdir())
     assert main(["fit", train, *BUDGET, "--out", str(tmp_path / "m.npz")]) == 130
     assert capsys.readouterr().err == "dpkern: interrupted\n"
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
+    stream, noise = [], dpk.NoiseStream.release
+
+    def interrupted(self, *arguments):
+        stream.append(self)
+        if len(stream) == 20 + 7:
+            raise KeyboardInterrupt
+        return noise(self, *arguments)
+
+    monkeypatch.setattr(dpk.NoiseStream, "release", interrupted)
+    assert main(["fit", train, *BUDGET, *QUICK, "--draws", "3"]) == 130
+    err = capsys.readouterr().err.splitlines()
+    assert err[0] == "dpkern: interrupted"
+    assert re.match("dpkern: released before the failure: sum of clipped gradients: 6 x", err[1])
+    assert err[2] == "dpkern: released before that: all of 1 finished draws"
+
+
+# the command line's words
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("clip is -1.0; it must be positive", "--clip is -1.0; it must be positive"),
+        ("step_size='auto' needs row_bound", "--set step_size=auto needs --row-bound"),
+        ("l1 beside the regularizer 'pl'", "--l1 beside the regularizer 'pl'"),
+        ("how='by_label' needs two labels", "--split by_label needs two labels"),
+        ("trust must be 'silo' in x, got 'y'", "--trust must be 'silo' in x, got 'y'"),
+        ("the data's task is 'regression'", "the data's task is 'regression'"),
+        ("commas (or what sep says), got 1", "commas (or what --sep says), got 1"),
+        ("the clip norm and a loss of the table", "the clip norm and a loss of the table"),
+        ("/a/row_bound/prox_step.csv: column 'row_bound'",) * 2,
+        ("with task='regression' silo_column", "with --task regression --silo-column"),
+        ("public_size goes with neighbours='add_remove'",
+         "--set public_size goes with --set neighbours=add_remove"),
+    ],
+)  # fmt: skip
+def test_messages_name_options_and_not_arguments(message, said):
+    fit = _parsed(["fit", "DATA"])
+    assert _words.in_options(message, fit) == said
+    assert _words.in_options(said, fit) == said
+
+
+def test_compare_names_its_own_options():
+    words = functools.partial(_words.in_options, arguments=_parsed(["compare"]))
+    assert words("epsilon is 0") == "--epsilons is 0"
+    assert words("needs trust='local'") == "needs --solvers NAME:local"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--l1", "0.1", "--set", "regularizer=l1,1"], "--l1 beside the regularizer 'l1'"),
+        (["--split", "by_label", "--silos", "1"], "--split must be another than 'by_label'"),
+        (
+            ["--loss", "squared", "--task", "regression"],
+            "y must be real numbers for regression",
+        ),
+        (["--clip", "-1"], "--clip is -1.0"),
+        (["--set", "calibration=paper", "--set", "neighbours=add_remove"], "--set public_size"),
+        (["--trust", "nobody"], "--trust must be"),
+    ],
+)
+def test_errors_of_the_library_are_said_in_options(capsys, train, arguments, message):
+    assert message in refused(capsys, "fit", train, *BUDGET, *arguments)
+
+
+def test_more_than_two_labels_are_explained_without_options_that_do_not_exist(capsys, tmp_path):
+    X, _ = records(30, 0)
+    path = write_csv(tmp_path / "three.csv", X, np.resize(["a", "b", "c"], 30))
+    err = refused(capsys, "fit", path, *BUDGET)
+    assert "task=" not in err
+    assert "--task regression" in err
+
+
+def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, train, monkeypatch):
+    """The command line has no defaults of its own, but where the library asks for a value."""
+    seen = []
+
+    def recorded(name, data, **parameters):
+        seen.append((name, parameters, data.row_bound, data.intercept))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(_solvers, "solve", recorded)
+    for solver in _solvers.names():
+        for budget in (BUDGET, ["--no-privacy"]):
+            assert main(["fit", train, "--solver", solver, *budget]) == 2
+            name, parameters, row_bound, intercept = seen.pop()
+            clip = {"clip": 1.0} if budget is BUDGET else {}
+            fixed = {k: parameters.pop(k) for k in ("budget", "rng", "progress")}
+            assert (name, parameters) == (solver, {"loss": "logistic", **clip})
+            assert fixed["rng"] is None
+            assert (row_bound, intercept) == (1.0, True)
+        assert main(["compare", train, "--solvers", solver, "--no-plot"]) == 2
+        for name, parameters, *_ in seen:
+            assert name == solver
+            assert parameters.keys() == {"budget", "rng", "callback", "loss", "clip", "trust"}
+        seen.clear()
+
+
+def test_warnings_of_the_library_are_said(capsys, train, monkeypatch):
+    solve = _solvers.solve
+
+    def warns(*arguments, **parameters):
+        warnings.warn("nothing was learnt: step_size is too small", UserWarning, stacklevel=2)
+        return solve(*arguments, **parameters)
+
+    monkeypatch.setattr(_solvers, "solve", warns)
+    _, err = shown(capsys, ["fit", train, *BUDGET, *QUICK])
+    assert err == "dpkern: warning: nothing was learnt: --set step_size is too small\n"
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_long_lines_fold_at_the_width_of_a_terminal_and_nowhere_else(
+    capsys, train, monkeypatch, columns
+):
+    fit = ["fit", train, *BUDGET, *QUICK]
+    plain, _ = shown(capsys, fit)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, plain.splitlines())) > 200
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    folded, _ = shown(capsys, fit)
+    assert max(map(len, folded.splitlines())) <= columns
+    seconds = re.compile("in [^ ]* s")
+    assert seconds.sub("", " ".join(folded.split())) == seconds.sub("", " ".join(plain.split()))
+    start = folded.splitlines().index("Privacy certificate")
+    rows = folded.splitlines()[start + 1 :]
+    assert all(re.match(r"  \w|              \S", row) for row in rows)  # names, or continued
+
+
+@pytest.mark.parametrize("solver", dpk.solvers.SOLVERS)
+def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
+    listed, _ = shown(capsys, ["info", solver])
+    helped, _ = shown(capsys, ["fit", "--help", "--solver", solver])
+    assert f"options of {solver}" in helped
+    parameters = inspect.signature(dpk.solvers.SOLVERS[solver]).parameters
+    for name, parameter in parameters.items():
+        found = re.search(rf"^  {name} +(\S.*); default: (.*)$", listed, re.MULTILINE)
+        if name in ("data", "budget", "rng", "progress", "callback"):
+            assert found is None
+        else:
+            assert found[2] == str(parameter.default)
+            assert re.match(r"\S.*\. \S", found[1])  # a sentence and a type
+            assert f"  {name} " in helped
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
@@ -650,6 +988,6 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path, model):
     ],
 )
 def test_values_of_set(text, value):
-    found = cli._value(text)
+    found = _arguments.value(text)
     assert found == value
     assert type(found) is type(value)

@@ -1,18 +1,21 @@
 """SiloData keeps every record exactly once, copies nothing, and refuses bad input without leaks."""
 
+import inspect
 import json
 import math
 import pickle
 import tracemalloc
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import scipy.sparse
+from adversarial import FLUSH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpkern import _core, kernels
-from dpkern.data import SiloData, Transform
+from dpkern.data import SiloData, Transform, train_test_split
 
 HOWS = {
     "even": {},
@@ -80,7 +83,7 @@ def test_split_puts_every_record_into_exactly_one_silo(how, case):
 @given(n=st.integers(1, 300), m=st.integers(1, 60), seed=st.integers(0, 99))
 def test_even_sizes_differ_by_at_most_one(n, m, seed):
     m = min(n, m)
-    data = SiloData.split(np.ones((n, 1)), np.ones(n), m, rng=seed)
+    data = SiloData.split(np.ones((n, 1)), np.ones(n), m, rng=seed, classes=[0, 1])
     assert data.sizes.max() - data.sizes.min() <= 1
 
 
@@ -89,7 +92,13 @@ def test_even_sizes_differ_by_at_most_one(n, m, seed):
 def test_two_groups_have_the_stated_ratio(s, half, ratio):
     n = half * s * (1 + ratio)
     data = SiloData.split(
-        np.ones((n, 1)), np.ones(n), 2 * half, how="two_groups", ratio=ratio, rng=0
+        np.ones((n, 1)),
+        np.ones(n),
+        2 * half,
+        how="two_groups",
+        ratio=ratio,
+        rng=0,
+        classes=[0, 1],
     )
     assert np.array_equal(data.sizes, [ratio * s] * half + [s] * half)
 
@@ -202,7 +211,7 @@ def test_the_constructor_shares_the_memory_of_a_memmap_and_reads_it_in_blocks(
         seen.append(np.size(values))
         return isfinite(values, *args, **kwargs)
 
-    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 10 * 8 * X.shape[1])
+    monkeypatch.setattr("dpkern.data.validation._BLOCK_BYTES", 10 * 8 * X.shape[1])
     monkeypatch.setattr(np, "isfinite", spy)
     data = SiloData(read_only, y, [0, 50])
     assert np.shares_memory(data.X, read_only)
@@ -273,12 +282,55 @@ def test_two_labels_are_mapped_and_the_map_is_kept(name):
     assert data.classes_[(data.y > 0).astype(int)].tolist() == y.tolist()
 
 
-@pytest.mark.parametrize("value", [-1, 1, -1.0, 1.0])
-def test_signs_are_classification_whichever_occur(value):
-    data = SiloData(np.ones((3, 1)), [value] * 3, [0, 3])
-    assert data.task == "classification"
-    assert data.classes_.tolist() == [-1, 1]
-    assert data.y.tolist() == [value] * 3
+@pytest.mark.parametrize("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])
+def test_one_label_is_refused_whichever_it_is(value):
+    """Else what a run accepts would depend on which of the labels all records have."""
+    X, y = np.ones((3, 1)), [value] * 3
+    for task in (None, "classification"):
+        with pytest.raises(ValueError, match=r"y must hold exactly two labels .* classes="):
+            SiloData(X, y, [0, 3], task=task)
+
+
+@pytest.mark.parametrize("task", [None, "classification"])
+@pytest.mark.parametrize("classes", [[0, 1], [1, 0], [-1, 1], ["no", "yes"], [False, True]])
+@pytest.mark.parametrize("both", [False, True])
+def test_two_declared_labels_need_not_both_occur(classes, both, task):
+    for which in (0, 1):
+        y = [classes[which]] * 2 + [classes[1 - which if both else which]]
+        data = SiloData(np.ones((3, 1)), y, [0, 3], task=task, classes=classes)
+        assert data.task == "classification"
+        assert data.classes_.tolist() == classes
+        assert data.classes_[(data.y > 0).astype(int)].tolist() == y
+        data = SiloData.split(
+            np.ones((3, 1)),
+            y,
+            2,
+            rng=0,
+            how="dirichlet",
+            concentration=1.0,
+            task=task,
+            classes=classes,
+        )
+        assert data.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "classes", "message"),
+    [
+        ([0, 0, 2], None, [0, 1], "y must hold labels of classes only, got 1 others"),
+        (
+            [0, 1, 2],
+            None,
+            [0, 1, 2],
+            "classes must be two labels unless task is 'multiclass', got 3",
+        ),
+        ([0, 1, 2], "regression", [0, 1], "classes must"),
+        ([0, 1, 2], "multiclass", None, "classes must be the public labels"),
+    ],
+)
+def test_declared_labels_that_do_not_fit_are_refused(y, task, classes, message):
+    with pytest.raises(ValueError, match=message):
+        SiloData(np.ones((3, 1)), y, [0, 3], task=task, classes=classes)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +368,7 @@ def test_the_task_is_inferred_or_as_passed(y, task, expected):
     ],
 )
 def test_labels_are_found_wherever_they_stand(y, found, monkeypatch):
-    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 16)
+    monkeypatch.setattr("dpkern.data.validation._BLOCK_BYTES", 16)
     data = SiloData(np.ones((9, 1)), y, [0, 9])
     assert data.task == ("regression" if found is None else "classification")
     if found is not None:
@@ -348,7 +400,7 @@ def effective_rows(X, lo, hi, intercept, row_bound):
 @pytest.mark.parametrize("row_bound", [None, 0.5, 2.0])
 @pytest.mark.parametrize("bounded", [False, True])
 def test_transform_follows_the_formula(dtype, intercept, row_bound, bounded, monkeypatch):
-    monkeypatch.setattr("dpkern._checks._BLOCK_BYTES", 100)
+    monkeypatch.setattr("dpkern.data.validation._BLOCK_BYTES", 100)
     X = (3 * records(40)[0]).astype(dtype)
     X[7] = 0
     lo, hi = (np.array([-4.0, -1.0, 0.0]), np.array([4.0, 5.0, 1e-3])) if bounded else (None, None)
@@ -426,13 +478,13 @@ def test_transform_survives_strict_json(transform):
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (np.ones((2, 4)), ValueError, "X has 4 features; the model has 3"),
+        (np.ones((2, 4)), ValueError, "the 3 features of the model, got 4"),
         (np.ones(3), ValueError, "shape"),
         ([["1", "2", "3"]], TypeError, "real numbers"),
-        ([[1.0, math.nan, 2.0]], ValueError, "1 non-finite values in 1 of 1 rows"),
-        (scipy.sparse.csr_array(np.ones((2, 4))), ValueError, "X has 4 features; the model has 3"),
-        (scipy.sparse.coo_array(np.ones((2, 3))), TypeError, r"coo_array; .*X\.tocsr\(\)"),
-        (scipy.sparse.csr_array([[1.0, math.inf, 2.0]]), ValueError, "1 non-finite values in 1 of"),
+        ([[1.0, math.nan, 2.0]], ValueError, "got 1 other values in 1 of 1 rows"),
+        (scipy.sparse.csr_array(np.ones((2, 4))), ValueError, "the 3 features of the model, got 4"),
+        (scipy.sparse.coo_array(np.ones((2, 3))), TypeError, r"coo_array: pass X\.tocsr\(\)"),
+        (scipy.sparse.csr_array([[1.0, math.inf, 2.0]]), ValueError, "got 1 other values in 1 of"),
         (np.ma.masked_equal(np.ones((2, 3)), 1), TypeError, "masked"),
     ],
 )
@@ -444,7 +496,7 @@ def test_transform_refuses_rows_that_do_not_fit(X, error, message):
 
 
 def test_transform_refuses_a_model_of_another_size():
-    with pytest.raises(ValueError, match=r"w has shape \(3,\); it must be \(4,\)"):
+    with pytest.raises(ValueError, match=r"w must have shape \(4,\), got \(3,\)"):
         Transform(3, intercept=True).margins(np.ones((2, 3)), np.ones(3))
 
 
@@ -453,7 +505,7 @@ def test_transform_refuses_a_model_of_another_size():
 
 @pytest.fixture
 def few_entries_a_block(monkeypatch):
-    monkeypatch.setattr("dpkern._csr._BLOCK_ENTRIES", 5)
+    monkeypatch.setattr("dpkern.data.csr._BLOCK_ENTRIES", 5)
 
 
 def sparse_records(n=40, n_features=6, seed=0, dtype=np.float64):
@@ -535,11 +587,13 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
     before = [a.copy() for a in (X.data, X.indices, X.indptr)]
     dense = np.zeros(X.shape)
     np.add.at(dense, (np.repeat(np.arange(len(dense)), np.diff(X.indptr)), X.indices), X.data)
-    n, y = len(dense), np.ones(len(dense))
+    n, y, known = len(dense), np.ones(len(dense)), {"classes": [0, 1]}
     order = np.random.default_rng(1).permutation(n)
-    assert_stored_as_kernels_read(SiloData(X, y, [0, n]).X, dense)
-    assert_stored_as_kernels_read(SiloData.from_silos([(X, y), (X, y)]).X, np.tile(dense, (2, 1)))
-    assert_stored_as_kernels_read(SiloData.from_groups(X, y, order).X, dense[np.argsort(order)])
+    assert_stored_as_kernels_read(SiloData(X, y, [0, n], **known).X, dense)
+    joined = SiloData.from_silos([(X, y), (X, y)], **known)
+    assert_stored_as_kernels_read(joined.X, np.tile(dense, (2, 1)))
+    grouped = SiloData.from_groups(X, y, order, **known)
+    assert_stored_as_kernels_read(grouped.X, dense[np.argsort(order)])
     transform = Transform(X.shape[1], True, 2.0)
     np.testing.assert_allclose(transform.apply(X).toarray(), transform.apply(dense), rtol=1e-15)
     for array, copy in zip((X.data, X.indices, X.indptr), before, strict=True):
@@ -807,6 +861,54 @@ def test_norms_of_mapped_rows_are_those_of_the_machine_that_loads_them():
     assert np.all(np.linalg.norm(sums, axis=1) <= 1e-2)
 
 
+def denormal_records(shift):
+    """A record whose floats are denormals, and far from 0 when mapped; others are normal."""
+    X = np.full((4, 3), 1e-38, np.float32)
+    X[0] = np.float32(1e-40 if shift else 3e-40)
+    lo = np.float64(np.float32(1e-40)) - 0.5e-40 if shift else 0.0
+    return X, (lo, lo + 1e-40)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("cancel", [False, True])
+@pytest.mark.parametrize(("built", "run"), [(FLUSH, 0), (0, FLUSH), (FLUSH, FLUSH), (0, 0)])
+def test_a_thread_that_flushes_denormals_leaves_no_norm_behind(
+    built, run, cancel, sparse, control_bits
+):
+    """Denormals that count are long rows here, and, where the map cancels them, short ones."""
+    X, feature_range = denormal_records(cancel)
+    y = np.array([1.0, 2.0, 3.0, 5.0])
+    silos = [(csr(X[i : i + 1]) if sparse else X[i : i + 1], y[i : i + 1]) for i in range(4)]
+    with control_bits(built):
+        data = SiloData.from_silos(silos, feature_range=feature_range, task="regression")
+        pickled = pickle.dumps(data)
+    for held in (data, pickle.loads(pickled)):
+        with control_bits(run):
+            sums = kernels.glm_gradient(held, np.full(3, 5.0), loss="squared", clip=1.0)
+            w = np.full((1, 3), 5.0).repeat(4, axis=0)
+            steps = kernels.glm_local_descent(
+                held, w, loss="squared", clip=1.0, steps=1, step_size=1.0
+            )
+        assert np.all(np.linalg.norm(sums, axis=1) <= 1.0)
+        assert np.all(np.linalg.norm(steps - w, axis=1) <= 1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["collapsed", "public"])
+def test_prepared_sweeps_do_not_use_norms_of_another_mode(kind, control_bits):
+    X, feature_range = denormal_records(shift=True)
+    silos = [(X[i : i + 1], np.array([100.0])) for i in range(4)]
+    data = SiloData.from_silos(silos, feature_range=feature_range, task="regression")
+    assert data.row_norms is not None
+    how = {"loss": "squared", "clip": 1e-3, "prox_step": 1.0}
+    state = getattr(kernels.ProxState, kind)(data, np.zeros(3))
+    prepared = kernels.PreparedSweep(data, state, **how)
+    for bits in (0, FLUSH, 0):
+        with control_bits(bits):
+            sent = prepared(np.zeros(3), relaxation=0.5)
+        sent = state.common if kind == "public" else sent
+        assert np.all(np.linalg.norm(sent, axis=-1) <= 4 * 1e-3 * (1 + 1e-9))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_row_norms_are_not_kept_in_memory_that_an_unpickler_was_lent(sparse):
     X, y = sparse_records()
@@ -843,7 +945,7 @@ def test_weights_are_shares_of_records_or_equal():
     data = SiloData(X, y, [0, 3, 12])
     assert data.weights().tolist() == data.weights("size").tolist() == [0.25, 0.75]
     assert data.weights("uniform").tolist() == [0.5, 0.5]
-    with pytest.raises(ValueError, match="weights is 'sizes'"):
+    with pytest.raises(ValueError, match="weights must be 'size' or 'uniform', got 'sizes'"):
         data.weights("sizes")
 
 
@@ -873,89 +975,113 @@ def repeated_csr(value):
 
 
 BAD = {
-    "X is a list": ({"X": [[SECRET]] * 12}, TypeError, "X is a list.*asarray"),
-    "X has integers": ({"X": GOOD_X.astype(int)}, TypeError, r"X has dtype int64.*astype"),
-    "X has half precision": ({"X": GOOD_X.astype("f2")}, TypeError, "X has dtype float16"),
-    "X is big-endian": ({"X": GOOD_X.astype(">f8")}, TypeError, "X has dtype >f8"),
-    "X is complex": ({"X": GOOD_X.astype(complex)}, TypeError, "X has dtype complex128"),
+    "X is a list": ({"X": [[SECRET]] * 12}, TypeError, "got a list: .*asarray"),
+    "X has integers": ({"X": GOOD_X.astype(int)}, TypeError, "got dtype int64: .*astype"),
+    "X has half precision": ({"X": GOOD_X.astype("f2")}, TypeError, "got dtype float16"),
+    "X is big-endian": ({"X": GOOD_X.astype(">f8")}, TypeError, "got dtype >f8"),
+    "X is complex": ({"X": GOOD_X.astype(complex)}, TypeError, "got dtype complex128"),
     "X is a csc_matrix": ({"X": scipy.sparse.csc_matrix(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
     "X is a coo_array": ({"X": scipy.sparse.coo_array(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
     "X is CSR of integers": (
         {"X": csr(GOOD_X.astype(int))},
         TypeError,
-        r"X has dtype int64.*astype",
+        "got dtype int64: .*astype",
     ),
-    "X is complex CSR": ({"X": csr(GOOD_X * 1j)}, TypeError, "X has dtype complex128"),
-    "X is flat CSR": ({"X": csr(GOOD_X[:, 0])}, ValueError, r"X has shape \(12,\)"),
-    "X is CSR without rows": ({"X": csr(GOOD_X[:0]), "y": []}, ValueError, r"shape \(0, 3\)"),
-    "X is CSR without columns": ({"X": csr((12, 0))}, ValueError, r"shape \(12, 0\)"),
-    "X is too wide": ({"X": csr((12, 2**31))}, ValueError, "2147483648 features; .* 2147483647"),
-    "a column is too large": ({"X": broken_csr(indices=3)}, ValueError, "X is no valid CSR"),
-    "a column is negative": ({"X": broken_csr(indices=-1)}, ValueError, "X is no valid CSR"),
-    "indptr falls": ({"X": broken_csr(indptr=0)}, ValueError, "X is no valid CSR"),
-    "indptr exceeds": ({"X": broken_csr(indptr=98)}, ValueError, "X is no valid CSR"),
+    "X is complex CSR": ({"X": csr(GOOD_X * 1j)}, TypeError, "got dtype complex128"),
+    "X is flat CSR": ({"X": csr(GOOD_X[:, 0])}, ValueError, r"X must have shape .* got \(12,\)"),
+    "X is CSR without rows": ({"X": csr(GOOD_X[:0]), "y": []}, ValueError, r"got \(0, 3\)"),
+    "X is CSR without columns": ({"X": csr((12, 0))}, ValueError, r"got \(12, 0\)"),
+    "X is too wide": (
+        {"X": csr((12, 2**31))},
+        ValueError,
+        "at most 2147483647 features, got 2147483648",
+    ),
+    "a column is too large": ({"X": broken_csr(indices=3)}, ValueError, "X must be valid CSR"),
+    "a column is negative": ({"X": broken_csr(indices=-1)}, ValueError, "X must be valid CSR"),
+    "indptr falls": ({"X": broken_csr(indptr=0)}, ValueError, "X must be valid CSR"),
+    "indptr exceeds": ({"X": broken_csr(indptr=98)}, ValueError, "X must be valid CSR"),
     "X is CSR with NaNs": (
         {"X": csr(with_value(math.nan, 4))},
         ValueError,
-        "X holds 4 non-finite values in 2 of 12",
+        "X must be finite, got 4 other values in 2 of 12",
     ),
     "X is CSR that adds up to infinity": (
         {"X": repeated_csr(1.7e308)},
         ValueError,
-        "X holds 12 non-finite values in 12 of 12",
+        "X must be finite, got 12 other values in 12 of 12",
     ),
     "X is CSR that overflows": (
         {"X": csr(with_value(1e308)), "feature_range": (0.0, 1.0)},
         ValueError,
-        "overflows when mapped by feature_range in 1 rows",
+        "finite when mapped by feature_range, got 1 rows",
     ),
-    "X is masked": ({"X": np.ma.masked_less(GOOD_X, 0)}, TypeError, "X is a MaskedArray"),
-    "X is flat": ({"X": GOOD_X[:, 0].copy()}, ValueError, r"X has shape \(12,\)"),
-    "X has no rows": ({"X": GOOD_X[:0], "y": []}, ValueError, r"X has shape \(0, 3\)"),
-    "X has no columns": ({"X": np.empty((12, 0))}, ValueError, r"X has shape \(12, 0\)"),
-    "X is in Fortran order": ({"X": np.asfortranarray(GOOD_X)}, ValueError, "ascontiguousarray"),
-    "X has a stride": ({"X": np.repeat(GOOD_X, 2, axis=0)[::2]}, ValueError, "ascontiguousarray"),
+    "X is masked": ({"X": np.ma.masked_less(GOOD_X, 0)}, TypeError, "got a MaskedArray"),
+    "X is flat": ({"X": GOOD_X[:, 0].copy()}, ValueError, r"X must have shape .* got \(12,\)"),
+    "X has no rows": ({"X": GOOD_X[:0], "y": []}, ValueError, r"got \(0, 3\)"),
+    "X has no columns": ({"X": np.empty((12, 0))}, ValueError, r"got \(12, 0\)"),
+    "X is in Fortran order": (
+        {"X": np.asfortranarray(GOOD_X)},
+        ValueError,
+        "C-contiguous and aligned",
+    ),
+    "X has a stride": (
+        {"X": np.repeat(GOOD_X, 2, axis=0)[::2]},
+        ValueError,
+        "C-contiguous and aligned",
+    ),
     "X has a NaN": (
         {"X": with_value(math.nan)},
         ValueError,
-        "X holds 1 non-finite values in 1 of 12",
+        "X must be finite, got 1 other values in 1 of 12",
     ),
     "X has infinities": (
         {"X": with_value(-math.inf, 4)},
         ValueError,
-        "X holds 4 non-finite values in 2 of 12",
+        "X must be finite, got 4 other values in 2 of 12",
     ),
     "X overflows when mapped": (
         {"X": with_value(1e308), "feature_range": (0.0, 1.0)},
         ValueError,
-        "overflows when mapped by feature_range in 1 rows",
+        "finite when mapped by feature_range, got 1 rows",
     ),
-    "y is too short": ({"y": GOOD_Y[:-1]}, ValueError, r"y has shape \(11,\); it must be \(12,\)"),
-    "y is a column": ({"y": GOOD_Y[:, np.newaxis]}, ValueError, r"y has shape \(12, 1\)"),
+    "y is too short": ({"y": GOOD_Y[:-1]}, ValueError, "y must have 12 entries, got 11"),
+    "y is a column": (
+        {"y": GOOD_Y[:, np.newaxis]},
+        ValueError,
+        r"y must have shape \(12,\), .* got \(12, 1\)",
+    ),
     "y has a NaN": (
         {"y": np.where(GOOD_Y > 0, SECRET, math.nan)},
         ValueError,
-        "y holds 4 non-finite",
+        "y must be finite, got 4 other values",
     ),
     "y is infinite": (
         {"y": np.where(GOOD_Y > 0, SECRET, math.inf)},
         ValueError,
-        "y holds 4 non-finite",
+        "y must be finite, got 4 other values",
     ),
-    "y is complex": ({"y": GOOD_Y * 1j}, TypeError, "y has dtype complex128"),
-    "y has dates": ({"y": np.zeros(12, "M8[D]")}, TypeError, "y has dtype datetime64"),
+    "y is complex": ({"y": GOOD_Y * 1j}, TypeError, "y must be .* got dtype complex128"),
+    "y has dates": ({"y": np.zeros(12, "M8[D]")}, TypeError, "got dtype datetime64"),
     "y mixes kinds": (
         {"y": np.array([str(SECRET), 1] * 6, dtype=object)},
         TypeError,
-        "y has dtype object",
+        "missing values, got dtype object",
     ),
-    "y has None": ({"y": [None] * 12}, TypeError, "y has dtype object"),
-    "y is masked": ({"y": np.ma.masked_less(GOOD_Y, 0)}, TypeError, "y is a masked array"),
-    "y has one label": ({"y": [987654] * 12}, ValueError, "y holds 1 distinct value of"),
+    "y has None": ({"y": [None] * 12}, TypeError, "missing values, got dtype object"),
+    "y is masked": (
+        {"y": np.ma.masked_less(GOOD_Y, 0)},
+        TypeError,
+        "y must be an array without mask",
+    ),
+    "y has one label": (
+        {"y": [987654] * 12},
+        ValueError,
+        "y must hold exactly two labels .* one distinct value",
+    ),
     "y is all unsigned ones": (
         {"y": np.ones(12, dtype=np.uint8)},
         ValueError,
-        "y holds 1 distinct value of",
+        "y must hold exactly two labels .* one distinct value",
     ),
     "y has three strings": ({"y": ["a987654", "b", "c"] * 4}, ValueError, "more than two distinct"),
     "y has three integers": ({"y": [987654, 1, 2] * 4}, ValueError, "task='regression'"),
@@ -969,25 +1095,49 @@ BAD = {
         TypeError,
         "strings",
     ),
-    "task is unknown": ({"task": "ranking"}, ValueError, "task is 'ranking'"),
-    "offsets are floats": ({"offsets": [0.0, 12.0]}, TypeError, "offsets have dtype float64"),
-    "offsets are too short": ({"offsets": [12]}, ValueError, r"offsets have shape \(1,\)"),
-    "offsets are two-dimensional": ({"offsets": [[0, 12]]}, ValueError, "offsets have shape"),
-    "offsets start late": ({"offsets": [1, 12]}, ValueError, "offsets go from 1 to 12"),
+    "task is unknown": ({"task": "ranking"}, ValueError, "task must be .* got 'ranking'"),
+    "offsets are floats": (
+        {"offsets": [0.0, 12.0]},
+        TypeError,
+        "offsets must be integers, got dtype float64",
+    ),
+    "offsets are too short": (
+        {"offsets": [12]},
+        ValueError,
+        "offsets must have 2 to 13 entries, got 1",
+    ),
+    "offsets are two-dimensional": ({"offsets": [[0, 12]]}, ValueError, "offsets must have"),
+    "offsets start late": (
+        {"offsets": [1, 12]},
+        ValueError,
+        "offsets must go from 0 .* got 1 to 12",
+    ),
     "offsets end early": ({"offsets": [0, 11]}, ValueError, "from 0 to the number of records, 12"),
-    "offsets fall": ({"offsets": [0, 8, 4, 12]}, ValueError, "offsets decrease after entry 1"),
+    "offsets fall": (
+        {"offsets": [0, 8, 4, 12]},
+        ValueError,
+        "offsets must increase, got a fall after entry 1",
+    ),
     "offsets wrap around": (
         {"offsets": np.array([0, 2**63 - 1, -5, 12])},
         ValueError,
-        "offsets decrease after entry 1",
+        "offsets must increase, got a fall after entry 1",
     ),
     "offsets exceed int64": (
         {"offsets": np.array([0, 2**64 - 1, 12], dtype=np.uint64)},
         ValueError,
-        "offsets decrease",
+        "offsets must increase",
     ),
-    "a silo is empty": ({"offsets": [0, 4, 4, 12]}, ValueError, "1 of 3 silos are empty.*silo 1"),
-    "intercept is a number": ({"intercept": 1}, TypeError, "intercept is 1"),
+    "a silo is empty": (
+        {"offsets": [0, 4, 4, 12]},
+        ValueError,
+        "got 1 of 3 silos that are empty.*silo 1",
+    ),
+    "intercept is a number": (
+        {"intercept": 1},
+        TypeError,
+        "intercept must be True or False, got 1",
+    ),
     "row_bound is zero": ({"row_bound": 0.0}, ValueError, "row_bound is 0.0"),
     "row_bound is negative": ({"row_bound": -1.0}, ValueError, "row_bound is -1.0"),
     "row_bound is infinite": ({"row_bound": math.inf}, ValueError, "row_bound is inf"),
@@ -996,9 +1146,13 @@ BAD = {
     "row_bound is a boolean": ({"row_bound": True}, TypeError, "row_bound is True"),
     "feature_range is no pair": ({"feature_range": 1.0}, TypeError, r"pair \(lo, hi\)"),
     "feature_range is three": ({"feature_range": (0, 1, 2)}, TypeError, r"pair \(lo, hi\)"),
-    "lo is too short": ({"feature_range": ([0, 0], 1.0)}, ValueError, r"lo has shape \(2,\)"),
-    "hi is text": ({"feature_range": (0.0, "1")}, TypeError, "hi has dtype"),
-    "lo is hi": ({"feature_range": ([0, 1, 0], 1.0)}, ValueError, "of feature 1 is"),
+    "lo is too short": (
+        {"feature_range": ([0, 0], 1.0)},
+        ValueError,
+        "lo must have 3 entries, got 2",
+    ),
+    "hi is text": ({"feature_range": (0.0, "1")}, TypeError, "hi must be numbers"),
+    "lo is hi": ({"feature_range": ([0, 1, 0], 1.0)}, ValueError, "for feature 1"),
     "lo is above hi": ({"feature_range": (2.0, 1.0)}, ValueError, "lo < hi"),
     "hi is infinite": ({"feature_range": (0.0, math.inf)}, ValueError, "must be finite"),
     "lo is NaN": ({"feature_range": (math.nan, 1.0)}, ValueError, "must be finite"),
@@ -1019,37 +1173,53 @@ def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
 
 
 BAD_SPLITS = {
-    "more silos than records": ({"m": 13}, ValueError, "needs 13 records; there are 12"),
-    "minimum too large": ({"m": 4, "min_size": 4}, ValueError, "needs 16 records; there are 12"),
+    "more silos than records": (
+        {"m": 13},
+        ValueError,
+        "m must be at most .* got 13 with 12 records",
+    ),
+    "minimum too large": (
+        {"m": 4, "min_size": 4},
+        ValueError,
+        "got 4 with 12 records and min_size 4",
+    ),
     "no silo": ({"m": 0}, ValueError, "m is 0; it must be at least 1"),
     "m is a float": ({"m": 2.0}, TypeError, "m is 2.0; it must be an integer"),
     "min_size is zero": ({"min_size": 0}, ValueError, "min_size is 0"),
-    "how is unknown": ({"how": "odd"}, ValueError, "how is 'odd'; it must be one of even"),
-    "ratio is missing": ({"how": "two_groups"}, ValueError, "ratio is None"),
+    "how is unknown": ({"how": "odd"}, ValueError, "how must be one of 'even', .* got 'odd'"),
+    "ratio is missing": ({"how": "two_groups"}, ValueError, "ratio must be given .* got None"),
     "ratio is below one": ({"how": "two_groups", "ratio": 0.5}, ValueError, "at least 1"),
     "ratio is NaN": ({"how": "two_groups", "ratio": math.nan}, ValueError, "ratio is nan"),
     "ratio is out of place": (
         {"how": "even", "ratio": 2.0},
         ValueError,
-        "belongs to how='two_groups'",
+        "ratio must be given with how='two_groups' and only there",
     ),
     "ratio empties silos": (
         {"how": "two_groups", "ratio": 99.0, "m": 6},
         ValueError,
-        "silo of 0 records",
+        "0 records, got 1",
     ),
-    "concentration is missing": ({"how": "dirichlet"}, ValueError, "concentration is None"),
+    "concentration is missing": (
+        {"how": "dirichlet"},
+        ValueError,
+        "concentration must be given .* got None",
+    ),
     "concentration is zero": ({"how": "dirichlet", "concentration": 0.0}, ValueError, "positive"),
-    "by label in one silo": ({"how": "by_label", "m": 1}, ValueError, "m of at least 2"),
+    "by label in one silo": ({"how": "by_label", "m": 1}, ValueError, "m >= 2, got m 1"),
     "by label without labels": (
         {"how": "by_label", "y": np.arange(12.0)},
         ValueError,
-        "the task is regression",
+        "got regression",
     ),
-    "by label with one label": ({"how": "by_label", "y": np.ones(12)}, ValueError, "both labels"),
-    "X and y disagree": ({"y": GOOD_Y[1:]}, ValueError, "y has shape"),
+    "by label with one label": (
+        {"how": "by_label", "y": np.ones(12), "classes": [0, 1]},
+        ValueError,
+        "both labels",
+    ),
+    "X and y disagree": ({"y": GOOD_Y[1:]}, ValueError, "y must have 12 entries"),
     "X is not CSR": ({"X": scipy.sparse.csc_array(GOOD_X)}, TypeError, r"X\.tocsr\(\)"),
-    "X holds text": ({"X": [["a"]] * 12}, TypeError, "X has dtype"),
+    "X holds text": ({"X": [["a"]] * 12}, TypeError, "X must be real numbers"),
 }
 
 
@@ -1063,13 +1233,17 @@ def test_bad_splits_are_refused(name):
 @pytest.mark.parametrize(
     ("silos", "error", "message"),
     [
-        ([], ValueError, "silos is empty"),
-        ([GOOD_X], TypeError, r"silos\[0\] is a ndarray"),
-        ([(GOOD_X, GOOD_Y), (GOOD_X[:, :2], GOOD_Y)], ValueError, r"\[2, 3\] features"),
-        ([(GOOD_X, GOOD_Y), (GOOD_X[:0], [])], ValueError, "1 of 2 silos are empty"),
-        ([(GOOD_X, GOOD_Y), (GOOD_X, ["a"] * 12)], TypeError, "strings in some silos"),
-        ([(GOOD_X, GOOD_Y[1:])], ValueError, "y has shape"),
-        ([(GOOD_X, GOOD_Y), (csr(GOOD_X), GOOD_Y)], TypeError, "sparse in some silos"),
+        ([], ValueError, "got none"),
+        ([GOOD_X], TypeError, r"silos\[0\] must be a pair .* got a ndarray"),
+        (
+            [(GOOD_X, GOOD_Y), (GOOD_X[:, :2], GOOD_Y)],
+            ValueError,
+            r"features in every silo, got \[2, 3\]",
+        ),
+        ([(GOOD_X, GOOD_Y), (GOOD_X[:0], [])], ValueError, "got 1 of 2 silos that are empty"),
+        ([(GOOD_X, GOOD_Y), (GOOD_X, ["a"] * 12)], TypeError, "strings in every silo"),
+        ([(GOOD_X, GOOD_Y[1:])], ValueError, "y must have"),
+        ([(GOOD_X, GOOD_Y), (csr(GOOD_X), GOOD_Y)], TypeError, "sparse in every silo"),
     ],
 )
 def test_bad_silos_are_refused(silos, error, message):
@@ -1080,11 +1254,65 @@ def test_bad_silos_are_refused(silos, error, message):
 @pytest.mark.parametrize(
     ("groups", "error", "message"),
     [
-        (np.zeros(11), ValueError, "groups has shape"),
-        (np.full(12, math.nan), ValueError, "groups holds 12 non-finite"),
-        ([None] * 12, TypeError, "groups has dtype object"),
+        (np.zeros(11), ValueError, "groups must have 12 entries"),
+        (np.full(12, math.nan), ValueError, "groups must be finite, got 12"),
+        ([None] * 12, TypeError, "groups must be .* got dtype object"),
     ],
 )
 def test_bad_groups_are_refused(groups, error, message):
     with pytest.raises(error, match=message):
         SiloData.from_groups(GOOD_X, GOOD_Y, groups)
+
+
+@pytest.mark.parametrize(
+    "function", [SiloData, SiloData.split, SiloData.from_silos, Transform.margins, train_test_split]
+)
+def test_signatures_are_readable(function):
+    assert len(str(inspect.signature(function))) < 400
+
+
+class Huge(Sequence):
+    """A sequence that takes no memory until somebody reads it."""
+
+    def __len__(self):
+        return 10**12
+
+    def __getitem__(self, k):
+        raise AssertionError("read")
+
+
+@pytest.mark.parametrize("huge", [Huge(), range(10**12)], ids=["sequence", "range"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda huge: {"feature_range": (huge, 1.0)},
+        lambda huge: {"feature_range": (0.0, huge)},
+        lambda huge: {"y": huge},
+    ],
+)
+def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):
+    arguments = {"X": GOOD_X, "y": GOOD_Y, "rng": 0, **wrong(huge)}
+    with pytest.raises(ValueError, match="entries, got 1000000000000"):
+        SiloData.split(m=3, **arguments)
+    with pytest.raises(ValueError, match="groups must have 12 entries"):
+        SiloData.from_groups(GOOD_X, GOOD_Y, huge)
+    with pytest.raises(ValueError, match="offsets must have 2 to 13 entries"):
+        SiloData(GOOD_X, GOOD_Y, huge)
+
+
+@pytest.mark.parametrize("feature_range", [([0.0] * 3, 1.0), (0.0, "1"), 5])
+def test_a_bad_feature_range_is_refused_before_records_are_copied(feature_range):
+    X = np.ones((100_000, 4))
+    y = np.arange(len(X)) % 2
+
+    def use():
+        for make in (
+            lambda **options: SiloData.split(X, y, 3, rng=0, **options),
+            lambda **options: SiloData.from_groups(X, y, y, **options),
+            lambda **options: SiloData.from_silos([(X, y), (X, y)], **options),
+        ):
+            with pytest.raises((TypeError, ValueError), match="feature_range"):
+                make(feature_range=feature_range)
+
+    _, peak = peak_memory(use)
+    assert peak < X.nbytes

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from dpkern import datasets
-from dpkern.data import SiloData
-from dpkern.datasets import read_feature_range, read_records, read_table, train_test_split
+from dpkern.data import SiloData, train_test_split
+from dpkern.io import read_feature_range, read_records, read_table
 
 COMPRESSIONS = {
     "": lambda data: data,
@@ -114,7 +114,7 @@ def test_train_test_split_refuses_a_fraction_that_is_none(fraction):
 
 @pytest.mark.parametrize(("n", "n_labels"), [(3, 2), (1, 1)])
 def test_train_test_split_refuses_records_that_do_not_suffice(n, n_labels):
-    with pytest.raises(ValueError, match="must agree and be at least 2"):
+    with pytest.raises(ValueError, match="as many rows as entries, at least 2"):
         train_test_split(np.ones((n, 1)), np.ones(n_labels))
 
 
@@ -139,7 +139,7 @@ def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix):
 
 
 def test_libsvm_index_zero_is_refused_and_an_empty_first_column_stays(write):
-    with pytest.raises(ValueError, match=r"line 2: .* indices from 1"):
+    with pytest.raises(ValueError, match=r"line 2 must .* indices from 1"):
         read_table(write("zero", "1 1:1 2:3\n-1 0:1\n"))
     table = read_table(write("one", "1 2:1\n-1 3:4\n"))
     assert table.X.tolist() == [[0, 1, 0], [0, 0, 4]]
@@ -153,9 +153,9 @@ def test_libsvm_records_without_features_and_comments_are_read(write):
 
 @pytest.mark.parametrize(
     ("n_features", "expected"),
-    [(1, [[3], [0]]), (2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
+    [(2, [[3, 0], [0, 4]]), (4, [[3, 0, 0, 0], [0, 4, 0, 0]])],
 )
-def test_libsvm_rows_are_padded_or_cut_to_n_features(write, n_features, expected):
+def test_libsvm_rows_are_padded_to_n_features(write, n_features, expected):
     table = read_table(write("a.svm", "1 1:3\n-1 2:4\n"), n_features=n_features, dtype=np.float32)
     X = table.X.toarray() if scipy.sparse.issparse(table.X) else table.X
     assert X.tolist() == expected
@@ -174,7 +174,7 @@ def test_libsvm_rows_are_padded_or_cut_to_n_features(write, n_features, expected
     ],
 )
 def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):
-    with pytest.raises(ValueError, match=rf"bad\.svm, line {line}: expected") as caught:
+    with pytest.raises(ValueError, match=rf"bad\.svm, line {line} must be") as caught:
         read_table(write("bad.svm", text))
     assert SECRET not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -269,47 +269,51 @@ def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
 
 
 BAD_CSV = {
-    "ragged": (f"1,2,0\n3,{SECRET}\n", {}, "data.csv, line 2: 2 fields; the first row has 3"),
+    "ragged": (f"1,2,0\n3,{SECRET}\n", {}, "data.csv, line 2 must have 3 fields .* got 2"),
     "text feature": (
         f"1,2,0\n3,x{SECRET},1\n",
         {},
-        r"data.csv, line 2: column 1 \(from 0\) is not a number",
+        r"data.csv, line 2: column 1 \(from 0\) must be a number",
     ),
     "named text feature": (
         f"a,b,y\n1,2,0\n3,x{SECRET},1\n",
         {},
-        "line 3: column 'b' is not",
+        "line 3: column 'b' must be a number",
     ),
     "missing": (
         f"1,?,0\n,NaN,1\n{SECRET},2,\n3,4,1\n",
         {},
-        "4 values are missing .* in 3 of 4 rows",
+        "no missing values .* got 4 in 3 of 4 rows",
     ),
     "missing silo": (
         "?,1,0\na,2,1\n",
         {"silo_column": 0},
-        "1 values are missing .* in 1 of 2 rows",
+        "no missing values .* got 1 in 1 of 2 rows",
     ),
     "missing number": (
         "1,2,0.5\n3,4,NA\n5,6,2.5\n",
         {},
-        "1 values are missing .* in 1 of 3 rows",
+        "no missing values .* got 1 in 1 of 3 rows",
     ),
-    "row of nothing": (f"1,2,{SECRET}\n,,\n", {}, "3 values are missing .* in 1 of 2 rows"),
+    "row of nothing": (f"1,2,{SECRET}\n,,\n", {}, "no missing values .* got 3 in 1 of 2 rows"),
     "empty": ("", {}, "data.csv is empty"),
     "blank": ("\n \n", {}, "data.csv is empty"),
-    "header only": ("a,b,y\n", {}, "holds a header and no records"),
-    "one column": ("1\n2\n", {}, "line 1: one column"),
-    "no such name": ("a,y\n1,2\n", {"target": "z"}, "target is 'z', which is no column: .* a, y"),
+    "header only": ("a,b,y\n", {}, "must hold records, got a header only"),
+    "one column": ("1\n2\n", {}, "line 1 must hold features and a target .* got one column"),
+    "no such name": ("a,y\n1,2\n", {"target": "z"}, "target must be a column, got 'z': .* a, y"),
     "no names": ("1,2\n1,2\n", {"target": "z"}, "there is no header"),
-    "no such index": ("a,y\n1,2\n", {"target": 2}, "target is 2; there are 2 columns"),
-    "no such negative index": ("a,y\n1,2\n", {"target": "-3"}, "target is -3; there are 2"),
-    "twice the name": ("y,y,x\n1,2,3\n", {"target": "y"}, "names 2 columns"),
-    "same column": ("a,b,y\n1,2,3\n", {"silo_column": "y"}, "both column 2"),
-    "no feature": ("a,y\n1,2\n", {"silo_column": "a"}, "no feature is left"),
-    "wrong width": ("1,2,0\n3,4,1\n", {"n_features": 3}, "has 2 features; expected 3"),
+    "no such index": ("a,y\n1,2\n", {"target": 2}, "target must be one of 2 columns from 0, got 2"),
+    "no such negative index": (
+        "a,y\n1,2\n",
+        {"target": "-3"},
+        "target must be one of 2 columns from 0, got -3",
+    ),
+    "twice the name": ("y,y,x\n1,2,3\n", {"target": "y"}, "must name one column, got 'y'"),
+    "same column": ("a,b,y\n1,2,3\n", {"silo_column": "y"}, "must be two columns, got 2"),
+    "no feature": ("a,y\n1,2\n", {"silo_column": "a"}, "must hold a feature beside target"),
+    "wrong width": ("1,2,0\n3,4,1\n", {"n_features": 3}, "must have 3 features, got 2"),
     "open quote": (f'1,2,0\n3,"{SECRET},1\n', {}, "data.csv, line 2: unexpected end of data"),
-    "not text": (b"\xff\xfe\x00,\x81\n", {}, "not UTF-8 text"),
+    "not text": (b"\xff\xfe\x00,\x81\n", {}, "not UTF-8"),
 }
 
 
@@ -320,6 +324,71 @@ def test_bad_csv_is_refused_naming_the_place_and_no_value(write, name):
         read_table(write("data.csv", text), **options)
     assert SECRET not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+SEPARATED = {
+    "semicolons": "a;b;y\n1.5;2;0\n3;4;1\n",
+    "semicolons and quotes": '"a";"b";"y"\n"1.5";"2";"0"\n3;4;1\n',
+    "tabs": "a\tb\ty\n1.5\t2\t0\n3\t4\t1\n",
+    "bars": "a|b|y\n1.5|2|0\n3|4|1\n",
+    "commas": "a,b,y\n1.5,2,0\n3,4,1\n",
+    "a comma in a name": '"a,a";b;y\n1.5;2;0\n3;4;1\n',
+}
+
+
+@pytest.mark.parametrize("name", SEPARATED)
+def test_the_separator_is_found_in_the_first_lines(write, name):
+    table = read_table(write("a.csv", SEPARATED[name]))
+    assert table.X.tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    assert table.y.tolist() == [0, 1]
+    assert table.feature_names == (("a,a" if "name" in name else "a"), "b")
+
+
+def test_the_separator_is_found_without_a_header_and_may_be_named(write):
+    path = write("a.csv", "1;2;0\n3;4;1\n")
+    assert read_table(path).X.tolist() == [[1, 2], [3, 4]]
+    assert read_records(path, n_features=2)[0].tolist() == [[1, 2], [3, 4]]
+    spaced = write("b.csv", "1:2:0\n3:4:1\n")
+    assert read_table(spaced, sep=":").X.tolist() == [[1, 2], [3, 4]]
+    lo, hi = read_feature_range(write("r.csv", "a;0;1\nb;0;2\n"), feature_names=("a", "b"))
+    assert (lo.tolist(), hi.tolist()) == ([0, 0], [1, 2])
+
+
+@pytest.mark.parametrize("sep", ["", ";;", '"', "\n", 1])
+def test_a_separator_must_be_one_character(write, sep):
+    with pytest.raises(ValueError, match="sep must be one character"):
+        read_table(write("a.csv", "1,2\n"), sep=sep)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("a;b;y\n1,5;2,25;0\n3;4;1\n", "line 2: column 'a' must have decimal points"),
+        ("a;b;y\n1;2;0\n3;98765,5;1\n", "line 3: column 'b' must have decimal points"),
+        ("1,5;2,25;0\n3,5;4,5;1\n", r"line 1: column 0 \(from 0\) must have decimal points"),
+    ],
+)
+def test_decimal_commas_are_named(write, text, where):
+    with pytest.raises(ValueError, match=where) as caught:
+        read_table(write("a.csv", text))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("first", ["", '""', "Unnamed: 0"])
+def test_an_unnamed_index_column_is_pointed_out(write, first):
+    path = write("a.csv", f"{first},a,b,y\n0,1,2,0\n1,3,4,1\n")
+    with pytest.raises(ValueError, match=r"row index that pandas' to_csv writes: .* index=False"):
+        read_table(path)
+    table = read_table(path, silo_column=0)  # whoever names it knows what it is
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+
+
+def test_libsvm_rows_beyond_the_features_of_a_model_are_refused(write):
+    """Cut to them, a file of 68 features gave one label for all by a model of 30."""
+    path = write("a.svm", "1 1:3\n-1 68:4\n")
+    for read in (read_table, read_records):
+        with pytest.raises(ValueError, match="must have 30 features, got 68"):
+            read(path, n_features=30)
 
 
 # ---- archives, and files that are not what they seem
@@ -342,12 +411,12 @@ def test_npz_arrays_are_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": np.ones((2, 1))}, "has no array y"),
-        ({"data": np.ones(2)}, "has no array X and y"),
-        ({"X": np.ones((2, 1)), "y": np.ones(3)}, r"y has shape \(3,\)"),
-        ({"X": np.ones((2, 1)), "y": np.ones(2), "groups": np.ones(1)}, "groups has shape"),
-        ({"X": np.ones(2), "y": np.ones(2)}, r"X has dtype float64 and shape \(2,\)"),
-        ({"X": np.array([["a"]]), "y": np.ones(1)}, "X has dtype <U1"),
+        ({"X": np.ones((2, 1))}, "got no array y"),
+        ({"data": np.ones(2)}, "got no array X and y"),
+        ({"X": np.ones((2, 1)), "y": np.ones(3)}, r"y must have shape \(2,\), .* got \(3,\)"),
+        ({"X": np.ones((2, 1)), "y": np.ones(2), "groups": np.ones(1)}, "groups must have shape"),
+        ({"X": np.ones(2), "y": np.ones(2)}, r"got dtype float64 and shape \(2,\)"),
+        ({"X": np.array([["a"]]), "y": np.ones(1)}, "X must be numbers"),
         ({"X": np.array([[None]]), "y": np.ones(1)}, "not an .npz archive of plain arrays"),
     ],
 )
@@ -382,20 +451,20 @@ def test_csr_archives_are_read_back_with_and_without_labels(tmp_path, dtype):
     back, none = read_records(tmp_path / "b.npz", n_features=4, dtype=dtype)
     assert np.array_equal(back.toarray(), X.astype(dtype))
     assert none is None
-    with pytest.raises(ValueError, match="has no array y; it must hold X and y"):
+    with pytest.raises(ValueError, match="must hold X and y, got no array y"):
         read_table(tmp_path / "b.npz")
-    with pytest.raises(ValueError, match="has 4 features; expected 5"):
+    with pytest.raises(ValueError, match="must have 5 features, got 4"):
         read_records(tmp_path / "b.npz", n_features=5)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"format": "csc"}, r"holds a sparse matrix as 'csc'; save X\.tocsr"),
+        ({"format": "csc"}, r"must hold X as 'csr', got 'csc': save X\.tocsr"),
         ({"indices": np.array([0, 98765])}, "its arrays are no CSR matrix of numbers"),
         ({"indptr": np.array([0, 2, 1])}, "its arrays are no CSR matrix of numbers"),
         ({"data": np.array(["98765", "2"])}, "its arrays are no CSR matrix of numbers"),
-        ({"y": np.ones(3)}, r"y has shape \(3,\); it must be \(2,\)"),
+        ({"y": np.ones(3)}, r"y must have shape \(2,\), .* got \(3,\)"),
     ],
 )
 def test_bad_csr_archives_are_refused_without_their_values(tmp_path, wrong, message):
@@ -439,11 +508,13 @@ def test_a_directory_is_refused(tmp_path, name):
         read_table(tmp_path / name)
 
 
-@pytest.mark.parametrize("options", [{"target": 0}, {"silo_column": "a"}, {"header": False}])
+@pytest.mark.parametrize(
+    "options", [{"target": 0}, {"silo_column": "a"}, {"header": False}, {"sep": ";"}]
+)
 def test_csv_options_are_refused_for_other_formats(tmp_path, write, options):
     np.savez(tmp_path / "a.npz", X=np.ones((2, 1)), y=np.ones(2))
     for path in (tmp_path / "a.npz", write("a.svm", "1 1:2\n")):
-        with pytest.raises(ValueError, match="can be given for CSV only"):
+        with pytest.raises(ValueError, match="must be left out"):
             read_table(path, **options)
 
 
@@ -482,12 +553,12 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
     [
         ("", None, "no rows"),
         ("lo,hi\n", None, "no rows"),
-        ("0,1\n0\n", None, "line 2: expected lo,hi"),
-        ("0,1\n0,x\n", None, "line 2: expected lo,hi"),
-        ("0,1,2,3\n", None, "line 1: expected lo,hi"),
-        ("a,0,1\n0,1\n", None, "line 2: expected"),
-        ("a,0,1\n", ("b",), "1 have none, and 1 names are no feature"),
-        ("a,0,1\na,0,1\n", ("a", "b"), "each feature needs exactly one row"),
+        ("0,1\n0\n", None, "line 2 must be lo,hi"),
+        ("0,1\n0,x\n", None, "line 2 must be lo,hi"),
+        ("0,1,2,3\n", None, "line 1 must be lo,hi"),
+        ("a,0,1\n0,1\n", None, "line 2 must be"),
+        ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
+        ("a,0,1\na,0,1\n", ("a", "b"), "one row for each feature, got no row for 'b'"),
     ],
 )
 def test_bad_feature_ranges_are_refused(write, text, names, message):
@@ -520,12 +591,12 @@ def test_wdbc_reads_as_scikit_learns_copy(real_data):
 
 def test_missing_values_of_the_original_wisconsin_set_are_counted(real_data):
     name = "breast-cancer-wisconsin"
-    with pytest.raises(ValueError, match=r"16 values are missing .* in 16 of 699 rows"):
+    with pytest.raises(ValueError, match=r"no missing values .* got 16 in 16 of 699 rows"):
         read_table(real_data / name / f"{name}.data.xz")
 
 
 def test_the_mixed_columns_of_adult_are_refused_by_place(real_data):
-    with pytest.raises(ValueError, match=r"line 1: column 1 \(from 0\) is not a number"):
+    with pytest.raises(ValueError, match=r"line 1: column 1 \(from 0\) must be a number"):
         read_table(real_data / "adult" / "adult.data.xz")
 
 
@@ -550,7 +621,7 @@ def test_records_come_with_labels_exactly_where_there_is_a_column_more(write):
 
 def test_records_of_another_width_are_refused(write):
     for text in ("1,2\n3,4\n", "1,2,3,4,5\n"):
-        with pytest.raises(ValueError, match="features; expected 3"):
+        with pytest.raises(ValueError, match="must have 3 features"):
             read_records(write("other.csv", text), n_features=3)
 
 
@@ -560,5 +631,5 @@ def test_records_of_an_archive_may_lack_labels(tmp_path):
     X, y = read_records(path, n_features=4)
     np.testing.assert_array_equal(X, numbers())
     assert y is None
-    with pytest.raises(ValueError, match="no array y"):
+    with pytest.raises(ValueError, match="got no array y"):
         read_table(path)

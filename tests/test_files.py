@@ -1,11 +1,14 @@
 """Laws of files that appear whole or not at all."""
 
 import os
+import socket
 import stat
+from pathlib import Path
 
 import pytest
 
-from dpkern._files import refuse_unwritable, replacing
+import dpkern as dpk
+from dpkern.io import refuse_unwritable, replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -46,3 +49,68 @@ def test_folders_are_refused_as_files(tmp_path):
         refuse_unwritable(tmp_path / "none" / "x")
     refuse_unwritable(tmp_path / "x")
     assert not list(tmp_path.iterdir())
+
+
+def special(path, kind):
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(path))
+    elif kind == "link":
+        (path.parent / "target").write_bytes(b"old")
+        path.symlink_to("target")
+    elif kind == "dangling link":
+        path.symlink_to("none")
+    else:
+        try:
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))  # that of /dev/null
+        except PermissionError:
+            pytest.skip("only root makes devices")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="FIFOs and devices are POSIX's")
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "link", "dangling link", "device"])
+def test_only_regular_files_are_replaced(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    path = Path("x")
+    special(path, kind)
+    before = path.lstat().st_ino, path.lstat().st_mode
+    with pytest.raises(FileExistsError, match="it must be a regular file"):
+        refuse_unwritable(path)
+    with pytest.raises(FileExistsError, match="it must be a regular file"), replacing(path):
+        pytest.fail("the block ran")
+    assert (path.lstat().st_ino, path.lstat().st_mode) == before
+    path.unlink()
+
+    def appears_meanwhile():
+        with replacing(path) as file:
+            file.write(b"new")
+            special(path, kind)
+
+    with pytest.raises(FileExistsError, match="it must be a regular file"):
+        appears_meanwhile()
+    assert not path.is_file() or path.is_symlink()
+    assert {p.name for p in tmp_path.iterdir()} <= {"x", "target"}
+    assert kind != "link" or Path("target").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("function", [refuse_unwritable, lambda path: replacing(path).__enter__()])
+def test_a_dash_is_no_file(tmp_path, monkeypatch, function):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="got '-'"):
+        function("-")
+    assert not list(tmp_path.iterdir())
+    refuse_unwritable("./-")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="FIFOs are POSIX's")
+def test_models_are_saved_to_regular_files_only(tmp_path):
+    data = dpk.SiloData.split([[0.5], [-0.5]], [1, -1], 1, rng=0, row_bound=1.0)
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=1)
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(FileExistsError, match="is a FIFO"):
+        result.save(tmp_path / "x")
+    result.save(tmp_path / "y")
+    result.save(tmp_path / "y")
+    assert dpk.load(tmp_path / "y").coef == result.coef

@@ -1,38 +1,67 @@
 """Laws of the source tree: who imports whom, and what the wheel holds."""
 
 import ast
+import graphlib
 import importlib.metadata
 import re
 
 import pytest
 
+import dpkern
+
 ARROWS = {
     "_core": set(),
-    "_files": set(),
     "_numbers": set(),
     "_threads": set(),
-    "_csr": {"_read_only_csr"},
-    "_read_only_csr": set(),
-    "_checks": {"_csr"},
-    "_partition": {"_checks", "_numbers"},
-    "losses": {"_numbers"},
-    "regularizers": {"_numbers"},
-    "oracles": {"kernels", "losses", "_numbers"},
+    "_serialize": set(),
+    "_openmp": {"_core"},
+    "models": {"models", "kernels", "_numbers"},
     "stream": {"_core"},
-    "kernels": {"_core", "_numbers", "_threads", "losses", "regularizers", "stream"},
-    "privacy": {"privacy", "kernels", "stream", "_numbers"},
-    "data": {"kernels", "_checks", "_csr", "_numbers", "_partition"},
-    "datasets": {"data", "_checks", "_csr", "_numbers"},
+    "kernels": {"_core", "_numbers", "_threads", "models", "stream"},
+    "privacy": {"privacy", "kernels", "stream", "_numbers", "_serialize"},
+    "papers": {"papers", "privacy", "kernels", "solvers", "_numbers"},
+    "data": {"data", "kernels", "_numbers"},
+    "io": {"io", "data", "_numbers"},
+    "datasets": {"data", "io"},
     "solvers": {
-        *("solvers", "privacy", "kernels", "data", "losses", "oracles", "regularizers"),
-        *("_csr", "_files", "_numbers"),
+        *("solvers", "privacy", "papers", "kernels", "data", "models", "stream"),
+        *("io", "_numbers", "_serialize"),
     },
-    "plotting": {"_files"},
+    "plotting": {"io"},
     "cli": {
-        *("solvers", "privacy", "data", "datasets", "plotting", "kernels", "losses"),
-        *("_csr", "_files", "_numbers"),
+        *("cli", "solvers", "privacy", "data", "datasets", "plotting", "kernels", "models"),
+        "io",
     },
     "reference": {"reference"},
+}
+
+# Inside the room of privacy: what each module may import of it. A name with a dot is one module.
+_ROUNDING = {"_exact"}
+PRIVACY = {
+    "_exact": set(),
+    "report": set(),
+    "subsets": set(),
+    "accounting": set(),
+    "gdp": _ROUNDING,
+    "budget": {"gdp"} | _ROUNDING,
+    "shuffle.binomial": _ROUNDING,
+    "shuffle.zcdp": _ROUNDING,
+    "shuffle.protocol": set(),
+    "recursions": _ROUNDING,
+    "participation": {"subsets"},
+    "record_sampling": {"accounting", "subsets"},
+    "ledger": {"accounting", "report", "shuffle.binomial"},
+    "channel": {"ledger"},
+    "certificate": {"accounting", "gdp", "ledger", "report", "shuffle.zcdp"} | _ROUNDING,
+    "composition": {"certificate"} | _ROUNDING,
+    "mechanisms.grids": _ROUNDING,
+    "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.messages": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
+    "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids", "recursions"}
+    | _ROUNDING,
+    "local_runs": {"mechanisms.grids", "recursions"} | _ROUNDING,
 }
 
 
@@ -53,8 +82,7 @@ def imported_rooms(path):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            module = node.module
-            names |= {f"{module}.{a.name}" if module == "dpkern" else module for a in node.names}
+            names |= {f"{node.module}.{a.name}" for a in node.names}  # a module, or what is in it
     return {name.removeprefix("dpkern.") for name in names if name.startswith("dpkern.")}
 
 
@@ -67,6 +95,79 @@ def test_imports_follow_the_arrows(source_tree):
         for target in imported_rooms(path):
             allowed = {target, target.split(".")[0]} & ARROWS[room]
             assert allowed, f"{path.relative_to(package)} may not import dpkern.{target}"
+
+
+def test_modules_of_privacy_follow_their_arrows_without_a_circle(source_tree):
+    """The table above is exact, and has an order in which no module imports a later one."""
+    room = source_tree / "src" / "dpkern" / "privacy"
+    found = {}
+    for path in room.rglob("*.py"):
+        name = ".".join(path.relative_to(room).with_suffix("").parts)
+        if not name.endswith("__init__"):
+            targets = (t.partition(".") for t in imported_rooms(path))
+            found[name] = {rest for top, _, rest in targets if top == "privacy"}
+    assert found == PRIVACY
+    list(graphlib.TopologicalSorter(found).static_order())
+
+
+def test_no_python_file_of_privacy_is_longer_than_450_lines(source_tree):
+    for room in ("privacy", "papers"):
+        for path in (source_tree / "src" / "dpkern" / room).rglob("*.py"):
+            assert len(path.read_text().splitlines()) <= 450, path.name
+
+
+def test_what_privacy_offers_is_what_a_user_needs():
+    """Machinery is imported from the modules that define it."""
+    offered = [getattr(dpkern.privacy, name) for name in dpkern.privacy.__all__]
+    assert len(offered) <= 16
+    for thing in offered:
+        assert ".mechanisms." not in thing.__module__
+
+
+def module_graph(package):
+    """Which module of dpkern imports which, packages by the name of their folder."""
+    paths = {}
+    for path in package.rglob("*.py"):
+        parts = path.relative_to(package).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    known = set(paths) - {"", "__main__"}
+    graph = {}
+    for name in known:
+        targets = imported_rooms(paths[name])
+        graph[name] = {t if t in known else t.rpartition(".")[0] for t in targets} & known
+    return graph
+
+
+def test_no_modules_import_one_another_in_a_circle(source_tree):
+    graph, done, open_ = module_graph(source_tree / "src" / "dpkern"), set(), []
+
+    def visit(name):
+        assert name not in open_, " -> ".join([*open_[open_.index(name) :], name])
+        if name not in done:
+            open_.append(name)
+            for target in sorted(graph[name]):
+                visit(target)
+            done.add(open_.pop())
+
+    for name in sorted(graph):
+        visit(name)
+
+
+@pytest.mark.parametrize("room", ["data", "io"])
+def test_files_of_a_room_are_short(room, source_tree):
+    for path in (source_tree / "src" / "dpkern" / room).glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 450, path.name
+
+
+def test_reading_rooms_do_not_reach_kernels(source_tree):
+    """`data -> kernels` is the one way from records to kernels, and leads nowhere back."""
+    graph = module_graph(source_tree / "src" / "dpkern")
+    for name, targets in graph.items():
+        rooms = {target.split(".")[0] for target in targets}
+        if name.split(".")[0] in ("io", "datasets"):
+            assert "kernels" not in rooms, name
+        if name.split(".")[0] == "kernels":
+            assert not rooms & {"data", "io", "datasets"}, name
 
 
 def test_reference_needs_numpy_only(source_tree):

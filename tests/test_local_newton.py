@@ -13,7 +13,8 @@ import dpkern as dpk
 from dpkern import kernels, reference
 from dpkern.models.losses import LOSSES
 from dpkern.papers.line_search import PaperSearch
-from dpkern.privacy import GaussianHessian, GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers import Objective
 
 SIZES = (30, 60, 150)

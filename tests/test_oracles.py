@@ -1,6 +1,7 @@
 """Laws of models that are not linear: what they compute, predict and keep in files."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.models.oracles import MLP, Oracle, load_oracle
+from dpkern.data import Transform
+from dpkern.models.oracles import MLP, Oracle, check_gradients, load_oracle
+from dpkern.solvers.releases.record_sums import RecordSums, clipped
 
 
 def make_data(kind="multiclass", n=90, p=4, m=3, seed=0, **options):
@@ -96,7 +99,7 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
         assert dpk.load(tmp_path / "model.npz").oracle == MLP((5,), smoothness=beta)
     assert longest[math.inf] == pytest.approx(4.0, rel=1e-3)
     assert longest[0.5] < 0.2
-    with pytest.raises(ValueError, match=r"smoothness is 0\.0"):
+    with pytest.raises(ValueError, match=r"smoothness must .*got 0\.0"):
         MLP(smoothness=0.0)
 
 
@@ -211,6 +214,122 @@ def test_models_and_data_that_do_not_fit_are_refused():
 
 
 # ------------------------------------------------------------------------- what they stand on
+
+
+WIDTHS = [3, 100, 8193, 20_011]  # np.einsum works in chunks of 8 192
+
+
+@pytest.mark.parametrize("p", WIDTHS)
+@pytest.mark.parametrize("options", [{}, {"intercept": True}, {"affine": True}, {"sparse": True}])
+def test_an_effective_row_and_its_margin_are_functions_of_the_row_alone(p, options):
+    rng = np.random.default_rng(p)
+    X = rng.standard_normal((6, p))
+    affine = options.get("affine", False)
+    transform = Transform(
+        p,
+        options.get("intercept", False),
+        1.0,
+        tuple(rng.uniform(0.5, 2.0, p)) if affine else None,
+        tuple(rng.standard_normal(p)) if affine else None,
+    )
+    rows = scipy.sparse.csr_array(X) if options.get("sparse") else X
+    w = rng.standard_normal(transform.d)
+    together, margins = transform.apply(rows), transform.margins(rows, w)
+    for places in ([0], [1], [5], [4, 2], [3, 5, 0]):
+        found = transform.apply(rows[places])
+        if options.get("sparse"):
+            found, expected = found.toarray(), together[places].toarray()
+        else:
+            expected = together[places]
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(transform.margins(rows[places], w), margins[places])
+
+
+@pytest.mark.parametrize("p", WIDTHS)
+def test_a_clipped_vector_is_a_function_of_the_vector_alone(p):
+    G = np.random.default_rng(p).standard_normal((6, p))
+    together = clipped(G, 1.0)
+    np.testing.assert_array_equal(together, np.vstack([clipped(g[np.newaxis], 1.0) for g in G]))
+
+
+class LastBit(Oracle):
+    """A gradient of length 1 whose sign is the last bit of the row: a kink, and a record's own."""
+
+    name = "last bit"
+
+    def dim(self, data):
+        return 1
+
+    def gradients(self, w, X, y):
+        bits = np.bitwise_xor.reduce(np.ascontiguousarray(X).view(np.int64), axis=1) & 1
+        return (2.0 * bits - 1.0)[:, np.newaxis]
+
+
+@pytest.mark.parametrize("p", WIDTHS)
+def test_a_record_more_moves_the_sum_of_a_users_model_by_the_clip_norm(p):
+    rng = np.random.default_rng(0)
+    how = {"clip": 1.0, "grid": np.array([2.0**-20]), "silo_weight": None, "rows": None}
+    for _ in range(20):
+        X, sums = rng.standard_normal((2, p)), []
+        for n in (1, 2):
+            data = dpk.SiloData(X[-n:], np.ones(n), [0, n], row_bound=1.0, task="regression")
+            run = SimpleNamespace(objective=SimpleNamespace(data=data, dim=1, n_threads=1))
+            sums.append(RecordSums(run, LastBit()).gradient(np.zeros(1), **how))
+        assert np.abs(sums[1] - sums[0]) <= 1.0
+
+
+class EinsumNorm(Logistic):
+    """Scales rows by norms that np.einsum adds up."""
+
+    name = "einsum"
+
+    def gradients(self, w, X, y):
+        return X / np.sqrt(np.einsum("ij,ij->i", X, X))[:, np.newaxis]
+
+
+class Centred(Logistic):
+    """What batch normalisation does to a batch."""
+
+    name = "centred"
+
+    def gradients(self, w, X, y):
+        return X - X.mean(axis=0)
+
+
+class Numbered(Logistic):
+    """Depends on the place in the batch."""
+
+    name = "numbered"
+
+    def gradients(self, w, X, y):
+        return X * (1.0 + 2.0**-50 * (np.arange(len(X)) % 2))[:, np.newaxis]
+
+
+@pytest.mark.parametrize(
+    ("oracle", "p", "where"),
+    [
+        (EinsumNorm(), 8193, "by itself"),
+        (EinsumNorm(), 30_000, "by itself"),
+        (Centred(), 4, "by itself"),
+        (Numbered(), 4, "by itself"),
+    ],
+)
+def test_the_check_finds_gradients_that_depend_on_neighbours_or_places(oracle, p, where):
+    data = make_data("classification", n=12, p=p, row_bound=1.0)
+    message = f"gradients of {oracle.name!r} must depend on .* got others for a record {where}"
+    with pytest.raises(ValueError, match=message):
+        check_gradients(oracle, data)
+
+
+@pytest.mark.parametrize("p", [4, 8193])
+def test_the_check_passes_gradients_of_records_by_themselves(p):
+    class Alone(Logistic):
+        def gradients(self, w, X, y):
+            return np.vstack(
+                [super(Alone, self).gradients(w, x[None], y[i : i + 1]) for i, x in enumerate(X)]
+            )
+
+    check_gradients(Alone(), make_data("classification", n=12, p=p, row_bound=1.0), trials=10)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

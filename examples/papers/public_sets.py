@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets
+from dpkern.data import train_test_split
+from dpkern.io import read_table
 
 Array = NDArray[Any]
 SEED = 0  # of the division into training and test records, where a set comes without one
@@ -111,7 +113,7 @@ def _ijcnn1(regression: bool) -> Task:
 def _libsvm(name: str, regression: bool, n_features: int, target: str) -> Task:
     if regression:
         raise ValueError(f"{name} has no numeric column to predict")
-    train, test = (datasets.read_table(_file(name, k), n_features=n_features) for k in (0, 1))
+    train, test = (read_table(_file(name, k), n_features=n_features) for k in (0, 1))
     return Task(target, train.X, train.y, test.X, test.y)
 
 
@@ -153,7 +155,7 @@ def _wisconsin(regression: bool) -> Task:
     if regression:
         target, y = "uniformity of cell size / 4.5", X[:, _CELL_SIZE]
         X = np.delete(X, _CELL_SIZE, axis=1)
-    return Task(target, *datasets.train_test_split(X, y, rng=SEED))
+    return Task(target, *train_test_split(X, y, rng=SEED))
 
 
 def _wdbc(regression: bool) -> Task:
@@ -163,7 +165,7 @@ def _wdbc(regression: bool) -> Task:
     if regression:
         target, y = "worst radius / 17.5", X[:, _WORST_RADIUS]
         X = np.ascontiguousarray(X[:, :_WORST_RADIUS])
-    return Task(target, *datasets.train_test_split(X, y, rng=SEED))
+    return Task(target, *train_test_split(X, y, rng=SEED))
 
 
 _LOADERS = {"a9a": _a9a, "ijcnn1": _ijcnn1, "adult": _adult, "wisconsin": _wisconsin, "wdbc": _wdbc}

@@ -61,3 +61,9 @@ dpk_status dpk_check_rounding(int n_threads) {
     }
     return nearest ? DPK_OK : DPK_ERR_ROUNDING_MODE;
 }
+
+/* By doing it, for what a control word says differs by processor. */
+int dpk_flushes_denormals(void) {
+    const volatile double denormal = 0x1p-1074, least_normal = 0x1p-1022, half = 0.5;
+    return denormal == 0.0 || least_normal * half == 0.0;
+}

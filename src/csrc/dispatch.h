@@ -69,4 +69,8 @@ int dpk_isa_runs(int i);
  * creator had, whoever created it and when. */
 dpk_status dpk_check_rounding(int n_threads);
 
+/* Whether the calling thread takes denormals for zeros, or returns zeros for them. Norms that were
+ * computed in one mode do not bound the rows as the other mode sees them. */
+int dpk_flushes_denormals(void);
+
 #endif

@@ -1,6 +1,10 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
-from dpkern import datasets, kernels, models, privacy, solvers
+# isort: off
+from dpkern import _openmp  # before anything that loads the compiled part
+
+# isort: on
+from dpkern import data, datasets, io, kernels, models, privacy, solvers
 from dpkern.data import SiloData
 from dpkern.models import losses, penalties
 from dpkern.models.oracles import MLP, Oracle
@@ -18,6 +22,7 @@ from dpkern.models.penalties import (
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve
 
+del _openmp
 __version__ = "0.1.0"
 __all__ = [
     "L1",
@@ -36,7 +41,9 @@ __all__ = [
     "SiloData",
     "Simplex",
     "SolverResult",
+    "data",
     "datasets",
+    "io",
     "kernels",
     "load",
     "losses",

@@ -230,6 +230,7 @@ cdef extern from "dispatch.h":
     const dpk_kernels *dpk_isa(int i)
     int dpk_isa_runs(int i)
     dpk_status dpk_check_rounding(int n_threads) nogil
+    int dpk_flushes_denormals() nogil
 
 
 cdef extern from *:
@@ -246,6 +247,11 @@ cdef extern from *:
 cdef const dpk_kernels *kernels = NULL
 
 openmp = bool(HAVE_OPENMP)
+
+
+def flushes_denormals():
+    """Whether the calling thread takes denormals for zeros, or returns zeros for them."""
+    return bool(dpk_flushes_denormals())
 
 
 def isa_names():
@@ -326,7 +332,8 @@ cdef class Records:
     def __init__(self, data, rows=None):
         # Every attribute is read once: a second reading could be another array.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
-        norms = data.row_norms
+        # Kept norms bound the rows of a thread that counts denormals.
+        norms = None if dpk_flushes_denormals() else data.row_norms
         cdef const double[::1] y = labels
         cdef const double[::1] vector
         cdef const int64_t[::1] index
@@ -734,6 +741,8 @@ cdef class Sweeps:
         self.c.key = NULL if secret is None else secret.words
         self.c.purpose, self.c.sigma = purpose, sigma
         check(dpk_check_rounding(self.work.c.n_threads))
+        if dpk_flushes_denormals():  # the mode may have changed since the norms were taken
+            self.records.c.norm = NULL
         sums = np.empty(d)
         total = sums
         if self.together:

@@ -1778,6 +1778,14 @@ def info() -> dict[str, Any]:
     }
 
 
+def flushes_denormals() -> bool:
+    """Whether the calling thread takes denormals for zeros, or returns zeros for them.
+
+    Norms of rows that were computed so do not bound the rows that other threads see.
+    """
+    return _core.flushes_denormals()
+
+
 def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
     """Whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
     grids = np.full(len(sums), grid) if isinstance(grid, float) else grid

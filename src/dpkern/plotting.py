@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpkern._files import replacing
+from dpkern.io import replacing
 
 # Okabe and Ito's colours, which the usual kinds of colour blindness tell apart; markers and line
 # styles tell apart the solvers that share one.

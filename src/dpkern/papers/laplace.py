@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy import UncertifiedLaplace
+from dpkern.papers.mechanisms import UncertifiedLaplace
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY
 from dpkern.solvers.releases.local_runs import LocalSteps
 
 FloatArray = NDArray[np.float64]
@@ -25,12 +24,10 @@ class LaplaceAverage:
     def __init__(self, run: Run, *, sensitivity: float, epsilon: float) -> None:
         self._run, self._steps = run, LocalSteps(run)
         self._mechanism = UncertifiedLaplace(
+            run.channel("central"),
             what="average model",
-            ledger=run.ledger,
-            rng=run.stream,
             sensitivity=sensitivity,
             scale=sensitivity / epsilon,
-            seen_by=SEEN_BY["central"],
         )
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:

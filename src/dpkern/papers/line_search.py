@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import Release
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY
 from dpkern.solvers.releases.newton_steps import candidates, losses_along, penalty_decrease
 
 FloatArray = NDArray[np.float64]
@@ -39,13 +37,12 @@ class PaperSearch:
         m = run.objective.data.m
         self._run, self._hess_clip = run, hess_clip
         self._steps: FloatArray = candidates(max_step)
-        self._release = Release(
+        self._release = run.channel("silo").describe(
             what="step sizes that Equation (10) chose by un-noised losses, gradients and Hessians",
             sensitivity=math.inf if m == 1 else (math.inf,) * m,
             std=None,
             grid=None,
             dim=1,
-            seen_by=SEEN_BY["silo"],
         )
 
     def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:

@@ -61,11 +61,17 @@ def minibatch_sgd(claim: Claim, *, clip: float, sizes: FloatArray, releases: int
 
 
 def prox_svrg(
-    claim: Claim, *, clip: float, sizes: FloatArray, rounds: int, epochs: int, restarts: int
+    claim: Claim,
+    clip: float,
+    sizes: NDArray[np.integer],
+    *,
+    rounds: int,
+    epochs: int,
+    restarts: int,
 ) -> tuple[FloatArray, FloatArray]:
     """On the silos' means of gradients and of differences, by Theorem E.2 (the same paper)."""
     delta, E, R = claim["delta"], epochs / restarts, -(-rounds // restarts)
-    unit = clip / (claim["epsilon"] * sizes)
+    unit = clip / (claim["epsilon"] * sizes.astype(np.float64))
     log_term = restarts * math.log(2.0 / delta)
     return (
         math.sqrt(256.0 * E * log_term * math.log(5.0 * E / delta)) * unit,

@@ -21,7 +21,7 @@ f_i is the clipped loss of record i. The paper calibrates the users' independent
 them were one noise on the mean; what they are worth is on the certificate.
 
 Silos as users are not the paper's: f_j is the mean of a silo's clipped losses, x_j comes from K
-gradient steps, and means are weighted (`dpkern.solvers._silo_users`).
+gradient steps, and means are weighted (`dpkern.solvers.releases.admm_silos`).
 """
 
 import math
@@ -94,45 +94,24 @@ def admm(
 
     Notes
     -----
-    A user's state moves by its own record and by z, which is a function of earlier releases: given
-    these, replacing a record changes what one user sends and nothing else. With
-    b_i = x_i - (2 z - u_i) = t_i a_i, clipped to |b_i| <= gamma C, which is the prox of the clipped
-    loss:
+    A user's state moves by its own record and by z, a function of earlier releases: given these,
+    replacing a record changes what one user sends and nothing else. With b_i = x_i - (2 z - u_i) =
+    t_i a_i, clipped to |b_i| <= gamma C, which is the prox of the clipped loss, are released:
 
-    Central: u_i = c + s_i a_i with c public and |s_i a_i| <= gamma C. Released once a round is
-    V = sum_i round_q(s_i a_i) + Z: sensitivity 2 gamma C whatever the history of s_i, which is
-    clamped where it is stored; std 2 gamma C sqrt(rounds) / mu. zhat = c + V / n. The first zhat
-    needs no release: the paper's K is rounds + 1.
+    Central: V = sum_i round_q(s_i a_i) + Z, u_i = c + s_i a_i with c public: sensitivity 2 gamma C
+    whatever the history of s_i, which is clamped where it is stored. zhat = c + V / n. The first
+    zhat needs no release: the paper's K is rounds + 1.
 
-    Federated: the change of u_i is 2 lam (z - c_i), public, and 2 lam (t_i - s_i) a_i, clipped to
-    4 lam gamma C. Released is the sum of the latter: sensitivity 8 lam gamma C, in at most K rounds
-    of any user; std 8 lam gamma C sqrt(K) / mu. Nothing is gained from sampling: the schedule is
-    drawn in advance, without the records, and known.
+    Federated: the sum of 2 lam (t_i - s_i) a_i, clipped to 4 lam gamma C: sensitivity 8 lam gamma
+    C, in at most K rounds of any user. The schedule is drawn in advance, without the records, and
+    known: nothing is gained from sampling.
 
-    Local trust, and the token: a participant's message 2 lam b_i, of norm 2 lam gamma C, is rounded
-    and noised by its owner, std 4 lam gamma C sqrt(K) / mu. u_i is a sum of messages and public
-    numbers. Users hold disjoint records.
+    Local trust, and the token: messages 2 lam b_i, rounded and noised by their owners: sensitivity
+    4 lam gamma C. u_i is a sum of messages and public numbers. Users hold disjoint records.
 
-    Calibration "paper": sigma^2 = 8 rounds C^2 gamma^2 / (rho n^2), 16 in place of 8 in federated
-    mode, and 8 K C^2 gamma^2 ln n / (rho n) for a token, rho + 2 sqrt(rho ln(1/delta)) = epsilon;
-    noise lam sigma on every message. The certificate charges messages, 4 gamma C sqrt(K) / sigma in
-    mu;
-    of a single round (from z = 0) the sum, as that alone is seen: n times the claimed RDP with all
-    n users.
-
-    Silos: from a common v_j a record moves x_j by (2 C / n_j) E_K, E_K <= gamma as for hidden local
-    steps (`dpkern.privacy.LocalRuns`), which needs a row bound and a loss of bounded curvature.
-    Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
-    float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
-    u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
-    e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
-    to the prox, and float terms: sensitivity max_j p_j e_j (`dpkern.privacy.LocalRuns`, with
-    another bound for few steps). Federated and central: the participants' changes of p_j s_j are
-    summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
-    64th larger, so that one serves the whole run.
-
-    The objective is convex, and noise or not the iteration is that of Lions and Mercier with
-    relaxation lam: see `dpkern.solvers.fixed_point`.
+    Silos: see `dpkern.solvers.releases.admm_silos`. Calibration "paper": lam sigma on every message
+    (`dpkern.papers.noise.admm`). The certificate charges messages, 4 gamma C sqrt(K) / sigma in mu;
+    of a single round (from z = 0) the sum, as that alone is seen: n times the claimed RDP.
 
     The history holds an entry for every round in which somebody takes part: 2 lam gamma as step
     size and, as gradient norm, |z - mean x_i| / gamma of what was released, the participants

@@ -78,7 +78,7 @@ def federated_gd(
     Silo trust. Every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every local step and
     sends theta_j, a function of T noisy sums of sensitivity 2 C. With "last_iterate" its iterates
     are rounded to a grid and noised instead, and the last one has the sensitivity of
-    `dpkern.privacy.LastIterate`. Silos hold disjoint records and compose in parallel.
+    `LastIterate`. Silos hold disjoint records and compose in parallel.
 
     Paper mode, K = 1: Z is the sum of m independent shares on one grid; with equal silos its true
     mu is sqrt(m) times the claimed one. K > 1: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each

@@ -19,7 +19,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy import activate_blocks
+from dpkern.privacy.participation import activate_blocks
 from dpkern.solvers.base.declaration import solver
 from dpkern.solvers.base.options import Count, Option
 from dpkern.solvers.base.result import SolverResult

@@ -69,10 +69,8 @@ def local_newton(
     max_step : float
         Largest step of "damped" and of the searches.
     floor : float or "auto"
-        Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the spectral
-        norm that the noise on the mean Hessian has in expectation, sqrt(2 d) times its
-        deviation (2 sqrt(d) with calibration "paper"): below, eigenvalues are noise. 1e-8 where
-        both are 0.
+        Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the expected
+        spectral norm of the noise on the mean Hessian, below which eigenvalues are noise.
 
     Notes
     -----
@@ -86,13 +84,8 @@ def local_newton(
 
     The budget is split evenly, mu_i^2 = mu^2 / (2 T): gradient and Hessian have different units, so
     no rule that compares their sensitivities is free of the scale of the rows. "private_search"
-    makes it thirds and releases at each step the decreases
-    v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)) of all candidates a at once,
-    dz_i = x_i . p, s the power of two above C |p|: the l2 sensitivity is 2 s sqrt(sum a^2), or half
-    of that.
-
-    Everything else is a function of the releases and of public numbers: the penalty, which is added
-    after the noise, the floor, truncation, direction, damped steps, the choice among candidates.
+    makes it thirds (`dpkern.solvers.releases.newton_steps.PrivateSearch`). Everything else is a
+    function of the releases and of public numbers.
 
     Calibration "paper" draws the paper's noise and certifies what it really gives: mu^2 =
     T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.

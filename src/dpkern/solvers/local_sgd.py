@@ -70,7 +70,7 @@ def local_sgd(
 
     noise="round": theta_j - w is rounded to a grid and released with noise; under central trust
     their weighted sum. For full-batch steps its sensitivity is (2 C / n_j) E_K and float terms
-    (`dpkern.privacy.LocalRuns`), R releases. With sampling="one_pass" or "cyclic" the steps take
+    (`LocalRuns`), R releases. With sampling="one_pass" or "cyclic" the steps take
     batches of b records in turn from an order in which the records have no say. A step carries the
     distance of neighbours on with a factor of at most c_t, and adds eta_t 2 C / b where its batch
     holds the replaced record. So the sensitivity is (2 C / b) sum of eta_t prod_{u > t} c_u over

@@ -61,7 +61,7 @@ def minibatch_sgd(
     grid of its batch's clipped gradients at the public w: replacing a record moves it by at most
     2 C, adding or removing one by C. Central trust: the same of sum_j om_j S_j, om_j <= 1 on the
     records. Shuffle trust: the counts of the batch's vectors with binomial noise
-    (`dpkern.privacy.BinomialSum`). Batches are secret, and so are the sizes of Poisson ones; silos
+    (`BinomialSum`). Batches are secret, and so are the sizes of Poisson ones; silos
     of a round are public and pay for the rounds in which they take part. Steps, penalties and prox
     act on what was released.
 

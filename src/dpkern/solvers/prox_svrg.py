@@ -11,11 +11,10 @@ federated learning without a trusted server", AISTATS 2023:
                                                        grad f(w, x) - grad f(wbar, x) + noise ]
         w = prox_{eta h}( w - eta v )
 
-With restarts s = 1..S:  w_s = prox_svrg( w_{s-1} ), each run handing on one of its iterates.
-
-The silos S are drawn with wbar. The paper releases a difference beside g too; there w = wbar, and
-all differences are 0, whatever the records are. Gradients are
-clipped to C and differences to min(2 C, beta |w - wbar|), with noise in proportion.
+With restarts s = 1..S:  w_s = prox_svrg( w_{s-1} ), each run handing on one of its iterates. The
+silos S are drawn with wbar. The paper releases a difference beside g too; there w = wbar, and all
+differences are 0, whatever the records are. Gradients are clipped to C and differences to
+min(2 C, beta |w - wbar|), with noise in proportion.
 """
 
 import math
@@ -23,7 +22,7 @@ import math
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.privacy import FullBatch
+from dpkern.privacy.record_sampling import FullBatch
 from dpkern.solvers.base.declaration import solver
 from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
@@ -91,12 +90,7 @@ def prox_svrg(
     refresh = difference = None
     if run.claimed is not None:
         refresh, difference = noise.prox_svrg(
-            run.claimed,
-            clip=run.clip,
-            sizes=objective.sizes.astype(np.float64),
-            rounds=R,
-            epochs=len(begins),
-            restarts=restarts,
+            run.claimed, run.clip, objective.sizes, rounds=R, epochs=len(begins), restarts=restarts
         )
     gradients, differences = noisy_means(
         run,

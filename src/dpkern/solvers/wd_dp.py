@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
-from dpkern.privacy import WeightNoise
+from dpkern.papers.mechanisms import WeightNoise
 from dpkern.solvers.base.declaration import solver
 from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
@@ -93,7 +93,7 @@ def _paper(run: Run) -> Advance:
 
     def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:
         theta = steps.models(w, eta)
-        z_w = WeightNoise(ledger=run.ledger, rng=run.stream, sigma=s_w).release()
+        z_w = WeightNoise(run.channel("central"), sigma=s_w).release()
         return (data.weights(run.objective.weights) + z_w) @ theta
 
     return advance

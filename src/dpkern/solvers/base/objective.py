@@ -16,7 +16,7 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.penalties import L1, Constraint, Penalty, SmoothPenalty, Term, combined
-from dpkern.privacy import MAX_RECORDS
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 
 FloatArray = NDArray[np.float64]
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None

@@ -1,7 +1,6 @@
 """What a solver returns: the released model, its certificate, and what is needed to predict."""
 
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._files import refuse_unwritable, replacing
+from dpkern._serialize import decode, encode
 from dpkern.data import Transform
+from dpkern.data.frames import column_names, refuse_other_names
+from dpkern.io import refuse_unwritable, replacing
 from dpkern.models.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
 
@@ -21,9 +22,9 @@ FORMAT = 1
 MONITORED = ("objective", "accuracy")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SolverResult:
-    """A model and what is true about it.
+    """A model and what is true about it; equal ones hold the same model and certificate.
 
     Attributes
     ----------
@@ -58,7 +59,8 @@ class SolverResult:
     oracle : Oracle or None
         The model where it is not linear; its parameters are all in `coef`.
     feature_names : tuple of str, or None
-        Columns of the file that `dpkern fit` has read; `dpkern predict` wants the same.
+        Columns of the data that the model was fitted on: a frame to predict must have the same,
+        in this order.
     """
 
     solver: str
@@ -77,6 +79,17 @@ class SolverResult:
     oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SolverResult) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self.w.tobytes())
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        labels = None if self.classes_ is None else self.classes_.tolist()
+        return self.solver, self.loss, self.w.tobytes(), labels, self.transform, self.privacy
+
     @property
     def w(self) -> NDArray[np.float64]:
         """The model as one vector, shape (d,): coef, then the intercept where there is one."""
@@ -88,9 +101,10 @@ class SolverResult:
         Raises
         ------
         TypeError, ValueError
-            When X does not have the model's features, or is not finite; for a user's own model
-            from a file.
+            When X does not have the model's number of features, is a frame with other column names
+            or another order, or is not finite; for a user's own model from a file.
         """
+        refuse_other_names(column_names(X), self.feature_names)
         if self.oracle is not None:
             return self.oracle.outputs(self.w, self.transform.apply(X))
         return self.transform.margins(X, self.w)
@@ -185,7 +199,7 @@ class SolverResult:
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
         refuse_unwritable(path)
-        text = json.dumps(_plain(header), allow_nan=False)
+        text = json.dumps(encode(header), allow_nan=False)
         with replacing(path) as file:
             np.savez(file, header=np.array(text), **arrays)
 
@@ -225,7 +239,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
+            header = decode(json.loads(str(arrays["header"])))
             coef = arrays["coef"]
             classes = arrays.get("classes")
         if header["format"] != FORMAT:
@@ -252,18 +266,3 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         raise
     except Exception as error:
         raise ValueError(f"{path}: not a dpkern model ({error})") from error
-
-
-def _plain(value: Any) -> Any:
-    """The same in types that JSON has; numbers that it lacks become their names."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -11,43 +12,24 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._csr import is_sparse
 from dpkern._numbers import positive
-from dpkern.data import SiloData
-from dpkern.models.losses import Custom, Loss
-from dpkern.models.oracles import MLP, Oracle
-from dpkern.models.penalties import PenaltySum, Term
-from dpkern.privacy import (
-    MAX_RECORDS,
-    WITHOUT_REPLACEMENT,
-    Budget,
-    Certificate,
-    Ledger,
-    NoiseStream,
-    split_budget,
-)
+from dpkern.data import SiloData, is_sparse
+from dpkern.models.losses import Custom
+from dpkern.models.oracles import Oracle
+from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
+from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS
+from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.shared import SHARED
 from dpkern.solvers.base.steps import auto_step, step_sizes
 
 if TYPE_CHECKING:  # which makes runs
     from dpkern.solvers.base.declaration import Declaration
 
 FloatArray = NDArray[np.float64]
-
-HIDDEN_SIZES = (
-    "add or remove: declared sizes stand for those of the data; taken as public that no silo is "
-    "empty and that there are fewer than 2^31 records"
-)
-SPLIT = (
-    "add or remove: which silo holds a record is as the data have it, and the records that two "
-    "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
-)
-OF_ITS_OWN = (
-    "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
-    "record{} and public numbers alone, not on other records{}"
-)
 
 
 class Clock:
@@ -112,7 +94,7 @@ class Run(AbstractContextManager["Run"]):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget must be a Budget or None, got {type(budget).__name__}")
-        self._declaration, self.budget = declaration, budget
+        self.declaration, self.budget = declaration, budget
         self.parameters = {**parameters, "budget": budget}
         model = parameters["model"]
         shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size")
@@ -127,19 +109,20 @@ class Run(AbstractContextManager["Run"]):
         self.rounds: int = parameters.get("rounds", 1)
         self.local_steps: int = parameters.get("local_steps", 1)
         self._check_neighbours()
-        self._monitor = _monitor(parameters["monitor"], self.objective)
+        self.monitor = _monitor(parameters["monitor"], self.objective)
         self.ledger = Ledger()
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
+        self._learning = LearningWatch(self.rounds)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self._begin = time.perf_counter()
 
     @property
     def solver(self) -> str:
         """Name of the solver."""
-        return self._declaration.name
+        return self.declaration.name
 
     @property
     def clip(self) -> float:
@@ -157,6 +140,11 @@ class Run(AbstractContextManager["Run"]):
     def sizes_are_hidden(self) -> bool:
         """Whether numbers of records are private: nothing may depend on them but exact sums."""
         return self.neighbours == "add_remove"
+
+    def channel(self, trust: str | None = None) -> Channel:
+        """Return where mechanisms release to: who sees it under `trust`, by default the run's."""
+        seen_by = SEEN_BY[self.trust if trust is None else trust]
+        return Channel(self.ledger, self.stream, seen_by, self.neighbours)
 
     def _check_neighbours(self) -> None:
         """Add/remove neighbours: what else a run needs for them.
@@ -284,10 +272,11 @@ class Run(AbstractContextManager["Run"]):
         self.history["step_size"].append(float(step))
         flat = gradient.ravel()
         self.history["gradient_norm"].append(math.sqrt(flat @ flat))
-        if self._monitor is not None:
-            self.history.setdefault("objective", []).append(self._monitor.value(w))
-            if self._monitor.data.task != "regression":
-                self.history.setdefault("accuracy", []).append(self._monitor.accuracy(w))
+        self._learning.see(gradient)
+        if self.monitor is not None:
+            self.history.setdefault("objective", []).append(self.monitor.value(w))
+            if self.monitor.data.task != "regression":
+                self.history.setdefault("accuracy", []).append(self.monitor.accuracy(w))
         callback = self.parameters["callback"]
         if callback is not None:
             callback(t, self.ledger.releases[-1])
@@ -307,35 +296,15 @@ class Run(AbstractContextManager["Run"]):
         of the last gradients must be small for a run that converged.
         """
         data, loss = self.objective.data, self.objective.loss
-        if self.sizes_are_hidden and self.budget is not None:
-            notes = (*notes, HIDDEN_SIZES)
-            if data.partition != "given":
-                notes = (*notes, SPLIT.format(repr(data.partition)))
-        if data.partition_note is not None:
-            notes = (*notes, data.partition_note)
-        if isinstance(loss, Oracle) and not isinstance(loss, MLP) and self.budget is not None:
-            moves = self.sizes_are_hidden or self.parameters["sampling"] == WITHOUT_REPLACEMENT
-            notes = (
-                *notes,
-                OF_ITS_OWN.format(
-                    loss.name,
-                    *(("", ", nor on its place in the batch") if moves else (", its place", "")),
-                ),
-            )
-        if self._monitor is self.objective:
-            notes = (
-                *notes,
-                "what history holds of the monitor is a non-private diagnostic on training data",
-            )
         certificate = Certificate.from_ledger(
             self.ledger,
             trust=self.trust,
             noise=self.stream.kind,
             neighbours=self.neighbours,
-            declared=self._declared(),
+            declared=declared(self),
             claimed=self.claimed if claimed is None else claimed,
             bound=bound,
-            notes=notes,
+            notes=(*notes, *notes_on_data(self)),
             at_delta=None if self.budget is None else self.budget.delta,
         )
         total = time.perf_counter() - self._begin
@@ -353,65 +322,22 @@ class Run(AbstractContextManager["Run"]):
             history=self.history,
             privacy=certificate,
             timing={**self._seconds, "python": python, "total": total},
-            message=self._message(),
+            message=self._message(converged),
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
+            feature_names=data.feature_names,
         )
 
-    def _message(self) -> str:
+    def _message(self, converged: bool) -> str:
+        """How the run ended; warns where the releases say that nothing was learnt."""
         steps = "" if self.local_steps == 1 else f" of {self.local_steps} local steps"
-        return f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
-
-    def _declared(self) -> dict[str, Any]:
-        """What the guarantee takes as public: it was not computed from the records."""
-        objective, sizes = self.objective, self.objective.public_size
-        data = objective.data
-        monitor = None
-        if self._monitor is not None:
-            public = self._monitor is not objective
-            monitor = f"{self._monitor.data.n} public records" if public else "train"
-        options = self._declaration.own | SHARED
-        declared = {k: plain(self.parameters[k]) for k, o in options.items() if o.declared}
-        if self._declaration.samplers:
-            declared["sampling"] = self.parameters["sampling"]
-        declared |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
-        return declared | {
-            "clip": math.inf if self.parameters["clip"] is None else self.parameters["clip"],
-            "sizes": plain(data.sizes if sizes is None else sizes),
-            "n_features": data.n_features,
-            "partition": data.partition,
-            "task": data.task,
-            "intercept": data.intercept,
-            "row_bound": data.row_bound,
-            "feature_range": data.feature_range is not None,
-            "sparse": is_sparse(data.X),
-            "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
-            "monitor": monitor,
-        }
-
-
-def plain(value: Any) -> Any:
-    """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
-    if isinstance(value, Loss | Oracle):
-        declaration = value.declaration
-        return declaration if len(declaration) > 1 else value.name
-    if isinstance(value, PenaltySum):
-        return [plain(term) for term in value.terms]
-    if isinstance(value, Term):
-        parameters = {"strength": value.strength, **value.parameters}
-        return {"name": value.name, **{k: plain(v) for k, v in parameters.items()}}
-    if isinstance(value, Budget):
-        return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return type(value).__name__
+        message = f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
+        finding = "" if converged else self._learning.finding()
+        if not finding:
+            return message
+        warnings.warn(f"{self.solver}: {finding}", NothingLearntWarning, stacklevel=5)
+        return f"{message}; {finding}"
 
 
 def _values(data: SiloData) -> Any:

@@ -5,8 +5,17 @@
     u_j = u_j + 2 lam (x_j - z) = (1 - 2 lam) u_j + 2 lam z + 2 lam b_j,      b_j = x_j - v_j
 
 What counts is sum_j p_j u_j. One of silo j's records moves x_j by (2 C / n_j) E_K at most, from a
-common v_j; E_K is that of hidden local steps (`dpkern.privacy.LocalRuns`) on a data part of
+common v_j; E_K is that of hidden local steps (`LocalRuns`) on a data part of
 curvature 0 to L with 1 / gamma added, and so at most gamma.
+
+Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
+float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
+u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
+e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
+to the prox, and float terms: sensitivity max_j p_j e_j (`LocalRuns`, with
+another bound for few steps). Federated and central: the participants' changes of p_j s_j are
+summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
+64th larger, so that one serves the whole run.
 """
 
 import math
@@ -17,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianMessages, LocalRuns, Schedule
-from dpkern.privacy.local_runs import norm_bound
+from dpkern.privacy.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -107,7 +116,7 @@ class _Silos(ABC):
         *,
         relaxation: float,
         mu: float | None,
-        schedule: Schedule | None,
+        schedule: ParticipationSchedule | None,
     ) -> None:
         data = run.objective.data
         self._run, self._solve, self._schedule = run, solve, schedule
@@ -116,12 +125,10 @@ class _Silos(ABC):
         self._runs = None if mu is None else solve.described()
         self._grids = None if self._runs is None else self._runs.grids
         self._mechanism = GaussianMessages(
+            run.channel(self.trust),
             what=self.what[schedule is not None],
-            ledger=run.ledger,
-            rng=run.stream,
             dim=data.d,
             mu=mu,
-            seen_by=SEEN_BY[self.trust],
             per_silo=self.trust == "silo",
             per_record=None if schedule is None else schedule.most,
         )
@@ -171,7 +178,7 @@ class HiddenSilos(_Silos):
         lam, at most 1/2 with a clip norm.
     mu : float or None
         Budget of one release.
-    schedule : Schedule or None
+    schedule : ParticipationSchedule or None
         Who takes part when; None is everybody in every round.
     """
 

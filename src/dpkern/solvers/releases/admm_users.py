@@ -2,7 +2,7 @@
 
 from dpkern._numbers import positive
 from dpkern.papers import noise
-from dpkern.privacy import Schedule, sample_users, walk_graph
+from dpkern.privacy.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import (
     CentralUsers,
@@ -94,7 +94,7 @@ def number_of_users(run: Run) -> int:
     return data.m if run.parameters["users"] == "silos" else data.n
 
 
-def choose_schedule(run: Run) -> Schedule | None:
+def choose_schedule(run: Run) -> ParticipationSchedule | None:
     """Who takes part when; None is everybody in every round."""
     n, parameters = number_of_users(run), run.parameters
     most = parameters["max_participations"]
@@ -116,7 +116,7 @@ def choose_schedule(run: Run) -> Schedule | None:
 
 
 def choose_users(
-    run: Run, gamma: float, lam: float, schedule: Schedule | None, *, alone: bool
+    run: Run, gamma: float, lam: float, schedule: ParticipationSchedule | None, *, alone: bool
 ) -> tuple[Users, tuple[str, ...]]:
     """The users of a mode under a trust, and what the certificate must say about them."""
     central = run.trust == "central"

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import positive
-from dpkern.privacy import GaussianHessian
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient, over_silos
+from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
 
 FloatArray = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ class NoisyMeanHessian:
     Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
     rounding. Silo trust: V_j = S_j + Z_j of every silo. Replacing a record moves V, or one V_j, by
     at most sqrt(2) B + q d in Frobenius norm, adding or removing one by B + q d
-    (`dpkern.privacy.GaussianHessian`).
+    (`GaussianHessian`).
 
     Parameters
     ----------
@@ -48,17 +48,14 @@ class NoisyMeanHessian:
         objective, data = run.objective, run.objective.data
         self._run, self._per_silo, self._clip = run, run.trust == "silo", hess_clip
         self._mechanism = GaussianHessian(
+            run.channel(),
             what="sum of clipped Hessians",
-            ledger=run.ledger,
-            rng=run.stream,
             hess_clip=hess_clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[run.trust],
             triangle=sigma is not None,
-            neighbours=run.neighbours,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
         self._scale = (
@@ -108,7 +105,12 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
 
 
 def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
-    """The floor of every message, shape (k,): public numbers all."""
+    """The floor of every message, shape (k,): public numbers all.
+
+    "auto" is the larger of l2 and the spectral norm that the noise on the mean Hessian has in
+    expectation, sqrt(2 d) times its deviation (2 sqrt(d) with calibration "paper"), or 1e-8 where
+    both are 0.
+    """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
     if floor != "auto":

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy import OnePass
+from dpkern.privacy.record_sampling import OnePass
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import HiddenBatches, HiddenSteps
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of

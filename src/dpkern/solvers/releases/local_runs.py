@@ -8,17 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import (
-    GaussianMessages,
-    GaussianSum,
-    LastIterate,
-    LocalRuns,
-    OnePass,
-)
-from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
+from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.record_sampling import OnePass
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient
+from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -192,7 +189,7 @@ class HiddenSteps:
     """Noise once on what K hidden noiseless steps have made of the model.
 
     Central trust: V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity
-    max_j p_j (2 C / n_j) E_K and float terms (`dpkern.privacy.LocalRuns`); the model becomes w + V.
+    max_j p_j (2 C / n_j) E_K and float terms (`LocalRuns`); the model becomes w + V.
     Silo trust: the same of every silo alone with p_j = 1, averaged with the weights.
     On batches the steps that use a record take the place of E_K.
 
@@ -222,13 +219,11 @@ class HiddenSteps:
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
+            run.channel(),
             what=f"{'model' if self._per_silo else 'average model'} after {run.local_steps} "
             f"hidden local steps{'' if b is None else f' on batches of {b}'}",
-            ledger=run.ledger,
-            rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
-            seen_by=SEEN_BY[run.trust],
             per_silo=self._per_silo,
             per_record=per_record,
         )
@@ -320,15 +315,13 @@ class NoisySteps:
         data = run.objective.data
         self._run, self._steps = run, LocalSteps(run)
         self._mechanism = GaussianSum(
+            run.channel(),
             what="sum of clipped gradients of a local step",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=run.clip,
             dim=data.d,
             sizes=tuple(data.sizes.tolist()),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[run.trust],
         )
 
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
@@ -358,10 +351,8 @@ class LastIterates:
         # All at once, so that a schedule is refused before anything reads a record.
         self._mechanisms = {
             row.tobytes(): LastIterate(
-                ledger=run.ledger,
-                rng=run.stream,
+                run.channel("silo"),
                 mu=mu,
-                seen_by=SEEN_BY["silo"],
                 runs=self._steps.described(row),
             )
             for row in eta

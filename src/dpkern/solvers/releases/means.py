@@ -17,28 +17,20 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.models.losses import Custom
-from dpkern.privacy import (
-    BinomialSum,
-    Events,
-    GaussianSum,
-    Purpose,
-    Rows,
-    Sampled,
-    Sampler,
-    make_sampler,
-    sample_users,
-    sampled_scale,
-    sqrt_down,
-    zcdp_rho,
-)
+from dpkern.privacy import zcdp_rho
+from dpkern.privacy._exact import sqrt_down
+from dpkern.privacy.accounting import Events, Sampled, sampled_scale
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import sample_users
+from dpkern.privacy.record_sampling import RecordSampler, Rows, make_record_sampler
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
+from dpkern.solvers.releases.gradient import over_silos
 from dpkern.solvers.releases.record_sums import Sums, clipped, sums_of
+from dpkern.stream import Purpose
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-SEEN = {**SEEN_BY, "shuffle": "whoever sees the shuffled messages of a round"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class Family:
         What is released, for the ledger.
     rounds : sequence of int
         The rounds in which it is, one release each.
-    sampler : Sampler
+    sampler : RecordSampler
         Of the records.
     share : float
         Of the whole budget, in mu^2.
@@ -61,7 +53,7 @@ class Family:
 
     what: str
     rounds: Sequence[int]
-    sampler: Sampler
+    sampler: RecordSampler
     share: float = 1.0
     sigma: FloatArray | None = None
 
@@ -141,9 +133,9 @@ class Participation:
         self.active = np.repeat(active, lengths, axis=0)
 
 
-def sampler_of(run: Run, releases: int) -> Sampler:
+def sampler_of(run: Run, releases: int) -> RecordSampler:
     """The sampler of the run's batches."""
-    return make_sampler(
+    return make_record_sampler(
         run.parameters.get("sampling", "full"),
         run.parameters["batch_size"],
         sizes=run.objective.sizes,
@@ -354,17 +346,14 @@ class NoisyMeans:
             sizes = tuple(self._sizes.tolist())
             self._mechanisms.clear()  # a clip norm seldom comes back
             self._mechanisms[key] = GaussianSum(
+                run.channel(self._trust),
                 what=self._family.what,
-                ledger=run.ledger,
-                rng=run.stream,
                 clip=clip,
                 dim=run.objective.dim,
                 sizes=sizes if per_silo else (sum(sizes),),
                 mu=self._mu,
                 sigma=None if sigma is None else sigma * self._sizes,
-                seen_by=SEEN[self._trust],
                 sampling=sampler.sampling if run.budget is not None else None,
-                neighbours=run.neighbours,
                 per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
             )
@@ -377,13 +366,11 @@ class NoisyMeans:
         if key not in self._mechanisms:
             run, sampler = self._run, self._family.sampler
             self._mechanisms[key] = BinomialSum(
+                run.channel("shuffle"),
                 what=self._family.what,
-                ledger=run.ledger,
-                rng=run.stream,
                 dim=run.objective.dim,
                 n=n,
                 rho=None if self._mu is None else self._mu**2 / 2.0 * (1.0 - 2.0**-50),
-                seen_by=SEEN["shuffle"],
                 sampling=sampler.sampling,
                 per_record=self._per_record,
             )

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import MAX_RECORDS, GaussianMessages, records_of
 from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS, records_of
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import SEEN_BY
 
 FloatArray = NDArray[np.float64]
 
@@ -50,9 +50,7 @@ class NoisyDirection:
             # What cannot work with public numbers is refused before anything is released.
             kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
             self._moved_by_one(self._regularisation(0.0), 0.0)
-        messages = functools.partial(
-            GaussianMessages, ledger=run.ledger, rng=run.stream, seen_by=SEEN_BY["central"]
-        )
+        messages = functools.partial(GaussianMessages, run.channel("central"))
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
         self._release = messages(what="Newton direction", dim=data.d, mu=mu)
 

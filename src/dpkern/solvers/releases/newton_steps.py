@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
-from dpkern.solvers.releases.gradient import SEEN_BY, over_silos
+from dpkern.solvers.releases.gradient import over_silos
 
 FloatArray = NDArray[np.float64]
 
@@ -96,16 +96,13 @@ class PrivateSearch:
         sizes = objective.sizes if self._per_silo else np.array([objective.n])
         self._scale = 1.0 / sizes
         self._mechanism = GaussianSum(
+            run.channel(),
             what="decreases of the loss along the released direction p, in units of a power of two "
             "above C |p|",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=max_step * _CANDIDATES_NORM if run.clip < math.inf else math.inf,
             dim=_CANDIDATES,
             sizes=tuple(sizes.tolist()),
             mu=mu,
-            seen_by=SEEN_BY[run.trust],
-            neighbours=run.neighbours,
         )
         grid = self._mechanism.grid
         if grid is not None and 32.0 * float(grid.max()) > self._steps[-1]:

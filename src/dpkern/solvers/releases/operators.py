@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
-from dpkern.privacy import GaussianMessages
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import CentralUsers
-from dpkern.solvers.releases.gradient import SEEN_BY, NoisyMeanGradient
+from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -135,12 +135,10 @@ class FromFunction(Operator):
     def __init__(self, run: Run, *, declared: Declared, mu: float | None) -> None:
         self._run, self._declared = run, declared
         self._mechanism = GaussianMessages(
+            run.channel("central"),
             what=f"value of {declared.name}",
-            ledger=run.ledger,
-            rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
-            seen_by=SEEN_BY["central"],
         )
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:

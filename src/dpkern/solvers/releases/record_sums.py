@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.models.oracles import MLP, Oracle
-from dpkern.privacy import Rows
+from dpkern.data import row_norms
+from dpkern.models.oracles import MLP, Oracle, record_gradients
+from dpkern.privacy.record_sampling import Rows
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
@@ -69,10 +70,9 @@ def clipped(G: Any, clip: float) -> FloatArray:
 
     Differences of gradients that are longer than those summed up before would not telescope.
     """
-    vectors = np.array(G, dtype=np.float64)
+    vectors = np.array(G, dtype=np.float64, order="C")
     with np.errstate(all="ignore"):
-        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        vectors *= np.minimum(1.0, clip / np.maximum(norms, 2.0**-1000))[:, np.newaxis]
+        vectors *= np.minimum(1.0, clip / row_norms(vectors))[:, np.newaxis]
     return vectors
 
 
@@ -157,8 +157,6 @@ class RecordSums(Sums):
     def __init__(self, run: Run, oracle: Oracle) -> None:
         super().__init__(run)
         self._oracle, self._dim = oracle, run.objective.dim
-        transform = self._data.transform
-        self._as_stored = not math.isfinite(transform.row_bound) and transform.scale is None
         self._chunk = min(max(1, _CHUNK_BYTES // (8 * self._dim)), _LARGEST_CHUNK)
 
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
@@ -183,23 +181,7 @@ class RecordSums(Sums):
         return (slice(i, min(i + self._chunk, n)) for i in range(0, n, self._chunk))
 
     def _gradients(self, w: FloatArray, records: IntArray) -> NDArray[Any]:
-        data = self._data
-        X = data.X[records]
-        if not self._as_stored:
-            X = data.transform.apply(X)
-        found = self._oracle.gradients(w, X, data.y[records])
-        if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
-            raise TypeError(
-                f"gradients of {self._oracle.name!r} must be an array of NumPy or of a library "
-                f"with DLPack, got {type(found).__name__}"
-            )
-        array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
-        if array.shape != (len(records), self._dim):  # the number of records may be secret
-            raise ValueError(
-                f"gradients of {self._oracle.name!r} must have one row per record and "
-                f"{self._dim} columns, one per parameter; rows had shape {array.shape[1:]}"
-            )
-        return np.ascontiguousarray(array, np.float32 if array.dtype == np.float32 else np.float64)
+        return record_gradients(self._oracle, self._data, w, records)
 
     def _sums(
         self,

@@ -1,227 +1,46 @@
-"""Records held by silos: `SiloData`, and `Transform`, the part of it that a model keeps.
-
-What a record contributes is its effective row: the features x, mapped by the public feature range,
-followed by the constant 1 of the intercept, the whole scaled down to the row bound R where it is
-longer,
-
-    x~ = min(1, R / |v|) v,    v = [scale * x + shift, 1].
-
-Effective rows are never stored: X stays as it was given, and kernels and `Transform` apply the rule
-as they read. Where X is sparse there is no shift, which would fill every row: entries that are not
-stored stay 0, and nothing is made dense.
+"""Records held by silos: `SiloData`.
 
 Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
 the feature range and the row bound. In particular, the two labels are read from y and taken to be
 public.
 """
 
+from __future__ import annotations  # help() shows the names of types, not what they stand for
+
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
-from dpkern._checks import (
-    FLOATS,
+from dpkern._numbers import count, positive
+from dpkern.data.csr import Csr, is_sparse
+from dpkern.data.frames import checked_names, column_names
+from dpkern.data.gathering import gathered, joined
+from dpkern.data.partition import NOTES, How, Rng, partition
+from dpkern.data.transform import Transform
+from dpkern.data.validation import (
     FeatureRange,
     Float64Array,
     Matrix,
+    RowOptions,
     Task,
     affine,
-    aligned,
-    blocks,
     checked_matrix,
     checked_offsets,
+    checked_options,
     frozen,
     frozen_matrix,
     labels,
     no_buffer,
-    numeric_matrix,
     pair,
     records,
     refuse_non_finite,
     targets,
 )
-from dpkern._csr import Csr, is_sparse, row_blocks
-from dpkern._numbers import count, positive
-from dpkern._partition import NOTES, How, partition
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-Rng = np.random.Generator | int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Transform:
-    """The map from a row of X to its effective row, kept with a model so that it can predict.
-
-    Parameters
-    ----------
-    n_features : int
-        Columns of X.
-    intercept : bool, default=False
-        Whether a constant 1 follows the features.
-    row_bound : float, default=inf
-        Rows longer than this, constant included, are scaled down to it.
-    scale, shift : tuple of n_features floats, optional
-        The affine map of the features: both, the scale alone, or neither.
-    """
-
-    n_features: int
-    intercept: bool = False
-    row_bound: float = math.inf
-    scale: tuple[float, ...] | None = None
-    shift: tuple[float, ...] | None = None
-
-    @property
-    def d(self) -> int:
-        """Length of an effective row, and of w."""
-        return self.n_features + self.intercept
-
-    def apply(self, X: ArrayLike) -> Matrix:
-        """Effective rows of X.
-
-        Parameters
-        ----------
-        X : array_like or CSR matrix of shape (n, n_features)
-            Real and finite, of any numeric dtype.
-
-        Returns
-        -------
-        ndarray of shape (n, d), float64
-            A csr_array when X is sparse, unless there is a shift, which leaves no entry at 0.
-
-        Raises
-        ------
-        TypeError
-            When X is not numeric, or sparse in another format than CSR.
-        ValueError
-            When X has another shape, or holds non-finite values (before or after the map).
-        """
-        checked = self._check(X)
-        if isinstance(checked, Csr) and self.shift is None:
-            return self._sparse_rows(checked)
-        return self._rows(checked, slice(0, len(checked)))
-
-    def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
-        """Products of the effective rows with w, computed a block of rows at a time.
-
-        Parameters
-        ----------
-        X : array_like or CSR matrix of shape (n, n_features)
-        w : array_like of shape (d,)
-
-        Returns
-        -------
-        ndarray of shape (n,), float64
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `apply`, and when w has not d entries.
-        """
-        checked = self._check(X)
-        w = np.asarray(w, dtype=np.float64)
-        if w.shape != (self.d,):
-            raise ValueError(f"w has shape {w.shape}; it must be ({self.d},)")
-        out = np.empty(len(checked))
-        if isinstance(checked, Csr) and self.shift is None:
-            for rows in row_blocks(checked.indptr):
-                row, column, values, ratio = self._sparse_block(checked, rows)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    z = np.bincount(row, values * w[column], minlength=len(ratio))
-                    out[rows] = z + ratio * w[-1] if self.intercept else z
-        else:
-            for rows in blocks(len(checked), 8 * self.d):
-                out[rows] = self._rows(checked, rows) @ w
-        return out
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same in types that JSON has; no row bound is None."""
-        values = asdict(self)
-        values["row_bound"] = None if math.isinf(self.row_bound) else self.row_bound
-        return values
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after a passage through JSON."""
-        scale, shift, row_bound = (values[key] for key in ("scale", "shift", "row_bound"))
-        return cls(
-            n_features=values["n_features"],
-            intercept=values["intercept"],
-            row_bound=math.inf if row_bound is None else row_bound,
-            scale=None if scale is None else tuple(scale),
-            shift=None if shift is None else tuple(shift),
-        )
-
-    def _check(self, X: ArrayLike) -> NDArray[Any] | Csr:
-        checked = numeric_matrix(X)
-        if checked.shape[1] != self.n_features:
-            raise ValueError(f"X has {checked.shape[1]} features; the model has {self.n_features}")
-        if isinstance(checked, Csr):
-            checked, _ = checked.canonical(checked.dtype, owned=False)
-        refuse_non_finite(checked, self.scale, self.shift)
-        return checked
-
-    def _rows(self, X: NDArray[Any] | Csr, rows: slice) -> Float64Array:
-        effective = np.zeros((rows.stop - rows.start, self.d))
-        features = effective[:, : self.n_features]
-        if isinstance(X, Csr):
-            row, column, values = X.block(rows)
-            features[row, column] = values
-        else:
-            features[...] = X[rows]
-        if self.scale is not None:
-            features *= self.scale
-        if self.shift is not None:
-            features += self.shift
-        if self.intercept:
-            effective[:, -1] = 1.0
-        if math.isfinite(self.row_bound):
-            with np.errstate(over="ignore"):
-                square = np.einsum("ij,ij->i", effective, effective)
-            effective *= self._ratio(square)[:, np.newaxis]
-        return effective
-
-    def _ratio(self, square: NDArray[Any]) -> Float64Array:
-        """min(1, row bound / norm); a norm that overflows scales its row to zero."""
-        norms = np.sqrt(square)
-        ratio = np.ones(len(norms))
-        long = norms > self.row_bound
-        ratio[long] = self.row_bound / norms[long]
-        return ratio
-
-    def _sparse_block(
-        self, X: Csr, rows: slice
-    ) -> tuple[NDArray[np.intp], NDArray[Any], Float64Array, Float64Array]:
-        """Row, column and effective value of a block's entries, and the ratio of each row."""
-        row, column, stored = X.block(rows)
-        values = stored.astype(np.float64)
-        if self.scale is not None:
-            values *= np.asarray(self.scale)[column]
-        with np.errstate(over="ignore"):
-            square = np.bincount(row, values * values, minlength=rows.stop - rows.start)
-        ratio = self._ratio(square + float(self.intercept))
-        return row, column, values * ratio[row], ratio
-
-    def _sparse_rows(self, X: Csr) -> "csr_array":
-        one = int(self.intercept)
-        indptr = X.indptr + one * np.arange(len(X) + 1)
-        effective = Csr(np.empty(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)
-        for rows in row_blocks(X.indptr):
-            row, column, values, ratio = self._sparse_block(X, rows)
-            entries = np.arange(X.indptr[rows.start], X.indptr[rows.stop])
-            entries += one * (rows.start + row)
-            effective.data[entries] = values
-            effective.indices[entries] = column
-            if self.intercept:
-                last = indptr[1:][rows] - 1
-                effective.data[last], effective.indices[last] = ratio, self.n_features
-        return effective.to_scipy()
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -252,13 +71,16 @@ class SiloData:
         applied: 0 stays 0, and [lo, hi] goes to an interval of length 2 around or beside it. With
         an intercept this is the same set of models, written with another intercept.
     task : {"classification", "regression", "multiclass"}, optional
-        Needed only where y leaves it open: by default two distinct labels are classification (and
-        so are labels that are all -1 or +1, whichever occur), a floating-point y with more is
-        regression, and the rest raises. "multiclass" is for models with one output per class.
+        Needed only where y leaves it open: by default two distinct labels are classification, a
+        floating-point y with more is regression, and the rest raises. "multiclass" is for models
+        with one output per class.
     classes : array_like of shape (K,), optional
-        For "multiclass" only, and needed there: the K >= 2 labels that a record can have, in the
-        order of the outputs. Public: taken from the data, a label that one record alone has would
-        number the labels of the others. A label that is not among them is refused.
+        The K >= 2 labels that a record can have, public, in the order of the outputs: needed for
+        "multiclass", since taken from the data, a label that one record alone has would number the
+        labels of the others. Two of them, negative first, may be given for classification, and must
+        be where y holds one label only. A label that is not among them is refused.
+    feature_names : sequence of str, optional
+        Public names of the columns of X, by default those of a data frame; models keep them.
 
     Attributes
     ----------
@@ -280,6 +102,7 @@ class SiloData:
     task : str
     classes_ : ndarray of shape (2,) or (K,), or None
         The labels that -1 and +1 stand for, sorted, or `classes`; None for regression.
+    feature_names : tuple of str, or None
     partition : str
         How records were given to silos: "given", or the ``how`` of `split`.
     partition_note : str or None
@@ -291,7 +114,8 @@ class SiloData:
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. Kept when the arrays of X
         belong to this object, which has then copied them; None when they are the caller's, who
-        could still write to them.
+        could still write to them, and when the thread that made this object took denormals for
+        zeros. Kernels that run in such a thread do not use them.
 
     Raises
     ------
@@ -314,6 +138,7 @@ class SiloData:
     shift: Float64Array | None
     task: Task
     classes_: NDArray[Any] | None
+    feature_names: tuple[str, ...] | None
     partition: str
     partition_note: str | None
     silo_names: tuple[Any, ...] | None
@@ -331,13 +156,15 @@ class SiloData:
         feature_range: FeatureRange = None,
         task: Task | None = None,
         classes: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
+        names = None if feature_names is None else checked_names(feature_names, n_features)
         y, task, known = targets(labels(y, n), task, classes)
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
-            raise TypeError(f"intercept is {intercept!r}; it must be True or False")
+            raise TypeError(f"intercept must be True or False, got {intercept!r}")
         bounds, scale, shift = affine(feature_range, n_features, scale_only=isinstance(rows, Csr))
         refuse_non_finite(rows, scale, shift)
         transform = Transform(
@@ -363,6 +190,7 @@ class SiloData:
             shift=shift,
             task=task,
             classes_=known,
+            feature_names=names,
             partition="given",
             partition_note=None,
             silo_names=None,
@@ -373,8 +201,12 @@ class SiloData:
             self._keep_norms()
 
     def _keep_norms(self) -> None:
-        """Compute the row norms once; for an object whose X nobody else can write to."""
-        self._set(row_norms=frozen(kernels.glm_norms(self)))
+        """Compute the row norms once; for an object whose X nobody else can write to.
+
+        A thread that takes denormals for zeros sees other rows than those that use the norms.
+        """
+        flushed = kernels.flushes_denormals()
+        self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -428,7 +260,7 @@ class SiloData:
             return self.sizes / self.n
         if weights == "uniform":
             return np.full(self.m, 1.0 / self.m)
-        raise ValueError(f"weights is {weights!r}; it must be 'size' or 'uniform'")
+        raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """The chosen records, copied, each in a silo of its own.
@@ -463,37 +295,33 @@ class SiloData:
     def from_silos(
         cls,
         silos: Sequence[tuple[ArrayLike, ArrayLike]],
-        *,
-        intercept: bool = False,
-        row_bound: float | None = None,
-        feature_range: FeatureRange = None,
-        task: Task | None = None,
-        classes: ArrayLike | None = None,
+        **options: Unpack[RowOptions],
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
         X is float32 when every silo's is, and float64 otherwise. It is sparse, in CSR form, in
-        every silo or in none. The other parameters are those of the class.
+        every silo or in none. The options are those of the class.
         """
-        pairs = [records(*pair(j, silo)) for j, silo in enumerate(silos)]
-        if not pairs:
-            raise ValueError("silos is empty; it must hold one (X, y) pair per silo")
+        given = [pair(j, silo) for j, silo in enumerate(silos)]
+        if not given:
+            raise ValueError("silos must hold one (X, y) pair per silo, got none")
+        names = {column_names(X) for X, _ in given}
+        if len(names) > 1:
+            raise ValueError("X must have the same column names in every silo, got others")
+        pairs = [records(X, y) for X, y in given]
         widths = {X.shape[1] for X, _ in pairs}
         if len(widths) > 1:
-            raise ValueError(f"the silos' X have {sorted(widths)} features; they must agree")
+            raise ValueError(f"X must have as many features in every silo, got {sorted(widths)}")
         if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
-            raise TypeError("y holds strings in some silos and numbers in others")
+            raise TypeError("y must be strings in every silo or numbers in every silo, got both")
         if len({isinstance(X, Csr) for X, _ in pairs}) > 1:
-            raise TypeError("X is sparse in some silos and dense in others")
+            raise TypeError("X must be sparse in every silo or in none, got both")
+        options = checked_options(options, names.pop(), widths.pop())
         data = cls(
-            _joined([X for X, _ in pairs]),
+            joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
             np.cumsum([0, *(len(X) for X, _ in pairs)]),
-            intercept=intercept,
-            row_bound=row_bound,
-            feature_range=feature_range,
-            task=task,
-            classes=classes,
+            **options,
         )
         data._keep_norms()
         return data
@@ -504,12 +332,7 @@ class SiloData:
         X: ArrayLike,
         y: ArrayLike,
         groups: ArrayLike,
-        *,
-        intercept: bool = False,
-        row_bound: float | None = None,
-        feature_range: FeatureRange = None,
-        task: Task | None = None,
-        classes: ArrayLike | None = None,
+        **options: Unpack[RowOptions],
     ) -> Self:
         """One silo for each distinct group, in sorted order; copies X once unless it is in that
         order.
@@ -520,32 +343,24 @@ class SiloData:
         y : array_like of shape (N,)
         groups : array_like of shape (N,)
             The silo of each record, numbers or strings. Groups and their sizes are public.
-        intercept, row_bound, feature_range, task, classes
-            As for the class.
+        **options
+            As for the class: intercept, row_bound, feature_range, task, classes, feature_names.
         """
-        given, y = records(X, y)
+        names, (given, y) = column_names(X), records(X, y)
+        options = checked_options(options, names, given.shape[1])
         group = labels(groups, len(given), name="groups")
         if len(group) and np.all(group[1:] >= group[:-1]):
             first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
-            names, offsets, order = group[first], np.append(first, len(given)), None
+            silo_names, offsets, order = group[first], np.append(first, len(given)), None
         else:
-            names, silo = np.unique(group, return_inverse=True)
+            silo_names, silo = np.unique(group, return_inverse=True)
             offsets = np.cumsum([0, *np.bincount(silo)])
             order = np.argsort(silo, kind="stable")
-        rows, copied = _gathered(given, order)
-        data = cls(
-            rows,
-            y if order is None else y[order],
-            offsets,
-            intercept=intercept,
-            row_bound=row_bound,
-            feature_range=feature_range,
-            task=task,
-            classes=classes,
-        )
+        rows, copied = gathered(given, order)
+        data = cls(rows, y if order is None else y[order], offsets, **options)
         if copied:
             data._keep_norms()
-        data._set(silo_names=tuple(names.tolist()))
+        data._set(silo_names=tuple(silo_names.tolist()))
         return data
 
     @classmethod
@@ -560,11 +375,7 @@ class SiloData:
         min_size: int = 1,
         ratio: float | None = None,
         concentration: float | None = None,
-        intercept: bool = False,
-        row_bound: float | None = None,
-        feature_range: FeatureRange = None,
-        task: Task | None = None,
-        classes: ArrayLike | None = None,
+        **options: Unpack[RowOptions],
     ) -> Self:
         """Give every record to exactly one of m silos, at random; copies X once.
 
@@ -591,38 +402,33 @@ class SiloData:
         concentration : float
             For "dirichlet" only, and needed there: positive; small values give each silo few
             labels.
-        intercept, row_bound, feature_range, task, classes
-            As for the class.
+        **options
+            As for the class: intercept, row_bound, feature_range, task, classes, feature_names.
 
         Raises
         ------
         ValueError
             When the records do not suffice for m silos of min_size, beside what the class raises.
         """
-        given, y = records(X, y)
+        names, (given, y) = column_names(X), records(X, y)
+        options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
         if m * min_size > len(given):
             raise ValueError(
-                f"m is {m} and min_size {min_size}, which needs {m * min_size} records; "
-                f"there are {len(given)}"
+                f"m must be at most records / min_size, got {m} with {len(given)} records and "
+                f"min_size {min_size}"
             )
         generator = np.random.default_rng(rng)
-        order, sizes = partition(y, m, how, generator, min_size, ratio, concentration, task)
+        known = (options.get("task"), options.get("classes"))
+        how_many = (min_size, ratio, concentration)
+        order, sizes = partition(y, m, how, generator, *how_many, *known)
         if sizes.min() < min_size:
             raise ValueError(
-                f"how={how!r} gives a silo of {sizes.min()} records; min_size is {min_size}"
+                f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} "
+                f"records, got {min_size}"
             )
-        rows, copied = _gathered(given, order)
-        data = cls(
-            rows,
-            y[order],
-            np.cumsum([0, *sizes]),
-            intercept=intercept,
-            row_bound=row_bound,
-            feature_range=feature_range,
-            task=task,
-            classes=classes,
-        )
+        rows, copied = gathered(given, order)
+        data = cls(rows, y[order], np.cumsum([0, *sizes]), **options)
         if copied:
             data._keep_norms()
         data._set(partition=how, partition_note=NOTES.get(how))
@@ -633,33 +439,3 @@ def _restored(kind: type[SiloData], state: list[Any]) -> SiloData:
     data = object.__new__(kind)
     data._restore(state)
     return data
-
-
-def _gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
-    """Rows of X in the given order, float32 or float64, and whether they are a copy."""
-    dtype = X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
-    if order is not None and np.array_equal(order, np.arange(len(X))):
-        order = None
-    if isinstance(X, Csr):
-        rows = X if order is None else X.gather(order, dtype)
-        rows, copied = rows.canonical(dtype, owned=order is not None)
-        return rows.to_scipy(), copied
-    if order is None:
-        out = np.ascontiguousarray(X, dtype)
-        return out, not np.may_share_memory(out, X)
-    out = aligned(X.shape, dtype)
-    for block in blocks(len(X), dtype.itemsize * X.shape[1]):
-        out[block] = X[order[block]]
-    return out, True
-
-
-def _joined(parts: list[NDArray[Any] | Csr]) -> Matrix:
-    """A copy of the rows of all parts, all sparse or all dense; single precision where all are."""
-    single = all(X.dtype == np.float32 for X in parts)
-    dtype = np.dtype(np.float32 if single else np.float64)
-    sparse = [X for X in parts if isinstance(X, Csr)]
-    if sparse:
-        return Csr.joined(sparse, dtype).canonical(dtype, owned=True)[0].to_scipy()
-    dense = [X for X in parts if isinstance(X, np.ndarray)]
-    out = aligned((sum(len(X) for X in dense), dense[0].shape[1]), dtype)
-    return np.concatenate(dense, out=out, casting="same_kind")

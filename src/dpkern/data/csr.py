@@ -65,14 +65,14 @@ class Csr:
             When X is not two-dimensional, too wide, or its arrays do not fit together.
         """
         if X.format != "csr":
-            raise TypeError(f"X is a {type(X).__name__}; sparse data must be CSR: pass X.tocsr()")
+            raise TypeError(f"sparse X must be CSR, got a {type(X).__name__}: pass X.tocsr()")
         if X.dtype.kind not in "fiub":
-            raise TypeError(f"X has dtype {X.dtype}; it must be real numbers")
+            raise TypeError(f"X must be real numbers, got dtype {X.dtype}")
         if len(X.shape) != 2:
-            raise ValueError(f"X has shape {X.shape}; it must be (n, n_features)")
+            raise ValueError(f"X must have shape (n, n_features), got {X.shape}")
         n, n_features = X.shape
         if n_features > MAX_FEATURES:
-            raise ValueError(f"X has {n_features} features; sparse data may have {MAX_FEATURES}")
+            raise ValueError(f"X must have at most {MAX_FEATURES} features, got {n_features}")
         data, indices, indptr = (np.asarray(a) for a in (X.data, X.indices, X.indptr))
         # scipy checks none of this when it is given arrays, and kernels trust it.
         valid = indptr.shape == (n + 1,) and data.ndim == indices.ndim == 1
@@ -86,7 +86,7 @@ class Csr:
                 valid &= bool(part.min() >= 0 and part.max() < n_features)
         if not valid:
             raise ValueError(
-                "X is no valid CSR: its indices and indptr do not fit its shape; see what "
+                "X must be valid CSR, got indices and indptr that do not fit its shape: see what "
                 "X.check_format() says"
             )
         width = np.int32 if indptr.dtype == np.int32 else np.int64
@@ -199,7 +199,7 @@ class Csr:
 
     def to_scipy(self) -> "csr_array":
         """The same arrays as a scipy.sparse.csr_array; for canonical rows."""
-        from dpkern._read_only_csr import ReadOnlyCsr
+        from dpkern.data.read_only_csr import ReadOnlyCsr
 
         X = ReadOnlyCsr(self.shape, dtype=self.dtype)
         # Given the arrays, the constructor would bring both kinds of index to one dtype.

@@ -1,16 +1,21 @@
-"""Rules that give records to silos.
+"""Rules that give records to silos, or to a training and a test part.
 
-A rule returns the order of the records, sorted by silo, and the sizes of the silos.
+A rule for silos returns the order of the records, sorted by silo, and the sizes of the silos.
 """
+
+from __future__ import annotations  # help() shows the names of types, not what they stand for
 
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpkern._checks import Float64Array, Task, targets
 from dpkern._numbers import positive
+from dpkern.data.csr import is_sparse
+from dpkern.data.frames import is_frame
+from dpkern.data.validation import Float64Array, Matrix, Task, targets
 
+Rng = np.random.Generator | int | None
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
 
 NOTES = {
@@ -28,6 +33,7 @@ def partition(
     ratio: float | None,
     concentration: float | None,
     task: Task | None,
+    classes: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for name, value, owner in (
         ("ratio", ratio, "two_groups"),
@@ -35,8 +41,8 @@ def partition(
     ):
         if (value is not None) != (how == owner):
             raise ValueError(
-                f"{name} is {value!r} with how={how!r}; it belongs to how={owner!r} and is needed "
-                "there"
+                f"{name} must be given with how={owner!r} and only there, got {value!r} with "
+                f"how={how!r}"
             )
     order = rng.permutation(len(y))
     if how == "even":
@@ -48,15 +54,16 @@ def partition(
     if how == "two_groups":
         ratio = positive("ratio", ratio)
         if ratio < 1.0:
-            raise ValueError(f"ratio is {ratio!r}; it must be at least 1")
+            raise ValueError(f"ratio must be at least 1, got {ratio!r}")
         return order, _shares(len(y), np.where(np.arange(m) < m // 2, ratio, 1.0))
     if how not in ("by_label", "dirichlet"):
         raise ValueError(
-            f"how is {how!r}; it must be one of even, random, two_groups, by_label, dirichlet"
+            "how must be one of 'even', 'random', 'two_groups', 'by_label', 'dirichlet', got "
+            f"{how!r}"
         )
-    signs, task, _ = (None, task, None) if task == "multiclass" else targets(y, task)
+    signs, task, _ = (None, task, None) if task == "multiclass" else targets(y, task, classes)
     if signs is None or task != "classification":
-        raise ValueError(f"how={how!r} needs two labels, and the task is {task}")
+        raise ValueError(f"task must be classification for how={how!r}, got {task}")
     plus = signs[order] > 0
     if how == "by_label":
         return _one_label_each(order[~plus], order[plus], m)
@@ -83,9 +90,46 @@ def _one_label_each(
     minus: NDArray[np.int64], plus: NDArray[np.int64], m: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if m < 2 or not len(minus) or not len(plus):
-        raise ValueError(f"how='by_label' needs both labels and m of at least 2; m is {m}")
+        raise ValueError(
+            f"how must be another than 'by_label' unless both labels occur and m >= 2, got m {m}"
+        )
     n = len(minus) + len(plus)
     fewest, most = max(1, m - len(plus)), min(m - 1, len(minus))
     silos = min(max(round(m * len(minus) / n), fewest), most)
     sizes = (_shares(len(minus), np.ones(silos)), _shares(len(plus), np.ones(m - silos)))
     return np.concatenate((minus, plus)), np.concatenate(sizes)
+
+
+def train_test_split(
+    X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, rng: Rng = 0
+) -> tuple[Matrix, NDArray[Any], Matrix, NDArray[Any]]:
+    """Divide records at random into a training and a test part.
+
+    Parameters
+    ----------
+    X : array_like, CSR matrix or data frame of shape (N, n_features)
+    y : array_like of shape (N,)
+    test_fraction : float, default=0.2
+        Between 0 and 1; round(test_fraction * N) records are for testing, at least 1 and at most
+        N - 1.
+    rng : numpy.random.Generator, int or None, default=0
+        Randomness of the division, which is by records and not by labels.
+
+    Returns
+    -------
+    X_train, y_train, X_test, y_test : ndarray
+        The parts of X are sparse where X is, and data frames where X is one.
+    """
+    rows: Any = X if is_sparse(X) or is_frame(X) else np.asarray(X)
+    n, y = rows.shape[0], np.asarray(y)
+    if n != len(y) or n < 2:
+        raise ValueError(
+            f"X and y must have as many rows as entries, at least 2, got {n} and {len(y)}"
+        )
+    if not 0.0 < test_fraction < 1.0:
+        raise ValueError(f"test_fraction must be between 0 and 1, got {test_fraction!r}")
+    order = np.random.default_rng(rng).permutation(n)
+    n_test = min(max(round(test_fraction * n), 1), n - 1)
+    test, train = np.sort(order[:n_test]), np.sort(order[n_test:])
+    part = rows.iloc if hasattr(rows, "iloc") else rows
+    return part[train], y[train], part[test], y[test]

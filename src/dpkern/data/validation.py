@@ -1,17 +1,19 @@
-"""Checks of data at the door: the only place where they are validated.
+"""Validation of records and of what is public about them.
 
-Kernels and solvers trust what comes from here. Messages about records name counts, never values.
+Kernels and solvers rely on it and do not validate again. Messages about records name counts, never
+values.
 """
 
 import math
 import numbers
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Union
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._csr import Csr, is_sparse, row_blocks
+from dpkern.data.csr import Csr, is_sparse, row_blocks
+from dpkern.data.frames import frame_matrix, is_frame
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -20,6 +22,18 @@ Float64Array = NDArray[np.float64]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
+
+
+class RowOptions(TypedDict, total=False):
+    """Arguments of `SiloData` that its other constructors take too."""
+
+    intercept: bool
+    row_bound: float | None
+    feature_range: FeatureRange
+    task: Task | None
+    classes: ArrayLike | None
+    feature_names: Sequence[str] | None
+
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -32,15 +46,17 @@ def checked_matrix(X: Any) -> tuple[NDArray[Any] | Csr, bool]:
         return _checked_csr(X)
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
         raise TypeError(
-            f"X is a {type(X).__name__}; it must be a NumPy array or a scipy.sparse CSR matrix: "
-            "pass np.asarray(X, dtype=float)"
+            "X must be a NumPy array or a scipy.sparse CSR matrix, got a "
+            f"{type(X).__name__}: pass np.asarray(X, dtype=float), or use SiloData.split, "
+            "from_groups or from_silos, which take data frames"
         )
     _refuse_dtype(X)
     if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
-        raise ValueError(f"X has shape {X.shape}; it must be (N, n_features), neither of them 0")
+        raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
     if not (X.flags.c_contiguous and X.flags.aligned):
         raise ValueError(
-            "X is not C-contiguous and aligned, and is never copied: pass np.ascontiguousarray(X)"
+            "X must be C-contiguous and aligned, as it is never copied: pass "
+            "np.require(X, requirements=('C', 'A'))"
         )
     return X.view(np.ndarray), False
 
@@ -49,14 +65,14 @@ def _checked_csr(X: Any) -> tuple[Csr, bool]:
     stored = Csr.checked(X)
     _refuse_dtype(X)
     if 0 in stored.shape:
-        raise ValueError(f"X has shape {X.shape}; it must be (N, n_features), neither of them 0")
+        raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
     return stored.canonical(X.dtype, owned=False)
 
 
 def _refuse_dtype(X: Any) -> None:
     if X.dtype not in FLOATS:
         raise TypeError(
-            f"X has dtype {X.dtype}; it must be float32 or float64: pass X.astype(np.float64)"
+            f"X must be float32 or float64, got dtype {X.dtype}: pass X.astype(np.float64)"
         )
 
 
@@ -64,13 +80,15 @@ def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
     """X as an array, or as the checked arrays of a CSR matrix, of any real dtype."""
     if is_sparse(X):
         return Csr.checked(X)
+    if is_frame(X):
+        return frame_matrix(X)
     if isinstance(X, np.ma.MaskedArray):
-        raise TypeError("X is a masked array; fill or drop the masked values")
+        raise TypeError("X must be an array without mask, got a masked one: fill or drop values")
     X = np.asarray(X)
     if X.dtype.kind not in "fiub":
-        raise TypeError(f"X has dtype {X.dtype}; it must be real numbers")
+        raise TypeError(f"X must be real numbers, got dtype {X.dtype}")
     if X.ndim != 2:
-        raise ValueError(f"X has shape {X.shape}; it must be (n, n_features)")
+        raise ValueError(f"X must have shape (n, n_features), got {X.shape}")
     return X
 
 
@@ -81,28 +99,32 @@ def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any] | Csr, NDArray[Any
 
 def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
     if not isinstance(silo, tuple | list) or len(silo) != 2:
-        raise TypeError(f"silos[{j}] is a {type(silo).__name__}; it must be a pair (X, y)")
+        raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
     return silo[0], silo[1]
 
 
 def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
     """y as an array of n numbers, booleans or strings, without missing or non-finite values."""
     if isinstance(y, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array; fill or drop the masked values")
+        raise TypeError(f"{name} must be an array without mask, got a masked one: fill or drop")
+    refuse_length(name, y, range(n, n + 1))
     y = np.asarray(y)
-    if y.dtype.kind in "OT":  # what pandas and NumPy make of strings
+    if y.dtype.kind in "OT":  # what pandas and NumPy make of strings, and of types with gaps
         if all(isinstance(v, str) for v in y.flat):
             y = y.astype(str)
         elif all(isinstance(v, numbers.Real) for v in y.flat):
             y = y.astype(np.float64)
     if y.dtype.kind not in "fiubUS":
-        raise TypeError(f"{name} has dtype {y.dtype}; it must be all real numbers or all strings")
+        raise TypeError(
+            f"{name} must be all real numbers or all strings, without missing values, got dtype "
+            f"{y.dtype}"
+        )
     if y.shape != (n,):
-        raise ValueError(f"{name} has shape {y.shape}; it must be ({n},), one per row of X")
+        raise ValueError(f"{name} must have shape ({n},), one per row of X, got {y.shape}")
     if y.dtype.kind == "f":
         bad = n - np.count_nonzero(np.isfinite(y))
         if bad:
-            raise ValueError(f"{name} holds {bad} non-finite values in {n} records")
+            raise ValueError(f"{name} must be finite, got {bad} other values in {n} records")
     return y
 
 
@@ -112,33 +134,45 @@ def targets(
     """The task, y as float64 (a new array), and the labels when it has some."""
     if task not in (None, "classification", "regression", "multiclass"):
         raise ValueError(
-            f"task is {task!r}; it must be 'classification', 'regression' or 'multiclass'"
-        )
-    if (task == "multiclass") != (classes is not None):
-        raise ValueError(
-            f"classes is {'missing' if classes is None else 'given'} and task is {task!r}; "
-            "task='multiclass' needs the public labels, and only that takes them"
+            f"task must be 'classification', 'regression' or 'multiclass', got {task!r}"
         )
     if classes is not None:
-        known = _known(y, classes)
-        return _number(y, known).astype(np.float64), "multiclass", known
+        return _known_targets(y, task, classes)
+    if task == "multiclass":
+        raise ValueError("classes must be the public labels where task is 'multiclass', got None")
     if task == "regression":
         if y.dtype.kind in "US":
-            raise TypeError("y holds strings; regression needs real numbers")
+            raise TypeError("y must be real numbers for regression, got strings")
         return y.astype(np.float64), task, None
-    if y.dtype.kind in "fi" and _all_signs(y):
-        return y.astype(np.float64), "classification", np.array([-1, 1], dtype=y.dtype)
     two = _at_most_two(y)
     if two is not None and len(two) == 2:
         return np.where(y == two[1], 1.0, -1.0), "classification", two
     if task is None and two is None and y.dtype.kind == "f":
         return y.astype(np.float64), "regression", None
-    found = "more than two distinct values" if two is None else f"{len(two)} distinct value"
+    found = "more than two distinct values" if two is None else "one distinct value"
     raise ValueError(
-        f"y holds {found} of dtype {y.dtype}; classification needs exactly two labels (or -1 and "
-        "+1), more of them need task='multiclass' and classes, whole-number targets "
+        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: where "
+        "records can have another label than those here, name both by classes=(negative, "
+        "positive); more labels need task='multiclass' and classes, whole-number targets "
         "task='regression'"
     )
+
+
+def _known_targets(
+    y: NDArray[Any], task: Task | None, classes: ArrayLike
+) -> tuple[Float64Array, Task, NDArray[Any]]:
+    """Targets of labels that are declared public, whichever of them occur."""
+    known = _known(y, classes)
+    if task == "regression":
+        raise ValueError("classes must be None where task is 'regression', got labels")
+    if task != "multiclass" and len(known) != 2:
+        raise ValueError(
+            f"classes must be two labels unless task is 'multiclass', got {len(known)}"
+        )
+    places = _number(y, known).astype(np.float64)
+    if task == "multiclass":
+        return places, task, known
+    return 2.0 * places - 1.0, "classification", known
 
 
 def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
@@ -146,11 +180,9 @@ def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
         raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
     known = labels(classes, np.size(classes), name="classes")
     if len(known) < 2 or len(np.unique(known)) < len(known):
-        raise ValueError(
-            f"classes is {known.tolist()}; it must hold at least two labels, once each"
-        )
+        raise ValueError(f"classes must hold at least two labels, once each, got {known.tolist()}")
     if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
-        raise TypeError("classes and y must both hold strings or both numbers")
+        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
     return known
 
 
@@ -162,12 +194,8 @@ def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
     number = order[np.minimum(place, len(known) - 1)]
     other = np.count_nonzero(known[number] != y)
     if other:
-        raise ValueError(f"y holds {other} labels that are not in classes")
+        raise ValueError(f"y must hold labels of classes only, got {other} others")
     return number
-
-
-def _all_signs(y: NDArray[Any]) -> bool:
-    return all(np.all(np.abs(y[rows]) == 1) for rows in blocks(len(y), y.itemsize))
 
 
 def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
@@ -182,27 +210,72 @@ def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
+    refuse_length("offsets", offsets, range(2, n + 2))
     given = np.asarray(offsets)
     if given.dtype.kind not in "iu":
-        raise TypeError(f"offsets have dtype {given.dtype}; they must be integers")
+        raise TypeError(f"offsets must be integers, got dtype {given.dtype}")
     if given.ndim != 1 or len(given) < 2:
-        raise ValueError(f"offsets have shape {given.shape}; it must be (m + 1,) with m at least 1")
+        raise ValueError(f"offsets must have shape (m + 1,) with m at least 1, got {given.shape}")
     if given[0] != 0 or given[-1] != n:
         raise ValueError(
-            f"offsets go from {given[0]} to {given[-1]}; they must go from 0 to the number of "
-            f"records, {n}"
+            f"offsets must go from 0 to the number of records, {n}, got {given[0]} to {given[-1]}"
         )
     checked = given.astype(np.int64)
     falls = checked[1:] < checked[:-1]  # not by differences, which could wrap around
     if falls.any():
-        raise ValueError(f"offsets decrease after entry {np.argmax(falls)}; they must increase")
+        raise ValueError(f"offsets must increase, got a fall after entry {np.argmax(falls)}")
     empty = checked[1:] == checked[:-1]
     if empty.any():
         raise ValueError(
-            f"{np.count_nonzero(empty)} of {len(empty)} silos are empty, the first of them silo "
-            f"{np.argmax(empty)}; every silo must hold a record"
+            f"offsets must give every silo a record, got {np.count_nonzero(empty)} of {len(empty)} "
+            f"silos that are empty, the first of them silo {np.argmax(empty)}"
         )
     return checked
+
+
+def refuse_length(name: str, values: Any, lengths: range) -> None:
+    """Raise when a sequence has another length than those allowed, before NumPy makes an array.
+
+    A ``range`` takes no memory, and its array may take all there is.
+    """
+    try:
+        found = len(values)
+    except TypeError:
+        return
+    if not isinstance(values, str | bytes) and found not in lengths:
+        least, most = lengths[0], lengths[-1]
+        many = f"{least}" if least == most else f"{least} to {most}"
+        raise ValueError(f"{name} must have {many} entries, got {found}")
+
+
+def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[Any]]:
+    """Lower and upper bounds of the features as given, each a number or one per feature."""
+    if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
+        raise TypeError(
+            f"feature_range must be a pair (lo, hi), got a {type(feature_range).__name__}"
+        )
+    bounds = []
+    for name, given in zip(("lo", "hi"), feature_range, strict=True):
+        refuse_length(f"feature_range {name}", given, range(n_features, n_features + 1))
+        values = np.asarray(given)
+        if values.dtype.kind not in "fiu":
+            raise TypeError(f"feature_range {name} must be numbers, got dtype {values.dtype}")
+        if values.shape not in ((), (n_features,)):
+            raise ValueError(
+                f"feature_range {name} must be a number or have shape ({n_features},), got shape "
+                f"{values.shape}"
+            )
+        bounds.append(values)
+    return bounds
+
+
+def checked_options(
+    options: RowOptions, names: tuple[str, ...] | None, n_features: int
+) -> RowOptions:
+    """Options with a frame's column names; what is refused by its size is refused before a copy."""
+    if (feature_range := options.get("feature_range")) is not None:
+        public_bounds(feature_range, n_features)
+    return {"feature_names": names, **options}
 
 
 def affine(
@@ -210,20 +283,10 @@ def affine(
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Float64Array | None, Float64Array | None]:
     if feature_range is None:
         return None, None, None
-    if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
-        raise TypeError("feature_range must be a pair (lo, hi)")
-    bounds = []
-    for name, given in zip(("lo", "hi"), feature_range, strict=True):
-        values = np.asarray(given)
-        if values.dtype.kind not in "fiu":
-            raise TypeError(f"feature_range {name} has dtype {values.dtype}; it must be numbers")
-        if values.shape not in ((), (n_features,)):
-            raise ValueError(
-                f"feature_range {name} has shape {values.shape}; it must be a number or have shape "
-                f"({n_features},)"
-            )
-        bounds.append(np.full(n_features, values, dtype=np.float64))
-    lo, hi = bounds
+    lo, hi = (
+        np.full(n_features, values, dtype=np.float64)
+        for values in public_bounds(feature_range, n_features)
+    )
     with np.errstate(all="ignore"):  # the next line reports whatever went wrong
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
@@ -231,8 +294,8 @@ def affine(
     if not good.all():
         k = np.argmin(good)
         raise ValueError(
-            f"feature_range of feature {k} is ({float(lo[k])!r}, {float(hi[k])!r}); lo and hi must "
-            f"be finite, lo < hi, and their distance neither 0 nor infinite in floating point"
+            "feature_range must be finite with lo < hi, their distance neither 0 nor infinite in "
+            f"floating point, got ({float(lo[k])!r}, {float(hi[k])!r}) for feature {k}"
         )
     return (frozen(lo), frozen(hi)), frozen(scale), None if scale_only else frozen(shift)
 
@@ -254,9 +317,13 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
                     mapped += shift[column]
             bad_mapped += _rows_with(~np.isfinite(mapped), row)
     if bad_values:
-        raise ValueError(f"X holds {bad_values} non-finite values in {bad_rows} of {len(X)} rows")
+        raise ValueError(
+            f"X must be finite, got {bad_values} other values in {bad_rows} of {len(X)} rows"
+        )
     if bad_mapped:
-        raise ValueError(f"X overflows when mapped by feature_range in {bad_mapped} rows")
+        raise ValueError(
+            f"X must be finite when mapped by feature_range, got {bad_mapped} rows that are not"
+        )
 
 
 def _entries(X: NDArray[Any] | Csr) -> Iterator[tuple[NDArray[Any], Any, Any]]:

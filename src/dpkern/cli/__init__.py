@@ -1,0 +1,88 @@
+"""The command line: ``dpkern fit``, ``predict``, ``compare`` and ``info``, a module for each.
+
+Whatever a user can get wrong ends as one line on standard error and exit status 2.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from dpkern.cli import compare, fit, info, predict
+from dpkern.cli._arguments import Parser
+from dpkern.cli._output import one_line, remark
+from dpkern.cli._words import UsageError, in_options
+
+_COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "info": info}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 2 after a user's error or when a row of a comparison failed, 130 after
+        Ctrl-C, 141 when the reader of standard output is gone.
+    """
+    arguments = argparse.Namespace()
+    try:
+        arguments = _parsed(list(sys.argv[1:] if argv is None else argv))
+        with warnings.catch_warnings():
+            # What the library warns of is said as everything else that is not the answer.
+            warnings.simplefilter("once", UserWarning)
+            warnings.showwarning = lambda message, *_: remark(
+                f"warning: {in_options(one_line(message), arguments)}"
+            )
+            _COMMANDS[arguments.command].run(arguments)
+        sys.stdout.flush()
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except KeyboardInterrupt as stop:
+        _complain("interrupted", stop)
+        return 130
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (ValueError, TypeError, OSError) as error:
+        text = one_line(error)
+        said = text if isinstance(error, UsageError) else in_options(text, arguments)
+        _complain(f"error: {said}", error)
+        return 2
+    return 0
+
+
+def _complain(text: str, error: BaseException) -> None:
+    """Say what went wrong, and what had been released by then."""
+    sys.stdout.flush()
+    remark(text)
+    for note in getattr(error, "__notes__", ()):
+        remark(note)
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="dpkern",
+        description="Differentially private empirical risk minimisation across silos.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"dpkern {version('dpkern')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parsers: dict[str, Parser] = {}
+    for name, command in _COMMANDS.items():
+        text = f"{command.HELP[0].upper()}{command.HELP[1:]}."
+        parsers[name] = commands.add_parser(
+            name, help=command.HELP, description=text, allow_abbrev=False
+        )
+        command.add_arguments(parsers[name], argv)
+    arguments, rest = parser.parse_known_args(argv)
+    parsers[arguments.command].refuse_unknown(rest)
+    return arguments

@@ -1,0 +1,180 @@
+"""Options that commands share, and how their values are read."""
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from dpkern.cli import _data, _solvers
+from dpkern.cli._words import UsageError, nearest
+from dpkern.models.losses import LOSSES
+
+# Arguments of solvers with an option of their own; the others are given by --set.
+_OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, and say which name was close to an unknown one."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def refuse_unknown(self, rest: list[str]) -> None:
+        for word in rest:
+            known = self._option_string_actions if word.startswith("-") else ()
+            self.error(f"unrecognized argument {word}{nearest(word.partition('=')[0], known)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = list(action.choices)
+            close = nearest(str(value), choices) or f"; choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{close}")
+
+
+def add_column_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("columns of CSV files")
+    group.add_argument(
+        "--target", metavar="COLUMN", help="name, or index from 0 (default: the last)"
+    )
+    group.add_argument(
+        "--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0"
+    )
+    group.add_argument(
+        "--header",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whether the first row holds names (default: as it looks)",
+    )
+    group.add_argument("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
+
+
+def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
+    group = parser.add_argument_group("data, all of it taken as public but the records")
+    group.add_argument(
+        "--silos",
+        type=count,
+        metavar="M",
+        help=f"split the records over M silos (default: as the data say, else {silos})",
+    )
+    group.add_argument(
+        "--split",
+        metavar="HOW",
+        help="even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION "
+        f"(default: {_data.SPLIT})",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    group.add_argument(
+        "--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say"
+    )
+    group.add_argument(
+        "--feature-range",
+        metavar="FILE",
+        help="public bounds of the columns, which are mapped to [-1, 1]: CSV with a row "
+        "name,lo,hi for each feature, or rows lo,hi in their order",
+    )
+    group.add_argument(
+        "--row-bound",
+        type=float,
+        help="longer rows are shortened to it; inf is none (default, where Python has none: the "
+        "longest row inside the feature range of dense data, "
+        f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
+    )
+    group.add_argument(
+        "--no-intercept",
+        action="store_true",
+        help="fit no constant beside the features (Python fits one with intercept=True only)",
+    )
+    group.set_defaults(default_silos=silos)
+    add_column_arguments(parser)
+
+
+def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("solver, with its own defaults where none is stated")
+    group.add_argument("--loss", choices=LOSSES, help="default: logistic; squared for regression")
+    group.add_argument(
+        "--clip",
+        type=float,
+        help="bound of a record's gradient "
+        f"(default, where Python asks for one: {_solvers.CLIP:g} with a budget)",
+    )
+    group.add_argument("--l2", type=float, help="strength of the penalty |w|^2 / 2")
+    group.add_argument("--l1", type=float, help="strength of the penalty |w|_1")
+    group.add_argument("--rounds", type=int, help="number of releases")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other option of the solver, such as n_threads=1; may be repeated; "
+        "dpkern info SOLVER lists them",
+    )
+    group.add_argument(
+        "--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests"
+    )
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
+        try:
+            entries = [kind(part.strip()) for part in text.split(",") if part.strip()]
+        except ValueError:
+            entries = []
+        if not entries:
+            raise argparse.ArgumentTypeError(f"must be a comma-separated list, got {text!r}")
+        return entries
+
+    return parse
+
+
+def value(text: str) -> Any:
+    """What ``--set key=value`` means: an int, a float, a bool, None, a list of these, or a string.
+
+    >>> value("3"), value("1e-3"), value("none"), value("0.1,0.2"), value("auto")
+    (3, 0.001, None, [0.1, 0.2], 'auto')
+    """
+    if "," in text:
+        return [value(part.strip()) for part in text.split(",") if part.strip()]
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def given_parameters(
+    arguments: argparse.Namespace, known: Iterable[str], who: str
+) -> dict[str, Any]:
+    """Solver parameters that the user has stated, by an option of their own or by --set.
+
+    Raises
+    ------
+    ValueError
+        When one is given twice, or is not among those that are known.
+    """
+    flags = ((name, getattr(arguments, name, None)) for name in _OWN_OPTIONS)
+    given = {name: value for name, value in flags if value is not None}
+    for item in arguments.set:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--set must be key=value, got {item!r}")
+        if name in given:
+            raise UsageError(f"{name} was given twice")
+        given[name] = _solvers.penalty_of(text) if name == "penalty" else value(text)
+    known = list(known)
+    for name in given:
+        if not _solvers.is_settable(name):
+            raise UsageError(f"--set {name} cannot be given; it has options of its own")
+        if name not in known:
+            close = nearest(name, known) or f", which has {', '.join(known)}"
+            raise UsageError(f"{name!r} is no option of {who}{close}")
+    return given

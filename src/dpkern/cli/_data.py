@@ -1,0 +1,186 @@
+"""Records as the command line reads them, and what is public about them."""
+
+import argparse
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import datasets
+from dpkern.cli import _solvers
+from dpkern.cli._output import Line, remark
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.validation import Matrix
+from dpkern.io import Table, read_feature_range, read_table
+
+ROW_BOUND = 1.0
+SPLIT = "even"
+_NUMBER_OF_SPLIT = {"two_groups": "ratio", "dirichlet": "concentration"}
+_FAR_APART = 100.0
+_LISTED_NAMES = 3
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Records as read, and what is public about their columns."""
+
+    name: str
+    table: Table
+    feature_range: tuple[Array, Array] | None = None
+    far_apart: bool = False
+
+
+def read_source(arguments: argparse.Namespace) -> Source:
+    """The records of the file; those of the Wisconsin set where none is named."""
+    if arguments.data is None:
+        if arguments.feature_range or arguments.target or arguments.silo_column:
+            raise ValueError("--feature-range, --target and --silo-column need DATA")
+        table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
+        return Source("Wisconsin diagnostic set", table, known)
+    table = read_table(arguments.data, **columns(arguments))
+    bounds: tuple[Array, Array] | None = None
+    if arguments.feature_range is not None:
+        bounds = read_feature_range(arguments.feature_range, feature_names=table.feature_names)
+        if len(bounds[0]) != table.X.shape[1]:
+            raise ValueError(
+                f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
+                f"{table.X.shape[1]} features; each needs a row"
+            )
+    source = Source(Path(arguments.data).name, table, bounds, bounds is None and _apart(table.X))
+    if source.far_apart:
+        remark(f"WARNING: {_scale_hint(table)}")
+    return source
+
+
+def columns(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Which columns a reader takes for what; those that are not given are left to it."""
+    names = ("target", "silo_column", "header", "sep")
+    given = {name: getattr(arguments, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _apart(X: Any) -> bool:
+    if is_sparse(X):
+        largest = np.zeros(X.shape[1])
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+    else:
+        largest = np.maximum(X.max(axis=0), -X.min(axis=0))
+    largest = largest[np.isfinite(largest) & (largest > 0.0)]
+    return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
+
+
+def _scale_hint(table: Table) -> str:
+    names, n_features = table.feature_names, table.X.shape[1]
+    rows = ["lo,hi", "LO,HI"] if names is None else ["name,lo,hi"]
+    rows += [f"{name},LO,HI" for name in (names or ())[:_LISTED_NAMES]]
+    if n_features >= len(rows):
+        rows.append(f"... and {n_features + 1 - len(rows)} rows more")
+    return (
+        "the largest values of the columns differ by more than 100 x, and no range was stated: "
+        "small columns will hardly count, and the model may learn nothing. State public bounds "
+        "(from a handbook or the form, not from these records) in a file and pass it:\n"
+        "    --feature-range ranges.csv\n"
+        "which holds a row for each feature:\n"
+        + "\n".join(f"    {row}" for row in rows)
+        + "\n(this check read the records without noise: a non-private diagnostic)"
+    )
+
+
+def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace) -> SiloData:
+    """The given rows of the source, all of them by default, held by silos."""
+    X, y, groups = source.table.X, source.table.y, source.table.groups
+    if rows is not None:
+        X, y = X[rows], y[rows]
+        groups = None if groups is None else groups[rows]
+    row_bound = _row_bound(source, arguments)
+    options: dict[str, Any] = {
+        "intercept": not arguments.no_intercept,
+        "row_bound": None if math.isinf(row_bound) else row_bound,
+        "feature_range": source.feature_range,
+        "task": arguments.task,
+        "feature_names": source.table.feature_names,
+    }
+    if groups is not None:
+        for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
+            if given is not None:
+                raise ValueError(f"{option} was given, and the data say whose record it is")
+        return SiloData.from_groups(X, y, groups, **options)
+    how: Any
+    how, equals, number = (arguments.split or SPLIT).partition("=")
+    if bool(equals) != (how in _NUMBER_OF_SPLIT):
+        takes = "takes no number"
+        if how in _NUMBER_OF_SPLIT:
+            takes = f"needs its {_NUMBER_OF_SPLIT[how]}, as in {how}=2"
+        raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
+    if equals:
+        try:
+            options[_NUMBER_OF_SPLIT[how]] = float(number)
+        except ValueError:
+            raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
+    m = arguments.silos or arguments.default_silos
+    if m > len(y):
+        raise ValueError(f"--silos is {m}; there are {len(y)} training records")
+    return SiloData.split(X, y, m, how=how, rng=arguments.seed, **options)
+
+
+def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
+    if arguments.row_bound is not None:
+        return float(arguments.row_bound)
+    if arguments.data is None:
+        return _solvers.WISCONSIN_ROW_BOUND
+    if source.feature_range is None or is_sparse(source.table.X):
+        return ROW_BOUND
+    # Features in [-1, 1] and the constant: no row inside the range is shortened.
+    return math.sqrt(source.table.X.shape[1] + (not arguments.no_intercept))
+
+
+def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
+    test = read_table(
+        arguments.test,
+        **columns(arguments),
+        n_features=table.X.shape[1],
+        feature_names=table.feature_names,
+    )
+    if not labels_fit(test.y, data.classes_):
+        kind = "numbers" if data.classes_ is None else "labels of the training data"
+        raise ValueError(f"{arguments.test}: its target holds other values than {kind}")
+    return test.X, test.y
+
+
+def labels_fit(y: Array, classes: Array | None) -> bool:
+    """Whether y holds real numbers (regression), or nothing but the two labels."""
+    if classes is None:
+        return y.dtype.kind in "fiu"
+    same_kind = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
+    return same_kind and bool(np.isin(y, classes).all())
+
+
+def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) -> list[Line]:
+    least, most = int(data.sizes.min()), int(data.sizes.max())
+    sizes = f"{least}" if least == most else f"{least} to {most}"
+    origin = "as the data say"
+    if data.silo_names is None:
+        origin = f"{arguments.split or SPLIT} split, seed {arguments.seed}"
+    sparse = is_sparse(data.X)
+    features = f"{data.n_features} {'sparse ' if sparse else ''}features"
+    features += " and an intercept" if data.intercept else ""
+    labels = ""
+    if data.classes_ is not None:
+        labels = f", labels {data.classes_[0]} and {data.classes_[1]}"
+    ranged = "none stated" if data.feature_range is None else "stated"
+    if sparse and data.feature_range is not None:
+        ranged += " (scale only, so that 0 stays 0: the data are sparse)"
+    lines = [
+        ("data", f"{source.name}, {data.n} training records, {features}"),
+        ("silos", f"{data.m} of {sizes} records ({origin})"),
+        ("task", f"{data.task}{labels}"),
+        ("bounds", f"row bound {data.row_bound:g}, feature range {ranged}"),
+    ]
+    if source.far_apart:
+        lines.append(("WARNING", "columns on scales far apart: state --feature-range ranges.csv"))
+    return lines

@@ -1,0 +1,103 @@
+"""What the command line prints and where it writes."""
+
+import math
+import os
+import re
+import shutil
+import statistics
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from dpkern.data.validation import Matrix
+from dpkern.io import refuse_unwritable
+from dpkern.privacy import Certificate
+from dpkern.solvers import SolverResult
+
+Line = tuple[str, str]
+
+
+def refuse_output(path: str, *inputs: str | None) -> None:
+    """Find out that `path` cannot be written, or is a file that is read, before any work."""
+    refuse_unwritable(path)
+    there = [read for read in (path, *inputs) if read is not None and os.path.exists(read)]
+    if path in there and any(os.path.samefile(path, read) for read in there[1:]):
+        raise ValueError(f"{path} is read by this command; write to another file")
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    say("\n".join(f"{name:<13}  {text}" for name, text in lines))
+
+
+def remark(text: str) -> None:
+    """What is not the answer goes to standard error."""
+    say(f"dpkern: {text}", sys.stderr)
+
+
+def one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print, with lines folded at the width of the terminal where one reads them.
+
+    The continuation of a line starts below the text that follows the line's name.
+    """
+    stream = stream or sys.stdout
+    if stream.isatty():
+        width = max(shutil.get_terminal_size().columns, 40)
+        text = folded(text, width)
+    print(text, file=stream)
+
+
+def folded(text: str, width: int) -> str:
+    return "\n".join(_folded_line(line, width) for line in text.split("\n"))
+
+
+def _folded_line(line: str, width: int) -> str:
+    name = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})?", line)
+    indent = " " * min(name.end() if name else 0, width // 2)
+    rows = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(rows)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) if len(value) <= 4 else f"{len(value)} values"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def score(result: SolverResult, X: Matrix, y: Any) -> float:
+    """Accuracy, or mean squared error."""
+    if result.classes_ is not None:
+        return result.score(X, y)
+    return float(np.mean((result.predict(X) - y) ** 2))
+
+
+def metric(task: str) -> str:
+    return "MSE" if task == "regression" else "accuracy"
+
+
+def spread(scores: Sequence[float]) -> float:
+    """Standard deviation, NaN for a single number."""
+    return statistics.stdev(scores) if len(scores) > 1 else math.nan
+
+
+def epsilon_text(certificate: Certificate, delta: float) -> str:
+    most = "at most " if certificate.bound == "upper" else ""
+    mu, epsilon = _up(certificate.mu), certificate.epsilon(delta)
+    if epsilon == math.inf and certificate.mu < math.inf:
+        return f"{most}mu {mu}, which is too large to certify an epsilon at delta {delta!r}"
+    return f"{most}mu {mu}, epsilon {_up(epsilon)} at delta {delta!r}"
+
+
+def _up(value: float) -> str:
+    """Three decimals, rounded up: what is printed must be true as well."""
+    return f"{math.ceil(value * 1000) / 1000:g}" if math.isfinite(value) else "infinite"

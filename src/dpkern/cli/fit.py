@@ -1,0 +1,176 @@
+"""``dpkern fit``: one solver on one file."""
+
+import argparse
+import math
+import shutil
+import statistics
+import sys
+import typing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpkern.cli import _arguments, _data, _output, _solvers
+from dpkern.cli._output import Line, print_lines
+from dpkern.cli.info import option_text
+from dpkern.privacy import Budget, Certificate, Release, compose_sequential
+from dpkern.solvers import SolverResult
+
+HELP = "fit a model with one solver and print its certificate"
+_SOLVER = "gradient_descent"
+_TEST_LABELS = "the score reads the test records without noise: it is not private about them"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """Add the options of this command; those of the solver named in `argv` are listed below."""
+    parser.add_argument("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
+    parser.add_argument(
+        "--solver",
+        default=_SOLVER,
+        choices=_solvers.names(),
+        metavar="NAME",
+        help=f"{', '.join(_solvers.names())} (default: {_SOLVER})",
+    )
+    parser.add_argument("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
+    parser.add_argument("--delta", type=float, help="budget, with --epsilon")
+    parser.add_argument("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    parser.add_argument(
+        "--trust", help="who is believed: central, silo, ... (the solver's default)"
+    )
+    parser.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
+    parser.add_argument("--out", metavar="MODEL.npz", help="where to save the model")
+    parser.add_argument(
+        "--draws",
+        type=_arguments.count,
+        default=1,
+        metavar="R",
+        help="runs with fresh noise (default: 1)",
+    )
+    _arguments.add_data_arguments(parser, silos=1)
+    _arguments.add_solver_arguments(parser)
+    named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    named.add_argument("--solver", nargs="?", default=_SOLVER)
+    chosen = named.parse_known_args(argv)[0].solver
+    if chosen in _solvers.names():
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = _output.folded(option_text(chosen), shutil.get_terminal_size().columns)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    budget, solver = _budget(arguments), arguments.solver
+    given = _arguments.given_parameters(arguments, _solvers.settable(solver), solver)
+    if arguments.out is not None:
+        _output.refuse_output(
+            arguments.out, arguments.data, arguments.test, arguments.feature_range
+        )
+
+    source = _data.read_source(arguments)
+    data = _data.silo_data(source, None, arguments)
+    lines = _data.data_lines(source, data, arguments)
+    test = None
+    if arguments.test is not None:
+        test = _data.read_test(arguments, source.table, data)
+        lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
+    parameters = {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
+    if budget is not None:
+        parameters.setdefault("clip", _solvers.CLIP)
+    draws = arguments.draws
+    if budget is None and draws > 1:
+        draws = 1
+        _output.remark("one run in place of several draws: without noise they are all the same")
+
+    results: list[SolverResult] = []
+    try:
+        for r in range(draws):
+            seed = None if arguments.noise_seed is None else arguments.noise_seed + r
+            shows = sys.stderr.isatty()
+            results.append(_solvers.run(solver, data, budget, parameters, seed, progress=shows))
+    except BaseException as error:
+        if results:
+            error.add_note(f"released before that: all of {len(results)} finished draws")
+        raise
+
+    first = results[0]
+    together = first.privacy
+    if budget is not None and draws > 1:
+        together = _composed(results)
+        spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
+        note = f"the first of {draws} draws on the same data, which compose to {spent}"
+        first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
+    if arguments.out is not None:
+        first.save(arguments.out)
+
+    lines += _result_lines(first)
+    if test is not None:
+        lines += _score_lines([_output.score(result, *test) for result in results], data.task)
+    if arguments.out is not None:
+        which = f" (the first of the {draws} draws)" if draws > 1 else ""
+        lines.append(("saved", f"{arguments.out}{which}"))
+    if draws > 1:
+        lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
+        lines.append(("", "the certificate below is that of all of them together"))
+    if first.privacy.neighbours == "add_remove":
+        lines.append(("", "numbers of records and seconds above are the data's own: keep them"))
+    if budget is None:
+        lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
+    print_lines(lines)
+    _output.say(str(together))
+
+
+def _budget(arguments: argparse.Namespace) -> Budget | None:
+    epsilon, delta = arguments.epsilon, arguments.delta
+    if arguments.no_privacy:
+        if epsilon is not None and epsilon != math.inf:
+            raise ValueError("--no-privacy and a finite --epsilon exclude each other")
+        return None
+    if epsilon is None:
+        raise ValueError("give a budget with --epsilon and --delta, or say --no-privacy")
+    if epsilon == math.inf:
+        return None
+    if delta is None:
+        raise ValueError("--epsilon needs --delta, well below 1 / (number of records)")
+    return Budget(epsilon=epsilon, delta=delta)
+
+
+def _composed(results: list[SolverResult]) -> Certificate:
+    """The certificate of all draws together.
+
+    It has one line for each release, not one for each and draw, where all draws made the same:
+    those with a schedule of their own may not have.
+    """
+    together = compose_sequential(*(result.privacy for result in results))
+    releases = results[0].privacy.releases
+    if any(result.privacy.releases != releases for result in results):
+        return together
+    return replace(together, releases=tuple(_repeated(one, len(results)) for one in releases))
+
+
+def _repeated(release: Release, draws: int) -> Release:
+    per_record = None if release.per_record is None else draws * release.per_record
+    return replace(release, times=draws * release.times, per_record=per_record)
+
+
+def _result_lines(result: SolverResult) -> list[Line]:
+    parameters = result.parameters
+    names = ["clip", "l2", "l1", "penalty", "weights", *_solvers.own(result.solver)]
+    stated = [
+        f"{name} {_output.shown(parameters[name])}"
+        for name in names
+        if parameters[name] is not None
+    ]
+    return [
+        ("solver", f"{result.solver}, {result.loss} loss"),
+        ("", ", ".join(stated)),
+        ("result", f"{result.message} in {result.timing['total']:.3g} s"),
+        ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
+    ]
+
+
+def _score_lines(scores: list[float], task: str) -> list[Line]:
+    text = f"{statistics.fmean(scores):.4f}"
+    if len(scores) > 1:
+        text += (
+            f" +- {_output.spread(scores):.4f} (mean and standard deviation of {len(scores)} draws)"
+        )
+    return [(f"test {_output.metric(task)}", text), ("", _TEST_LABELS)]

@@ -1,0 +1,68 @@
+"""``dpkern predict``: labels from a saved model."""
+
+import argparse
+import sys
+
+from dpkern.cli._arguments import add_column_arguments
+from dpkern.cli._data import columns, labels_fit
+from dpkern.cli._output import metric, refuse_output, score
+from dpkern.io import read_records, replacing
+from dpkern.solvers import load
+
+HELP = "predict labels with a saved model"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    parser.add_argument("model", metavar="MODEL", help="what fit --out has saved")
+    parser.add_argument("data", metavar="DATA", help="records, with labels or without")
+    parser.add_argument("--out", metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument(
+        "--decision-values",
+        action="store_true",
+        help="write CSV with columns label and decision_value instead of a label per line",
+    )
+    add_column_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.out is not None:
+        refuse_output(arguments.out, arguments.model, arguments.data)
+    model = load(arguments.model)
+    if arguments.decision_values and model.classes_ is None:
+        raise ValueError("--decision-values is for classification; this model predicts numbers")
+    X, y = read_records(
+        arguments.data,
+        **columns(arguments),
+        n_features=model.transform.n_features,
+        feature_names=model.feature_names,
+    )
+    labels = [str(label) for label in model.predict(X).tolist()]
+    if arguments.decision_values:
+        values = model.decision_function(X).tolist()
+        rows = [f"{_quoted(label)},{value!r}" for label, value in zip(labels, values, strict=True)]
+        rows.insert(0, "label,decision_value")
+    else:
+        rows = labels
+    lines = [f"{row}\n" for row in rows]
+    if arguments.out is None:
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+    else:
+        with replacing(arguments.out) as file:
+            file.writelines(line.encode() for line in lines)
+        print(f"{len(labels)} predictions in {arguments.out}")
+    if y is None:
+        return
+    # Predictions may be on their way into another program, so that remarks stay beside them.
+    stream = sys.stderr if arguments.out is None else sys.stdout
+    if not labels_fit(y, model.classes_):
+        print("no score: the labels there are not those of the model", file=stream)
+        return
+    task = "regression" if model.classes_ is None else "classification"
+    print(f"{metric(task)} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+
+
+def _quoted(label: str) -> str:
+    if any(mark in label for mark in ',"\n\r'):
+        return '"' + label.replace('"', '""') + '"'
+    return label

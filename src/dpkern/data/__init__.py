@@ -1,0 +1,13 @@
+"""Records held by silos, and the map from stored rows to those that models see.
+
+`SiloData` holds the records, `Transform` is what a model keeps of it to predict, and
+`train_test_split` divides records before silos hold them.
+"""
+
+from dpkern.data.csr import is_sparse
+from dpkern.data.partition import train_test_split
+from dpkern.data.rows import row_norms
+from dpkern.data.silo_data import SiloData
+from dpkern.data.transform import Transform
+
+__all__ = ["SiloData", "Transform", "is_sparse", "row_norms", "train_test_split"]

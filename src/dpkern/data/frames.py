@@ -1,0 +1,121 @@
+"""Data frames of pandas, polars and the like: their column names, and their values as a matrix.
+
+Neither library is imported: a frame is what has ``columns`` and ``dtypes``.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a data frame."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def column_names(X: Any) -> tuple[str, ...] | None:
+    """The names of a frame's columns; None where X is no frame, or has numbered columns."""
+    names = tuple(X.columns) if is_frame(X) else ()
+    return names if names and _are_strings(names) else None
+
+
+def _are_strings(names: tuple[Any, ...]) -> TypeGuard[tuple[str, ...]]:
+    return all(isinstance(name, str) for name in names)
+
+
+def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
+    """Given feature names as a tuple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When they are not n_features distinct strings.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"feature_names must be a sequence of strings, got {names!r}")
+    if len(names) != n_features or len(set(names)) < len(names):
+        raise ValueError(
+            f"feature_names must be {n_features} distinct names, one per column of X, got "
+            f"{len(set(names))} distinct ones among {len(names)}"
+        )
+    return tuple(names)
+
+
+def refuse_other_names(
+    names: tuple[str, ...] | None, expected: tuple[str, ...] | None, what: str = "X"
+) -> None:
+    """Raise unless columns have the expected names in the expected order, where both are known.
+
+    Raises
+    ------
+    ValueError
+        Which names the first column that differs, and says whether only the order does.
+    """
+    if names is None or expected is None or names == expected:
+        return
+    if len(names) != len(expected):
+        missing = [name for name in expected if name not in names]
+        other = [name for name in names if name not in expected]
+        details = [
+            f"{found[0]!r} is {kind}"
+            for found, kind in ((missing, "missing"), (other, "not among them"))
+            if found
+        ]
+        raise ValueError(
+            f"{what} must have the {len(expected)} columns of the model, got {len(names)}"
+            + (f": {', '.join(details)}" if details else "")
+        )
+    k = next(k for k, pair in enumerate(zip(names, expected, strict=True)) if pair[0] != pair[1])
+    order = "; the order differs" if sorted(names) == sorted(expected) else ""
+    raise ValueError(
+        f"{what} must have the columns of the model in their order: column {k} must be "
+        f"{expected[k]!r}, got {names[k]!r}{order}"
+    )
+
+
+def frame_matrix(X: Any) -> NDArray[Any]:
+    """The values of a frame, booleans as 0 and 1: float32 where all columns are, else float64.
+
+    Raises
+    ------
+    TypeError
+        When a column holds text or anything else that is no number.
+    ValueError
+        When a column has missing values, NaN among them.
+    """
+    n, p = X.shape
+    columns = [X.iloc[:, k] if hasattr(X, "iloc") else X[:, k] for k in range(p)]
+    single = p > 0 and all(str(column.dtype).lower() == "float32" for column in columns)
+    out = np.empty((n, p), np.float32 if single else np.float64)
+    for k, (name, column) in enumerate(zip(X.columns, columns, strict=True)):
+        if not _is_numeric(column.dtype):
+            raise TypeError(
+                f"column {name!r} of X must be numbers, got dtype {column.dtype}: encode it "
+                "(one-hot, say) or drop it"
+            )
+        missing = _missing(column)
+        if not missing:
+            out[:, k] = column.to_numpy()
+            missing = int(np.count_nonzero(np.isnan(out[:, k])))
+        if missing:
+            raise ValueError(
+                f"column {name!r} of X must have no missing values, got {missing} in {n} rows: "
+                "fill them or drop the rows"
+            )
+    return out
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """By pandas' and NumPy's letter for the kind, or by polars' own word."""
+    if hasattr(dtype, "kind"):
+        return dtype.kind in "fiub"
+    return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
+
+
+def _missing(column: Any) -> int:
+    """Missing values of a type that has a mark for them beside NaN."""
+    if hasattr(column, "null_count"):
+        return int(column.null_count())
+    return 0 if isinstance(column.dtype, np.dtype) else int(column.isna().sum())

@@ -1,0 +1,14 @@
+"""Readers of data files, and files that appear whole or not at all."""
+
+from dpkern.io.files import refuse_unwritable, replacing
+from dpkern.io.reading import read_feature_range, read_records, read_table
+from dpkern.io.table import Table
+
+__all__ = [
+    "Table",
+    "read_feature_range",
+    "read_records",
+    "read_table",
+    "refuse_unwritable",
+    "replacing",
+]

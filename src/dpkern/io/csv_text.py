@@ -1,0 +1,224 @@
+"""Comma-separated values, or values between other marks, with a target and perhaps silos."""
+
+import csv
+import io
+import itertools
+import math
+import re
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dpkern.data.frames import refuse_other_names
+from dpkern.io.opening import opened
+from dpkern.io.table import Table, is_number, refuse_width, tidy
+
+_MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
+_SEPARATORS = ",;\t|"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+
+
+def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Line number and stripped fields of every row that is not blank.
+
+    sep: what separates fields; by default the one of comma, semicolon, tab and bar that fits the
+    first two lines.
+    """
+    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
+        raise ValueError(f"sep must be one character, and no quote or end of a line, got {sep!r}")
+    with opened(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        first: list[str] = []
+        try:
+            if sep is None:
+                first = list(itertools.islice(text, 2))
+                sep = _likely_separator(first)
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8"
+            ) from None
+        lines = itertools.chain(first, text)
+        reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=True)
+        try:
+            for fields in reader:
+                if any(fields) or len(fields) > 1:
+                    yield reader.line_num, [field.strip() for field in fields]
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8 after line "
+                f"{reader.line_num}"
+            ) from None
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _likely_separator(lines: list[str]) -> str:
+    """The separator that gives the lines equally many fields, at least two, most of them numbers.
+
+    Where several do, or none, the first in the order of `_SEPARATORS`.
+    """
+    best, separator = (0, 0), _SEPARATORS[0]
+    for candidate in _SEPARATORS:
+        try:
+            rows = list(csv.reader(lines, delimiter=candidate, skipinitialspace=True))
+        except csv.Error:
+            continue
+        widths = {len(row) for row in rows if row}
+        if len(widths) != 1 or widths == {1}:
+            continue
+        fields = [field.strip() for field in rows[-1]]
+        numbers = sum(is_number(f) or _has_decimal_comma(f) for f in fields)
+        if (numbers, len(fields)) > best:
+            best, separator = (numbers, len(fields)), candidate
+    return separator
+
+
+def _has_decimal_comma(field: str) -> bool:
+    return _DECIMAL_COMMA.fullmatch(field) is not None
+
+
+def read_csv(
+    path: Path,
+    target: str | int | None,
+    silo_column: str | int | None,
+    header: bool | None,
+    sep: str | None,
+    n_features: int | None,
+    expected_names: tuple[str, ...] | None,
+    dtype: DTypeLike,
+    labelled: bool,
+) -> Table:
+    rows = csv_rows(path, sep)
+    first = next(rows, None)
+    if first is None:
+        raise ValueError(f"{path} is empty")
+    second = next(rows, None)
+    if header is None:
+        header = _is_header(first[1], None if second is None else second[1])
+    names = first[1] if header else None
+    width = len(first[1])
+    if width < 2 and labelled:
+        raise ValueError(
+            f"{path}, line {first[0]} must hold features and a target between commas, semicolons, "
+            "tabs or bars (or what sep says), got one column"
+        )
+    n_others = width - (silo_column is not None)
+    y_column = None
+    if target is not None:
+        y_column = _column(path, "target", target, names, width)
+    elif labelled or n_others != n_features:
+        y_column = width - 1
+    g_column = None
+    if silo_column is not None:
+        g_column = _column(path, "silo_column", silo_column, names, width)
+        if g_column == y_column:
+            raise ValueError(
+                f"{path}: target and silo_column must be two columns, got {y_column} for both"
+            )
+    columns = [k for k in range(width) if k not in (y_column, g_column)]
+    if names is not None and 0 in columns and names[0] in ("", "Unnamed: 0"):
+        raise ValueError(
+            f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
+            "index that pandas' to_csv writes: write the file with index=False or remove the column"
+        )
+    if not columns:
+        raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
+    feature_names = None if names is None else tuple(names[k] for k in columns)
+    refuse_other_names(feature_names, expected_names, what=str(path))
+    refuse_width(path, len(columns), n_features)
+
+    def pending() -> Iterator[tuple[int, list[str]]]:
+        if not header:
+            yield first
+        if second is not None:
+            yield second
+        yield from rows
+
+    values, y, groups = array("d"), list[str](), list[str]()
+    for line, fields in pending():
+        if len(fields) != width:
+            raise ValueError(
+                f"{path}, line {line} must have {width} fields as the first row, got {len(fields)}"
+            )
+        try:
+            row = [float(fields[k]) for k in columns]
+        except ValueError:
+            row = [_value(path, line, k, fields[k], names) for k in columns]
+        values.extend(row)
+        if y_column is not None:
+            y.append(fields[y_column])
+        if g_column is not None:
+            groups.append(fields[g_column])
+    if not values:
+        raise ValueError(f"{path} must hold records, got a header only")
+    X = np.array(values, dtype=dtype).reshape(-1, len(columns))
+    missing = [
+        np.isnan(X),
+        *(_missing(column)[:, np.newaxis] for column in (y, groups) if column),
+    ]
+    n_missing = sum(int(np.count_nonzero(part)) for part in missing)
+    if n_missing:
+        n_rows = np.count_nonzero(np.hstack(missing).any(axis=1))
+        raise ValueError(
+            f"{path} must have no missing values (empty, ?, NA, NaN, null), got {n_missing} in "
+            f"{n_rows} of {len(X)} rows: fill them or drop the rows first"
+        )
+    return Table(
+        X,
+        tidy(y),
+        tidy(groups) if groups else None,
+        feature_names,
+    )
+
+
+def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:
+    if is_number(field):
+        return float(field)
+    if field.lower() in _MISSING:
+        return math.nan
+    label = f"column {k} (from 0)" if names is None else f"column {names[k]!r}"
+    if _has_decimal_comma(field):
+        raise ValueError(
+            f"{path}, line {line}: {label} must have decimal points, got a decimal comma: pandas' "
+            "read_csv(..., decimal=',') reads such a file"
+        )
+    raise ValueError(
+        f"{path}, line {line}: {label} must be a number, got text: encode or drop the column, name "
+        "it as target or silo_column, or name another separator of fields by sep"
+    ) from None
+
+
+def _missing(texts: list[str]) -> NDArray[np.bool_]:
+    """Which entries of a target or silo column are missing; beside words "NA" may be one too."""
+    others = [text for text in texts if text.lower() not in _MISSING]
+    words = _MISSING if others and all(map(is_number, others)) else {"", "?"}
+    return np.array([text.lower() in words for text in texts])
+
+
+def _is_header(first: list[str], second: list[str] | None) -> bool:
+    if second is None:
+        return not any(map(is_number, first))
+    return any(
+        is_number(below) and not is_number(above) and above.lower() not in _MISSING
+        for above, below in zip(first, second, strict=False)
+    )
+
+
+def _column(path: Path, option: str, wanted: str | int, names: list[str] | None, width: int) -> int:
+    if isinstance(wanted, str):
+        if names is not None and wanted in names:
+            if names.count(wanted) > 1:
+                raise ValueError(
+                    f"{path}: {option} must name one column, got {wanted!r}, which names several"
+                )
+            return names.index(wanted)
+        if not re.fullmatch(r"-?\d+", wanted):
+            known = "there is no header" if names is None else f"columns are {', '.join(names)}"
+            raise ValueError(f"{path}: {option} must be a column, got {wanted!r}: {known}")
+    index = int(wanted)
+    if not -width <= index < width:
+        raise ValueError(f"{path}: {option} must be one of {width} columns from 0, got {index}")
+    return index % width

@@ -1,0 +1,70 @@
+"""Files that appear whole or not at all."""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path` that takes its place when the block ends without error.
+
+    Raises
+    ------
+    OSError
+        When `path` is there and no regular file, at the start or at the end of the block, or its
+        folder cannot be written to. `path` is as it was then, as after any other error.
+    ValueError
+        When `path` is "-".
+    """
+    _refuse_all_but_regular(path)
+    path = Path(path)
+    # Not tempfile, whose files only their owner may read.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _refuse_all_but_regular(path)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Find out that `path` cannot be written before any work, or budget, is spent on it.
+
+    Raises
+    ------
+    OSError
+        When its folder is not there or not writable, or `path` is there and no regular file.
+    ValueError
+        When `path` is "-".
+    """
+    _refuse_all_but_regular(path)
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path}: the folder {folder} cannot be written to")
+
+
+def _refuse_all_but_regular(path: str | os.PathLike[str]) -> None:
+    if os.fspath(path) == "-":
+        raise ValueError("path must be a file to write, got '-', which does not stand for a stream")
+    try:
+        mode = os.lstat(Path(path)).st_mode  # Path("") is the folder "."
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "folder", stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
+        kinds |= {stat.S_IFCHR: "device", stat.S_IFBLK: "device", stat.S_IFSOCK: "socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "special file")
+        error = IsADirectoryError if stat.S_ISDIR(mode) else FileExistsError
+        raise error(f"{path} is a {kind}; it must be a regular file, or not be there")

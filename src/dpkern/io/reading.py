@@ -1,0 +1,216 @@
+"""Readers of tables, records to predict, and feature ranges."""
+
+from __future__ import annotations  # help() shows the names of types, not what they stand for
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dpkern._numbers import count
+from dpkern.data.validation import Float64Array, Matrix
+from dpkern.io.csv_text import csv_rows, read_csv
+from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
+from dpkern.io.npz import read_npz
+from dpkern.io.table import Table, is_number
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    target: str | int | None = None,
+    silo_column: str | int | None = None,
+    header: bool | None = None,
+    sep: str | None = None,
+    n_features: int | None = None,
+    feature_names: tuple[str, ...] | None = None,
+    dtype: DTypeLike = np.float64,
+) -> Table:
+    """Read LIBSVM or CSV text, plain or compressed (.gz, .bz2, .xz), or an .npz archive.
+
+    The suffixes .svm, .libsvm and .t (before .gz and the like) mean LIBSVM, .npz means an archive
+    with the arrays X, y and, if there are silos, groups. Any other text is LIBSVM when its lines
+    look like ``label index:value ...``, and comma-separated values otherwise.
+
+    LIBSVM text gives a CSR matrix where at most a quarter of the entries is written down, and an
+    ndarray otherwise. In an archive, X may stand in CSR form, as the arrays that
+    `scipy.sparse.save_npz` writes: ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data,
+    indices=X.indices, indptr=X.indptr)``. It is kept so.
+
+    Parameters
+    ----------
+    path : str or path
+    target : str or int, optional
+        CSV only: the column of y, by name or index (negative ones count from the end). The default
+        is the last column.
+    silo_column : str or int, optional
+        CSV only: the column that says which silo a record belongs to.
+    header : bool, optional
+        CSV only: whether the first row holds column names. By default it does when some field of
+        it is not a number while the field below is.
+    sep : str, optional
+        CSV only: the character between fields. By default the first of comma, semicolon, tab and
+        bar that gives the first two lines equally many fields, at least two, most of them numbers.
+    n_features : int, optional
+        Columns that X must have. LIBSVM rows with fewer are padded with zeros (an absent feature is
+        a zero there); else a file with another number raises.
+    feature_names : tuple of str, optional
+        Names that a CSV header, where there is one, must give to the features, in this order.
+    dtype : dtype, default=float64
+        Of X: float32 or float64.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError
+        When there is no such file.
+    ValueError
+        When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
+        features. The message names the file, the line and the column, and never a value.
+    """
+    columns = (target, silo_column, header, sep)
+    return _read(Path(path), *columns, n_features, feature_names, dtype, labelled=True)
+
+
+def read_records(
+    path: str | os.PathLike[str],
+    *,
+    n_features: int,
+    target: str | int | None = None,
+    silo_column: str | int | None = None,
+    header: bool | None = None,
+    sep: str | None = None,
+    feature_names: tuple[str, ...] | None = None,
+    dtype: DTypeLike = np.float64,
+) -> tuple[Matrix, NDArray[Any] | None]:
+    """Read records to predict, whose labels may be missing.
+
+    Without `target`, a CSV file with as many columns as there are features holds no labels, and one
+    with a column more holds them in its last column. An archive may lack y. LIBSVM text always
+    has labels, if only placeholders.
+
+    Parameters
+    ----------
+    path, target, silo_column, header, sep, feature_names, dtype
+        As for `read_table`; the silo column is left out.
+    n_features : int
+        Columns that X must have; LIBSVM rows with fewer are padded with zeros.
+
+    Returns
+    -------
+    X : ndarray or csr_array of shape (N, n_features)
+        As `read_table` gives it.
+    y : ndarray of shape (N,), or None
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError, ValueError
+        As `read_table`.
+    """
+    columns = (target, silo_column, header, sep)
+    table = _read(Path(path), *columns, n_features, feature_names, dtype, labelled=False)
+    return table.X, table.y if len(table.y) else None
+
+
+def read_feature_range(
+    path: str | os.PathLike[str],
+    *,
+    feature_names: tuple[str, ...] | None = None,
+    sep: str | None = None,
+) -> tuple[Float64Array, Float64Array]:
+    """Read public bounds of features: CSV rows ``lo,hi``, or ``name,lo,hi``, one per feature.
+
+    A first row whose last two fields are not numbers is a header.
+
+    Parameters
+    ----------
+    path : str or path
+        Plain or compressed as for `read_table`.
+    feature_names : tuple of str, optional
+        When the rows have names, put them into this order.
+    sep : str, optional
+        As for `read_table`.
+
+    Returns
+    -------
+    lo, hi : ndarray of shape (n_features,), float64
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError
+        When there is no such file.
+    ValueError
+        When a row has other fields, or names do not match `feature_names`.
+    """
+    path = Path(path)
+    rows = list(csv_rows(path, sep))
+    if rows and len(rows[0][1]) in (2, 3) and not any(map(is_number, rows[0][1][-2:])):
+        rows = rows[1:]
+    if not rows:
+        raise ValueError(
+            f"{path} must hold a row lo,hi or name,lo,hi for every feature, got no rows"
+        )
+    width = len(rows[0][1])
+    for line, fields in rows:
+        if width not in (2, 3) or len(fields) != width or not all(map(is_number, fields[-2:])):
+            raise ValueError(
+                f"{path}, line {line} must be lo,hi or name,lo,hi with numbers, as in every row"
+            )
+    bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
+    if width == 3 and feature_names is not None:
+        names = [fields[0] for _, fields in rows]
+        rest = {
+            "no row for": list((Counter(feature_names) - Counter(names)).elements()),
+            "no feature for the rows": list((Counter(names) - Counter(feature_names)).elements()),
+        }
+        if any(rest.values()):
+            found = "; ".join(f"{what} {_some(of)}" for what, of in rest.items() if of)
+            raise ValueError(f"{path} must have one row for each feature, got {found}")
+        bounds = bounds[[names.index(name) for name in feature_names]]
+    return bounds[:, 0].copy(), bounds[:, 1].copy()
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def _read(
+    path: Path,
+    target: str | int | None,
+    silo_column: str | int | None,
+    header: bool | None,
+    sep: str | None,
+    n_features: int | None,
+    feature_names: tuple[str, ...] | None,
+    dtype: DTypeLike,
+    labelled: bool,
+) -> Table:
+    """`read_table`; where labels are not needed, y has no entries when there are none."""
+    if n_features is not None:
+        n_features = count("n_features", n_features)
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
+    csv_only = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
+    if path.suffix.lower() == ".npz":
+        _refuse_options(path, "an .npz archive", csv_only)
+        return read_npz(path, n_features, dtype, labelled)
+    if looks_like_libsvm(path):
+        _refuse_options(path, "LIBSVM text", csv_only)
+        return read_libsvm(path, n_features, dtype)
+    columns = (target, silo_column, header, sep)
+    return read_csv(path, *columns, n_features, feature_names, dtype, labelled)
+
+
+def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} must be left out for {path}, which is {kind} and no CSV"
+        )

@@ -1,0 +1,62 @@
+"""What a data file holds, and checks and conversions that its readers share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dpkern.data.csr import Csr
+from dpkern.data.validation import Float64Array, Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a data file holds.
+
+    Attributes
+    ----------
+    X : ndarray (C-contiguous) or csr_array of shape (N, n_features), float32 or float64
+    y : ndarray of shape (N,)
+        Whole numbers as int64, other numbers as float64, the rest as strings.
+    groups : ndarray of shape (N,), or None
+        The silo of each record, int64 or strings.
+    feature_names : tuple of str, or None
+    """
+
+    X: Matrix
+    y: NDArray[Any]
+    groups: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] | None = None
+
+
+def refuse_width(path: Path, found: int, n_features: int | None) -> None:
+    if n_features is not None and found != n_features:
+        raise ValueError(f"{path} must have {n_features} features, got {found}")
+
+
+def canonical(X: Any, dtype: DTypeLike) -> Matrix:
+    return Csr.checked(X).canonical(dtype, owned=False)[0].to_scipy()
+
+
+def is_number(text: str | bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def tidy(texts: list[str]) -> NDArray[Any]:
+    """Whole numbers as int64, other numbers as float64, the rest as they are."""
+    try:
+        return tidy_numbers(np.array([float(text) for text in texts]))
+    except ValueError:
+        return np.array(texts)
+
+
+def tidy_numbers(values: Float64Array) -> NDArray[Any]:
+    whole = np.abs(values) <= 2.0**53
+    whole &= values == np.round(values)
+    return values.astype(np.int64) if whole.all() else values

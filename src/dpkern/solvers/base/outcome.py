@@ -1,0 +1,108 @@
+"""What a result and its certificate say of a run: what it took as public, and notes on its data."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpkern.data import is_sparse
+from dpkern.models.losses import Loss
+from dpkern.models.oracles import MLP, Oracle
+from dpkern.models.penalties import PenaltySum, Term
+from dpkern.privacy import Budget
+from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
+from dpkern.solvers.base.shared import SHARED
+
+if TYPE_CHECKING:  # which concludes by these
+    from dpkern.solvers.base.run import Run
+
+HIDDEN_SIZES = (
+    "add or remove: declared sizes stand for those of the data; taken as public that no silo is "
+    "empty and that there are fewer than 2^31 records"
+)
+SPLIT = (
+    "add or remove: which silo holds a record is as the data have it, and the records that two "
+    "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
+)
+OF_ITS_OWN = (
+    "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
+    "record{} and public numbers alone, not on other records{}"
+)
+
+
+def notes_on_data(run: "Run") -> tuple[str, ...]:
+    """What a certificate must say about the data and the model of a run."""
+    data, loss = run.objective.data, run.objective.loss
+    notes: tuple[str, ...] = ()
+    if run.sizes_are_hidden and run.budget is not None:
+        notes = (*notes, HIDDEN_SIZES)
+        if data.partition != "given":
+            notes = (*notes, SPLIT.format(repr(data.partition)))
+    if data.partition_note is not None:
+        notes = (*notes, data.partition_note)
+    if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:
+        moves = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT
+        notes = (
+            *notes,
+            OF_ITS_OWN.format(
+                loss.name,
+                *(("", ", nor on its place in the batch") if moves else (", its place", "")),
+            ),
+        )
+    if run.monitor is run.objective:
+        notes = (
+            *notes,
+            "what history holds of the monitor is a non-private diagnostic on training data",
+        )
+    return notes
+
+
+def declared(run: "Run") -> dict[str, Any]:
+    """What the guarantee takes as public: it was not computed from the records."""
+    objective, sizes = run.objective, run.objective.public_size
+    data = objective.data
+    monitor = None
+    if run.monitor is not None:
+        public = run.monitor is not objective
+        monitor = f"{run.monitor.data.n} public records" if public else "train"
+    options = run.declaration.own | SHARED
+    values = {k: plain(run.parameters[k]) for k, o in options.items() if o.declared}
+    if run.declaration.samplers:
+        values["sampling"] = run.parameters["sampling"]
+    values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
+    return values | {
+        "clip": math.inf if run.parameters["clip"] is None else run.parameters["clip"],
+        "sizes": plain(data.sizes if sizes is None else sizes),
+        "n_features": data.n_features,
+        "partition": data.partition,
+        "task": data.task,
+        "intercept": data.intercept,
+        "row_bound": data.row_bound,
+        "feature_range": data.feature_range is not None,
+        "sparse": is_sparse(data.X),
+        "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
+        "monitor": monitor,
+    }
+
+
+def plain(value: Any) -> Any:
+    """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
+    if isinstance(value, Loss | Oracle):
+        declaration = value.declaration
+        return declaration if len(declaration) > 1 else value.name
+    if isinstance(value, PenaltySum):
+        return [plain(term) for term in value.terms]
+    if isinstance(value, Term):
+        parameters = {"strength": value.strength, **value.parameters}
+        return {"name": value.name, **{k: plain(v) for k, v in parameters.items()}}
+    if isinstance(value, Budget):
+        return {"mu": value.mu, "epsilon": value.epsilon, "delta": value.delta}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return type(value).__name__
