@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dispatch.h"
+#include "core/dispatch.h"
 
 /* Inputs are shared by the threads and never written. */
 enum { M = 3, N = 1200, P_MAX = 130, N_WIDTHS = 8 };
@@ -82,6 +82,12 @@ static void fill(void) {
         POINT[k] = 0.01 * (k % 19 - 9);
 }
 
+static dpk_loss loss_number(const dpk_kernels *kernels, int number, double *params) {
+    dpk_loss loss = kernels->losses[number];
+    loss.params = params;
+    return loss;
+}
+
 /* Steps on all records, or, of a minibatch, each on two records of its own. */
 static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, int number) {
     const int64_t rows[18] = {0,   0,   0, 0,   0,   0,    699,  1,    5,
@@ -93,28 +99,22 @@ static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, 
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[number],
-                           kernels->slopes[number],
-                           kernels->parts[number],
-                           kernels->approaches[number],
-                           params,
-                           0,
-                           DPK_BEND_ANY};
+    const dpk_loss loss = loss_number(kernels, number, params);
     const dpk_descent run = {3,
                              eta,
                              batch,
                              data.p,
                              0.1,
                              0.2,
-                             kernels->smooths[0],
+                             kernels->smooths[0].factor,
                              0.5,
-                             kernels->proxes[0],
+                             kernels->proxes[0].apply,
                              0.1,
                              prox_params,
                              grid ? key : NULL,
                              1,
                              sigma};
-    double *acc = buffer((size_t)dpk_apart(2 * dpk_padded(data.d)) * 8),
+    double *acc = buffer((size_t)dpk_thread_stride(2 * dpk_padded(data.d)) * 8),
            *out = buffer((size_t)(M * data.d) * 8);
     double *noise = buffer((size_t)dpk_descent_noise(&run, data.d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
@@ -130,7 +130,8 @@ static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss
     const double bound[M * 3] = {1.0, 0.3, 7.0, 1.0, 0.3, 7.0, 1.0, 0.3, 7.0};
     const double grid[M * 3] = {0x1p-20, 0x1p-30, 0x1p-20, 0x1p-20, 0x1p-30,
                                 0x1p-20, 0x1p-20, 0x1p-30, 0x1p-20};
-    double *partial = buffer((size_t)(tasks[M] * dpk_apart(3)) * 8), *out = buffer(M * 3 * 8);
+    double *partial = buffer((size_t)(tasks[M] * dpk_thread_stride(3)) * 8),
+           *out = buffer(M * 3 * 8);
     const dpk_sum sum = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     const dpk_search search = {3, step, bounded ? bound : NULL, bounded ? grid : NULL};
     const int bad = (int)kernels->line_search(data, W, data->d, W, 0, loss, &search, &sum, out);
@@ -145,7 +146,7 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
     const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     const int64_t rows[4] = {0, 5, 699, 1199};
     const int64_t offsets[2] = {0, data.rows ? 4 : n}, tasks[2] = {0, data.rows ? 1 : 3};
-    const intptr_t d = data.d, wide = tasks[1] * dpk_apart(d);
+    const intptr_t d = data.d, wide = tasks[1] * dpk_thread_stride(d);
     const double grid = clipped ? 0x1p-20 : 0.0;
     if (data.rows)
         data.rows = rows;
@@ -153,7 +154,7 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
     data.offsets = offsets;
     double *common = buffer((size_t)(N * d) * 8), *scale = buffer(N * 8), *t = buffer(N * 8),
            *partial = lines(wide), *plain = lines(wide), *out = buffer((size_t)(2 * d) * 8),
-           *padded = lines(dpk_padded(d)), *space = lines(dpk_apart(dpk_sweep_rows(d) * d));
+           *padded = lines(dpk_padded(d)), *space = lines(dpk_thread_stride(dpk_sweep_rows(d) * d));
     const dpk_sum sum = {1.0, clipped ? &grid : NULL, NULL, TASK_ROWS, tasks, partial, 1};
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, plain, 1};
     const double bound = clipped ? 1.0 : INFINITY;
@@ -167,7 +168,7 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
     int bad = 0;
     if (!data.rows) {
         bad |= kernels->loss_prox(&data, loss, &sweep, &in_float, common, t);
-        bad |= kernels->sweep_together(&data, loss, &sweep, &sum, out);
+        bad |= kernels->sweep_shared(&data, loss, &sweep, &sum, out);
     }
     bad |= kernels->sweep_per_user(&data, loss, &sweep, &sum, &in_float, out, out + d);
     bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
@@ -183,10 +184,10 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
 static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
                    const double *grid, int number) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {
-        kernels->losses[number], NULL, NULL, NULL, params, number % 2, DPK_BEND_ANY};
-    double *partial = lines(tasks[M] * dpk_apart(dpk_hessian_size(data->d))),
-           *scratch = lines(dpk_apart(dpk_hessian_scratch(data->d))),
+    dpk_loss loss = loss_number(kernels, number, params);
+    loss.checked = number % 2;
+    double *partial = lines(tasks[M] * dpk_thread_stride(dpk_hessian_size(data->d))),
+           *scratch = lines(dpk_thread_stride(dpk_hessian_scratch(data->d))),
            *out = buffer((size_t)(M * data->d * data->d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
     const int bad = (int)kernels->glm_hessian(data, W, data->d, &loss, grid ? 0x1p-20 : 0.0, &sum,
@@ -218,7 +219,8 @@ static int difference(const dpk_kernels *kernels, const dpk_data *data, const dp
 static int mlp(const dpk_kernels *kernels, dpk_data data) {
     static const int64_t blocks[M + 1] = {0, 1, 12, 20};
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const dpk_loss loss = {kernels->losses[0], NULL, NULL, params, 1};
+    dpk_loss loss = loss_number(kernels, 0, params);
+    loss.checked = 1;
     const int64_t *const tasks = data.rows ? ROW_TASKS : blocks;
     const intptr_t sizes[2][4] = {{data.p, 9, 8, 3}, {data.p, 1, 0, 0}};
     int bad = 0;
@@ -232,10 +234,10 @@ static int mlp(const dpk_kernels *kernels, dpk_data data) {
                        .points = form & 4 ? 2 : 1,
                        .gradient_clip = grid ? 0.5 : INFINITY};
         dpk_mlp_layout(size, layers, &net);
-        const intptr_t room = dpk_mlp_room(dpk_mlp_held(&net, tasks[M], 1));
-        const intptr_t n_scratch = dpk_apart(dpk_mlp_scratch(&net));
+        const intptr_t capacity = dpk_mlp_capacity(dpk_mlp_batch(&net, tasks[M], 1));
+        const intptr_t n_scratch = dpk_thread_stride(dpk_mlp_scratch(&net));
         double *weights = lines(net.points * models * net.n_weights), *scratch = lines(n_scratch),
-               *factors = lines(room * net.n_factors),
+               *factors = lines(capacity * net.n_factors),
                *out = buffer((size_t)(M * net.n_params) * 8);
         const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, DPK_MLP_BLOCK, tasks, NULL, 1};
         for (intptr_t k = 0; k < n_scratch; k++)
@@ -250,20 +252,16 @@ static int mlp(const dpk_kernels *kernels, dpk_data data) {
 static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
                const double *grid) {
     double params[4] = {1.0, 0.0, 0.0, 0.0};
-    const size_t wide = (size_t)(tasks[M] * dpk_apart(data.d)) * sizeof(double);
+    const size_t wide = (size_t)(tasks[M] * dpk_thread_stride(data.d)) * sizeof(double);
     double *partial = buffer(wide), *norm = buffer(N * 8), *z = buffer((size_t)n * 8),
            *sums = buffer(M * 8), *out = buffer((size_t)(M * data.d) * 8);
     const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
     int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
-    for (int l = 0; kernels->loss_names[l]; l++) {
-        const dpk_loss loss = {kernels->losses[l],
-                               l % 2 ? NULL : kernels->slopes[l],
-                               kernels->parts[l],
-                               l % 2 ? NULL : kernels->approaches[l],
-                               params,
-                               l % 2,
-                               l % 2 ? DPK_BEND_ANY : kernels->bends[l]};
+    for (int l = 0; kernels->losses[l].name; l++) {
+        dpk_loss loss = loss_number(kernels, l, params);
+        if (l % 2) /* as a user's function */
+            loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
         bad |= admm(kernels, data, &loss, n, grid != NULL);
@@ -277,9 +275,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= kernels->glm_norms(&data, &in_float, norm);
         data.norm = norm;
         bad |= hessian(kernels, &data, tasks, grid, 0);
-        const dpk_loss loss = {
-            kernels->losses[0], kernels->slopes[0], kernels->parts[0], NULL, params, 0,
-            DPK_BEND_ANY};
+        const dpk_loss loss = loss_number(kernels, 0, params);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);
@@ -369,17 +365,17 @@ static int newton(const dpk_kernels *kernels) {
 
 /* Parameters that every prox can read: a number, bounds -1 and 1, or one group of n. */
 static int proxes(const dpk_kernels *kernels, intptr_t n, double *v) {
-    double *const scratch = buffer((size_t)dpk_apart(n) * 8);
+    double *const scratch = buffer((size_t)dpk_thread_stride(n) * 8);
     int bad = 0;
-    for (int r = 0; kernels->prox_names[r]; r++) {
-        const char *const name = kernels->prox_names[r];
+    for (int r = 0; kernels->proxes[r].name; r++) {
+        const char *const name = kernels->proxes[r].name;
         const double group[3] = {1.0, (double)n, 0.5}, box[3] = {1.0, -1.0, 1.0}, one[1] = {0.5};
         const double *const params = !strcmp(name, "group_lasso") ? group
                                      : !strcmp(name, "box")       ? box
                                                                   : one;
         for (int separable = 0; separable <= (r < 2); separable++)
-            bad |= (int)kernels->prox_rows(2, n, v, kernels->proxes[r], separable, 0.2, params,
-                                           separable ? NULL : scratch, 1, v);
+            bad |= (int)kernels->prox_rows(2, n, v, kernels->proxes[r].apply, separable, 0.2,
+                                           params, separable ? NULL : scratch, 1, v);
     }
     free(scratch);
     return bad;
@@ -392,13 +388,13 @@ static int shuffle(const dpk_kernels *kernels) {
     int64_t guide[DPK_GUIDES];
     for (int i = 0; i < DPK_GUIDES; i++)
         guide[i] = i > DPK_GUIDES / 2;
-    const dpk_together law = {top, rest, guide};
+    const dpk_coin_law law = {top, rest, guide};
     int bad = 0;
     for (int width = 0; width < N_WIDTHS; width++)
         for (int threads = 1; threads < 4; threads++) {
             const intptr_t d = WIDTHS[width], n = threads == 1 ? 1 : N / 5;
             double *V = buffer((size_t)(n * d) * 8),
-                   *partial = buffer((size_t)(threads * dpk_apart(d)) * 8);
+                   *partial = buffer((size_t)(threads * dpk_thread_stride(d)) * 8);
             int64_t *count = buffer((size_t)d * 8);
             for (intptr_t k = 0; k < n * d; k++)
                 V[k] = k % 1001 == 5 ? NAN : X64[k];
@@ -420,7 +416,8 @@ static int clip(const dpk_kernels *kernels) {
             memcpy(X, narrow ? (const void *)X32 : X64, size);
             for (intptr_t i = 3 * p; i < 5 * p; i += p)
                 narrow ? (void)(((float *)X)[i] = NAN) : (void)(((double *)X)[i] = NAN);
-            double *partial = buffer((size_t)(2 * dpk_apart(p)) * 8), *out = buffer((size_t)p * 8);
+            double *partial = buffer((size_t)(2 * dpk_thread_stride(p)) * 8),
+                   *out = buffer((size_t)p * 8);
             const dpk_sum sum = {1.0, GRID, NULL, 6, tasks, partial, 1};
             const dpk_data vectors = {
                 .m = 1, .p = p, .d = p, .X = X, .x_is_float32 = narrow, .offsets = offsets};
@@ -437,7 +434,7 @@ static int clip_wide(const dpk_kernels *kernels) {
     for (intptr_t p = DPK_WIDE + 1; p < DPK_WIDE + 20; p += 3)
         for (int narrow = 0; narrow < 2; narrow++) {
             const size_t size = (size_t)(5 * p) * (narrow ? sizeof(float) : sizeof(double));
-            double *partial = buffer((size_t)(2 * dpk_apart(p)) * 8),
+            double *partial = buffer((size_t)(2 * dpk_thread_stride(p)) * 8),
                    *out = buffer((size_t)(2 * p) * 8);
             void *const X = buffer(size);
             memset(X, 0x3c, size);
@@ -483,7 +480,7 @@ static int all_kernels(const dpk_kernels *kernels) {
                 bad |= mlp(kernels, data);
             if (sparse)
                 continue;
-            double *partial = buffer((size_t)(TASKS[M] * dpk_apart(p)) * 8),
+            double *partial = buffer((size_t)(TASKS[M] * dpk_thread_stride(p)) * 8),
                    *out = buffer((size_t)(M * p) * 8);
             const dpk_sum sum = {1.0, GRID, NULL, TASK_ROWS, TASKS, partial, 1};
             const dpk_data vectors = {

@@ -77,7 +77,7 @@ def test_reference_needs_numpy_only(source_tree):
 
 
 def test_c_never_sees_python_and_kernels_never_allocate_or_print(source_tree):
-    for path in (source_tree / "src" / "csrc").glob("*.[ch]"):
+    for path in (source_tree / "src" / "csrc").rglob("*.[ch]"):
         text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
         assert not re.search(
             r"Python\.h|\b(malloc|calloc|realloc|free|printf|abort|exit)\s*\(", text
@@ -92,5 +92,6 @@ def test_wheel_holds_every_python_file(source_tree):
     installed = {f for f in installed if not f.endswith((".pyc", ".so", ".pyd"))}
     package = source_tree / "src" / "dpkern"
     source = {f"dpkern/{f.relative_to(package)}" for f in package.rglob("*") if f.is_file()}
-    source = {f for f in source if "__pycache__" not in f and not f.endswith(".pyx")}
+    source = {f for f in source if "__pycache__" not in f}
+    source = {f for f in source if not f.endswith((".pyx", ".pxd", ".pxi"))}
     assert installed == source
