@@ -84,6 +84,24 @@ def test_c_never_sees_python_and_kernels_never_allocate_or_print(source_tree):
         )
 
 
+def test_folders_of_c_include_those_before_them(source_tree):
+    csrc = source_tree / "src" / "csrc"
+    order = ["core", "simd", "rows", "models", "noise", "glm", "admm", "mlp"]
+    joins = {"core/dispatch.h", "core/table.c"}
+    for path in csrc.rglob("*.[ch]"):
+        name = path.relative_to(csrc).as_posix()
+        if name in joins:
+            continue
+        for folder in re.findall(r'#include "(\w+)/', path.read_text()):
+            assert order.index(folder) <= order.index(name.split("/")[0]), f"{name}: {folder}"
+
+
+def test_no_c_file_is_longer_than_300_lines(source_tree):
+    for folder in (source_tree / "src" / "csrc", source_tree / "tests"):
+        for path in folder.rglob("*.[ch]"):
+            assert len(path.read_text().splitlines()) <= 300, path.name
+
+
 def test_wheel_holds_every_python_file(source_tree):
     files = importlib.metadata.files("dpkern")
     if not any(str(f) == "dpkern/__init__.py" for f in files):

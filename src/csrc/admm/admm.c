@@ -7,8 +7,8 @@
 #include "admm/own_rows.h"
 #include "models/scalar_prox.h"
 
-/* Norms |a| of the effective rows and the equations of the block's n records, u = scale a apart
- * from what its margins hold; scale: (n,) or NULL: 0. clip: inner bound of the prox. */
+/* Norms |a| of the effective rows and the equations of the block's n records, u = scale a besides
+ * what its margins contain; scale: (n,) or NULL: 0. clip: inner bound of the prox. */
 static void equations(const block *b, intptr_t n, const double *scale, double clip, double *length,
                       scalar_equations *e) {
     for (intptr_t i = 0; i < n; i++) {
@@ -20,7 +20,7 @@ static void equations(const block *b, intptr_t n, const double *scale, double cl
         e->A[i] = useful ? A : 0.0;
         e->m[i] = useful ? m : 0.0;
         e->lim[i] = !useful ? 0.0 : lim < DBL_MAX ? lim : DBL_MAX;
-        e->t[i] = s; /* where a state has settled */
+        e->t[i] = s; /* the solution where a state has converged */
     }
 }
 
@@ -73,15 +73,15 @@ dpk_status dpk_loss_prox(const dpk_data *data, const dpk_loss *loss, const dpk_s
     return DPK_OK;
 }
 
-/* Records of a block: as many as the first cache holds; of what comes from afar so few that one
- * block is asked for while the other is solved (see add_dense in rows.h too). */
+/* Records of a block: as many as the first cache holds; of rows from memory so few that the next
+ * block is prefetched while this one is solved (see add_dense in rows.h too). */
 static intptr_t shared_rows(const dpk_data *data, int streamed) {
     const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;
     return data->indptr || rows < 8 ? dpk_sweep_rows(data->d) : rows;
 }
 
-/* Rows are asked for six times a block, as two steps are usual: evenly, or the requests wait for
- * each other and the solution for them. One for every 8 KiB is added to this. */
+/* A block prefetches six shares, as two steps are usual. One for every 8 KiB is added to this
+ * (prefetch.h). */
 enum { SHARES = 5 };
 
 dpk_status dpk_sweep_shared(const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep,

@@ -3,7 +3,7 @@
  * scale_i a_i (Cyffers, Bellet, Basu 2023).
  *
  * What is summed or sent is a vector s a_i, clamped and rounded as in gridsum.h, of norm at most
- * `bound`: the C' there leaves room for three roundings of gamma C itself too. */
+ * `bound`: the C' there covers three roundings of gamma C itself too. */
 #ifndef DPK_ADMM_H
 #define DPK_ADMM_H
 
@@ -25,7 +25,7 @@ typedef struct {
     double sigma;
 } dpk_sweep;
 
-/* Records that are taken together, when they have vectors of their own. */
+/* Records of a block, when they have vectors of their own. */
 static inline intptr_t dpk_sweep_rows(intptr_t d) {
     const intptr_t rows = 2048 / d & ~(intptr_t)7;
     return d > 8192 ? 1 : rows < 8 ? 8 : rows > 64 ? 64 : rows;

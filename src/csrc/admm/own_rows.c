@@ -12,17 +12,17 @@ DPK_INLINE double dot_difference(row_kind kind, const dpk_data *data, const row 
     int half = 0;
     for (; k + 8 <= r->n; k += 8, half ^= 1) {
         const f8 x = entries(kind, data, r, k);
-        const f8 apart = f8_fma(minus, weights(kind, v, r, k), weights(kind, w, r, k));
-        sum[half] = f8_fma(x, apart, sum[half]);
+        const f8 difference = f8_fma(minus, weights(kind, v, r, k), weights(kind, w, r, k));
+        sum[half] = f8_fma(x, difference, sum[half]);
         if (square)
             squares[half] = f8_fma(x, x, squares[half]);
     }
     if (k < r->n) {
         const intptr_t left = r->n - k;
         const f8 x = last_entries(kind, data, r, k, left);
-        const f8 apart =
+        const f8 difference =
             f8_fma(minus, last_weights(kind, v, r, k, left), last_weights(kind, w, r, k, left));
-        sum[half] = f8_fma(x, apart, sum[half]);
+        sum[half] = f8_fma(x, difference, sum[half]);
         if (square)
             squares[half] = f8_fma(x, x, squares[half]);
     }
@@ -33,7 +33,9 @@ DPK_INLINE double dot_difference(row_kind kind, const dpk_data *data, const row 
 
 DPK_INLINE void load_own(row_kind kind, const dpk_data *shared, const double *w, const double *v,
                          int64_t first, intptr_t n, block *b) {
-    const dpk_data own = *shared, *const data = &own; /* nobody else's: not read again and again */
+    const dpk_data own = *shared,
+                   *const data =
+                       &own; /* a local copy: its fields need not be reloaded after every store */
     for (intptr_t i = 0; i < n; i++) {
         const int64_t at = data->rows ? data->rows[first + i] : first + i;
         const double *const vi = v + at * data->d;
@@ -102,12 +104,8 @@ DPK_INLINE void add_to_message(row_kind kind, const dpk_data *data, int64_t at, 
                                double *message) {
     const row r = row_at(kind, data, at);
     for (intptr_t t = 0; t < r.n + data->intercept; t++) {
-        const intptr_t k = t < r.n ? r.at[t] : data->p;
-        double x = t == r.n             ? 1.0
-                   : kind & ROW_FLOAT32 ? ((const float *)r.x)[t]
-                                        : ((const double *)r.x)[t];
-        if (kind & ROW_MAPPED && t < r.n)
-            x *= data->scale[k];
+        intptr_t k;
+        const double x = sparse_entry(kind, data, &r, t, &k);
         message[k] = M != 0.0 ? message[k] + (DPK_FMA(s, x, M) - M) : DPK_FMA(s, x, message[k]);
     }
 }

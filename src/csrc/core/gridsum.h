@@ -3,8 +3,8 @@
  * With M = 1.5 * 2^52 q and |v| <= 2^51 q, the bit pattern of v + M, read as an integer, is that of
  * M plus rint(v / q). Adding patterns as integers and subtracting n bits(M) at the end is exact
  * modulo 2^64, so the sum depends on no order, thread or vector width, and its sensitivity is the
- * one of the rounded vectors (Casacuberta, Shoemate, Vadhan, Wagaman 2022 show what goes wrong
- * in floating-point sums). Without a grid the same memory holds plain floating-point sums.
+ * one of the rounded vectors (Casacuberta, Shoemate, Vadhan, Wagaman 2022 show what goes wrong in
+ * floating-point sums). Without a grid the same memory holds plain floating-point sums.
  *
  * Why |v|_2 <= C for every rounded record v. Each coordinate is within q / 2 of s x_k, or of its
  * rounding in the baseline, so |v| <= |s| |x| (1 + u) + q sqrt(d) / 2 with u = 2^-53. The computed
@@ -12,11 +12,10 @@
  * the tree, one for the intercept, one for the d 2^-240 and, in the baseline, one for the product:
  * ceil(p / 16) + 7. Its root halves these and adds one. The quotient clip / norm adds one, clip
  * three (its root, its difference, its product; its second factor is exact), the baseline's s x_k
- * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 makes room
- * for 2 d + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot
- * lengthen. What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is
- * far below d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400.
- */
+ * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 covers 2 d
+ * + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen.
+ * What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
+ * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
 #ifndef DPK_GRIDSUM_H
 #define DPK_GRIDSUM_H
 
@@ -39,8 +38,8 @@ static inline double norm_up(double square, intptr_t d) {
     return sqrt(square + (double)d * 0x1p-240);
 }
 
-/* Clip bound that leaves room for rounding to the grid (q sqrt(d) / 2) and for the roundings
- * counted above. Infinity stays infinity. Callers have checked that q sqrt(d) <= C / 32. */
+/* The inner clip bound: less by rounding to the grid (q sqrt(d) / 2) and by the roundings counted
+ * above. Infinity stays infinity. Callers have checked that q sqrt(d) <= C / 32. */
 static inline double inner_bound(double clip, double q, intptr_t d) {
     return (clip - 0.5 * q * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
 }

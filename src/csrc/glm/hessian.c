@@ -41,15 +41,11 @@ DEFINE_VARIANTS(4, pack,
 /* acc += the outer product of one sparse record; value, at: (d,) work space. */
 static void add_outer(const dpk_data *data, double factor, int64_t i, double M, double *value,
                       intptr_t *at, double *acc) {
-    const row x = row_at(kind_of(data), data, i);
+    const row_kind kind = kind_of(data);
+    const row x = row_at(kind, data, i);
     for (intptr_t t = 0; t < x.n + data->intercept; t++) {
-        const intptr_t k = t < x.n ? x.at[t] : data->p;
-        double v = t == x.n             ? 1.0
-                   : data->x_is_float32 ? ((const float *)x.x)[t]
-                                        : ((const double *)x.x)[t];
-        if (data->scale && t < x.n)
-            v *= data->scale[k];
-        v = DPK_FMA(factor, v, M) - M;
+        intptr_t k;
+        const double entry = sparse_entry(kind, data, &x, t, &k), v = DPK_FMA(factor, entry, M) - M;
         value[t] = v;
         at[t] = k / WIDTH * BLOCK_SIZE + k % WIDTH * WIDTH;
         double *const to = acc + block_row(k / WIDTH) + k % WIDTH;

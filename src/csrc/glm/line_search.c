@@ -1,8 +1,8 @@
 /* Losses along a line: sum_i phi(y_i, z_i - a dz_i) for every candidate step a, in one pass over X.
  *
  * Margins of a block of records at w and along p, then every candidate costs one evaluation of the
- * loss on numbers that lie in the first cache. Meanwhile the rows of the next block are asked for,
- * so that memory does not rest. */
+ * loss on numbers that lie in the first cache. Meanwhile the rows of the next block are prefetched.
+ */
 #include "core/tasks.h"
 #include "rows/block.h"
 #include "core/gridsum.h"
@@ -11,8 +11,8 @@
 #include "simd/simd.h"
 #include "simd/vmath.h"
 
-/* Records of a block, and of a strip of it, between which memory is asked for: the few requests
- * that a core has open at a time must not come in one burst. */
+/* Records of a block, and of a strip of it, between which the next rows are prefetched
+ * (prefetch.h). */
 enum { LINE = 128, STRIP = 32 };
 
 DPK_INLINE void margins_at(double a, intptr_t n, const double *z, const double *dz, double *at) {
@@ -20,7 +20,7 @@ DPK_INLINE void margins_at(double a, intptr_t n, const double *z, const double *
         at[i] = DPK_FMA(-a, dz[i], z[i]);
 }
 
-/* Zeros behind the last of n numbers, up to a whole vector. */
+/* Padding: zeros after the last of n numbers, up to a whole vector. */
 DPK_INLINE void fill_up(intptr_t n, double *value) {
     for (intptr_t i = n; i % 8; i++)
         value[i] = 0.0;

@@ -1,4 +1,5 @@
-/* Silo after silo, so that its rows stay in cache for all steps; silos in parallel. */
+/* A silo runs all its steps before the next one, so that its rows stay in cache; silos in parallel.
+ */
 #include "core/tasks.h"
 #include "glm/local_descent.h"
 #include <math.h>
@@ -8,7 +9,7 @@
 #include "noise/gaussian.h"
 #include "rows/rows.h"
 
-/* A silo's draws in order: those of the next steps, held in `buffer`. */
+/* A silo's draws in order, with those of the next steps in `buffer`. */
 typedef struct {
     const dpk_descent *run;
     uint64_t silo;
@@ -60,7 +61,7 @@ static void take_step(const dpk_descent *run, double *S, double grid, const doub
 dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_stride,
                              const dpk_loss *loss, const dpk_descent *run, const dpk_sum *sum,
                              const int64_t *order, intptr_t count, double *noise, double *out) {
-    const intptr_t d = data->d, held = dpk_descent_noise(run, d);
+    const intptr_t d = data->d, capacity = dpk_descent_noise(run, d);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(sum->n_threads) if (sum->n_threads > 1)
     for (intptr_t i = 0; i < count; i++) {
         const int64_t j = order[i], begin = data->offsets[j];
@@ -68,8 +69,9 @@ dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_s
         const double grid = sum->grid ? sum->grid[j] : 0.0, clip = inner_clip(sum, j, d);
         double *const acc = sum->partial + thread_number() * dpk_thread_stride(2 * dpk_padded(d));
         double *const theta = acc + dpk_padded(d);
-        noise_reader reader = {run,  (uint64_t)j,    0.0, grid, noise + thread_number() * held,
-                               held, run->steps * d, 0,   0};
+        noise_reader reader = {
+            run,      (uint64_t)j,    0.0, grid, noise + thread_number() * capacity,
+            capacity, run->steps * d, 0,   0};
         if (run->key)
             reader.sigma = run->sigma[j];
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));

@@ -27,7 +27,7 @@ typedef struct {
     const double *sigma; /* (m,) std of the noise on S */
 } dpk_descent;
 
-/* Doubles of noise that a thread holds at a time. */
+/* Doubles of noise that a thread buffers. */
 static inline intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) {
     return run->key ? (d + 1023) / 1024 * 1024 + 2048 : 0;
 }

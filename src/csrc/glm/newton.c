@@ -77,9 +77,9 @@ static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, 
     int lwork = (int)(d * d + 64 * d + 1), liwork = 10 * n, all = 5 * n + 3, robust = 1, none = 0;
     int found, info;
     /* No entry exceeds 1, and so no eigenvalue d. Roundings decide on which side of the floor an
-     * eigenvalue is that should be equal to it, as many are where a feature is absent: those stay
-     * out, for a cluster takes long. What was counted lies in the interval in spite of roundings:
-     * where that is empty, dstemr reads what nobody has written. */
+     * eigenvalue is that should be equal to it, as many are where a feature is absent: those are
+     * left out, for a cluster takes long. What was counted lies in the interval in spite of
+     * roundings: where that is empty, dstemr reads memory that was never written. */
     const double slack = 0x1p-48 * (double)d;
     double below = floor + 0.5 * slack, above = 2.0 * (double)d;
     const intptr_t count = count_above(d, diagonal, beside, floor + slack);
@@ -109,7 +109,8 @@ static int solve_truncated(const dpk_lapack *lapack, int n, double *A, double fl
                   *const copy = c + d, *const rest = copy + 2 * d;
     double zero = 0.0, unit = 1.0, share = 1.0 / floor;
     int lwork = (int)(d * d + 64 * d + 1), one = 1, info;
-    int least = 1; /* one vector gains nothing from blocks of reflections, which more room allows */
+    int least =
+        1; /* one vector gains nothing from blocks of reflections, which more work space allows */
     lapack->dsytrd(&UPPER, &n, A, &n, diagonal, beside, tau, rest, &lwork, &info);
     int found = (int)eigenvectors(lapack, n, diagonal, beside, floor, lam, Z, copy, rest, iwork);
     if (found < 0)

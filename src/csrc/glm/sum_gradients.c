@@ -64,7 +64,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
 DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const double *w,
                          const dpk_loss *loss, const dpk_earlier *earlier, double M, double clip,
                          double weight, int64_t begin, int64_t end, int streamed, double *acc) {
-    /* A copy that nobody else sees: what it says need not be read again after every store. */
+    /* A local copy: the compiler need not reload its fields after every store. */
     const dpk_data own = *shared, *const data = &own;
     const intptr_t rows = block_rows(data, streamed);
     int64_t added = 0;
@@ -83,8 +83,8 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const double *w,
             clamp_factors(clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
             for (intptr_t r = 0; r < n; r++)
                 b.s[r] *= weight;
-            /* Where both gradients are clipped a difference is 0, which nobody can guess: to leave
-             * such dense rows out costs more than to add them. */
+            /* Where both gradients are clipped a difference is 0, which no branch predictor
+             * foresees: leaving such dense rows out costs more than adding them. */
             added += add_rows(kind, data, M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
         }
     if (M != 0.0)

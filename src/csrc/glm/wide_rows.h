@@ -40,8 +40,9 @@ DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double 
     return one;
 }
 
-/* s: (n,) derivatives at the known margins of the earlier point, of the records from `first` on,
- * n <= DPK_BLOCK: they wait for nothing, and many at a time cost less than each by itself. */
+/* s: (n,) derivatives at the known margins of the earlier point, of the records from `first` on, n
+ * <= DPK_BLOCK: they depend on no margin that is still to be computed, and cost less in a block
+ * than each by itself. */
 DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
                                   const dpk_earlier *earlier, int64_t first, intptr_t n,
                                   double *s) {
@@ -51,9 +52,9 @@ DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
     evaluate(loss, n, y, known_margins(data, earlier, first, n, z), NULL, s, NULL);
 }
 
-/* The records begin .. end one by one; the margin of the next is on its way while the loss of this
- * one is waited for. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are
- * not plain doubles are kept as such between margin and sum, or NULL. */
+/* The records begin .. end one by one; the next one's row is loaded while the loss of this one is
+ * evaluated. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are not plain
+ * doubles are kept as such between margin and sum, or NULL. */
 DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w,
                             const dpk_loss *loss, const dpk_earlier *earlier, double M, double clip,
                             double weight, int64_t begin, int64_t end, double *copies,
@@ -99,7 +100,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_data *data, const double *w
     return added;
 }
 
-/* Longer rows than these are converted twice: the copies would not stay in the first cache. */
+/* Rows longer than this are converted twice: their copies would not stay in the first cache. */
 enum { COPIED = 1024 };
 
 DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_data *data, const double *w,

@@ -40,7 +40,7 @@ static inline double scale_of(double clip, double norm) {
     return norm <= DBL_MAX && s >= SMALLEST_SCALE ? s : 0.0;
 }
 
-/* One row of panels, `panel` apart: factor v, truncated where `whole`; v: (n,) and zeros. */
+/* One row of panels with stride `panel`: factor v, truncated where `whole`; v: (n,) and zeros. */
 static inline void put_factor(intptr_t n, const double *v, double factor, int whole, double *to,
                               intptr_t panel) {
     const f8 f = f8_set(factor);
@@ -55,7 +55,7 @@ typedef struct {
     double clip, gradient_clip; /* inner bounds C' and B' */
     double weight;              /* factor of the silo */
     double unit;                /* q or 0 */
-    intptr_t room;              /* records that there is room for */
+    intptr_t capacity;          /* rows of `factors` */
     double *factors;
 } target;
 
@@ -100,7 +100,7 @@ static double clipped_norm(const dpk_mlp *net, intptr_t i, const double *x, cons
     return sqrt(exact > total / 16.0 ? exact : total / 16.0);
 }
 
-/* Factors of record i of a block, row `row` of what is held. parts: as of clipped_norm. */
+/* Factors of record i of a block, row `row` of the batch. parts: as of clipped_norm. */
 static void put_record(const dpk_mlp *net, intptr_t i, intptr_t row, const double *x,
                        const double *now, const double *old, const target *to, double *parts) {
     const int whole = to->unit != 0.0;
@@ -110,12 +110,14 @@ static void put_record(const dpk_mlp *net, intptr_t i, intptr_t row, const doubl
         const dpk_layer *const layer = net->layers + l;
         const intptr_t in = layer->in;
         const int count = l ? net->points : 1;
-        const intptr_t panel = 8 * to->room * count;
+        const intptr_t panel = 8 * to->capacity * count;
         for (int which = 0; which < count; which++) {
             const double *const part = parts + 3 * (l * net->points + which);
             const pair p = pair_of(layer, l == 0, which, i, x, now, old, part[2]);
-            double *const left = to->factors + layer->left * to->room + 8 * (row * count + which);
-            double *const right = to->factors + layer->right * to->room + 8 * (row * count + which);
+            double *const left =
+                to->factors + layer->left * to->capacity + 8 * (row * count + which);
+            double *const right =
+                to->factors + layer->right * to->capacity + 8 * (row * count + which);
             double *const bias = right + in / 8 * panel;
             if (s == 0.0) { /* 0 times infinity would be NaN */
                 for (intptr_t k = 0; k < layer->out; k += 8)

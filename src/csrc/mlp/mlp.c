@@ -9,10 +9,10 @@
 #include "mlp/factors.h"
 #include "mlp/network.h"
 
-/* Factors of the records begin .. end of one silo. weights: packed ones of the points, `apart` from
- * one point to the next; scratch: of this thread. */
+/* Factors of the records begin .. end of one silo. weights: packed ones of the points, `stride`
+ * from one point to the next; scratch: of this thread. */
 static void put_block(const dpk_data *data, const dpk_mlp *net, const double *weights,
-                      intptr_t apart, int64_t begin, int64_t end, intptr_t row, const target *to,
+                      intptr_t stride, int64_t begin, int64_t end, intptr_t row, const target *to,
                       double *scratch) {
     const intptr_t n = (intptr_t)(end - begin), first = dpk_mlp_row(net->layers[0].in);
     double *const x = scratch, *const now = x + DPK_MLP_BLOCK * first;
@@ -26,7 +26,7 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
         y[i] = data->y[data->rows ? data->rows[begin + i] : begin + i];
     pass(net, weights, n, x, y, e, now);
     if (old)
-        pass(net, weights + apart, n, x, y, e, old);
+        pass(net, weights + stride, n, x, y, e, old);
     for (intptr_t l = 0; l < net->depth; l++)
         parts[3 * l * net->points + 2] = 1.0;
     for (intptr_t i = 0; i < n; i++) {
@@ -42,14 +42,14 @@ static inline intptr_t strips_of(const dpk_layer *layer) { return layer->in / (3
 /* Strip number `strip` of all layers' gradients: out += products of the rows begin .. end of the
  * factors. out: (n_params,). */
 static void add_products(const dpk_mlp *net, intptr_t strip, intptr_t begin, intptr_t end,
-                         const double *factors, intptr_t room, double *out) {
+                         const double *factors, intptr_t capacity, double *out) {
     const dpk_layer *layer = net->layers;
     for (; strip >= strips_of(layer); layer++)
         strip -= strips_of(layer);
-    const intptr_t blocks = layer > net->layers ? net->points : 1, panel = 8 * room * blocks;
+    const intptr_t blocks = layer > net->layers ? net->points : 1, panel = 8 * capacity * blocks;
     const double *const from = factors + 8 * begin * blocks;
-    add_strip(layer->out, layer->in + 1, (end - begin) * blocks, from + layer->left * room, panel,
-              from + layer->right * room, panel, 3 * strip, out + layer->params);
+    add_strip(layer->out, layer->in + 1, (end - begin) * blocks, from + layer->left * capacity,
+              panel, from + layer->right * capacity, panel, 3 * strip, out + layer->params);
 }
 
 /* Inner bound C'. */
@@ -69,7 +69,8 @@ dpk_status dpk_mlp_gradient(const dpk_data *data, const dpk_mlp *net, const doub
                             intptr_t models, double unit, const dpk_sum *sum, double *weights,
                             double *scratch, double *factors, double *out) {
     const int64_t blocks = sum->first_task[data->m];
-    const intptr_t held = dpk_mlp_batch(net, blocks, sum->n_threads), room = dpk_mlp_capacity(held);
+    const intptr_t batch = dpk_mlp_batch(net, blocks, sum->n_threads),
+                   capacity = dpk_mlp_capacity(batch);
     const double clip = bound_of(net, sum->clip, unit);
     const double gradient_clip = net->gradient_clip * (1.0 - (double)(net->width + 16) * 0x1p-50);
     intptr_t strips = 0, eights = 0;
@@ -88,13 +89,13 @@ dpk_status dpk_mlp_gradient(const dpk_data *data, const dpk_mlp *net, const doub
                      weights + model * net->n_weights);
     }
     memset(out, 0, (size_t)(data->m * net->n_params) * sizeof(double));
-    for (int64_t first = 0; first < blocks; first += held) {
-        const int64_t last = (blocks - first < held ? blocks : first + held) - 1;
+    for (int64_t first = 0; first < blocks; first += batch) {
+        const int64_t last = (blocks - first < batch ? blocks : first + batch) - 1;
         const task from = task_number(data, sum, first), upto = task_number(data, sum, last);
         _Pragma(PARALLEL) for (int64_t t = first; t <= last; t++) {
             const task u = task_number(data, sum, t);
             const target to = {clip, gradient_clip, sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
-                               unit, room,          factors};
+                               unit, capacity,      factors};
             put_block(data, net, weights + (models > 1 ? u.j : 0) * net->n_weights,
                       models * net->n_weights, u.begin, u.end,
                       (intptr_t)(t - first) * DPK_MLP_BLOCK, &to,
@@ -108,7 +109,7 @@ dpk_status dpk_mlp_gradient(const dpk_data *data, const dpk_mlp *net, const doub
             const int64_t end = j < upto.j ? data->offsets[j + 1] : upto.end;
             const intptr_t row = (intptr_t)(start - first) * DPK_MLP_BLOCK;
             if (begin < end)
-                add_products(net, t % strips, row, row + (intptr_t)(end - begin), factors, room,
+                add_products(net, t % strips, row, row + (intptr_t)(end - begin), factors, capacity,
                              out + j * net->n_params);
         }
     }

@@ -41,9 +41,9 @@ DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double 
         const row r = row_at(kind, data, stored);
         memset(to, 0, (size_t)dpk_padded(data->p) * sizeof(double));
         for (intptr_t t = 0; t < r.n; t++) {
-            const double x =
-                kind & ROW_FLOAT32 ? ((const float *)r.x)[t] : ((const double *)r.x)[t];
-            to[r.at[t]] = kind & ROW_MAPPED ? data->scale[r.at[t]] * x : x;
+            intptr_t k;
+            const double x = sparse_entry(kind, data, &r, t, &k);
+            to[k] = x;
         }
         square = square_of(kind, data, stored);
     } else

@@ -1,10 +1,10 @@
 /* Steps towards the prox of the logistic loss along one record's row (scalar_prox.h).
  *
- * f(t) = t + gamma phi'(m + t A), B = gamma A. With e = exp(-|z|) and D = (1 + e)^3 its value,
- * slope and bend are N / D, P / D and Q A / D without a division, as phi' = -+ e or 1 over 1 + e,
- * phi'' = e / (1 + e)^2 and phi''' = -+ e (1 - e) / (1 + e)^3. Chebyshev's step of third order is
- *   s = r (1 + h),  r = f / f' = N / P,  h = r f'' / (2 f') = (A r) (Q / P) / 2,
- * here with |h| <= 1/2, clamped to lim.
+ * f(t) = t + gamma phi'(m + t A), B = gamma A. With e = exp(-|z|) and D = (1 + e)^3 its value and
+ * its first two derivatives are N / D, P / D and Q A / D without a division, as phi' = -+ e or 1
+ * over 1 + e, phi'' = e / (1 + e)^2 and phi''' = -+ e (1 - e) / (1 + e)^3. Chebyshev's step of
+ * third order is s = r (1 + h),  r = f / f' = N / P,  h = r f'' / (2 f') = (A r) (Q / P) / 2, here
+ * with |h| <= 1/2, clamped to lim.
  *
  * When a step counts as the last one. |phi'''|, |phi''''| <= phi'' give |f''| <= A f' and |f'''| <=
  * A^2 f' e^(A |s|) on the way. For A |s| <= 1/4 Taylor's theorem leaves |f(t - s)| <=

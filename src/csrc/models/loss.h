@@ -16,7 +16,7 @@ static inline void logistic_point(double y, double z, const double *params, doub
     const double t = y * z;
     const double e = exp_negative(-fabs(t));
     const double upper = 1.0 / (1.0 + e), lower = e * upper; /* expit(|t|), expit(-|t|) */
-    const double other = t >= 0.0 ? e : 1.0; /* no branch: signs of t are hard to guess */
+    const double other = t >= 0.0 ? e : 1.0; /* no branch: signs of t are hard to predict */
     (void)params;
     *value = log1p_unit(e) + (t < 0.0 ? -t : 0.0);
     *d1 = -y * (other * upper);
@@ -80,7 +80,7 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     X(smoothed_hinge)                                                                              \
     X(squared_hinge)
 
-/* The functions of a loss that kernels call. One loop per output that they ask for alone, so that
+/* The functions of a loss that kernels call. One loop per output that is requested alone, so that
  * the compiler drops what the others would cost. */
 #define DPK_DEFINE_LOSS(name)                                                                      \
     static double name##_slope(double y, double z, const void *params) {                           \

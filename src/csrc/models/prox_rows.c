@@ -4,9 +4,9 @@
 #include "core/gridsum.h"
 #include "simd/simd.h"
 
-/* Coordinates of a piece: it stays in L1 between its check and its prox. Results of this many
- * doubles (64 MiB) do not stay in cache: they are written past it, which saves reading their memory
- * first, and the loads, which that leaves idle, are asked for ahead. */
+/* Coordinates of a piece: it stays in the first cache between its check and its prox. Results of
+ * this many doubles (64 MiB) do not stay in cache: they are written past it, which saves reading
+ * their memory first, and the inputs are prefetched AHEAD doubles early. */
 enum { PIECE = 1024, STREAMED = 1 << 23, AHEAD = 256 };
 
 /* 0 times NaN or infinity is NaN. */
@@ -21,8 +21,8 @@ static int all_finite(intptr_t n, const double *v) {
     return f8_sum(f8_add(f8_add(a[0], a[1]), f8_add(a[2], a[3]))) == 0.0;
 }
 
-/* Asks for n doubles that lie AHEAD of v, maybe past its end. */
-static void ask_ahead(intptr_t n, const double *v) {
+/* Prefetches the n doubles from v + AHEAD on, maybe past the end. */
+static void prefetch_ahead(intptr_t n, const double *v) {
     for (intptr_t k = 0; k < n; k += 8)
         __builtin_prefetch((const void *)((uintptr_t)v + (uintptr_t)(AHEAD + k) * sizeof *v));
 }
@@ -52,7 +52,7 @@ dpk_status dpk_prox_rows(intptr_t m, intptr_t d, const double *v, dpk_prox_fn *p
         const intptr_t at = t / per_row * d + first;
         double result[PIECE];
         if (streamed)
-            ask_ahead(n, v + at);
+            prefetch_ahead(n, v + at);
         finite = all_finite(n, v + at) && finite;
         prox(first, n, v + at, gamma, params,
              scratch ? scratch + thread_number() * dpk_thread_stride(d) : NULL,

@@ -5,9 +5,9 @@
  * is solved by Newton's method on g(t) = t / gamma + phi'(m + t A), which increases, for a block of
  * records at a time; a step that leaves the interval between the nearest points with g < 0 and g >
  * 0 goes to its middle instead. What a lane does depends on its own record alone: it is frozen once
- * it is solved, however long its neighbours take. A lane that is still open after NEWTON_STEPS is
- * solved by bisection over the doubles between -lim and lim, which needs phi' only and 64 steps
- * whatever the numbers are.
+ * it is solved, however many steps its neighbours take. A lane that is still open after
+ * NEWTON_STEPS is solved by bisection over the doubles between -lim and lim, which needs phi' only
+ * and 64 steps whatever the numbers are.
  *
  * When a step counts as the last one. e = 2^-48 is some 30 times what the roundings of g, its
  * slope and the step do to t:
@@ -29,7 +29,7 @@ enum { OWN_STEPS = 8, NEWTON_STEPS = 48 };
 /* A block of such equations. lim is finite, and 0 where A or m is of no use. */
 typedef struct {
     double y[DPK_BLOCK], m[DPK_BLOCK], A[DPK_BLOCK], lim[DPK_BLOCK];
-    double t[DPK_BLOCK]; /* a guess, then the solution */
+    double t[DPK_BLOCK]; /* a starting point, then the solution */
 } scalar_equations;
 
 /* The sign of g at t. */
@@ -107,7 +107,7 @@ DPK_INLINE int64_t newton_step(double inverse, intptr_t n, const double *d1, con
     return open;
 }
 
-/* Solves the first n equations. next: asked for a share before every step, or NULL. */
+/* Solves the first n equations. next: rows to prefetch, a share before every step, or NULL. */
 DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scalar_equations *e,
                             prefetch_plan *next) {
     const double inverse = 1.0 / gamma < DBL_MAX ? 1.0 / gamma : DBL_MAX;

@@ -8,14 +8,14 @@
 
 #define MIDDLE_LAST 5.0
 
-static void read_rest(const dpk_rest_of_u *rest, uint64_t coordinate, uint64_t f[2]) {
-    if (rest->given) {
-        memcpy(f, rest->given + 2 * coordinate, 2 * sizeof *f);
+static void read_tail(const dpk_tail_of_u *tail, uint64_t coordinate, uint64_t f[2]) {
+    if (tail->given) {
+        memcpy(f, tail->given + 2 * coordinate, 2 * sizeof *f);
         return;
     }
     uint32_t block[16];
-    const uint64_t nonce = rest->nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48;
-    dpk_chacha20_block(rest->key, coordinate, nonce, block);
+    const uint64_t nonce = tail->nonce | (uint64_t)DPK_PURPOSE_EXTRA << 48;
+    dpk_chacha20_block(tail->key, coordinate, nonce, block);
     memcpy(f, block, 2 * sizeof *f);
     dpk_wipe(block, sizeof block);
 }
@@ -30,7 +30,7 @@ static int reaches(const dpk_undecided *draw, int64_t k, dpk_decided_by *decided
             return decided;
     }
     uint64_t f[2];
-    read_rest(draw->rest, draw->coordinate, f);
+    read_tail(draw->tail, draw->coordinate, f);
     f[0] ^= turn, f[1] ^= turn;
     *decided_by = DPK_BY_EXACT;
     const int decided = dpk_phi_exact(k, draw->ratio, n, f);

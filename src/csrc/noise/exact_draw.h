@@ -1,19 +1,19 @@
-/* The draws that doubles leave open: |K| counts the boundaries b_j = (j - 1/2) / ratio, j >= 1,
- * with p < Q(b_j), p the smaller of U and 1 - U. */
+/* The exact fallback for draws that floating point leaves undecided: |K| counts the boundaries b_j
+ * = (j - 1/2) / ratio, j >= 1, with p < Q(b_j), p the smaller of U and 1 - U. */
 #ifndef DPK_EXACT_DRAW_H
 #define DPK_EXACT_DRAW_H
 
 #include "noise/gaussian.h"
 
-/* Where the bits of U after a coordinate's word are. */
+/* Where the bits of U that follow a coordinate's word are. */
 typedef struct {
     const uint32_t *key;
     uint64_t nonce;        /* that of the words */
     const uint64_t *given; /* (n, 2): instead of the stream, by coordinate; or NULL */
-} dpk_rest_of_u;
+} dpk_tail_of_u;
 
 typedef struct {
-    const dpk_rest_of_u *rest;
+    const dpk_tail_of_u *tail;
     uint64_t coordinate, word;
     double ratio;
     dpk_path path;

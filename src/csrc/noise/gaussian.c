@@ -1,12 +1,13 @@
 /* Draws in tiles: r Phi^-1(U), r = sigma / q, from two rational fits in doubles (gaussian_fit.h)
- * where their error bounds decide its rounding, from fixed point (settle.h) where they do not.
+ * where their error bounds decide its rounding, from fixed point (exact_draw.h) where they do not.
  *
- * Every draw goes through the coarse fit, whose degree is low; the one in 64 that it leaves open is
- * collected for the fine fit. A draw is decided when r x, as computed, is further from k + 1/2 than
- * its error. Scaling by q, a power of two, is exact: sigma A / B is rounded to multiples of q.
+ * Every draw goes through the coarse fit, whose degree is low; the one in 64 that it leaves
+ * undecided is collected for the fine fit. A draw is decided when r x, as computed, is further from
+ * k + 1/2 than its error. Scaling by q, a power of two, is exact: sigma A / B is rounded to
+ * multiples of q.
  *
- * The law is symmetric to the bit, whichever way decides: |K| counts the boundaries
- * b_j = (j - 1/2) / r, j >= 1, with p < Q(b_j), p the smaller of U and 1 - U. */
+ * The law is symmetric to the bit, whichever way decides: |K| counts the boundaries b_j = (j - 1/2)
+ * / r, j >= 1, with p < Q(b_j), p the smaller of U and 1 - U. */
 #include "noise/gaussian.h"
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 #include "noise/phi_exact.h"
 #include "noise/exact_draw.h"
 
-/* TILE draws are in flight at once: their words stay in L1, and the open ones fill vectors. */
+/* TILE draws are in flight at once: their words stay in the first cache, and the undecided ones
+ * fill vectors. */
 enum { TILE = 2048, TASK_TILES = 4, BLOCK = 64, STEP = 8, PER_STEP = STEP / LANES };
 
 static inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -26,7 +28,7 @@ enum { N_A = sizeof COARSE_A / sizeof *COARSE_A };
 
 /* Draws of one silo, or of several in one tile. */
 typedef struct {
-    dpk_rest_of_u rest;
+    dpk_tail_of_u tail;
     double ratio, grid;
     double A[N_A]; /* sigma A */
     dpk_path path;
@@ -34,14 +36,14 @@ typedef struct {
     int each;
 } draws;
 
-/* Draws of a tile that the coarse fit leaves open, with room for a few more. */
+/* Draws of a tile that the coarse fit leaves undecided, with padding for a few more. */
 typedef struct {
     int n, written; /* now; most entries ever written */
     uint16_t index[TILE + 8];
     uint64_t word[TILE + 8];
 } undecided_draws;
 
-/* STEP draws on their way through the coarse fit. */
+/* STEP draws in the pipeline of the coarse fit. */
 typedef struct {
     vf u[PER_STEP], v[PER_STEP], numerator[PER_STEP], denominator[PER_STEP];
 } coarse_step;
@@ -91,32 +93,33 @@ static void draw_coarse(const draws *d, const uint64_t *words, int n, double *ou
         evaluated = read;
         evaluate(A, &evaluated);
         read_words(words + (i + 2 * STEP < n ? i + 2 * STEP : 0), &read);
-        /* The next tile's place comes into the cache meanwhile; past the end this does nothing. */
+        /* Prefetches where the next tile goes; past the end this does nothing. */
         __builtin_prefetch((const void *)((uintptr_t)(out + i) + TILE * sizeof *out), 1);
         decided[i / STEP] = round_to_grid(&divided, magic, limit, out + i);
     }
-    int n_open = 0;
+    int n_undecided = 0;
     for (int i = 0; i < n; i += BLOCK) {
         uint64_t bits;
         memcpy(&bits, decided + i / STEP, sizeof bits);
         bits = ~bits;
-        const int end = n_open + __builtin_popcountll(bits);
-        /* Four at a time, wanted or not: one draw in 64 is open, and whether is a coin's toss. */
+        const int end = n_undecided + __builtin_popcountll(bits);
+        /* Four at a time, needed or not: one draw in 64 is undecided, and a branch on it could not
+         * be predicted. */
         do {
             for (int l = 0; l < 4; l++) {
                 const int at = i + __builtin_ctzll(bits | SIGN_BIT);
-                open->index[n_open + l] = (uint16_t)at;
-                open->word[n_open + l] = words[at];
+                open->index[n_undecided + l] = (uint16_t)at;
+                open->word[n_undecided + l] = words[at];
                 bits &= bits - 1;
             }
-            n_open += 4;
-        } while (n_open < end);
-        n_open = end;
+            n_undecided += 4;
+        } while (n_undecided < end);
+        n_undecided = end;
     }
-    open->n = n_open;
-    if (open->written < n_open + 8)
-        open->written = n_open + 8;
-    memset(open->word + n_open, 0, LANES * sizeof *open->word);
+    open->n = n_undecided;
+    if (open->written < n_undecided + 8)
+        open->written = n_undecided + 8;
+    memset(open->word + n_undecided, 0, LANES * sizeof *open->word);
 }
 
 /* The others' q K. first: coordinate of the first draw; decided_by: (n,) or NULL. */
@@ -130,7 +133,7 @@ static void draw_fine(const draws *d, const undecided_draws *open, uint64_t firs
         const vf y = fine(p, d->ratio), k = (y + MAGIC) - MAGIC;
         const vf slack = d->ratio * (FINE_ERROR + 0.63 / p) + y * FINE_ERROR_PER_X + 0x1p-53;
         const uint64_t closed = both_less(abs_v(y - k), 0.5 - slack, splat(N_FAR), p);
-        const uint64_t settled = d->path == DPK_PATH_FAST ? closed : 0;
+        const uint64_t decided = d->path == DPK_PATH_FAST ? closed : 0;
         /* Minus below U = 1/2; adding 0 makes 0 of -0. */
         const vf z = (vf)((vu)(k * d->grid) | (~(vu)w & SIGN_BIT)) + 0.0;
         for (int l = 0; l < count; l++)
@@ -138,18 +141,18 @@ static void draw_fine(const draws *d, const undecided_draws *open, uint64_t firs
         if (decided_by)
             for (int l = 0; l < count && index[l] < n; l++)
                 decided_by[index[l]] = DPK_BY_FINE;
-        uint64_t unsettled = ~settled & (((uint64_t)1 << count) - 1);
-        for (; unsettled; unsettled &= unsettled - 1) {
-            const int l = __builtin_ctzll(unsettled), i = index[l];
+        uint64_t undecided = ~decided & (((uint64_t)1 << count) - 1);
+        for (; undecided; undecided &= undecided - 1) {
+            const int l = __builtin_ctzll(undecided), i = index[l];
             if (i >= n)
                 break;
-            dpk_rest_of_u rest = d->rest;
+            dpk_tail_of_u tail = d->tail;
             uint64_t coordinate = first + (uint64_t)i;
             if (d->silo) {
-                rest.nonce |= (uint64_t)d->silo[i / d->each];
+                tail.nonce |= (uint64_t)d->silo[i / d->each];
                 coordinate = (uint64_t)(i % d->each);
             }
-            const dpk_undecided draw = {&rest, coordinate, (uint64_t)w[l], d->ratio, d->path};
+            const dpk_undecided draw = {&tail, coordinate, (uint64_t)w[l], d->ratio, d->path};
             dpk_decided_by by;
             const int near = p[l] > N_FAR && slack[l] < 0.5;
             out[i] = dpk_exact_draw(&draw, y[l], near, &by) * d->grid;
@@ -198,7 +201,8 @@ void dpk_gaussian_range(const uint32_t *key, uint64_t nonce, int64_t begin, int6
         if (n < TILE)
             memcpy(out + (i - begin), part, (size_t)n * sizeof *out);
     }
-    /* What was written and no more: a fifth of the time of a short call would go into the rest. */
+    /* Only what was written: wiping the whole buffers would take a fifth of the time of a short
+     * call. */
     const size_t n_words = end - begin < TILE ? (size_t)(end - begin) : TILE;
     dpk_wipe(words, round_up(n_words, DPK_CHUNK_WORDS) * sizeof *words);
     dpk_wipe(part, round_up((size_t)(end - begin) % TILE, BLOCK) * sizeof *part);
@@ -224,10 +228,10 @@ void dpk_gaussian_silos(const uint32_t *key, uint32_t purpose, const int64_t *si
     open.written = 0;
     draws d = draws_of(key, nonce, NULL, ratio, grid, path);
     d.each = (int)n;
-    const intptr_t together = TILE / n;
+    const intptr_t per_tile = TILE / n;
     const size_t chunks = round_up((size_t)n, DPK_CHUNK_WORDS) / DPK_CHUNK_WORDS;
-    for (intptr_t i = 0; i < count; i += together) {
-        const intptr_t some = count - i < together ? count - i : together;
+    for (intptr_t i = 0; i < count; i += per_tile) {
+        const intptr_t some = count - i < per_tile ? count - i : per_tile;
         const int size = (int)(some * n);
         double *const to = size % BLOCK == 0 ? out + i * n : part;
         d.silo = silo + i;

@@ -44,12 +44,12 @@ DPK_INLINE void multiply(int frac, int n, const uint64_t *a, const uint64_t *b, 
 
 /* out = a / divisor, n limbs; divisor below 2^32, so that the machine's 64-bit division serves. */
 DPK_INLINE void divide(int n, const uint64_t *a, uint64_t divisor, uint64_t *out) {
-    uint64_t rest = 0;
+    uint64_t remainder = 0;
     for (int i = n - 1; i >= 0; i--) {
-        const uint64_t high = rest << 32 | a[i] >> 32;
+        const uint64_t high = remainder << 32 | a[i] >> 32;
         const uint64_t low = (high % divisor) << 32 | (uint32_t)a[i];
         out[i] = (high / divisor) << 32 | low / divisor;
-        rest = low % divisor;
+        remainder = low % divisor;
     }
 }
 
@@ -86,13 +86,13 @@ DPK_INLINE void boundary(int frac, int n, int64_t k, double ratio, uint64_t *x) 
     int exponent;
     const uint64_t divisor = (uint64_t)ldexp(frexp(ratio, &exponent), 53);
     /* x = (2k - 1) 2^(52 - exponent) / divisor, the numerator below 14 * 2^53. */
-    uint64_t rest = (2 * (uint64_t)k - 1) << (52 - exponent);
+    uint64_t remainder = (2 * (uint64_t)k - 1) << (52 - exponent);
     memset(x, 0, (size_t)n * sizeof *x);
-    x[frac] = rest / divisor;
+    x[frac] = remainder / divisor;
     for (int i = frac - 1; i >= 0; i--) {
-        const wide dividend = (wide)(rest % divisor) << 64;
+        const wide dividend = (wide)(remainder % divisor) << 64;
         x[i] = (uint64_t)(dividend / divisor);
-        rest = (uint64_t)(dividend % divisor);
+        remainder = (uint64_t)(dividend % divisor);
     }
 }
 

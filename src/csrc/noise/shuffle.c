@@ -6,7 +6,8 @@
 #include "noise/gaussian.h"
 #include "rows/rows.h"
 
-/* Words of the stream in flight, which stay in L1, and as many vectors at most. */
+/* Words of the stream that are processed at a time, which stay in the first cache, and as many
+ * vectors at most. */
 enum { TILE = 2048 };
 
 /* L, and t = (x + L) scale. */
@@ -78,7 +79,7 @@ static int ones(uint64_t word, int64_t bits) {
     return __builtin_popcountll(bits < 64 ? word << (64 - bits) : word);
 }
 
-/* Ones less their mean among coins tossed together; `number` is that of the word. */
+/* Ones less their mean among coins drawn by their sum; `number` is that of the word. */
 static int64_t toss_grouped(const uint32_t *key, uint64_t nonce, const dpk_coin_law *law,
                             int64_t number, uint64_t word) {
     const uint64_t prefix = word >> 1;
@@ -98,7 +99,7 @@ static int64_t toss_grouped(const uint32_t *key, uint64_t nonce, const dpk_coin_
     return word & 1 ? -y : y;
 }
 
-/* Ones of one coordinate in the chunks begin .. end - 1 of its words, those tossed together less
+/* Ones of one coordinate in the chunks begin .. end - 1 of its words, those drawn by their sum less
  * their mean. */
 static int64_t toss(const uint32_t *key, uint64_t nonce, const coins *of, int64_t begin,
                     int64_t end, uint64_t *words) {

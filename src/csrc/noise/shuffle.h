@@ -12,7 +12,8 @@
 
 #include "core/dpk.h"
 
-/* Coins of a coordinate that are tossed together: n b = many 2^20 + few 2^12 + single. */
+/* Coins of a coordinate that are drawn in one go, by their sum: n b = many 2^20 + few 2^12 +
+ * single. */
 enum { DPK_FEW = 12, DPK_MANY = 20, DPK_SINGLE_WORDS = (1 << DPK_FEW) / 64, DPK_GUIDES = 1024 };
 
 /* How far Bin(2^DPK_FEW, 1/2) or Bin(2^DPK_MANY, 1/2) is from its mean, by inversion: y is the

@@ -7,7 +7,9 @@
 DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
                           int64_t first, intptr_t n, prefetch_plan *next, double *y, double *z,
                           double *dz) {
-    const dpk_data own = *shared, *const data = &own; /* nobody else's: not read again and again */
+    const dpk_data own = *shared,
+                   *const data =
+                       &own; /* a local copy: its fields need not be reloaded after every store */
     const double bias = data->intercept ? p[data->p] : 0.0;
     const intptr_t rows = block_rows(data, 0);
     const int bounded = data->row_bound <= DBL_MAX;

@@ -1,7 +1,7 @@
 /* A few records at a time: margins of all, one call of the loss, then their clipped gradients.
  *
  * Rows share a block, which fills the vectors of the loss and of the scalar work, while the rows of
- * the next block are asked for; a long row is taken by itself. Results do not depend on it. */
+ * the next block are prefetched. Results do not depend on the size of a block. */
 #ifndef DPK_BLOCK_H
 #define DPK_BLOCK_H
 
@@ -27,9 +27,9 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
  * w: (d,). */
 void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b);
 
-/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n:
- * z = x . w, and dz = x . p while the row is in the first cache. w, p: (d,); y, z, dz: (n,); next:
- * asked for a share at a time, one for some 8 KiB of rows. */
+/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n: z
+ * = x . w, and dz = x . p while the row is in the first cache. w, p: (d,); y, z, dz: (n,); next:
+ * prefetched in shares, one for some 8 KiB of rows. */
 void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
                    intptr_t n, prefetch_plan *next, double *y, double *z, double *dz);
 

@@ -1,5 +1,5 @@
-/* Sum per silo of clipped vectors: sum_i min(1, C' / norm_up(g_i)) g_i, C' the clip bound less the
- * room that rounding to the grid takes (gridsum.h).
+/* Sum per silo of clipped vectors: sum_i min(1, C' / norm_up(g_i)) g_i, C' the inner clip bound,
+ * which is smaller by what rounding to the grid can add (gridsum.h).
  *
  * A vector is read twice, for its norm and for the sum. On a grid one loop adds the vectors whose
  * norms are known, which are still in cache, and squares the next ones: memory is read at an even
@@ -14,11 +14,11 @@
  * counts: ceil(p / 16) + 7 are more than 256 + 7 and one for each further chunk. */
 #define CHUNK 4096
 
-/* Vectors longer than this are taken two by two: their part of the accumulator, which has left the
- * first cache since the last vector, is then read and written for two. */
-#define DPK_LONG 3072
+/* Vectors longer than this are taken two by two: their part of the accumulator, which has been
+ * evicted from the first cache since the last vector, is then read and written for two. */
+#define LONG_VECTOR 3072
 
-/* How far ahead in the vectors that are squared the second cache and the first are asked to be, in
+/* Prefetch distances into the second cache and the first, in the vectors that are squared, in
  * bytes, for one vector at a time and for two (512 to 16384 were tried). */
 static const intptr_t second_cache[] = {0, 4096, 0}, first_cache[] = {0, 512, 2048};
 
@@ -118,16 +118,16 @@ DPK_INLINE void add_and_square(row_kind kind, const dpk_data *data, int count, c
 }
 
 /* Vectors whose squares are known at a time. */
-enum { DPK_GROUP = 32 };
+enum { GROUP = 32 };
 
 /* Some columns of the records begin .. end on the grid of magic number M, `count` at a time and
  * `group`, a multiple of it, between two barriers. */
 DPK_INLINE void clip_on_grid(row_kind kind, const dpk_data *data, columns own, int count, int group,
                              double M, double clip, int64_t begin, int64_t end, double *acc) {
-    dpk_data part = *data; /* nobody else's: not read again and again */
+    dpk_data part = *data; /* a local copy: its fields need not be reloaded after every store */
     part.p = part.d = own.n;
-    double *now = own.square, *then = now + group * own.chunks, s[DPK_GROUP];
-    row known[DPK_GROUP], next[DPK_GROUP];
+    double *now = own.square, *then = now + group * own.chunks, s[GROUP];
+    row known[GROUP], next[GROUP];
     acc += own.first;
     int64_t *const bits = (int64_t *)(void *)acc;
     int64_t left_out = 0;
@@ -188,14 +188,14 @@ DPK_INLINE void clip_task(row_kind kind, const dpk_data *data, double M, double 
     const columns all = {0, p, (p + CHUNK - 1) / CHUNK, 0, square};
     if (M == 0.0)
         sum_in_floats(kind, data, begin, end, acc);
-    else if (p <= DPK_LONG)
+    else if (p <= LONG_VECTOR)
         clip_on_grid(kind, data, all, 1, 1, M, clip, begin, end, acc);
     else
         clip_on_grid(kind, data, all, 2, 2, M, clip, begin, end, acc);
 }
 
-/* What stays in a second cache of 2 MiB, in bytes. */
-enum { DPK_STAYS = 7 << 18 };
+/* Bytes that stay in a second cache of 2 MiB. */
+enum { CACHE_BYTES = 7 << 18 };
 
 /* All silos, in some columns. Two vectors at a time and the next two, if these and the sum stay in
  * the second cache, or if nothing does; one otherwise. The more threads, the more vectors between
@@ -203,9 +203,9 @@ enum { DPK_STAYS = 7 << 18 };
 DPK_INLINE void clip_columns(row_kind kind, const dpk_data *data, const dpk_sum *sum, columns own,
                              intptr_t threads, double *out) {
     const intptr_t width = data->p / threads + 1, size = kind & ROW_FLOAT32 ? 4 : 8;
-    const int one = width * (4 * size + 8) > DPK_STAYS && width * (2 * size + 8) <= DPK_STAYS;
+    const int one = width * (4 * size + 8) > CACHE_BYTES && width * (2 * size + 8) <= CACHE_BYTES;
     const intptr_t twos = (1 << 15) / width + 1;
-    const int group = twos < DPK_GROUP / 2 ? 2 * (int)twos : DPK_GROUP;
+    const int group = twos < GROUP / 2 ? 2 * (int)twos : GROUP;
     for (intptr_t j = 0; j < data->m; j++) {
         const int64_t begin = data->offsets[j], end = data->offsets[j + 1];
         const double M = magic(sum->grid[j]), clip = inner_clip(sum, j, data->p);

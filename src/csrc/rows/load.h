@@ -8,9 +8,9 @@
 
 DPK_INLINE double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
-/* Records of a block: 8 KiB of rows, which the first cache holds beside the next ones on their way,
- * and at least as many as share their vectors. Long rows that come from afar are blocks by
- * themselves: then the memory rests least. Floats cost more work per byte, which blocks save. */
+/* Records of a block: 8 KiB of rows, which fit in the first cache beside the next ones that are
+ * being loaded, and at least as many as fill the vectors of the loss. Long rows from memory are
+ * blocks of one, which keeps memory busiest. Floats cost more work per byte, which blocks save. */
 static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     if (data->indptr)
         return DPK_BLOCK;
@@ -22,7 +22,7 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
 }
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). Norms that
- * are neither kept nor asked for are 0. */
+ * are neither stored nor requested are 0. */
 DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                            intptr_t n, int with_norms, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;

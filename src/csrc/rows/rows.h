@@ -17,16 +17,16 @@ enum {
     ROW_SPARSE = 4,
 };
 
-/* How far ahead of a dense row that is added another is asked for, in bytes (1 to 16 KiB were
- * tried), and at least two rows. */
-#define DPK_AHEAD 8192
+/* Prefetch distance from a dense row that is added, in bytes (1 to 16 KiB were tried); at least two
+ * rows. */
+#define PREFETCH_DISTANCE 8192
 
 /* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
 typedef struct {
     const void *x;
     const int32_t *at;
     intptr_t n;
-    uintptr_t ahead; /* what lies ahead of it in X */
+    uintptr_t ahead; /* address to prefetch */
 } row;
 
 static inline row_kind kind_of(const dpk_data *data) {
@@ -50,8 +50,18 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
     }
     const void *const x = element(kind, data->X, i * data->p);
     const intptr_t two = 2 * data->p * (kind & ROW_FLOAT32 ? 4 : 8);
-    const intptr_t ahead = data->rows ? 0 : two < DPK_AHEAD ? DPK_AHEAD : two;
+    const intptr_t ahead = data->rows ? 0 : two < PREFETCH_DISTANCE ? PREFETCH_DISTANCE : two;
     return (row){x, NULL, data->p, (uintptr_t)x + (uintptr_t)ahead};
+}
+
+/* Entry t of a sparse row, or the 1 of the intercept for t = n; column: where it belongs. */
+DPK_INLINE double sparse_entry(row_kind kind, const dpk_data *data, const row *r, intptr_t t,
+                               intptr_t *column) {
+    *column = t < r->n ? r->at[t] : data->p;
+    if (t == r->n)
+        return 1.0;
+    const double x = kind & ROW_FLOAT32 ? ((const float *)r->x)[t] : ((const double *)r->x)[t];
+    return kind & ROW_MAPPED ? x * data->scale[*column] : x;
 }
 
 /* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
@@ -215,8 +225,8 @@ DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intpt
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
- * each row, or doubles where M is 0. What lies ahead of the rows is asked for on the way: it keeps
- * the memory busy. */
+ * each row, or doubles where M is 0. Later rows are prefetched meanwhile, which keeps memory busy.
+ */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
                           const row *r, double M, double *acc) {
     const intptr_t p = data->p, size = data->x_is_float32 ? 4 : 8;
@@ -272,12 +282,8 @@ DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, int64_
     int64_t *const bits = (int64_t *)(void *)acc;
     const uint64_t excess = (uint64_t)bits_of(M);
     for (intptr_t t = 0; t < r.n + data->intercept; t++) {
-        const intptr_t k = t < r.n ? r.at[t] : data->p;
-        double x = t == r.n             ? 1.0
-                   : kind & ROW_FLOAT32 ? ((const float *)r.x)[t]
-                                        : ((const double *)r.x)[t];
-        if (kind & ROW_MAPPED && t < r.n)
-            x *= data->scale[k];
+        intptr_t k;
+        const double x = sparse_entry(kind, data, &r, t, &k);
         if (M != 0.0)
             bits[k] = (int64_t)((uint64_t)bits[k] + (uint64_t)bits_of(DPK_FMA(s, x, M)) - excess);
         else

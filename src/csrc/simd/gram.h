@@ -13,9 +13,9 @@ enum { BLOCK_SIZE = WIDTH * WIDTH };
 /* Where block (i, 0) of an accumulator is. */
 static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
 
-/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Rows that lie
- * ahead, `step` bytes a record, are asked for on the way. a, b: the panels i and j, `stride` from
- * one to the next; c: block (i, j). */
+/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Later rows,
+ * `step` bytes a record, are prefetched meanwhile. a, b: the panels i and j, with this stride; c:
+ * block (i, j). */
 DPK_INLINE void tile(int last, intptr_t n, const double *a, intptr_t stride, const double *b,
                      intptr_t i, double *c, uintptr_t ahead, uintptr_t step) {
     const int height = last + 1;
@@ -45,8 +45,8 @@ DEFINE_VARIANTS(3, tile,
                  double *c, uintptr_t ahead, uintptr_t step),
                 n, a, stride, b, i, c, ahead, step)
 
-/* acc += products of all panels with those before them, over n records; `bytes` ahead are asked for
- * on the way. */
+/* acc += products of all panels with those before them, over n records; `bytes` from `ahead` on are
+ * prefetched meanwhile. */
 static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stride, double *acc,
                      uintptr_t ahead, int64_t bytes) {
     const intptr_t count = (d + WIDTH - 1) / WIDTH;

@@ -62,14 +62,14 @@ DEFINE_VARIANTS(3, transposed_tile,
                  const double *start, intptr_t lds, double *c, intptr_t ldc),
                 n, a, b0, b1, b2, start, lds, c, ldc)
 
-/* Where register v of the rows of a matrix is, panels `panel` apart. */
+/* Where register v of the rows of a matrix is, panels with stride `panel`. */
 static inline const double *register_of(const double *b, intptr_t panel, intptr_t v) {
     return b + v * WIDTH / 8 * panel + v * WIDTH % 8;
 }
 
 /* C = start + A B. Rows of A and C are read and written up to the next multiple of TILE_ROWS,
- * columns of C to one of eight; a: (rows, n); b: (n, columns), panels `panel` apart; start: one
- * row, or NULL. */
+ * columns of C to one of eight; a: (rows, n); b: (n, columns), panels with stride `panel`; start:
+ * one row, or NULL. */
 static void multiply(intptr_t rows, intptr_t columns, intptr_t n, const double *a, intptr_t lda,
                      const double *b, intptr_t panel, const double *start, double *c,
                      intptr_t ldc) {
