@@ -435,7 +435,7 @@ def test_goe_off_diagonal_sigma_is_never_below_sigma_over_root_two(monkeypatch):
 
 @pytest.mark.slow
 def test_table_is_what_its_program_makes(source_tree):
-    folder = source_tree / "src" / "csrc"
+    folder = source_tree / "src" / "csrc" / "noise"
     made = subprocess.run(
         [sys.executable, folder / "gaussian_table.py"], capture_output=True, text=True, check=True
     )

@@ -186,11 +186,29 @@ def test_reference_needs_numpy_only(source_tree):
 
 
 def test_c_never_sees_python_and_kernels_never_allocate_or_print(source_tree):
-    for path in (source_tree / "src" / "csrc").glob("*.[ch]"):
+    for path in (source_tree / "src" / "csrc").rglob("*.[ch]"):
         text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
         assert not re.search(
             r"Python\.h|\b(malloc|calloc|realloc|free|printf|abort|exit)\s*\(", text
         )
+
+
+def test_folders_of_c_include_those_before_them(source_tree):
+    csrc = source_tree / "src" / "csrc"
+    order = ["core", "simd", "rows", "models", "noise", "glm", "admm", "mlp"]
+    joins = {"core/dispatch.h", "core/table.c"}
+    for path in csrc.rglob("*.[ch]"):
+        name = path.relative_to(csrc).as_posix()
+        if name in joins:
+            continue
+        for folder in re.findall(r'#include "(\w+)/', path.read_text()):
+            assert order.index(folder) <= order.index(name.split("/")[0]), f"{name}: {folder}"
+
+
+def test_no_c_file_is_longer_than_300_lines(source_tree):
+    for folder in (source_tree / "src" / "csrc", source_tree / "tests"):
+        for path in folder.rglob("*.[ch]"):
+            assert len(path.read_text().splitlines()) <= 300, path.name
 
 
 def test_wheel_holds_every_python_file(source_tree):
@@ -201,5 +219,6 @@ def test_wheel_holds_every_python_file(source_tree):
     installed = {f for f in installed if not f.endswith((".pyc", ".so", ".pyd"))}
     package = source_tree / "src" / "dpkern"
     source = {f"dpkern/{f.relative_to(package)}" for f in package.rglob("*") if f.is_file()}
-    source = {f for f in source if "__pycache__" not in f and not f.endswith(".pyx")}
+    source = {f for f in source if "__pycache__" not in f}
+    source = {f for f in source if not f.endswith((".pyx", ".pxd", ".pxi"))}
     assert installed == source

@@ -2067,16 +2067,18 @@ def _parameters(params: Sequence[float]) -> FloatArray:
 
 
 def _real(name: str, value: ArrayLike) -> FloatArray:
-    """`value` as a C-contiguous float64 array."""
-    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.flags.c_contiguous:
-        return value  # the usual case of a solver's round
+    """`value` as a C-contiguous, aligned float64 array."""
+    if type(value) is np.ndarray and value.dtype is _FLOAT64:
+        flags = value.flags
+        if flags.c_contiguous and flags.aligned:
+            return value  # the usual case of a solver's round
     try:
         array = np.asarray(value)
     except ValueError:
         raise ValueError(f"{name} must be a rectangular array of numbers") from None
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got {_kind(array)}")
-    return np.asarray(array, dtype=np.float64, order="C")
+    return np.require(array, np.float64, ["C", "A"])
 
 
 def _address(array: FloatArray) -> int:
