@@ -9,7 +9,8 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import GaussianSum, sample_users, walk_graph
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import sample_users, walk_graph
 from dpkern.solvers import Objective
 
 N, P = 60, 4
@@ -21,7 +22,9 @@ def make_data(task="classification", n=N, p=P, seed=0, **options):
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
     y = np.where(z > 0.0, 1.0, -1.0) if task == "classification" else z
-    return dpk.SiloData(X, y, [0, n], **({"row_bound": 3.0, "task": task} | options))
+    classes = [-1, 1] if task == "classification" else None
+    known = {"row_bound": 3.0, "task": task, "classes": classes}
+    return dpk.SiloData(X, y, [0, n], **(known | options))
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +217,7 @@ def test_hidden_states_of_neighbours_stay_within_the_drift_bound(lam, seed):
     a, C = rng.standard_normal(3), 10.0 ** rng.uniform(-1, 0)
     a *= 2.0 * C / np.linalg.norm(a)
     gamma = 0.05 / (2.0 * C * C)
-    pair = [dpk.SiloData(s * a[np.newaxis], [1.0], [0, 1], task="classification") for s in (1, -1)]
+    pair = [dpk.SiloData(s * a[np.newaxis], [1.0], [0, 1], classes=[-1, 1]) for s in (1, -1)]
     states = [kernels.ProxState.collapsed(data, np.zeros(3)) for data in pair]
     # Margins stay far below the corner, where the hinge is linear: |b| = gamma C every time.
     z = np.zeros(3)
@@ -258,7 +261,7 @@ def scripted(monkeypatch):
     def release(mechanism, total):
         rng = np.random.default_rng(len(sums))
         sums.append(total.copy())
-        mechanism._ledger.append(mechanism._release)
+        mechanism._ledger.append(mechanism._entry)
         return size[0] * rng.standard_normal(total.shape)
 
     monkeypatch.setattr(GaussianSum, "release", release)

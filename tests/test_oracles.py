@@ -99,7 +99,7 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
         assert dpk.load(tmp_path / "model.npz").oracle == MLP((5,), smoothness=beta)
     assert longest[math.inf] == pytest.approx(4.0, rel=1e-3)
     assert longest[0.5] < 0.2
-    with pytest.raises(ValueError, match=r"smoothness is 0\.0"):
+    with pytest.raises(ValueError, match=r"smoothness must .*got 0\.0"):
         MLP(smoothness=0.0)
 
 
@@ -154,8 +154,8 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
 @pytest.mark.parametrize(
     ("method", "value", "error", "message"),
     [
-        ("dim", 4.0, TypeError, "dim of 'my logistic' is 4.0; it must be an integer"),
-        ("dim", 0, ValueError, "dim of 'my logistic' is 0"),
+        ("dim", 4.0, TypeError, "dim of 'my logistic' must be an integer, got 4.0"),
+        ("dim", 0, ValueError, "dim of 'my logistic' must be at least 1, got 0"),
         ("gradients", [[0.0] * 4], TypeError, "gradients of 'my logistic' must be .* got list"),
         ("gradients", None, TypeError, "gradients of 'my logistic' must be .* got NoneType"),
     ],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.data import row_norms
 from dpkern.oracles import MLP, Oracle, record_gradients
-from dpkern.privacy import Rows
+from dpkern.privacy.record_sampling import Rows
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
