@@ -410,7 +410,8 @@ def test_a_public_size_far_too_small_is_not_refused_which_would_say_so(name, opt
 def test_sums_of_millions_of_records_that_were_not_announced_are_clamped(spied, trust):
     """The noise is so small here that grids are the finest that integers allow."""
     n = 1 << 22
-    data = dpk.SiloData(np.ones((n, 1), np.float32), np.ones(n), [0, n // 2 + n // 8, n])
+    offsets = [0, n // 2 + n // 8, n]
+    data = dpk.SiloData(np.ones((n, 1), np.float32), np.ones(n), offsets, classes=[-1, 1])
     for name, more in (
         ("gradient_descent", {"step_size": 1.0}),
         ("local_newton", {"step_size": "private_search", "hess_clip": 0.25, "max_step": 1.7}),
