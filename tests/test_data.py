@@ -1021,13 +1021,13 @@ def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
 BAD_SPLITS = {
     "more silos than records": ({"m": 13}, ValueError, "needs 13 records; there are 12"),
     "minimum too large": ({"m": 4, "min_size": 4}, ValueError, "needs 16 records; there are 12"),
-    "no silo": ({"m": 0}, ValueError, "m is 0; it must be at least 1"),
-    "m is a float": ({"m": 2.0}, TypeError, "m is 2.0; it must be an integer"),
-    "min_size is zero": ({"min_size": 0}, ValueError, "min_size is 0"),
+    "no silo": ({"m": 0}, ValueError, "m must be at least 1, got 0"),
+    "m is a float": ({"m": 2.0}, TypeError, "m must be an integer, got 2.0"),
+    "min_size is zero": ({"min_size": 0}, ValueError, "min_size must .* got 0"),
     "how is unknown": ({"how": "odd"}, ValueError, "how is 'odd'; it must be one of even"),
     "ratio is missing": ({"how": "two_groups"}, ValueError, "ratio is None"),
     "ratio is below one": ({"how": "two_groups", "ratio": 0.5}, ValueError, "at least 1"),
-    "ratio is NaN": ({"how": "two_groups", "ratio": math.nan}, ValueError, "ratio is nan"),
+    "ratio is NaN": ({"how": "two_groups", "ratio": math.nan}, ValueError, "ratio must .* got nan"),
     "ratio is out of place": (
         {"how": "even", "ratio": 2.0},
         ValueError,

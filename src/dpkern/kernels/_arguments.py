@@ -61,8 +61,9 @@ def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
             raise TypeError(f"{name} must be real numbers, got {described(given)}")
         array = aligned(given, np.float64)
     if shapes and array.shape not in shapes:
-        wanted = " or ".join(map(str, shapes))
-        raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
+        wanted = "be a number or " * (() in shapes) + "have shape "
+        wanted += " or ".join(str(shape) for shape in shapes if shape)
+        raise ValueError(f"{name} must {wanted}, got {array.shape}")
     return array
 
 
@@ -103,7 +104,7 @@ def require_apart(name: str, array: FloatArray, other_name: str, other: FloatArr
     """Refuse two contiguous arrays that overlap, unless they begin at one address."""
     if np.may_share_memory(array, other) and _address(array) != _address(other):
         raise ValueError(
-            f"{name} must be {other_name} itself or share no memory with it, got overlapping ones"
+            f"{name} must be {other_name} itself or share no memory with it, got one that overlaps"
         )
 
 

@@ -13,7 +13,7 @@ from dpkern import _core
 from dpkern.kernels._arguments import FloatArray, IntArray, Shape, aligned, per_silo, real_array
 
 
-def finest_grid(n: int, clip: float) -> float:
+def finest_grid(n: int, clip: float, name: str = "clip") -> float:
     """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
 
     Sums of n vectors of norm C are exact in doubles on it, and on every coarser one.
@@ -23,7 +23,7 @@ def finest_grid(n: int, clip: float) -> float:
     # Smallest e with numerator 2^(exponent - 53) <= 2^(52 + e): a ceiling of log2, in integers.
     e = (numerator - 1).bit_length() + exponent - 53 - 52
     if e > 400:
-        raise ValueError(f"max(n, 2) clip must be at most 2^452, got clip = {clip!r}")
+        raise ValueError(f"{name} must be at most 2^452 / max(n, 2), got {clip!r}")
     return math.ldexp(1.0, max(e, -400))
 
 
@@ -125,7 +125,7 @@ def candidate_grids(
     """
     if grid is None:
         n = int(offsets[-1])
-        finest = {b: finest_grid(n, b) for b in set(bounds.ravel().tolist())}
+        finest = {b: finest_grid(n, b, "bound") for b in set(bounds.ravel().tolist())}
         grids = np.array([[finest[b] for b in row] for row in bounds.tolist()])
     else:
         m, k = bounds.shape
