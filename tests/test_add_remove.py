@@ -177,7 +177,7 @@ def test_hessian_sums_of_more_records_than_were_said_are_exact_until_they_are_cl
     np.testing.assert_allclose(
         ref.glm_hessian(data, w, grid=step if grid else None, **how)[0], H, rtol=1e-9
     )
-    with pytest.raises(ValueError, match="records must be above .* got 1"):
+    with pytest.raises(ValueError, match=r"records must be above .* got 1"):
         kernels.glm_hessian(data, w, loss="squared", hess_clip=B, records=1)
 
 

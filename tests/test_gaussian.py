@@ -363,9 +363,9 @@ def test_empty_shapes_give_empty_arrays():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((3, -1.0), {}, "sigma must be finite and >= 0"),
-        ((3, math.inf), {}, "sigma must be finite and >= 0"),
-        ((3, math.nan), {}, "sigma must be finite and >= 0"),
+        ((3, -1.0), {}, "sigma must be finite and at least 0"),
+        ((3, math.inf), {}, "sigma must be finite and at least 0"),
+        ((3, math.nan), {}, "sigma must be finite and at least 0"),
         (((2, 3), [1.0, 2.0, 3.0]), {}, "sigma must be a number or have shape"),
         ((3, 1.0), {"grid": 0.3}, "grid must be a power of two"),
         ((3, 1.0), {"grid": -1.0}, "grid must be a power of two"),

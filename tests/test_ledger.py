@@ -295,7 +295,7 @@ def test_a_group_of_r_records_has_r_times_mu_rounded_up(mu, r):
 def test_a_group_of_a_group_is_refused():
     with pytest.raises(ValueError, match="a group is made of 'one record'"):
         a_certificate().group(2).group(2)
-    with pytest.raises(ValueError, match="r must .* got 0"):
+    with pytest.raises(ValueError, match=r"r must .* got 0"):
         a_certificate().group(0)
 
 

@@ -482,7 +482,7 @@ REFUSED = [
     ("wd_dp", {"neighbours": "add_remove"}, "neighbours"),
     ("output_perturbation", {"neighbours": "add_remove"}, "neighbours"),
     ("federated_gd", {"neighbours": "add_remove", **STEPS}, "neighbours"),
-    ("federated_gd", {"local_steps": 0}, "local_steps is 0"),
+    ("federated_gd", {"local_steps": 0}, "local_steps must .* got 0"),
     ("federated_gd", {"accounting": "last_iterate", **STEPS}, "needs trust='silo'"),
     ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
     ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),

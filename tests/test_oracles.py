@@ -151,8 +151,8 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
 @pytest.mark.parametrize(
     ("method", "value", "error", "message"),
     [
-        ("dim", 4.0, TypeError, "dim of 'my logistic' is 4.0; it must be an integer"),
-        ("dim", 0, ValueError, "dim of 'my logistic' is 0"),
+        ("dim", 4.0, TypeError, "dim of 'my logistic' must be an integer, got 4.0"),
+        ("dim", 0, ValueError, "dim of 'my logistic' must .* got 0"),
         ("gradients", [[0.0] * 4], TypeError, "gradients of 'my logistic' must be .* got list"),
         ("gradients", None, TypeError, "gradients of 'my logistic' must be .* got NoneType"),
     ],
