@@ -572,7 +572,7 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
 def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(name, options):
     """With 32 times the public number, which sums in doubles hold, and one record more, too."""
     certificates = []
-    for n in (1, 9, 319, 320, 321, 2000):
+    for n in (9, 319, 320, 321, 2000):
         data = silos((n,), intercept=False)
         how = {"loss": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
         certificates.append(run(name, data, **how, **options).privacy.to_dict())

@@ -19,7 +19,7 @@ ARROWS = {
     "regularizers": {"_numbers"},
     "oracles": {"kernels", "losses", "_numbers"},
     "stream": {"_core"},
-    "kernels": {"_core", "_numbers", "_threads", "losses", "regularizers", "stream"},
+    "kernels": {"kernels", "_core", "_numbers", "_threads", "losses", "regularizers", "stream"},
     "privacy": {"privacy", "kernels", "stream", "_numbers"},
     "data": {"kernels", "_checks", "_csr", "_numbers", "_partition"},
     "datasets": {"data", "_checks", "_csr", "_numbers"},
@@ -67,6 +67,18 @@ def test_imports_follow_the_arrows(source_tree):
         for target in imported_rooms(path):
             allowed = {target, target.split(".")[0]} & ARROWS[room]
             assert allowed, f"{path.relative_to(package)} may not import dpkern.{target}"
+
+
+def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
+    """Arguments know of no grid, grids of no kernel, kernels of no other kernel and of no data."""
+    folder = source_tree / "src" / "dpkern" / "kernels"
+    helpers = {"_arguments": set(), "_grids": {"_arguments"}}
+    for path in folder.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path.name
+        inside = {n.split(".")[1] for n in imported_rooms(path) if n.startswith("kernels.")}
+        if path.stem != "__init__":
+            assert inside <= helpers.get(path.stem, set(helpers)), path.name
+        assert "data" not in imported_rooms(path), path.name
 
 
 def test_reference_needs_numpy_only(source_tree):
