@@ -69,35 +69,13 @@ from dpkern.kernels.noise import gaussian, goe
 from dpkern.kernels.prox import prox
 from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_sum
 
+# fmt: off
 __all__ = [
-    "PreparedSweep",
-    "ProxState",
-    "clip_and_sum",
-    "coins_together",
-    "finest_grid",
-    "gaussian",
-    "glm_difference",
-    "glm_gradient",
-    "glm_hessian",
-    "glm_local_descent",
-    "glm_losses",
-    "glm_margins",
-    "glm_norms",
-    "goe",
-    "hessian_row_grid",
-    "info",
-    "line_search",
-    "loss_derivatives",
-    "loss_prox",
-    "loss_values",
-    "mlp_difference",
-    "mlp_factor_grid",
-    "mlp_gradient",
-    "mlp_size",
-    "newton_direction",
-    "on_grid",
-    "prox",
-    "prox_sweep",
-    "shuffle_parameters",
-    "shuffle_sum",
+    "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid", "gaussian",
+    "glm_difference", "glm_gradient", "glm_hessian", "glm_local_descent", "glm_losses",
+    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search",
+    "loss_derivatives", "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid",
+    "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep",
+    "shuffle_parameters", "shuffle_sum",
 ]
+# fmt: on

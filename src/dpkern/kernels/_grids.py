@@ -103,13 +103,15 @@ def sum_grids(
     if math.isinf(clip):
         _require_bound(grid, "clip")
         return None
-    m = len(offsets) - 1
+    m, root = len(offsets) - 1, math.sqrt(dim)
     if grid is None:
-        grid = finest_grid(int(offsets[-1]), clip)
+        n = int(offsets[-1])
+        q = finest_grid(n, clip)
+        _require_exact(q, n, "clip", clip, root, saturate)
+        return per_silo("grid", q, m)
     grids = per_silo("grid", grid, m)
     # Silos differ little here, and Python's numbers answer sooner than NumPy's.
     sizes = np.diff(offsets) if m > 1 else offsets[1:]
-    root = math.sqrt(dim)
     for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
         _require_exact(q, n, "clip", clip, root, saturate)
     return grids

@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import (
-    FloatArray,
-    IntArray,
-    Random,
-    compiled_loss,
-    described,
-    finite_array,
-    increasing,
-    output,
-    real_array,
-    release_of,
-    require_apart,
-    writeable,
-)
+from dpkern.kernels._arguments import FloatArray, IntArray, Random
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.losses import Loss, get_loss
 from dpkern.stream import Purpose
@@ -58,7 +46,7 @@ class ProxState:
     @classmethod
     def collapsed(cls, data: "SiloData", start: ArrayLike) -> Self:
         """All records share `common`, as every record is swept every time; O(N + d) memory."""
-        return cls(finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
+        return cls(checked.finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
 
     @classmethod
     def per_user(cls, data: "SiloData", start: ArrayLike) -> Self:
@@ -68,7 +56,7 @@ class ProxState:
     @classmethod
     def public(cls, data: "SiloData", start: ArrayLike) -> Self:
         """Every record has its own u_i, which its messages make up."""
-        return cls(np.tile(finite_array("start", start, (data.d,)), (data.n, 1)), None)
+        return cls(np.tile(checked.finite_array("start", start, (data.d,)), (data.n, 1)), None)
 
 
 def loss_prox(
@@ -119,12 +107,12 @@ def loss_prox(
     .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
        private GLMs", AISTATS 2021.
     """
-    points = finite_array("V", V, (data.n, data.d))
+    points = checked.finite_array("V", V, (data.n, data.d))
     gamma = positive("gamma", gamma)
-    compiled = compiled_loss(_convex(loss))
+    compiled = checked.compiled_loss(_convex(loss))
     bound = _prox_bound(gamma, positive("clip", clip, or_infinite=True), "gamma")
-    out = output(out, (data.n, data.d))
-    require_apart("out", out, "V", points)
+    out = checked.output(out, (data.n, data.d))
+    checked.require_apart("out", out, "V", points)
     t = np.empty(data.n)
     threads = resolve_threads(n_threads, data.n * data.d)
     _core.loss_prox(data, points, gamma, compiled, bound, out, t, threads)
@@ -239,7 +227,7 @@ class PreparedSweep:
     ) -> None:
         common, self._scale = _state(data, state)
         self._data, self._together = data, common.ndim == 1
-        compiled = compiled_loss(_convex(loss))
+        compiled = checked.compiled_loss(_convex(loss))
         self._clip = positive("clip", clip, or_infinite=True)
         self._gamma = positive("prox_step", prox_step)
         if sigma is not None and self._scale is not None:
@@ -263,7 +251,7 @@ class PreparedSweep:
     ) -> Any:
         """The next sweep, as `prox_sweep` describes it."""
         data = self._data
-        point = real_array("z", z, (data.d,))
+        point = checked.real_array("z", z, (data.d,))
         lam = positive("relaxation", relaxation)
         if lam > 1.0:
             raise ValueError(f"relaxation must be in (0, 1], got {lam!r}")
@@ -272,7 +260,7 @@ class PreparedSweep:
                 raise ValueError(
                     "rows must be None for a collapsed state, got some: its records move together"
                 )
-            rows = increasing("rows", rows, data.n)
+            rows = checked.increasing("rows", rows, data.n)
         n = data.n if rows is None else len(rows)
         layout = lam, resolve_threads(self._n_threads, n * data.d)
         if rows is not None or layout != self._layout:
@@ -281,7 +269,7 @@ class PreparedSweep:
             self._layout = None if rows is not None else layout
         if self._sigma is None:
             return self._sweeps.sweep(point, None, Purpose.USER, 0.0)
-        with release_of(rng) as release:
+        with checked.release_of(rng) as release:
             return self._sweeps.sweep(point, release.key, Purpose.USER, self._std)
 
     def _lay_out(self, rows: IntArray | None, n: int, lam: float, n_threads: int) -> None:
@@ -315,9 +303,9 @@ def _prox_bound(step: float, clip: float, name: str) -> float:
 def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray | None]:
     """Return the arrays of a state, which kernels write to."""
     if not isinstance(state, ProxState):
-        raise TypeError(f"state must be a ProxState, got {described(state)}")
+        raise TypeError(f"state must be a ProxState, got {checked.described(state)}")
     own = (data.n, data.d)
     if state.scale is None:
-        return writeable("state.common", state.common, own), None
-    common = writeable("state.common", state.common, (data.d,), own)
-    return common, writeable("state.scale", state.scale, (data.n,))
+        return checked.writeable("state.common", state.common, own), None
+    common = checked.writeable("state.common", state.common, (data.d,), own)
+    return common, checked.writeable("state.scale", state.scale, (data.n,))

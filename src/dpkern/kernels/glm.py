@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import (
-    FloatArray,
-    Rows,
-    compiled_loss,
-    minibatch,
-    models,
-    output,
-    real_array,
-    require_apart,
-    silo_weights,
-    writeable,
-)
+from dpkern.kernels._arguments import FloatArray, Rows
 from dpkern.kernels._grids import saturated, sum_grids
 from dpkern.losses import Loss
 
@@ -46,8 +36,8 @@ def glm_margins(
     z : ndarray, shape (N,)
         Float64, in record order. They are not private: there is one number per record.
     """
-    w = models(data, w)
-    out = output(out, (data.n,))
+    w = checked.models(data, w)
+    out = checked.output(out, (data.n,))
     _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
     return out
 
@@ -68,7 +58,7 @@ def glm_norms(
         sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which denormal rows cannot empty. Float64, in
         record order, the 1 only with an intercept. They are not private.
     """
-    out = output(out, (data.n,))
+    out = checked.output(out, (data.n,))
     _core.glm_norms(data, out, resolve_threads(n_threads, data.X.size))
     return out
 
@@ -98,12 +88,12 @@ def loss_derivatives(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatAr
 
 def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
     """Return the value and the first two derivatives, shape (3, n)."""
-    targets, margins = real_array("y", y), real_array("z", z)
+    targets, margins = checked.real_array("y", y), checked.real_array("z", z)
     if targets.ndim != 1 or targets.shape != margins.shape:
         raise ValueError(f"y and z must have one shape (n,), got {targets.shape}, {margins.shape}")
     parts = np.empty((3, len(targets)))
     if len(targets):
-        _core.loss_block(compiled_loss(loss), targets, margins, *parts)
+        _core.loss_block(checked.compiled_loss(loss), targets, margins, *parts)
     return parts
 
 
@@ -127,9 +117,9 @@ def glm_losses(
     sums : ndarray, shape (m,)
         Float64. They are not private: these are floating-point sums without clipping or noise.
     """
-    w = models(data, w)
-    compiled = compiled_loss(loss)
-    out = output(out, (data.m,))
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
+    out = checked.output(out, (data.m,))
     _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
     return out
 
@@ -184,14 +174,14 @@ def glm_gradient(
     .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
        private GLMs", AISTATS 2021.
     """
-    w = models(data, w)
-    compiled = compiled_loss(loss)
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = minibatch(data, rows)
+    rows = checked.minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
-    weights = silo_weights(silo_weight, data.m)
-    out = output(out, (data.m, data.d))
+    weights = checked.silo_weights(silo_weight, data.m)
+    out = checked.output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
     return saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out
@@ -257,34 +247,31 @@ def glm_difference(
     Why two bounds. SVRG and SPIDER add such differences to a noisy sum of gradients [1]_ that was
     clipped to B. Their estimate follows one objective only where the terms telescope, so both are
     to be gradients of the same loss: that with the derivative g, which is as smooth as phi. A
-    difference of unclipped gradients would not fit: the sum of both is the gradient of no loss and
-    depends on where the last refresh was. A difference is then at most min(2 B, L |w_new - w_old|)
-    long, L the smoothness of phi times the largest |x|^2: a C of that size changes nothing but what
-    rounding takes of it, and privacy needs no L. A smaller C buys less noise with bias.
-    `glm_gradient` clips to B less half its q sqrt(d), which moves a mean of gradients by less than
-    a thousandth of the noise that goes with that q.
+    difference is then at most min(2 B, L |w_new - w_old|) long, L the smoothness of phi times the
+    largest |x|^2: a C of that size changes nothing but what rounding takes of it, and privacy needs
+    no L. A smaller C buys less noise with bias.
 
     References
     ----------
     .. [1] Lowy, Ghafelebashi, Razaviyayn, "Private non-convex federated learning without a trusted
        server", AISTATS 2023, Algorithms 1 and 3.
     """
-    later, earlier = models(data, w_new, "w_new"), models(data, w_old, "w_old")
-    compiled = compiled_loss(loss)
+    later, earlier = checked.models(data, w_new, "w_new"), checked.models(data, w_old, "w_old")
+    compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     gradient_clip = positive("gradient_clip", gradient_clip, or_infinite=True)
-    rows = minibatch(data, rows)
+    rows = checked.minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
-    weights = silo_weights(silo_weight, data.m)
-    kept = None if margins is None else real_array("margins", margins, (data.n,))
+    weights = checked.silo_weights(silo_weight, data.m)
+    kept = None if margins is None else checked.real_array("margins", margins, (data.n,))
     if new_margins is not None:
         if rows is not None:
             raise ValueError("new_margins must be None with rows, got an array for all records")
-        writeable("new_margins", new_margins, (data.n,))
+        checked.writeable("new_margins", new_margins, (data.n,))
         if kept is not None:
-            require_apart("new_margins", new_margins, "margins", kept)
-    out = output(out, (data.m, data.d))
+            checked.require_apart("new_margins", new_margins, "margins", kept)
+    out = checked.output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     # fmt: off
     _core.glm_difference(

@@ -6,28 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import (
-    MAX_DRAWS,
-    FloatArray,
-    IntArray,
-    Penalty,
-    Random,
-    Rows,
-    aligned,
-    compiled_loss,
-    described,
-    increasing,
-    models,
-    output,
-    penalty,
-    real_array,
-    release_of,
-    require_size,
-    require_step,
-)
+from dpkern.kernels._arguments import MAX_DRAWS, FloatArray, IntArray, Penalty, Random, Rows
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.losses import Loss
 from dpkern.regularizers import get_regularizer
@@ -110,22 +93,24 @@ def glm_local_descent(
     under replacement of one record. The noise of silo j at step t on coordinate k is draw t d + k
     of ``gaussian((m, K * d), sigma, grid=grid, rng=rng)[j]``.
     """
-    w = models(data, w)
-    compiled = compiled_loss(loss)
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     steps = count("steps", steps)
     eta = _step_sizes(step_size, steps)
     l2 = not_negative("l2", l2)
     anchor = not_negative("anchor", anchor)
-    smooth, smooth_strength, _ = penalty("regularizer", regularizer, _core.smooth_names())
-    number, strength, params = penalty("prox", prox, _core.prox_names())
+    smooth, smooth_strength, _ = checked.penalty("regularizer", regularizer, _core.smooth_names())
+    number, strength, params = checked.penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
         raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
     penalized = data.d - (data.intercept and not penalize_intercept)
     if prox is not None:
         acting = get_regularizer(prox[0])
-        require_size("the part of w that prox acts on", penalized, acting)
-        require_step("step_size times the strength in prox", float(eta.max()) * strength, acting)
+        checked.require_size("the part of w that prox acts on", penalized, acting)
+        checked.require_step(
+            "step_size times the strength in prox", float(eta.max()) * strength, acting
+        )
     rows, batch = None if batches is None else _batches(data, batches, steps), 0
     offsets = data.offsets
     if rows is not None:
@@ -138,17 +123,17 @@ def glm_local_descent(
         sigma, _ = noise_scale(sigma, grids, data.m)
         if steps * data.d > MAX_DRAWS:
             raise OverflowError(f"steps must be at most 2^62 / {data.d}, got {steps}")
-    out = output(out, (data.m, data.d))
+    out = checked.output(out, (data.m, data.d))
     if silos is None:
         silos = np.arange(data.m)
     else:
-        silos = increasing("silos", silos, data.m)
+        silos = checked.increasing("silos", silos, data.m)
         if not len(silos):
             raise ValueError("silos must hold at least one silo, got none")
         out[:] = w
     records = int(np.diff(offsets)[silos].sum())
     threads = resolve_threads(n_threads, steps * records * data.d)
-    with release_of(rng) if sigma is not None else nullcontext() as release:
+    with checked.release_of(rng) if sigma is not None else nullcontext() as release:
         key = None if release is None else release.key
         # fmt: off
         _core.local_descent(
@@ -161,7 +146,7 @@ def glm_local_descent(
 
 
 def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
-    eta = real_array("step_size", step_size, (), (steps,))
+    eta = checked.real_array("step_size", step_size, (), (steps,))
     if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
         raise ValueError("step_size must be positive and finite, got an entry that is not")
     return np.ascontiguousarray(np.broadcast_to(eta, (steps,)))
@@ -179,7 +164,7 @@ def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
     ):
         raise ValueError(
             f"batches must be an int64 array of shape ({m}, {steps}, n), n >= 1, got "
-            f"{described(batches)}"
+            f"{checked.described(batches)}"
         )
     if (
         np.any(batches[..., 0] < data.offsets[:-1, np.newaxis])
@@ -189,5 +174,5 @@ def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
         raise ValueError(
             "batches must hold distinct records of the silo, in increasing order, got others"
         )
-    rows = aligned(batches.reshape(-1))
+    rows = checked.aligned(batches.reshape(-1))
     return rows, len(rows) // m * np.arange(m + 1)

@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import (
-    FloatArray,
-    Rows,
-    Shape,
-    compiled_loss,
-    finite_array,
-    minibatch,
-    output,
-    silo_weights,
-)
+from dpkern.kernels._arguments import FloatArray, Rows, Shape
 from dpkern.kernels._grids import mlp_factor_grid, product_grids
 from dpkern.losses import Loss
 
@@ -186,18 +178,13 @@ def mlp_difference(
     Why two bounds: see `glm_difference`. Differences of gradients clipped to B telescope with sums
     of them; no more than 2 B of C is ever used.
 
-    In layer l the difference is U + V with U = (delta - m delta') a^T and
-    V = m delta' (a - a' / m)^T, primed at the old point; delta holds the factor that clips to B,
-    and m = sqrt(|delta| |a'| / (|delta'| |a|)) keeps U and V as small as the difference. Both
-    become integer outer products as in `mlp_gradient`. The norm D of U + V over all layers needs
-    scalar products only, |U + V|^2 = |U|^2 + |V|^2 + 2 <U, V>. Truncation shortens U and V, but not
-    their sum: it may take from one what cancels in the other. It adds at most q sqrt(8 C) R to a
-    record's norm, R^4 the sum of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first,
-    as long as |U| + |V|, or T over all layers, is at most 4 C after scaling. So
-    s = min(1, C' / max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50):
-    a record is scaled to less than C where U and V are long and nearly cancel, which takes
-    derivatives and inputs that both turn around. The step q is the finest with
-    n ceil(4 C / q^2) <= 2^52, n as in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
+    In layer l the difference is the sum of two outer products, U + V, which become integers as in
+    `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
+    of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
+    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), for truncation may
+    take from U what cancels in V: mlp.h has the proof. A record is scaled to less than C where U
+    and V are long and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n as
+    in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
     bound = positive("gradient_clip", gradient_clip, or_infinite=True)
@@ -223,10 +210,10 @@ def _sums(
     sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}, got {activation!r}")
-    compiled = None if loss == "softmax" else compiled_loss(loss)
+    compiled = None if loss == "softmax" else checked.compiled_loss(loss)
     _check_outputs(data, int(sizes[-1]), loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = minibatch(data, rows)
+    rows = checked.minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
     summed = int(offsets[-1])
     # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
@@ -238,8 +225,8 @@ def _sums(
         data.m,
         lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
     )
-    weights = silo_weights(silo_weight, data.m)
-    out = output(out, (data.m, points.shape[2]))
+    weights = checked.silo_weights(silo_weight, data.m)
+    out = checked.output(out, (data.m, points.shape[2]))
     threads = resolve_threads(n_threads, summed * points.shape[2])
     number = ACTIVATIONS.index(activation)
 
@@ -251,7 +238,7 @@ def _sums(
         )
         # fmt: on
 
-    largest = int(np.diff(offsets).max())
+    largest = 0 if summed <= n else int(np.diff(offsets).max())
     if unit == 0.0 or largest <= n:
         add(grids, rows)
         return out
@@ -286,7 +273,7 @@ def _networks(
     shapes: tuple[Shape, ...] = (size,), (data.m, size)
     arrays = []
     for name, given in points:
-        arrays.append(finite_array(name, given, *shapes))
+        arrays.append(checked.finite_array(name, given, *shapes))
         shapes = (arrays[0].shape,)
     if len(arrays) == 1:
         return arrays[0].reshape(1, -1, size)

@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
-from dpkern.kernels._arguments import (
-    FloatArray,
-    compiled_loss,
-    finite_array,
-    models,
-    output,
-    real_array,
-)
+from dpkern.kernels._arguments import FloatArray
 from dpkern.kernels._grids import candidate_grids, per_candidate, saturated
 from dpkern.losses import Loss
 
@@ -60,13 +54,13 @@ def newton_direction(
 
     While it runs, every BLAS in the process that threadpoolctl knows is limited to one thread.
     """
-    H = real_array("H", H)
+    H = checked.real_array("H", H)
     if H.ndim != 3 or H.shape[1] != H.shape[2] or not H.size:
         raise ValueError(f"H must have shape (m, d, d), m, d >= 1, got {H.shape}")
     m, d = H.shape[:2]
     if d > _core.NEWTON_MAX:
         raise ValueError(f"H must have at most {_core.NEWTON_MAX} columns, got {d}")
-    g = finite_array("g", g, (m, d))
+    g = checked.finite_array("g", g, (m, d))
     floor = positive("floor", floor)
     out = np.empty((m, d))
     threads = resolve_threads(n_threads, H.size * d // 8)
@@ -133,9 +127,9 @@ def line_search(
     all candidates by at most 2 |b| in l2 norm; adding or removing one by half of that. For a loss
     whose derivative is clipped to C / |x|, b_a = |a| C |p| clamps nothing but rounding.
     """
-    w, p = models(data, w), models(data, p, "p")
-    compiled = compiled_loss(loss)
-    candidates = finite_array("steps", steps)
+    w, p = checked.models(data, w), checked.models(data, p, "p")
+    compiled = checked.compiled_loss(loss)
+    candidates = checked.finite_array("steps", steps)
     if candidates.ndim != 1 or not candidates.size:
         raise ValueError(f"steps must have shape (k,), k >= 1, got {candidates.shape}")
     bounds = grids = None
@@ -149,7 +143,7 @@ def line_search(
         raise ValueError(
             "grid must be None without bound, got one: sums of unbounded losses are not exact"
         )
-    out = output(out, (data.m, candidates.size))
+    out = checked.output(out, (data.m, candidates.size))
     threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
     _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
     return saturated(out, grids) if saturate and grids is not None else out

@@ -5,17 +5,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import not_negative
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import (
-    FloatArray,
-    output,
-    real_array,
-    require_apart,
-    require_size,
-    require_step,
-)
+from dpkern.kernels._arguments import FloatArray
 from dpkern.regularizers import REGULARIZERS, Regularizer, make_regularizer
 
 
@@ -78,14 +72,14 @@ def prox(
     """
     regularizer = _regularizer(name, parameters)
     gamma = not_negative("gamma", gamma)
-    require_step("gamma", gamma, regularizer)
-    points = real_array("v", v)
+    checked.require_step("gamma", gamma, regularizer)
+    points = checked.real_array("v", v)
     if points.ndim not in (1, 2):
         raise ValueError(f"v must have shape (d,) or (m, d), got {points.shape}")
-    require_size("v", points.shape[-1], regularizer)
-    given, out = out is not None, output(out, points.shape)
+    checked.require_size("v", points.shape[-1], regularizer)
+    given, out = out is not None, checked.output(out, points.shape)
     if given:
-        require_apart("out", out, "v", points)
+        checked.require_apart("out", out, "v", points)
     threads = resolve_threads(n_threads, points.size)
     if points.size:
         # Without parameters per coordinate rows are one long vector where coordinates are apart.
