@@ -177,6 +177,18 @@ def test_what_privacy_offers_is_what_a_user_needs():
         assert ".mechanisms." not in thing.__module__
 
 
+def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
+    """Arguments know of no grid, grids of no kernel, kernels of no other kernel and of no data."""
+    folder = source_tree / "src" / "dpkern" / "kernels"
+    helpers = {"_arguments": set(), "_grids": {"_arguments"}}
+    for path in folder.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path.name
+        inside = {n.split(".")[1] for n in imported_rooms(path) if n.startswith("kernels.")}
+        if path.stem != "__init__":
+            assert inside <= helpers.get(path.stem, set(helpers)), path.name
+        assert "data" not in imported_rooms(path), path.name
+
+
 def test_reference_needs_numpy_only(source_tree):
     allowed = {"numpy", "math", "dpkern", "hashlib", "itertools", "functools", "statistics"}
     for path in (source_tree / "src" / "dpkern" / "reference").glob("*.py"):
