@@ -22,7 +22,9 @@ def make_data(task="classification", n=N, p=P, seed=0, **options):
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
     y = np.where(z > 0.0, 1.0, -1.0) if task == "classification" else z
-    return dpk.SiloData(X, y, [0, n], **({"row_bound": 3.0, "task": task} | options))
+    classes = [-1, 1] if task == "classification" else None
+    known = {"row_bound": 3.0, "task": task, "classes": classes}
+    return dpk.SiloData(X, y, [0, n], **(known | options))
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +220,7 @@ def test_hidden_states_of_neighbours_stay_within_the_drift_bound(lam, seed):
     a, C = rng.standard_normal(3), 10.0 ** rng.uniform(-1, 0)
     a *= 2.0 * C / np.linalg.norm(a)
     gamma = 0.05 / (2.0 * C * C)
-    pair = [dpk.SiloData(s * a[np.newaxis], [1.0], [0, 1], task="classification") for s in (1, -1)]
+    pair = [dpk.SiloData(s * a[np.newaxis], [1.0], [0, 1], classes=[-1, 1]) for s in (1, -1)]
     states = [kernels.ProxState.collapsed(data, np.zeros(3)) for data in pair]
     # Margins stay far below the corner, where the hinge is linear: |b| = gamma C every time.
     z = np.zeros(3)

@@ -227,7 +227,7 @@ def test_grid_none_is_the_finest_that_holds_the_sum(steps):
         given_grid = kernels.clip_and_sum(G, clip=clip, grid=q)
         np.testing.assert_array_equal(kernels.clip_and_sum(G, clip=clip), given_grid)
         steps(given_grid, q)
-        with pytest.raises(ValueError, match="grid is too fine"):
+        with pytest.raises(ValueError, match="grid must be at least"):
             kernels.clip_and_sum(G, clip=clip, grid=q / 2)
 
 
@@ -240,7 +240,7 @@ def test_a_silo_s_grid_is_judged_by_that_silo_s_records(steps):
     steps(out[0], fine)
     steps(out[1], coarse)
     for wrong in ([fine, coarse / 2], [coarse, fine], fine, coarse / 2):
-        with pytest.raises(ValueError, match="grid is too fine for 1000 records"):
+        with pytest.raises(ValueError, match="grid must be at least"):
             kernels.clip_and_sum(G, clip=1.0, offsets=offsets, grid=wrong)
 
 
@@ -250,14 +250,14 @@ def test_the_coarsest_grid_is_accepted_and_the_next_refused():
         q = 2.0**-10
         edge = 32 * q * math.sqrt(dim)
         kernels.clip_and_sum(G, clip=edge, grid=q)
-        with pytest.raises(ValueError, match="grid is too coarse"):
+        with pytest.raises(ValueError, match="grid must be at most"):
             kernels.clip_and_sum(G, clip=edge * (1 - 2.0**-50), grid=q)
 
 
 def test_clips_outside_the_range_of_grids_are_refused():
     with pytest.raises(ValueError, match="clip"):
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e200)
-    with pytest.raises(ValueError, match="grid is too fine"):
+    with pytest.raises(ValueError, match="grid must be at least"):
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e308, grid=2.0**400)
     with pytest.raises(ValueError, match="grid"):
         kernels.clip_and_sum(np.ones((1, 1)), clip=1e-300)
@@ -309,7 +309,7 @@ BAD = {
     "G on another device": (
         lambda: kernels.clip_and_sum(Foreign(G, device=(2, 0)), clip=1.0),
         ValueError,
-        "G, a Foreign, .* must lie in the memory of the CPU",
+        "G must lie in the memory of the CPU .* got Foreign",
     ),
     "offsets from 1": (
         lambda: kernels.clip_and_sum(G, clip=1.0, offsets=[1, 4]),
@@ -340,7 +340,7 @@ BAD = {
         f"clip {clip!r}": (
             lambda clip=clip: kernels.clip_and_sum(G, clip=clip),
             ValueError,
-            "clip is .* must be positive",
+            "clip must be positive",
         )
         for clip in (0.0, -1.0, math.nan, -math.inf)
     },
@@ -348,7 +348,7 @@ BAD = {
         f"clip {clip!r}": (
             lambda clip=clip: kernels.clip_and_sum(G, clip=clip),
             TypeError,
-            "clip is .* must be",
+            "clip must be",
         )
         for clip in (None, "1", 1j, True, [1.0])
     },
@@ -369,7 +369,7 @@ BAD = {
     "grid without clip": (
         lambda: kernels.clip_and_sum(G, clip=math.inf, grid=2.0**-20),
         ValueError,
-        "grid needs a finite clip",
+        "grid must be None where clip is infinite",
     ),
     **{
         f"out {name}": (

@@ -526,7 +526,7 @@ def test_only_float32_and_float64_can_be_asked_for(write, dtype):
 
 @pytest.mark.parametrize(("value", "error"), [(0, ValueError), (1.5, TypeError)])
 def test_n_features_must_be_a_positive_integer(write, value, error):
-    with pytest.raises(error, match="n_features is"):
+    with pytest.raises(error, match="n_features must be"):
         read_table(write("a.csv", "1,2\n"), n_features=value)
 
 

@@ -504,8 +504,8 @@ def pair(rows, offsets):
 
 
 BAD_GRADIENTS = {
-    **{f"clip {c}": ({"clip": c}, ValueError, "clip is .* must be") for c in (0.0, -1.0, math.nan)},
-    "clip None": ({"clip": None}, TypeError, "clip is .* must be"),
+    **{f"clip {c}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
+    "clip None": ({"clip": None}, TypeError, "clip must be"),
     "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
     "loss None": ({"loss": None}, TypeError, "loss is None"),
     "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),
@@ -515,9 +515,13 @@ BAD_GRADIENTS = {
     "weight text": ({"silo_weight": "one"}, TypeError, "silo_weight must be real"),
     "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
     "grid shape": ({"grid": [2.0**-20] * 3}, ValueError, "grid must be a number or"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid is too fine"),
-    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid is too coarse"),
-    "grid without clip": ({"clip": math.inf, "grid": 2.0**-20}, ValueError, "grid needs a finite"),
+    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
+    "grid coarse": ({"grid": 2.0**-5}, ValueError, "grid must be at most"),
+    "grid without clip": (
+        {"clip": math.inf, "grid": 2.0**-20},
+        ValueError,
+        "grid must be None where",
+    ),
     "rows one array": ({"rows": np.arange(4)}, TypeError, "rows must be a pair"),
     "rows int32": (
         {"rows": pair(np.zeros(1, np.int32), [0, 1, 1, 1, 1])},
@@ -534,7 +538,11 @@ BAD_GRADIENTS = {
     "rows elsewhere": ({"rows": pair([0], [0, 0, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
     "rows negative": ({"rows": pair([-1], [0, 1, 1, 1, 1])}, ValueError, r"rows\[0\] must hold"),
     "rows too large": ({"rows": pair([300], [0, 0, 0, 0, 1])}, ValueError, r"rows\[0\] must hold"),
-    "rows of 3 silos": ({"rows": pair([0], [0, 1, 1, 1])}, ValueError, r"rows\[1\] must have"),
+    "rows of 3 silos": (
+        {"rows": pair([0], [0, 1, 1, 1])},
+        ValueError,
+        r"rows\[1\] must be integers of shape \(5,\)",
+    ),
     "rows end early": ({"rows": pair([0], [0, 0, 0, 0, 0])}, ValueError, r"rows\[1\] must rise"),
     "rows fall": ({"rows": pair([0], [0, 1, 0, 1, 1])}, ValueError, r"rows\[1\] must rise"),
     "rows float offsets": (

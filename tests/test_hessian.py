@@ -350,14 +350,26 @@ def test_kept_norms_change_no_bit(make, layout):
 
 
 BAD = {
-    "clip zero": ({"hess_clip": 0.0}, ValueError, "hess_clip is 0.0"),
-    "clip NaN": ({"hess_clip": math.nan}, ValueError, "hess_clip is nan"),
-    "clip text": ({"hess_clip": "1"}, TypeError, "hess_clip is '1'"),
-    "clip tiny": ({"hess_clip": 1e-130}, ValueError, "hess_clip = 1e-130 with n = 300 .* d = 11"),
-    "clip huge": ({"hess_clip": 1e140}, ValueError, "hess_clip = 1e.140 with n = 300"),
-    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid is .* must be at least"),
+    "clip zero": ({"hess_clip": 0.0}, ValueError, "hess_clip must .* got 0.0"),
+    "clip NaN": ({"hess_clip": math.nan}, ValueError, "hess_clip must .* got nan"),
+    "clip text": ({"hess_clip": "1"}, TypeError, "hess_clip must .* got '1'"),
+    "clip tiny": (
+        {"hess_clip": 1e-130},
+        ValueError,
+        "hess_clip must leave room .* n = 300 .* d = 11 .* got 1e-130",
+    ),
+    "clip huge": (
+        {"hess_clip": 1e140},
+        ValueError,
+        "hess_clip must leave room .* n = 300 .* got 1e.140",
+    ),
+    "grid too fine": ({"grid": 2.0**-50}, ValueError, "grid must be at least"),
     "grid no power": ({"grid": 0.3}, ValueError, "grid must be a power of two"),
-    "grid without clip": ({"hess_clip": math.inf, "grid": 1.0}, ValueError, "finite hess_clip"),
+    "grid without clip": (
+        {"hess_clip": math.inf, "grid": 1.0},
+        ValueError,
+        "grid must be None where hess_clip is infinite",
+    ),
     "grids of 3 silos": ({"grid": [1.0] * 3}, ValueError, "grid must be a number or have shape"),
     "weight": ({"silo_weight": 1.5}, ValueError, "silo_weight must lie"),
     "out": ({"out": np.empty((4, 11))}, ValueError, "out must be a float64 array"),

@@ -267,14 +267,22 @@ BAD = {
     "V shape": ({"V": np.zeros((3, 11))}, ValueError, r"V must have shape \(300, 11\)"),
     "V infinite": ({"V": np.full((300, 11), np.inf)}, ValueError, "V must be finite"),
     "V text": ({"V": "zeros"}, TypeError, "V must be real"),
-    "gamma 0": ({"gamma": 0.0}, ValueError, "gamma is 0.0"),
-    "gamma infinite": ({"gamma": math.inf}, ValueError, "gamma is inf"),
-    "gamma text": ({"gamma": "1"}, TypeError, "gamma is '1'"),
-    "clip": ({"clip": -1.0}, ValueError, "clip is -1.0"),
-    "product small": ({"gamma": 1e-200, "clip": 1e-200}, ValueError, "gamma times clip is 0.0"),
-    "product large": ({"gamma": 1e200, "clip": 1e200}, ValueError, "gamma times clip is inf"),
+    "gamma 0": ({"gamma": 0.0}, ValueError, "gamma must .* got 0.0"),
+    "gamma infinite": ({"gamma": math.inf}, ValueError, "gamma must .* got inf"),
+    "gamma text": ({"gamma": "1"}, TypeError, "gamma must .* got '1'"),
+    "clip": ({"clip": -1.0}, ValueError, "clip must .* got -1.0"),
+    "product small": (
+        {"gamma": 1e-200, "clip": 1e-200},
+        ValueError,
+        "gamma times clip must .* got 0.0",
+    ),
+    "product large": (
+        {"gamma": 1e200, "clip": 1e200},
+        ValueError,
+        "gamma times clip must .* got inf",
+    ),
     "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
-    "loss not convex": ({"loss": not_convex()}, ValueError, "loss is 'custom', which is not conv"),
+    "loss not convex": ({"loss": not_convex()}, ValueError, "loss must be convex, got 'custom'"),
     "out": ({"out": np.zeros((300, 10))}, ValueError, "out must be"),
     "threads": ({"n_threads": 0}, ValueError, "n_threads"),
 }
@@ -291,7 +299,7 @@ def test_bad_input_is_refused_by_name(make, case):
 def test_an_out_that_overlaps_the_points_is_refused(make):
     data = make()
     memory = np.zeros((301, 11))
-    with pytest.raises(ValueError, match="out must share no memory with V"):
+    with pytest.raises(ValueError, match="out must be V itself or share no memory with it"):
         kernels.loss_prox(data, memory[:-1], 1.0, loss="logistic", clip=1.0, out=memory[1:])
 
 

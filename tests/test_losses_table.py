@@ -102,14 +102,14 @@ def test_an_unknown_loss_is_refused_and_names_are_listed(bad, error):
 @pytest.mark.parametrize(("make", "name"), PARAMETERS)
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
 def test_parameters_must_be_positive_and_finite(make, name, value):
-    with pytest.raises(ValueError, match=f"{name} is .* must be positive and finite"):
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
         make(**{name: value})
 
 
 @pytest.mark.parametrize(("make", "name"), PARAMETERS)
 @pytest.mark.parametrize("value", ["1", None, True, 1j])
 def test_parameters_must_be_real_numbers(make, name, value):
-    with pytest.raises(TypeError, match=f"{name} is .* must be a real number"):
+    with pytest.raises(TypeError, match=f"{name} must be a real number"):
         make(**{name: value})
 
 

@@ -189,11 +189,11 @@ BAD_INPUT = {
     "g of one silo": ({"g": np.ones(4)}, ValueError, r"g must have shape \(3, 4\)"),
     "g text": ({"g": "ones"}, TypeError, "g must be real"),
     **{
-        f"floor {floor}": ({"floor": floor}, ValueError, "floor is .* must be positive")
+        f"floor {floor}": ({"floor": floor}, ValueError, "floor must be positive")
         for floor in (0.0, -1.0, math.nan, math.inf)
     },
-    "floor None": ({"floor": None}, TypeError, "floor is .* must be"),
-    "floor True": ({"floor": True}, TypeError, "floor is .* must be"),
+    "floor None": ({"floor": None}, TypeError, "floor must be"),
+    "floor True": ({"floor": True}, TypeError, "floor must be"),
     "threads 0": ({"n_threads": 0}, ValueError, "n_threads must be"),
 }
 

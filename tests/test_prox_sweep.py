@@ -232,7 +232,7 @@ def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, ki
     streams = NoiseStream(8), NoiseStream(8)
     for z, (lam, rows) in zip(centers(data, 5), turns, strict=True):
         for wrong in (dict(relaxation=1.5), dict(relaxation=lam, rows=np.array([2, 1]))):
-            with pytest.raises(ValueError, match=r"relaxation is|rows"):
+            with pytest.raises(ValueError, match=r"relaxation must|rows"):
                 prepared(z, **wrong)
         a = prepared(z, relaxation=lam, rows=rows, rng=streams[0])
         b = kernels.prox_sweep(data, other, z, relaxation=lam, rows=rows, rng=streams[1], **how)
@@ -490,19 +490,31 @@ BAD = {
     "z shape": ({"z": np.zeros(10)}, ValueError, r"z must have shape \(11,\)"),
     "z infinite": ({"z": np.full(11, np.inf)}, ValueError, "z must be finite"),
     "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
-    "clip": ({"clip": 0.0}, ValueError, "clip is 0.0"),
-    "prox_step": ({"prox_step": math.inf}, ValueError, "prox_step is inf"),
-    "prox_step text": ({"prox_step": "1"}, TypeError, "prox_step is '1'"),
-    "product": ({"prox_step": 1e-200, "clip": 1e-200}, ValueError, "prox_step times clip is 0.0"),
-    "relaxation 0": ({"relaxation": 0.0}, ValueError, "relaxation is 0.0"),
-    "relaxation above 1": ({"relaxation": 1.1}, ValueError, r"relaxation is 1.1; .* \(0, 1\]"),
-    "relaxation NaN": ({"relaxation": math.nan}, ValueError, "relaxation is nan"),
+    "clip": ({"clip": 0.0}, ValueError, "clip must .* got 0.0"),
+    "prox_step": ({"prox_step": math.inf}, ValueError, "prox_step must .* got inf"),
+    "prox_step text": ({"prox_step": "1"}, TypeError, "prox_step must .* got '1'"),
+    "product": (
+        {"prox_step": 1e-200, "clip": 1e-200},
+        ValueError,
+        "prox_step times clip must .* got 0.0",
+    ),
+    "relaxation 0": ({"relaxation": 0.0}, ValueError, "relaxation must .* got 0.0"),
+    "relaxation above 1": ({"relaxation": 1.1}, ValueError, r"relaxation must .* got 1.1"),
+    "relaxation NaN": ({"relaxation": math.nan}, ValueError, "relaxation must .* got nan"),
     "grid 3": ({"grid": 3 * 2.0**-20}, ValueError, "grid must be a power of two"),
-    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid is too fine"),
-    "grid coarse": ({"grid": 2.0**-3}, ValueError, "grid is too coarse"),
+    "grid fine": ({"grid": 2.0**-51}, ValueError, "grid must be at least"),
+    "grid coarse": ({"grid": 2.0**-3}, ValueError, "grid must be at most"),
     "grid array": ({"grid": [2.0**-20] * 2}, ValueError, "grid must be a number"),
-    "grid without clip": ({"clip": math.inf, "grid": 2.0**-20}, ValueError, "grid needs a finite"),
-    "rows collapsed": ({"rows": np.arange(3)}, ValueError, "rows is not for a collapsed state"),
+    "grid without clip": (
+        {"clip": math.inf, "grid": 2.0**-20},
+        ValueError,
+        "grid must be None where",
+    ),
+    "rows collapsed": (
+        {"rows": np.arange(3)},
+        ValueError,
+        "rows must be None for a collapsed state",
+    ),
     "rows int32": (
         {"state": "public", "rows": np.arange(3, dtype=np.int32)},
         ValueError,
@@ -519,17 +531,25 @@ BAD = {
     "rows too large": (
         {"state": "per_user", "rows": np.array([1, 300])},
         ValueError,
-        "rows must be distinct and increasing records in 0 .. 299",
+        "rows must be distinct and increasing in 0 .. 299",
     ),
-    "sigma collapsed": ({"sigma": 1.0}, ValueError, "sigma is for a public state"),
-    "sigma per user": ({"state": "per_user", "sigma": 1.0}, ValueError, "sigma is for a public"),
+    "sigma collapsed": (
+        {"sigma": 1.0},
+        ValueError,
+        "sigma must be None unless the state is public",
+    ),
+    "sigma per user": (
+        {"state": "per_user", "sigma": 1.0},
+        ValueError,
+        "sigma must be None unless",
+    ),
     "sigma negative": (GOOD_PUBLIC | {"sigma": -1.0}, ValueError, "sigma must be finite"),
     "sigma large": (GOOD_PUBLIC | {"sigma": 1e9}, ValueError, "sigma must be at most"),
     "sigma array": (GOOD_PUBLIC | {"sigma": [1.0] * 3}, ValueError, "sigma must be a number"),
     "sigma without clip": (
         {"state": "public", "sigma": 1.0, "clip": math.inf},
         ValueError,
-        "sigma needs a finite clip",
+        "sigma must be None where clip is infinite",
     ),
     "rng": (GOOD_PUBLIC | {"rng": -1}, ValueError, "seed must be"),
     "threads": ({"n_threads": 0}, ValueError, "n_threads"),

@@ -154,6 +154,8 @@ def _sums(
         else:
             blocks = _difference(*found, _inner(gradient_clip, sizes, q, 1))
         total = _silo_sum(blocks, inner, weight[j], q)
+        if q:  # where more records are summed than their number says
+            total = np.clip(total, -(2.0**52), 2.0**52)
         step = silo_grids(grid, data.m)[j]
         if step is not None and q:
             total = np.rint(total * (q * q / step)) * (step / (q * q))

@@ -1,0 +1,78 @@
+/* Exact sums of clipped vectors on a grid q = 2^e: sum_i rint(s_i x_i / q), times q at the end.
+ *
+ * With M = 1.5 * 2^52 q and |v| <= 2^51 q, the bit pattern of v + M, read as an integer, is that of
+ * M plus rint(v / q). Adding patterns as integers and subtracting n bits(M) at the end is exact
+ * modulo 2^64, so the sum depends on no order, thread or vector width, and its sensitivity is the
+ * one of the rounded vectors (Casacuberta, Shoemate, Vadhan, Wagaman 2022 show what goes wrong in
+ * floating-point sums). Without a grid the same memory holds plain floating-point sums.
+ *
+ * Why |v|_2 <= C for every rounded record v. Each coordinate is within q / 2 of s x_k, or of its
+ * rounding in the baseline, so |v| <= |s| |x| (1 + u) + q sqrt(d) / 2 with u = 2^-53. The computed
+ * square loses at most one rounding per term of a lane, one for joining two lanes, one per level of
+ * the tree, one for the intercept, one for the d 2^-240 and, in the baseline, one for the product:
+ * ceil(p / 16) + 7. Its root halves these and adds one. The quotient clip / norm adds one, clip
+ * three (its root, its difference, its product; its second factor is exact), the baseline's s x_k
+ * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 covers 2 d
+ * + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen.
+ * What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
+ * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
+#ifndef DPK_GRIDSUM_H
+#define DPK_GRIDSUM_H
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#include "core/dpk.h"
+
+static inline int64_t bits_of(double v) {
+    int64_t b;
+    memcpy(&b, &v, sizeof b);
+    return b;
+}
+
+static inline double magic(double grid) { return 0x1.8p52 * grid; }
+
+/* Upper bound of |x| from the computed sum of squares; not emptied by denormals: a row
+ * (3, 4)e-170 has computed square 0. */
+static inline double norm_up(double square, intptr_t d) {
+    return sqrt(square + (double)d * 0x1p-240);
+}
+
+/* The inner clip bound: less by rounding to the grid (q sqrt(d) / 2) and by the roundings counted
+ * above. Infinity stays infinity. Callers have checked that q sqrt(d) <= C / 32. */
+static inline double inner_bound(double clip, double q, intptr_t d) {
+    return (clip - 0.5 * q * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+}
+
+static inline double inner_clip(const dpk_sum *sum, intptr_t j, intptr_t d) {
+    return inner_bound(sum->clip, sum->grid ? sum->grid[j] : 0.0, d);
+}
+
+/* Largest factor on a vector of this norm. A vector whose norm overflows or is NaN is left out of
+ * clipped sums: 0 * infinity would put a NaN, and its bit pattern, into the sum. */
+static inline double factor_limit(double clip, double norm) {
+    if (clip == HUGE_VAL)
+        return HUGE_VAL;
+    return norm <= DBL_MAX ? clip / norm : 0.0;
+}
+
+/* |result| <= lim whatever s is: NaN becomes 0, infinities become +-lim. */
+static inline double clamp_scalar(double s, double lim) {
+    s = s > lim ? lim : s;
+    s = s < -lim ? -lim : s;
+    return s == s ? s : 0.0;
+}
+
+/* r = min(1, row_bound / norm): what a stored row is scaled by. */
+static inline double row_ratio(const dpk_data *data, double norm) {
+    return norm > data->row_bound ? data->row_bound / norm : 1.0;
+}
+
+/* Takes the bits of M out again after `count` rows were added. acc: (n,). */
+static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
+    const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
+    for (intptr_t k = 0; k < n; k++)
+        acc[k] = (int64_t)((uint64_t)acc[k] - excess);
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* Units of parallel work: records of one silo each, their partial sums, and the threads that they
+ * run on. */
+#ifndef DPK_TASKS_H
+#define DPK_TASKS_H
+
+#include <string.h>
+#include "core/dpk.h"
+
+/* Before a loop over the tasks of a call, with a variable `sum` in reach. */
+#define PARALLEL                                                                                   \
+    "omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)"
+
+#ifdef _OPENMP
+#include <omp.h>
+static inline int thread_number(void) { return omp_get_thread_num(); }
+static inline int thread_count(void) { return omp_get_num_threads(); } /* of the team */
+#else
+static inline int thread_number(void) { return 0; }
+static inline int thread_count(void) { return 1; }
+#endif
+
+/* Records begin .. end of a unit of work, which all lie in silo j. */
+typedef struct {
+    intptr_t j;
+    int64_t begin, end;
+} task;
+
+/* Task t of data->m silos: the j with first_task[j] <= t < first_task[j + 1]. */
+static inline task task_number(const dpk_data *data, const dpk_sum *sum, int64_t t) {
+    intptr_t j = 0, above = data->m;
+    while (above - j > 1) {
+        const intptr_t mid = j + (above - j) / 2;
+        if (sum->first_task[mid] <= t)
+            j = mid;
+        else
+            above = mid;
+    }
+    const int64_t begin = data->offsets[j] + (t - sum->first_task[j]) * sum->task_rows;
+    const int64_t end = begin + sum->task_rows, silo_end = data->offsets[j + 1];
+    return (task){j, begin, end < silo_end ? end : silo_end};
+}
+
+/* Coordinates that one thread adds up over the tasks of a silo. */
+#define DPK_SUMMED_AT_ONCE 4096
+
+/* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, dpk_thread_stride(d))
+ * hold multiples of the grid as integers, or doubles without a grid. out: (m, d). */
+static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
+    const intptr_t width = dpk_thread_stride(d),
+                   pieces = (d + DPK_SUMMED_AT_ONCE - 1) / DPK_SUMMED_AT_ONCE;
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(sum->n_threads) if (sum->n_threads > 1 && m * pieces > 1)
+    for (intptr_t b = 0; b < m * pieces; b++) {
+        const intptr_t j = b / pieces, begin = b % pieces * DPK_SUMMED_AT_ONCE;
+        const intptr_t n = d - begin < DPK_SUMMED_AT_ONCE ? d - begin : DPK_SUMMED_AT_ONCE;
+        const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
+        double *sj = out + j * d + begin, *partial = sum->partial + first * width + begin;
+        if (first < end && sum->grid) {
+            int64_t *acc = (int64_t *)(void *)partial;
+            for (int64_t t = 1; t < end - first; t++)
+                for (intptr_t k = 0; k < n; k++)
+                    acc[k] += acc[t * width + k];
+            for (intptr_t k = 0; k < n; k++)
+                sj[k] = (double)acc[k] * sum->grid[j];
+        } else {
+            memset(sj, 0, (size_t)n * sizeof(double));
+            for (int64_t t = 0; t < end - first; t++)
+                for (intptr_t k = 0; k < n; k++)
+                    sj[k] += partial[t * width + k];
+        }
+    }
+}
+
+#endif

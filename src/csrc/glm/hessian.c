@@ -1,0 +1,160 @@
+/* Weighted Gram matrices: rows are packed as integers in panels of WIDTH columns, and products of
+ * panels are added to square blocks on and below the diagonal.
+ *
+ * gram.h says how panels and accumulators lie in memory. */
+#include "core/tasks.h"
+#include "glm/hessian.h"
+#include "rows/block.h"
+#include "simd/gram.h"
+#include "core/variants.h"
+#include "models/evaluate.h"
+#include "rows/rows.h"
+
+/* Panels of n <= DPK_BLOCK dense records: factor[i] [x, 1][i], rounded to integers where M, 1.5 *
+ * 2^52, is not 0. */
+DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int64_t *rows,
+                     const double *factor, double M, double *to, intptr_t stride) {
+    const intptr_t p = data->p;
+    const f8 magic_number = f8_set(M), minus = f8_set(-M);
+    for (intptr_t i = 0; i < n; i++, to += WIDTH) {
+        const row x = row_at(kind, data, rows[i]);
+        const f8 f = f8_set(factor[i]);
+        double *at = to;
+        intptr_t k = 0;
+        for (; k + 8 <= p; k += 8, at += 8 / WIDTH * stride)
+            f8_store_registers(at, stride,
+                               f8_add(f8_fma(f, entries(kind, data, &x, k), magic_number), minus));
+        if (k < data->d) {
+            f8 v = last_entries(kind, data, &x, k, p - k);
+            if (data->intercept)
+                v = f8_with(v, p - k, 1.0);
+            f8_store_registers(at, stride, f8_add(f8_fma(f, v, magic_number), minus));
+        }
+    }
+}
+
+DEFINE_VARIANTS(4, pack,
+                (const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
+                 double M, double *to, intptr_t stride),
+                data, n, rows, factor, M, to, stride)
+
+/* acc += the outer product of one sparse record; value, at: (d,) work space. */
+static void add_outer(const dpk_data *data, double factor, int64_t i, double M, double *value,
+                      intptr_t *at, double *acc) {
+    const row_kind kind = kind_of(data);
+    const row x = row_at(kind, data, i);
+    for (intptr_t t = 0; t < x.n + data->intercept; t++) {
+        intptr_t k;
+        const double entry = sparse_entry(kind, data, &x, t, &k), v = DPK_FMA(factor, entry, M) - M;
+        value[t] = v;
+        at[t] = k / WIDTH * BLOCK_SIZE + k % WIDTH * WIDTH;
+        double *const to = acc + block_row(k / WIDTH) + k % WIDTH;
+        for (intptr_t u = 0; u <= t; u++)
+            to[at[u]] = DPK_FMA(v, value[u], to[at[u]]);
+    }
+}
+
+/* s: factors of the n stored rows, in units of q where M is not 0; those that are 0, and with them
+ * all that are not finite, are left out. Returns how many are left. */
+static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
+    intptr_t count = 0;
+    evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
+    for (intptr_t i = 0; i < n; i++) {
+        const double h = b->s[i] > 0.0 && b->s[i] <= DBL_MAX ? b->s[i] : 0.0;
+        const double t = sqrt(h) * b->ratio[i];
+        b->s[i] = clamp_scalar(t, factor_limit(clip, b->norm[i])) * scale;
+    }
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[count] = b->s[i];
+        b->row[count] = b->row[i];
+        count += b->s[i] != 0.0;
+    }
+    return count;
+}
+
+/* Accumulator of the records begin .. end. scale: on every factor; M: 1.5 * 2^52 or 0. */
+static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *loss, double clip,
+                        double scale, double M, int64_t begin, int64_t end, double *scratch,
+                        double *acc) {
+    const intptr_t d = data->d, most = dpk_hessian_rows(d);
+    const intptr_t stride = (most + 1) * WIDTH; /* not a power of two: lines would share sets */
+    const int64_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
+    /* Rows that the first cache still holds when they are packed. */
+    const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, upto = fit < 64 ? fit : 64;
+    const intptr_t rows = upto < most ? upto : most;
+    block b;
+    memset(acc, 0, (size_t)dpk_hessian_size(d) * sizeof(double));
+    for (int64_t i = begin; i < end;) {
+        intptr_t filled = 0;
+        /* Blocks begin at fixed records, whatever those before them hold: a user's loss may depend
+         * in its last bit on where in a block a record stands. */
+        while (i < end && filled + rows <= most) {
+            const intptr_t n = rows_left(i, end, rows);
+            dpk_load_block(data, w, i, n, &b);
+            const intptr_t count = factors(loss, clip, scale, n, &b);
+            i += n;
+            if (data->indptr)
+                for (intptr_t r = 0; r < count; r++)
+                    add_outer(data, b.s[r], b.row[r], M, scratch,
+                              (intptr_t *)(void *)(scratch + dpk_padded(d)), acc);
+            else {
+                pack_variants[kind_of(data)](data, count, b.row, b.s, M, scratch + filled * WIDTH,
+                                             stride);
+                filled += count;
+            }
+        }
+        if (filled)
+            add_gram(d, filled, scratch, stride, acc, (uintptr_t)data->X + (uintptr_t)(i * bytes),
+                     (end - i < most ? end - i : most) * bytes);
+    }
+}
+
+/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`.
+ * Whole numbers are added as 64-bit integers: the sum of a task is exact in doubles, but those of
+ * all tasks need not be. What is rounded to a coarser grid is clamped to 2^52 first, and exact. */
+static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intptr_t d,
+                   double *out) {
+    const intptr_t width = dpk_thread_stride(dpk_hessian_size(d)),
+                   rows = rows_left(i * WIDTH, d, WIDTH);
+    const double step = sum->grid ? sum->grid[j] : unit;
+    for (intptr_t k = 0; k <= i; k++) {
+        double total[BLOCK_SIZE] = {0.0};
+        int64_t whole[BLOCK_SIZE] = {0};
+        for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++) {
+            const double *const part = sum->partial + t * width + block_row(i) + k * BLOCK_SIZE;
+            for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++)
+                whole[e] += (int64_t)part[e];
+            for (int e = 0; unit == 0.0 && e < BLOCK_SIZE; e++)
+                total[e] += part[e];
+        }
+        for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++) {
+            const double v = clamp_scalar((double)whole[e], sum->grid ? 0x1p52 : HUGE_VAL);
+            total[e] = rint(v * (unit / step)) * step;
+        }
+        for (intptr_t r = 0; r < rows; r++)
+            for (intptr_t c = 0; c < WIDTH && k * WIDTH + c <= i * WIDTH + r; c++) {
+                const intptr_t row = i * WIDTH + r, column = k * WIDTH + c;
+                out[row * d + column] = out[column * d + row] = total[c * WIDTH + r];
+            }
+    }
+}
+
+dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_stride,
+                           const dpk_loss *loss, double row_grid, const dpk_sum *sum,
+                           double *scratch, double *out) {
+    const intptr_t d = data->d, panels = (d + WIDTH - 1) / WIDTH;
+    const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
+    const double clip =
+        (sqrt(sum->clip) - 0.5 * row_grid * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+    _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
+        const task u = task_number(data, sum, t);
+        const double weight = sum->silo_weight ? sqrt(sum->silo_weight[u.j]) : 1.0;
+        sum_of_task(data, w + u.j * w_stride, loss, clip,
+                    row_grid != 0.0 ? weight / row_grid : weight, M, u.begin, u.end,
+                    scratch + thread_number() * dpk_thread_stride(dpk_hessian_scratch(d)),
+                    sum->partial + t * dpk_thread_stride(dpk_hessian_size(d)));
+    }
+    _Pragma(PARALLEL) for (intptr_t t = 0; t < data->m * panels; t++) finish(
+        sum, row_grid * row_grid, t / panels, panels - 1 - t % panels, d, out + t / panels * d * d);
+    return DPK_OK;
+}

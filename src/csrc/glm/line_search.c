@@ -1,0 +1,134 @@
+/* Losses along a line: sum_i phi(y_i, z_i - a dz_i) for every candidate step a, in one pass over X.
+ *
+ * Margins of a block of records at w and along p, then every candidate costs one evaluation of the
+ * loss on numbers that lie in the first cache. Meanwhile the rows of the next block are prefetched.
+ */
+#include "core/tasks.h"
+#include "rows/block.h"
+#include "core/gridsum.h"
+#include "models/evaluate.h"
+#include "glm/line_search.h"
+#include "simd/simd.h"
+#include "simd/vmath.h"
+
+/* Records of a block, and of a strip of it, between which the next rows are prefetched
+ * (prefetch.h). */
+enum { LINE = 128, STRIP = 32 };
+
+DPK_INLINE void margins_at(double a, intptr_t n, const double *z, const double *dz, double *at) {
+    for (intptr_t i = 0; i < n; i++)
+        at[i] = DPK_FMA(-a, dz[i], z[i]);
+}
+
+/* Padding: zeros after the last of n numbers, up to a whole vector. */
+DPK_INLINE void fill_up(intptr_t n, double *value) {
+    for (intptr_t i = n; i % 8; i++)
+        value[i] = 0.0;
+}
+
+/* Sums of losses in eight lanes, record i of a block in lane i mod 8.
+ *
+ * Of a loss in parts q grows to the product of all 1 + factor of a lane, less 1, as q + factor (1 +
+ * q). All terms are positive, so its relative error is at most 2 u for each of the LINE / 8
+ * factors, and that of its logarithm no larger; q < 2^(LINE / 8). */
+static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t n, const double *y,
+                       const double *z, const double *dz, prefetch_plan *rows, double *acc) {
+    const f8 one = f8_set(1.0);
+    double at[STRIP], value[STRIP], factor[STRIP], lane[8];
+    for (intptr_t c = 0; c < search->count; c++) {
+        f8 total = f8_zero(), q = f8_zero();
+        for (intptr_t i = 0; i < n; i += STRIP) {
+            const intptr_t some = n - i < STRIP ? n - i : STRIP;
+            prefetch_share(rows);
+            margins_at(search->step[c], some, z + i, dz + i, at);
+            if (loss->parts)
+                loss->parts(some, y + i, at, value, factor, loss->params);
+            else
+                evaluate(loss, some, y + i, at, value, NULL, NULL);
+            fill_up(some, value);
+            for (intptr_t k = 0; k < some; k += 8)
+                total = f8_add(total, f8_load(value + k));
+            if (loss->parts) {
+                fill_up(some, factor);
+                for (intptr_t k = 0; k < some; k += 8)
+                    q = f8_fma(f8_load(factor + k), f8_add(q, one), q);
+            }
+        }
+        acc[c] += f8_sum(total);
+        if (loss->parts) {
+            f8_store(lane, q);
+            for (int l = 0; l < 8; l++)
+                lane[l] = log1p_product(lane[l]);
+            acc[c] += f8_sum(f8_load(lane));
+        }
+    }
+}
+
+/* Sums of decreases phi(z) - phi(z - a dz), clamped and rounded, as integers with M in for every
+ * record.
+ *
+ * |rounded decrease| <= bound, exactly: the clamp is at B = floor(bound / q) q, a multiple of the
+ * grid q with B <= bound. (bound / q is exact, q being a power of two with 2^5 q <= bound <=
+ * 2^51 q; and B has as many bits as a double at most.) Rounding to multiples of q is monotone and
+ * leaves B and -B where they are, so what lies between them stays there. v + M with M = 1.5 2^52 q
+ * is that rounding for |v| <= 2^51 q, and its bit pattern is that of M plus the integer v / q
+ * (gridsum.h). A NaN (infinity less infinity) becomes 0, infinities B or -B: whatever the record
+ * is, its integer is within floor(bound / q). */
+static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr_t n,
+                          const double *y, const double *z, const double *dz, prefetch_plan *rows,
+                          int64_t *acc) {
+    double at[STRIP], here[LINE], value[STRIP];
+    evaluate(loss, n, y, z, here, NULL, NULL);
+    for (intptr_t c = 0; c < search->count; c++) {
+        const double q = search->grid[c], M = magic(q), B = floor(search->bound[c] / q) * q;
+        uint64_t total = 0;
+        for (intptr_t i = 0; i < n; i += STRIP) {
+            const intptr_t some = n - i < STRIP ? n - i : STRIP;
+            prefetch_share(rows);
+            margins_at(search->step[c], some, z + i, dz + i, at);
+            evaluate(loss, some, y + i, at, value, NULL, NULL);
+            for (intptr_t k = 0; k < some; k++)
+                total += (uint64_t)bits_of(clamp_scalar(here[i + k] - value[k], B) + M);
+        }
+        acc[c] += (int64_t)(total - (uint64_t)n * (uint64_t)bits_of(M));
+    }
+}
+
+dpk_status dpk_line_search(const dpk_data *data, const double *w, intptr_t w_stride,
+                           const double *direction, intptr_t direction_stride, const dpk_loss *loss,
+                           const dpk_search *search, const dpk_sum *sum, double *out) {
+    const intptr_t m = data->m, count = search->count, width = dpk_thread_stride(count);
+    _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[m]; t++) {
+        const task u = task_number(data, sum, t);
+        double *const acc = sum->partial + t * width;
+        double y[LINE], z[LINE], dz[LINE];
+        dpk_search own = *search; /* of silo j */
+        if (own.bound)
+            own.bound += u.j * count, own.grid += u.j * count;
+        memset(acc, 0, (size_t)count * sizeof(double)); /* the integer 0 too */
+        for (int64_t i = u.begin; i < u.end; i += LINE) {
+            const intptr_t n = rows_left(i, u.end, LINE);
+            const intptr_t left = rows_left(i + n, u.end, LINE);
+            prefetch_plan rows =
+                plan_prefetch(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
+            dpk_load_line(data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows,
+                          y, z, dz);
+            if (own.bound)
+                add_decreases(loss, &own, n, y, z, dz, &rows, (int64_t *)(void *)acc);
+            else
+                add_losses(loss, search, n, y, z, dz, &rows, acc);
+        }
+    }
+    if (!search->bound) {
+        sum_partials(sum, m, count, out);
+        return DPK_OK;
+    }
+    for (intptr_t j = 0; j < m; j++)
+        for (intptr_t c = 0; c < count; c++) {
+            int64_t steps = 0;
+            for (int64_t t = sum->first_task[j]; t < sum->first_task[j + 1]; t++)
+                steps += ((const int64_t *)(const void *)sum->partial)[t * width + c];
+            out[j * count + c] = (double)steps * search->grid[j * count + c];
+        }
+    return DPK_OK;
+}

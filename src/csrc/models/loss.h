@@ -1,0 +1,124 @@
+/* Margin losses phi(y, z) as block functions: value, d1 = dphi/dz, d2 = d^2 phi/dz^2.
+ *
+ * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
+ * in losses.py. Labels of classification losses are -1 or +1. Relative errors, in u = 2^-53: those
+ * of d1 are proved in losses.py (kappa), those of value and d2 are at most 8, jumps of d2 aside. */
+#ifndef DPK_LOSS_H
+#define DPK_LOSS_H
+
+#include <math.h>
+#include "core/dpk.h"
+#include "simd/vmath.h"
+
+/* log(1 + exp(-y z)) */
+static inline void logistic_point(double y, double z, const double *params, double *value,
+                                  double *d1, double *d2) {
+    const double t = y * z;
+    const double e = exp_negative(-fabs(t));
+    const double upper = 1.0 / (1.0 + e), lower = e * upper; /* expit(|t|), expit(-|t|) */
+    const double other = t >= 0.0 ? e : 1.0; /* no branch: signs of t are hard to predict */
+    (void)params;
+    *value = log1p_unit(e) + (t < 0.0 ? -t : 0.0);
+    *d1 = -y * (other * upper);
+    *d2 = upper * lower;
+}
+
+static void logistic_parts(intptr_t n, const double *y, const double *z, double *plain,
+                           double *factor, const void *params) {
+    (void)params;
+    for (intptr_t i = 0; i < n; i++) {
+        const double t = y[i] * z[i];
+        plain[i] = t < 0.0 ? -t : 0.0;
+        factor[i] = exp_negative(-fabs(t));
+    }
+}
+
+/* (z - y)^2 / 2 */
+static inline void squared_point(double y, double z, const double *params, double *value,
+                                 double *d1, double *d2) {
+    const double r = z - y;
+    (void)params;
+    *value = 0.5 * r * r;
+    *d1 = r;
+    *d2 = 1.0;
+}
+
+/* r^2 / 2 for |r| <= delta, delta (|r| - delta / 2) beyond, r = z - y */
+static inline void huber_point(double y, double z, const double *params, double *value, double *d1,
+                               double *d2) {
+    const double delta = params[0], r = z - y, a = fabs(r);
+    *value = a <= delta ? 0.5 * r * r : delta * (a - 0.5 * delta);
+    *d1 = r > delta ? delta : r < -delta ? -delta : r; /* a NaN margin stays NaN */
+    *d2 = a <= delta ? 1.0 : 0.0;
+}
+
+/* The hinge max(0, 1 - y z) with its corner replaced by a quadratic of width h. */
+static inline void smoothed_hinge_point(double y, double z, const double *params, double *value,
+                                        double *d1, double *d2) {
+    const double h = params[0], a = 1.0 - y * z;
+    const double inside =
+        a > 0.0 ? a < h ? a : h : 0.0; /* distance from the flat side, at most h */
+    *value = a <= h ? 0.5 * inside * inside / h : a - 0.5 * h;
+    *d1 = -y * (inside / h);
+    *d2 = a > 0.0 && a < h ? 1.0 / h : 0.0;
+}
+
+/* max(0, 1 - y z)^2 / 2 */
+static inline void squared_hinge_point(double y, double z, const double *params, double *value,
+                                       double *d1, double *d2) {
+    const double margin = 1.0 - y * z, a = margin > 0.0 ? margin : 0.0;
+    (void)params;
+    *value = 0.5 * a * a;
+    *d1 = -y * a;
+    *d2 = a > 0.0 ? 1.0 : 0.0;
+}
+
+#define DPK_LOSS_LIST(X)                                                                           \
+    X(logistic)                                                                                    \
+    X(squared)                                                                                     \
+    X(huber)                                                                                       \
+    X(smoothed_hinge)                                                                              \
+    X(squared_hinge)
+
+/* The functions of a loss that kernels call. One loop per output that is requested alone, so that
+ * the compiler drops what the others would cost. */
+#define DPK_DEFINE_LOSS(name)                                                                      \
+    static double name##_slope(double y, double z, const void *params) {                           \
+        double v, g, h;                                                                            \
+        name##_point(y, z, params, &v, &g, &h);                                                    \
+        return g;                                                                                  \
+    }                                                                                              \
+    static void name##_block(intptr_t n, const double *y, const double *z, double *value,          \
+                             double *d1, double *d2, void *params) {                               \
+        double v, g, h;                                                                            \
+        if (d1 && !value && !d2) {                                                                 \
+            for (intptr_t i = 0; i < n; i++)                                                       \
+                d1[i] = name##_slope(y[i], z[i], params);                                          \
+            return;                                                                                \
+        }                                                                                          \
+        if (d2 && !value && !d1) {                                                                 \
+            for (intptr_t i = 0; i < n; i++) {                                                     \
+                name##_point(y[i], z[i], params, &v, &g, &h);                                      \
+                d2[i] = h;                                                                         \
+            }                                                                                      \
+            return;                                                                                \
+        }                                                                                          \
+        if (d1 && d2 && !value) {                                                                  \
+            for (intptr_t i = 0; i < n; i++)                                                       \
+                name##_point(y[i], z[i], params, &v, &d1[i], &d2[i]);                              \
+            return;                                                                                \
+        }                                                                                          \
+        for (intptr_t i = 0; i < n; i++) {                                                         \
+            name##_point(y[i], z[i], params, &v, &g, &h);                                          \
+            if (value)                                                                             \
+                value[i] = v;                                                                      \
+            if (d1)                                                                                \
+                d1[i] = g;                                                                         \
+            if (d2)                                                                                \
+                d2[i] = h;                                                                         \
+        }                                                                                          \
+    }
+
+DPK_LOSS_LIST(DPK_DEFINE_LOSS)
+
+#endif

@@ -1,0 +1,14 @@
+/* A prox on every row of a matrix: x_i = prox_{gamma r}(v_i). */
+#ifndef DPK_PROX_ROWS_H
+#define DPK_PROX_ROWS_H
+
+#include "core/dpk.h"
+
+/* v, out: (m, d), may be the same array; separable: the prox takes coordinates one by one; params:
+ * as the prox reads them; scratch: (n_threads, dpk_thread_stride(d)), or NULL where it is
+ * separable. DPK_ERR_NOT_FINITE where v is not finite; out is of no use then. */
+dpk_status dpk_prox_rows(intptr_t m, intptr_t d, const double *v, dpk_prox_fn *prox, int separable,
+                         double gamma, const double *params, double *scratch, int n_threads,
+                         double *out);
+
+#endif

@@ -1,0 +1,71 @@
+/* Blocks of records for every kind of row. */
+#include "rows/block.h"
+#include "core/variants.h"
+#include "rows/load.h"
+
+/* So few rows at a time that they are in the first cache still for their second product. */
+DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
+                          int64_t first, intptr_t n, prefetch_plan *next, double *y, double *z,
+                          double *dz) {
+    const dpk_data own = *shared,
+                   *const data =
+                       &own; /* a local copy: its fields need not be reloaded after every store */
+    const double bias = data->intercept ? p[data->p] : 0.0;
+    const intptr_t rows = block_rows(data, 0);
+    const int bounded = data->row_bound <= DBL_MAX;
+    block b;
+    for (intptr_t i = 0; i < n; i += rows) {
+        const intptr_t some = rows_left(i, n, rows);
+        load_block(kind, data, w, first + i, some, bounded, &b);
+        prefetch_share(next);
+        dots(kind, data, p, some, b.row, NULL, dz + i);
+        for (intptr_t r = 0; r < some; r++) {
+            y[i + r] = b.y[r];
+            z[i + r] = b.z[r];
+            dz[i + r] = b.ratio[r] * (dz[i + r] + bias);
+        }
+    }
+}
+
+DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, int64_t end,
+                          double *norm) {
+    for (int64_t i = begin; i < end; i++)
+        norm[i - begin] = norm_up(square_of(kind, data, i) + intercept_of(data), data->d);
+}
+
+DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
+                          double *acc, int64_t *added) {
+    const dpk_data own = *data;
+    *added += add_rows(kind, &own, M, 0, n, b, acc);
+}
+
+DEFINE_VARIANTS(8, load_block,
+                (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
+                w, first, n, 1, b)
+DEFINE_VARIANTS(8, load_line,
+                (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
+                 prefetch_plan *next, double *y, double *z, double *dz),
+                data, w, p, first, n, next, y, z, dz)
+DEFINE_VARIANTS(8, row_norms, (const dpk_data *data, int64_t begin, int64_t end, double *norm),
+                data, begin, end, norm)
+DEFINE_VARIANTS(8, add_block,
+                (const dpk_data *data, double M, intptr_t n, block *b, double *acc, int64_t *added),
+                data, M, n, b, acc, added)
+
+void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b) {
+    load_block_variants[kind_of(data)](data, w, first, n, b);
+}
+
+void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
+                   intptr_t n, prefetch_plan *next, double *y, double *z, double *dz) {
+    load_line_variants[kind_of(data)](data, w, p, first, n, next, y, z, dz);
+}
+
+void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *norm) {
+    row_norms_variants[kind_of(data)](data, begin, end, norm);
+}
+
+void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
+                  int64_t *added) {
+    add_block_variants[kind_of(data)](data, M, n, b, acc, added);
+}

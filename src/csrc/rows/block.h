@@ -1,0 +1,45 @@
+/* A few records at a time: margins of all, one call of the loss, then their clipped gradients.
+ *
+ * Rows share a block, which fills the vectors of the loss and of the scalar work, while the rows of
+ * the next block are prefetched. Results do not depend on the size of a block. */
+#ifndef DPK_BLOCK_H
+#define DPK_BLOCK_H
+
+#include "core/dpk.h"
+#include "rows/prefetch.h"
+
+#define DPK_BLOCK 64
+
+typedef struct {
+    int64_t row[DPK_BLOCK];  /* stored rows */
+    double y[DPK_BLOCK];     /* labels */
+    double z[DPK_BLOCK];     /* margins of the effective rows */
+    double norm[DPK_BLOCK];  /* upper bound of |[scale x + shift, 1]| */
+    double ratio[DPK_BLOCK]; /* r = min(1, row_bound / norm) */
+    double s[DPK_BLOCK];     /* value or derivative of the loss, then factor of the stored row */
+} block;
+
+static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
+    return end - i < rows ? (intptr_t)(end - i) : rows;
+}
+
+/* Rows, labels, margins, norms and scalings of the records first .. first + n, n <= DPK_BLOCK;
+ * w: (d,). */
+void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b);
+
+/* Labels, and margins of the effective rows along two vectors, of the records first .. first + n: z
+ * = x . w, and dz = x . p while the row is in the first cache. w, p: (d,); y, z, dz: (n,); next:
+ * prefetched in shares, one for some 8 KiB of rows. */
+void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
+                   intptr_t n, prefetch_plan *next, double *y, double *z, double *dz);
+
+/* norm: (end - begin,) upper bounds of |[scale x + shift, 1]| of the stored rows begin .. end. */
+void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *norm);
+
+/* acc += s times the block's n rows, rounded, as steps of the grid in integers with one M in for
+ * each row that is counted in `added`, or in floating point where M is 0. Changes `row` and `s` of
+ * the block. acc: (dpk_padded(d),). */
+void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
+                  int64_t *added);
+
+#endif

@@ -1,0 +1,95 @@
+/* A block of records (block.h), read and added up; the kind of row is a constant where these are
+ * called (rows.h). */
+#ifndef DPK_LOAD_H
+#define DPK_LOAD_H
+
+#include "rows/block.h"
+#include "rows/rows.h"
+
+DPK_INLINE double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
+
+/* Records of a block: 8 KiB of rows, which fit in the first cache beside the next ones that are
+ * being loaded, and at least as many as fill the vectors of the loss. Long rows from memory are
+ * blocks of one, which keeps memory busiest. Floats cost more work per byte, which blocks save. */
+static inline intptr_t block_rows(const dpk_data *data, int streamed) {
+    if (data->indptr)
+        return DPK_BLOCK;
+    const intptr_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
+    if (bytes > 8192 || (streamed && bytes >= (data->x_is_float32 ? 4096 : 1024)))
+        return 1;
+    const intptr_t rows = 8192 / bytes & ~(intptr_t)7;
+    return rows < 8 ? 8 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
+}
+
+/* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). Norms that
+ * are neither stored nor requested are 0. */
+DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                           intptr_t n, int with_norms, block *b) {
+    const double bias = data->intercept ? w[data->p] : 0.0;
+    if (data->rows) {
+        for (intptr_t i = 0; i < n; i++) {
+            b->row[i] = data->rows[first + i];
+            b->y[i] = data->y[b->row[i]];
+            b->norm[i] = data->norm ? data->norm[b->row[i]] : 0.0;
+        }
+    } else {
+        for (intptr_t i = 0; i < n; i++) {
+            b->row[i] = first + i;
+            b->y[i] = data->y[first + i];
+            b->norm[i] = data->norm ? data->norm[first + i] : 0.0;
+        }
+    }
+    if (data->norm || !with_norms)
+        dots(kind, data, w, n, b->row, NULL, b->z);
+    else {
+        dots(kind, data, w, n, b->row, b->norm, b->z);
+        for (intptr_t i = 0; i < n; i++)
+            b->norm[i] = norm_up(b->norm[i] + intercept_of(data), data->d);
+    }
+    int bounded = 0;
+    for (intptr_t i = 0; i < n; i++)
+        bounded |= b->norm[i] > data->row_bound;
+    /* Divisions cost more than all else: only where there is something to scale. */
+    for (intptr_t i = 0; i < n; i++)
+        b->ratio[i] = 1.0;
+    for (intptr_t i = 0; bounded && i < n; i++)
+        b->ratio[i] = row_ratio(data, b->norm[i]);
+    for (intptr_t i = 0; i < n; i++)
+        b->z[i] = b->ratio[i] * (b->z[i] + bias);
+}
+
+/* Add s times the block's n rows to acc; returns how many were added. M: magic number of the grid,
+ * or 0 without one; with_zeros: also where s is 0, if the row is finite. Changes `row` and `s` of
+ * the block. */
+DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
+                            intptr_t n, block *b, double *acc) {
+    intptr_t count = n, i = 0;
+    int leave_out = 0;
+    for (i = 0; i < n; i++)
+        leave_out |= with_zeros ? !(b->norm[i] <= DBL_MAX) : b->s[i] == 0.0;
+    /* Rows without a gradient are left out; among them are all that are not finite. */
+    if (leave_out)
+        for (i = 0, count = 0; i < n; i++) {
+            b->s[count] = b->s[i];
+            b->row[count] = b->row[i];
+            count += b->s[i] != 0.0;
+        }
+    if (kind & ROW_SPARSE) {
+        for (i = 0; i < count; i++)
+            add_sparse(kind, data, b->s[i], b->row[i], M, acc);
+        return 0;
+    }
+    for (i = 0; i + 4 <= count; i += 4) {
+        row x[4];
+        for (int r = 0; r < 4; r++)
+            x[r] = row_at(kind, data, b->row[i + r]);
+        add_dense(kind, data, 4, b->s + i, x, M, acc);
+    }
+    for (; i < count; i++) {
+        const row x = row_at(kind, data, b->row[i]);
+        add_dense(kind, data, 1, b->s + i, &x, M, acc);
+    }
+    return count;
+}
+
+#endif

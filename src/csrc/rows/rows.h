@@ -1,0 +1,294 @@
+/* Rows as kernels read them, dense or sparse, in float or double, under a feature map: the products
+ * x . w and x . x, and acc += s x, on a grid (gridsum.h) or in floating point.
+ *
+ * The kind of row is a constant where these functions are called, so that each kind has its own
+ * loop without a branch. */
+#ifndef DPK_ROWS_H
+#define DPK_ROWS_H
+
+#include "core/gridsum.h"
+#include "simd/simd.h"
+
+/* Sum of flags. */
+typedef int row_kind;
+enum {
+    ROW_FLOAT32 = 1,
+    ROW_MAPPED = 2, /* scale x + shift; of sparse rows scale x */
+    ROW_SPARSE = 4,
+};
+
+/* Prefetch distance from a dense row that is added, in bytes (1 to 16 KiB were tried); at least two
+ * rows. */
+#define PREFETCH_DISTANCE 8192
+
+/* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
+typedef struct {
+    const void *x;
+    const int32_t *at;
+    intptr_t n;
+    uintptr_t ahead; /* address to prefetch */
+} row;
+
+static inline row_kind kind_of(const dpk_data *data) {
+    return (data->x_is_float32 ? ROW_FLOAT32 : 0) | (data->scale ? ROW_MAPPED : 0) |
+           (data->indptr ? ROW_SPARSE : 0);
+}
+
+DPK_INLINE const void *element(row_kind kind, const void *x, int64_t i) {
+    return kind & ROW_FLOAT32 ? (const void *)((const float *)x + i)
+                              : (const void *)((const double *)x + i);
+}
+
+DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
+    if (kind & ROW_SPARSE) {
+        const int32_t *const p32 = data->indptr;
+        const int64_t *const p64 = data->indptr;
+        const int64_t first = data->indptr_is_int32 ? p32[i] : p64[i];
+        const int64_t end = data->indptr_is_int32 ? p32[i + 1] : p64[i + 1];
+        return (row){element(kind, data->X, first), data->indices + first, (intptr_t)(end - first),
+                     0};
+    }
+    const void *const x = element(kind, data->X, i * data->p);
+    const intptr_t two = 2 * data->p * (kind & ROW_FLOAT32 ? 4 : 8);
+    const intptr_t ahead = data->rows ? 0 : two < PREFETCH_DISTANCE ? PREFETCH_DISTANCE : two;
+    return (row){x, NULL, data->p, (uintptr_t)x + (uintptr_t)ahead};
+}
+
+/* Entry t of a sparse row, or the 1 of the intercept for t = n; column: where it belongs. */
+DPK_INLINE double sparse_entry(row_kind kind, const dpk_data *data, const row *r, intptr_t t,
+                               intptr_t *column) {
+    *column = t < r->n ? r->at[t] : data->p;
+    if (t == r->n)
+        return 1.0;
+    const double x = kind & ROW_FLOAT32 ? ((const float *)r->x)[t] : ((const double *)r->x)[t];
+    return kind & ROW_MAPPED ? x * data->scale[*column] : x;
+}
+
+/* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
+DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k) {
+    const void *const x = element(kind, r->x, k);
+    const f8 v = kind & ROW_FLOAT32 ? f8_load32(x) : f8_load(x);
+    if (!(kind & ROW_MAPPED))
+        return v;
+    return kind & ROW_SPARSE ? f8_mul(f8_gather(data->scale, r->at + k), v)
+                             : f8_fma(f8_load(data->scale + k), v, f8_load(data->shift + k));
+}
+
+DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
+                           intptr_t left) {
+    const void *const x = element(kind, r->x, k);
+    const f8 v = kind & ROW_FLOAT32 ? f8_load32_first(x, left) : f8_load_first(x, left);
+    if (!(kind & ROW_MAPPED))
+        return v;
+    return kind & ROW_SPARSE ? f8_mul(f8_gather_first(data->scale, r->at + k, left), v)
+                             : f8_fma(f8_load_first(data->scale + k, left), v,
+                                      f8_load_first(data->shift + k, left));
+}
+
+/* The entries of w that belong to those. */
+DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k) {
+    return kind & ROW_SPARSE ? f8_gather(w, r->at + k) : f8_load(w + k);
+}
+
+DPK_INLINE f8 last_weights(row_kind kind, const double *w, const row *r, intptr_t k,
+                           intptr_t left) {
+    return kind & ROW_SPARSE ? f8_gather_first(w, r->at + k, left) : f8_load_first(w + k, left);
+}
+
+/* x . w where w is not NULL, and x . x where `square` is not; w: (p,). x itself, in doubles, goes
+ * to `copy` (dpk_padded(n),) where that is not NULL. */
+DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const double *w,
+                      double *square, double *copy) {
+    f8 a = f8_zero(), b = f8_zero(), aa = f8_zero(), bb = f8_zero();
+    const row stored = row_at(kind, data, i), *const r = &stored;
+    const intptr_t n = r->n;
+    intptr_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        const f8 x = entries(kind, data, r, k), y = entries(kind, data, r, k + 8);
+        if (w) {
+            a = f8_fma(x, weights(kind, w, r, k), a);
+            b = f8_fma(y, weights(kind, w, r, k + 8), b);
+        }
+        if (square) {
+            aa = f8_fma(x, x, aa);
+            bb = f8_fma(y, y, bb);
+        }
+        if (copy) {
+            f8_store(copy + k, x);
+            f8_store(copy + k + 8, y);
+        }
+    }
+    if (k + 8 <= n) {
+        const f8 x = entries(kind, data, r, k);
+        if (w)
+            a = f8_fma(x, weights(kind, w, r, k), a);
+        if (square)
+            aa = f8_fma(x, x, aa);
+        if (copy)
+            f8_store(copy + k, x);
+        k += 8;
+        if (k < n) {
+            const f8 y = last_entries(kind, data, r, k, n - k);
+            if (w)
+                b = f8_fma(y, last_weights(kind, w, r, k, n - k), b);
+            if (square)
+                bb = f8_fma(y, y, bb);
+            if (copy)
+                f8_store(copy + k, y);
+        }
+    } else if (k < n) {
+        const f8 x = last_entries(kind, data, r, k, n - k);
+        if (w)
+            a = f8_fma(x, last_weights(kind, w, r, k, n - k), a);
+        if (square)
+            aa = f8_fma(x, x, aa);
+        if (copy)
+            f8_store(copy + k, x);
+    }
+    if (square)
+        *square = f8_sum(f8_add(aa, bb));
+    return f8_sum(f8_add(a, b));
+}
+
+/* x . x, with the bits that `dot` gives. */
+DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
+    double square;
+    (void)dot(kind, data, i, NULL, &square, NULL);
+    return square;
+}
+
+#if WIDTH == 8
+/* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
+ * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. */
+DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
+                           const double *w, int squares, double *out) {
+    const int count = squares ? 4 : 8;
+    const intptr_t p = data->p;
+    f8 a[8], b[8];
+    row x[8];
+    intptr_t k = 0;
+    for (int i = 0; i < count; i++)
+        x[i] = row_at(kind, data, rows[i]);
+    for (int i = 0; i < 8; i++)
+        a[i] = b[i] = f8_zero();
+#define CHUNK(sum, get_x, get_w)                                                                   \
+    do {                                                                                           \
+        const f8 wk = get_w;                                                                       \
+        _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
+            const f8 xk = get_x;                                                                   \
+            sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
+            if (squares)                                                                           \
+                sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
+        }                                                                                          \
+    } while (0)
+    for (; k + 16 <= p; k += 16) {
+        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
+    }
+    if (k + 8 <= p) {
+        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        k += 8;
+        if (k < p)
+            CHUNK(b, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+    } else if (k < p) {
+        CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+    }
+#undef CHUNK
+    for (int i = 0; i < 8; i++)
+        a[i] = f8_add(a[i], b[i]);
+    f8_sum_each(a, out);
+}
+#endif
+
+/* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
+ * bits that `dot` gives. */
+DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
+                     const int64_t *rows, double *square, double *z) {
+    intptr_t i = 0;
+#if WIDTH == 8
+    if (!(kind & ROW_SPARSE)) {
+        if (square)
+            for (; i + 4 <= n; i += 4) {
+                double both[8];
+                dense_dots(kind, data, rows + i, w, 1, both);
+                memcpy(z + i, both, 4 * sizeof *z);
+                memcpy(square + i, both + 4, 4 * sizeof *square);
+            }
+        else
+            for (; i + 8 <= n; i += 8)
+                dense_dots(kind, data, rows + i, w, 0, z + i);
+    }
+#endif
+    for (; i < n; i++)
+        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
+}
+
+/* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
+ * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
+ * each row, or doubles where M is 0. Later rows are prefetched meanwhile, which keeps memory busy.
+ */
+DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
+                          const row *r, double M, double *acc) {
+    const intptr_t p = data->p, size = data->x_is_float32 ? 4 : 8;
+    const f8 magic_number = f8_set(M);
+    int64_t *const bits = (int64_t *)(void *)acc;
+    f8 factor[4];
+    row x[4];
+    intptr_t k = 0;
+    for (int i = 0; i < count; i++) {
+        factor[i] = f8_set(s[i]);
+        x[i] = r[i];
+    }
+    for (; k + 8 <= p; k += 8) {
+        i8 sum = i8_load(bits + k);
+        f8 float_sum = f8_load(acc + k);
+        _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
+            const f8 xk = entries(kind, data, x + i, k);
+            __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
+            if (M != 0.0)
+                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
+            else
+                float_sum = f8_fma(factor[i], xk, float_sum);
+        }
+        if (M != 0.0)
+            i8_store(bits + k, sum);
+        else
+            f8_store(acc + k, float_sum);
+    }
+    if (k < data->d) {
+        i8 sum = i8_load(bits + k);
+        f8 float_sum = f8_load(acc + k);
+        for (int i = 0; i < count; i++) {
+            f8 xk = last_entries(kind, data, x + i, k, p - k);
+            if (data->intercept)
+                xk = f8_with(xk, p - k, 1.0);
+            if (M != 0.0)
+                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
+            else
+                float_sum = f8_fma(factor[i], xk, float_sum);
+        }
+        if (M != 0.0)
+            i8_store(bits + k, sum);
+        else
+            f8_store(acc + k, float_sum);
+    }
+}
+
+/* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken
+ * out again at once. */
+DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, int64_t i, double M,
+                           double *acc) {
+    const row r = row_at(kind, data, i);
+    int64_t *const bits = (int64_t *)(void *)acc;
+    const uint64_t excess = (uint64_t)bits_of(M);
+    for (intptr_t t = 0; t < r.n + data->intercept; t++) {
+        intptr_t k;
+        const double x = sparse_entry(kind, data, &r, t, &k);
+        if (M != 0.0)
+            bits[k] = (int64_t)((uint64_t)bits[k] + (uint64_t)bits_of(DPK_FMA(s, x, M)) - excess);
+        else
+            acc[k] = DPK_FMA(s, x, acc[k]);
+    }
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Vectors of every instruction set, one header each: a new instruction set is a header that defines
+ * the same names and a branch here.
+ *
+ * f8 is eight doubles in a fixed lane order, i8 the bit patterns of grid sums: they give the same
+ * sums on every machine with a fused multiply-add. A sum over k uses sixteen lanes: lane l adds the
+ * terms k = l (mod 16) in order of k; lanes are added as a fixed tree. vec is one register, of
+ * WIDTH doubles, for tiles of matrix products; vf and vu32 are registers too (lanes.h). */
+#ifndef DPK_SIMD_H
+#define DPK_SIMD_H
+
+#if defined(__AVX512F__)
+#include "simd/avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "simd/avx2.h"
+#else
+#include "simd/portable.h"
+#endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+DPK_INLINE f8 f8_zero(void) { return f8_set(0.0); }
+
+/* A loop with a constant count, unrolled so that arrays of registers stay registers. */
+#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
+
+/* As clamp_scalar (gridsum.h), without a branch: a branch would be mispredicted for every other
+ * record that is clipped, and the loads under way would have to start again. */
+DPK_INLINE double clamp_without_branch(double s, double lim) {
+#if defined(__SSE2__)
+    const __m128d upper = _mm_set_sd(lim), lower = _mm_set_sd(-lim);
+    const __m128d v = _mm_max_sd(lower, _mm_min_sd(upper, _mm_set_sd(s)));
+    return _mm_cvtsd_f64(_mm_and_pd(v, _mm_cmpord_sd(v, v)));
+#else
+    s = s > lim ? lim : s;
+    s = s < -lim ? -lim : s;
+    return s == s ? s : 0.0;
+#endif
+}
+
+#endif

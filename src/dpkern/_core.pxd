@@ -1,0 +1,144 @@
+# cython: language_level=3
+"""What _core.pyx sees of C: types, sizes of work space, and the table of kernels."""
+
+from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "core/dpk.h":
+    ctypedef enum dpk_status:
+        DPK_OK
+        DPK_ERR_ROUNDING_MODE
+        DPK_ERR_NO_CONVERGENCE
+        DPK_ERR_NOT_FINITE
+    ctypedef void (*dpk_loss_fn)(
+        intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
+        void *params) noexcept nogil
+    ctypedef void (*dpk_prox_fn)(
+        intptr_t first, intptr_t n, const double *v, double gamma, const double *params,
+        double *scratch, double *out) noexcept nogil
+    ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
+    ctypedef struct dpk_loss:
+        const char *name
+        dpk_loss_fn block
+        int checked
+        void *params
+    ctypedef struct dpk_data:
+        intptr_t m, p, d
+        const void *X
+        int x_is_float32
+        const void *indptr
+        int indptr_is_int32
+        const int32_t *indices
+        const double *y
+        const double *norm
+        const int64_t *rows
+        const int64_t *offsets
+        const double *scale
+        const double *shift
+        double row_bound
+        int intercept
+    intptr_t dpk_padded(intptr_t d) nogil
+    intptr_t dpk_thread_stride(intptr_t n) nogil
+    ctypedef struct dpk_earlier:
+        double clip
+        const double *w
+        const double *z
+        double *z_new
+    ctypedef struct dpk_sum:
+        double clip
+        const double *grid
+        const double *silo_weight
+        intptr_t task_rows
+        const int64_t *first_task
+        double *partial
+        int n_threads
+
+
+cdef extern from "core/dispatch.h":
+    const intptr_t DPK_WIDE
+    ctypedef struct dpk_named_prox:
+        const char *name
+        dpk_prox_fn apply
+    ctypedef struct dpk_named_smooth:
+        const char *name
+        dpk_smooth_fn factor
+    ctypedef struct dpk_named_vmath:
+        const char *name
+        void (*apply)(intptr_t n, const double *x, double *out) noexcept nogil
+    ctypedef struct dpk_descent:
+        intptr_t steps
+        const double *step_size
+        intptr_t batch
+        intptr_t penalized
+        double l2
+        double anchor
+        dpk_smooth_fn smooth
+        double smooth_strength
+        dpk_prox_fn prox
+        double prox_strength
+        const double *prox_params
+        const uint32_t *key
+        uint32_t purpose
+        const double *sigma
+    intptr_t dpk_hessian_size(intptr_t d) nogil
+    intptr_t dpk_hessian_scratch(intptr_t d) nogil
+    ctypedef struct dpk_coin_law:
+        const uint64_t *top
+        const uint64_t *rest
+        const int64_t *guide
+    ctypedef struct dpk_sweep:
+        double prox_step, relaxation, prox_bound, bound, grid
+        const double *start "from"
+        const double *to
+        double *common
+        double *scale
+        const uint32_t *key
+        uint32_t purpose
+        double sigma
+    intptr_t dpk_sweep_rows(intptr_t d) nogil
+    ctypedef struct dpk_search:
+        intptr_t count
+        const double *step
+        const double *bound
+        const double *grid
+    ctypedef struct dpk_lapack:
+        void *dpotrf
+        void *dpotrs
+        void *dsytrd
+        void *dstemr
+        void *dstedc
+        void *dormtr
+        void *dgemv
+    intptr_t dpk_newton_work(intptr_t d) nogil
+    intptr_t dpk_newton_iwork(intptr_t d) nogil
+    int DPK_NEWTON_MAX
+    ctypedef enum dpk_activation:
+        DPK_RELU
+    ctypedef struct dpk_layer:
+        pass
+    ctypedef struct dpk_mlp:
+        intptr_t depth
+        dpk_activation activation
+        const dpk_loss *loss
+        intptr_t n_params, n_weights, n_factors
+        int points
+        double gradient_clip
+    const int DPK_MLP_BLOCK
+    void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_mlp *net) nogil
+    intptr_t dpk_mlp_scratch(const dpk_mlp *net) nogil
+    intptr_t dpk_mlp_batch(const dpk_mlp *net, int64_t blocks, int n_threads) nogil
+    intptr_t dpk_mlp_capacity(intptr_t batch) nogil
+    intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) nogil
+    ctypedef enum dpk_path:
+        DPK_PATH_FAST
+    const int DPK_CHUNK_WORDS
+    void dpk_wipe(void *memory, size_t size) nogil
+
+
+include "kernels.pxi"
+
+cdef extern from "core/dispatch.h":
+    const dpk_kernels *dpk_isa(int i)
+    int dpk_isa_runs(int i)
+    dpk_status dpk_check_rounding(int n_threads) nogil
+    int dpk_flushes_denormals() nogil

@@ -1,0 +1,120 @@
+def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double bound,
+              double[:, ::1] out, double[::1] t, int n_threads):
+    cdef Records records = Records(data)
+    cdef Models start = Models(np.zeros((1, V.shape[1])))
+    cdef dpk_sweep sweep
+    records.join_silos()
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    sweep.prox_step, sweep.prox_bound = gamma, bound
+    sweep.start = start.c
+    sweep.common = <double *> at(&V[0, 0])
+    with nogil:
+        check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), at(&t[0])))
+
+
+cdef class Sweeps:
+    """Sweeps of one state, time and again: what they share is laid out once. See admm.h.
+
+    common: (d,) or (N, d); scale: (N,) or None. Holds every array that it points into."""
+    cdef dpk_sweep c
+    cdef Records records
+    cdef Loss loss
+    cdef Work work, plain
+    cdef object data
+    cdef bint is_shared
+    cdef intptr_t d, width
+    cdef double[::1] points, shared, scales, space
+    cdef double[:, ::1] own
+
+    def __init__(self, data, common, scale, Loss loss, double prox_step, double prox_bound):
+        self.data, self.loss = data, loss
+        self.is_shared, self.d = common.ndim == 1, data.d
+        self.width = dpk_padded(self.d)
+        self.points = aligned(2 * self.width)
+        self.c.start, self.c.to = at(&self.points[0]), &self.points[self.width]
+        self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
+        self.c.common = self.c.scale = NULL
+        if self.is_shared:
+            self.shared = common
+            at(&self.shared[0])
+        else:
+            self.own = common
+            self.c.common = at(&self.own[0, 0])
+        if scale is not None:
+            self.scales = scale
+            self.c.scale = at(&self.scales[0])
+
+    def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
+        """For the sweeps to come; rows: (k,) or None; grid: 0 for floating-point sums."""
+        cdef Records records = Records(
+            self.data,
+            None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
+        cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
+        records.join_silos()
+        cdef intptr_t task_rows = records.task_rows(own_vectors=not self.is_shared)
+        cdef bint hidden = self.c.scale != NULL
+        self.work = Work(records.offsets, task_rows, self.d, n_threads, bound,
+                         grids if hidden else None)
+        if hidden and not self.is_shared:
+            self.plain = Work(records.offsets, task_rows, self.d, n_threads)
+        elif not hidden:
+            self.space = aligned(
+                self.work.c.n_threads * dpk_thread_stride(dpk_sweep_rows(self.d) * self.d))
+        self.records = records
+        self.c.relaxation, self.c.bound, self.c.grid = relaxation, bound, grid
+
+    def sweep(self, const double[::1] z, key, uint32_t purpose, double sigma):
+        """key: of a release, or None. Returns the sum, of a state per user that and the shift."""
+        cdef intptr_t k, d = self.d
+        cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
+        cdef bint finite = True
+        cdef double[::1] total, shift
+        cdef Key secret = None if key is None else Key(key)
+        at(&z[0])
+        for k in range(d):
+            finite = finite and fabs(z[k]) <= DBL_MAX
+            self.points[k] = 2.0 * z[k]
+            self.points[self.width + k] = (2.0 * lam) * z[k]
+        if not finite:
+            raise ValueError("z must be finite")
+        if self.is_shared:
+            for k in range(d):
+                self.points[k] -= self.shared[k]
+        self.c.key = NULL if secret is None else secret.words
+        self.c.purpose, self.c.sigma = purpose, sigma
+        check(dpk_check_rounding(self.work.c.n_threads))
+        if dpk_flushes_denormals():  # the mode may have changed since the norms were taken
+            self.records.c.norm = NULL
+        sums = np.empty(d)
+        total = sums
+        if self.is_shared:
+            with nogil:
+                check(kernels.sweep_shared(
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&total[0])))
+            for k in range(d):
+                self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
+            return sums
+        if self.c.scale != NULL:
+            moved = np.empty(d)
+            shift = moved
+            with nogil:
+                check(kernels.sweep_per_user(
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
+                    at(&total[0]), at(&shift[0])))
+            return sums, moved
+        with nogil:
+            check(kernels.sweep_public(
+                &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&self.space[0]),
+                at(&total[0])))
+        return sums
+
+
+def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,
+              double gamma, double[:, ::1] out, int n_threads):
+    """prox: number in its table."""
+    cdef intptr_t m = v.shape[0], d = v.shape[1]
+    cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_thread_stride(d))
+    with nogil:
+        check(kernels.prox_rows(
+            m, d, at(&v[0, 0]), kernels.proxes[prox].apply, separable, gamma, at(&params[0]),
+            NULL if scratch is None else at(&scratch[0]), n_threads, at(&out[0, 0])), "v")

@@ -1,0 +1,174 @@
+cdef class Records:
+    """A SiloData, or a minibatch of it, as C sees it. Holds every array that it points into."""
+    cdef dpk_data c
+    cdef object keep
+    cdef const int64_t[::1] offsets
+    cdef intptr_t n_entries
+
+    def __init__(self, data, rows=None):
+        # Every attribute is read once: a second reading could be another array.
+        X, labels, factor, offset = data.X, data.y, data.scale, data.shift
+        # Kept norms bound the rows of a thread that counts denormals.
+        norms = None if dpk_flushes_denormals() else data.row_norms
+        cdef const double[::1] y = labels
+        cdef const double[::1] vector
+        cdef const int64_t[::1] index
+        cdef const int32_t[::1] column
+        self.c.indptr = NULL
+        self.c.indices = NULL
+        if hasattr(X, "indptr"):
+            values, columns, bounds = X.data, X.indices, X.indptr
+            self.c.indptr_is_int32 = bounds.dtype == np.int32
+            if self.c.indptr_is_int32:
+                column = bounds
+                self.c.indptr = at(&column[0])
+            else:
+                index = bounds
+                self.c.indptr = at(&index[0])
+            column = columns
+            if column.shape[0] > 0:
+                self.c.indices = at(&column[0])
+            self.n_entries = column.shape[0]
+        else:
+            values, columns, bounds = X.reshape(-1), None, None
+            self.n_entries = values.size
+        self.c.X = address_of(values)
+        self.c.x_is_float32 = values.dtype == np.float32
+        self.c.y = at(&y[0])
+        self.c.norm = self.c.scale = self.c.shift = NULL
+        self.c.rows = NULL
+        self.offsets = data.offsets
+        if rows is not None:
+            index, self.offsets = rows
+            if index.shape[0] > 0:
+                self.c.rows = at(&index[0])
+        self.c.offsets = at(&self.offsets[0])
+        if norms is not None:
+            vector = norms
+            self.c.norm = at(&vector[0])
+        if factor is not None:
+            vector = factor
+            self.c.scale = at(&vector[0])
+        if offset is not None:
+            vector = offset
+            self.c.shift = at(&vector[0])
+        self.c.m = self.offsets.shape[0] - 1
+        self.c.p = X.shape[1]
+        self.c.d = data.d
+        if data.d != X.shape[1] + bool(data.intercept):
+            raise ValueError("data was changed: its columns and d no longer agree")
+        self.c.row_bound = data.row_bound
+        self.c.intercept = data.intercept
+        self.keep = (values, columns, bounds, labels, rows, norms, factor, offset)
+
+    cdef void join_silos(self):
+        """All records as one silo."""
+        cdef int64_t n = self.offsets[self.offsets.shape[0] - 1]
+        self.offsets = np.array([0, n], dtype=np.int64)
+        self.c.offsets, self.c.m = at(&self.offsets[0]), 1
+
+    cdef intptr_t task_rows(self, bint own_vectors=False):
+        """Records of one unit of work: enough that adding up partial sums costs little, and few
+        enough for a wide problem to have several.
+
+        own_vectors: every record has a vector (d,) that is read beside it. Its sums over records
+        are in floating point and public, so their order is no function of how many entries are
+        stored, but of the numbers of records and coordinates alone."""
+        cdef intptr_t size = len(self.keep[3]) * self.c.d if own_vectors else self.n_entries
+        cdef intptr_t rows = max(64, min(max(size // 64, 1 << 16), 1 << 19) // self.c.d)
+        if self.c.indptr != NULL and self.n_entries > 0 and not own_vectors:
+            # A partial sum is dense: it must stay small against the entries that go into it.
+            per_row = self.n_entries / <double> len(self.keep[3])
+            rows = max(512, <intptr_t> (8.0 * self.c.d / per_row))
+        return rows
+
+
+cdef const void *address_of(values) except? NULL:
+    cdef const double[::1] x64
+    cdef const float[::1] x32
+    if values.shape[0] == 0:
+        return NULL
+    if values.dtype == np.float32:
+        x32 = values
+        return at(&x32[0])
+    x64 = values
+    return at(&x64[0])
+
+
+cdef double[::1] aligned(intptr_t n, make=np.empty):
+    """Space for n doubles from the start of a cache line on: reads and writes across two lines cost
+    twice."""
+    cdef double[::1] space = make(n + 8)
+    cdef intptr_t skip = (8 - (<intptr_t> at(&space[0])) // 8 % 8) % 8
+    return space[skip:skip + n]
+
+
+cdef class Models:
+    """Models of the silos, one row each or one for all, where kernels read them best."""
+    cdef const double[::1] values
+    cdef const double *c
+    cdef intptr_t stride
+
+    def __init__(self, const double[:, ::1] w):
+        cdef intptr_t j, rows = w.shape[0], d = w.shape[1]
+        cdef intptr_t width = dpk_padded(d)
+        cdef double[::1] values = aligned(max(1, rows * width))
+        for j in range(rows):
+            memcpy(&values[j * width], &w[j, 0], d * sizeof(double))
+        self.values = values
+        self.c = at(&values[0])
+        self.stride = 0 if rows == 1 else width
+
+
+cdef class Work:
+    """Work space of one call: units of work per silo, partial sums. shares: among how many threads
+    one unit is divided."""
+    cdef dpk_sum c
+    cdef object keep
+
+    def __init__(self, const int64_t[::1] offsets, intptr_t task_rows, intptr_t width,
+                 int n_threads, double clip=float("inf"), const double[::1] grid=None,
+                 const double[::1] silo_weight=None, int64_t shares=1):
+        cdef intptr_t j, m = offsets.shape[0] - 1
+        cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
+        at(&offsets[0])
+        first_task[0] = 0
+        for j in range(m):
+            first_task[j + 1] = first_task[j] + (
+                offsets[j + 1] - offsets[j] + task_rows - 1) // task_rows
+        cdef int64_t n_tasks = first_task[m]
+        n_threads = max(1, min(n_threads, n_tasks * shares))
+        check(dpk_check_rounding(n_threads))
+        cdef double[::1] partial = aligned(
+            max(1, n_tasks * dpk_thread_stride(width) if width else 0))
+        self.keep = (first_task, partial, grid, silo_weight)
+        self.c.clip = clip
+        self.c.grid = NULL if grid is None else at(&grid[0])
+        self.c.silo_weight = NULL if silo_weight is None else at(&silo_weight[0])
+        self.c.task_rows = task_rows
+        self.c.first_task = at(&first_task[0])
+        self.c.partial = at(&partial[0])
+        self.c.n_threads = n_threads
+
+
+cdef class Loss:
+    """A loss of the table by its number, or a user's function, with its parameters."""
+    cdef dpk_loss c
+    cdef object keep
+
+    def __init__(self, int number, double[::1] params):
+        self.keep = params
+        self.c = kernels.losses[number]
+        self.c.params = at(&params[0])
+
+    @staticmethod
+    def custom(callable):
+        """That of a scipy.LowLevelCallable: its capsule holds function and user data."""
+        cdef Loss loss = Loss.__new__(Loss)  # with zeros and NULL for all that is not set here
+        capsule = tuple(callable)[0]
+        cdef void *function = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
+        loss.keep = callable
+        memcpy(&loss.c.block, &function, sizeof(function))
+        loss.c.params = PyCapsule_GetContext(capsule)
+        loss.c.checked = 1
+        return loss

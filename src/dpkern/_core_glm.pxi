@@ -1,0 +1,195 @@
+def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] grid,
+                 double[:, ::1] out, int n_threads):
+    cdef dpk_data data
+    cdef intptr_t d = out.shape[1], task_rows = max(64, (1 << 16) // d), shares = 1
+    if grid is not None and d > DPK_WIDE:
+        task_rows, shares = G.shape[0], n_threads
+    elif grid is not None:
+        # Exact in any order, so the number of threads may enter: few partial sums, if long ones.
+        task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
+    cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid, shares=shares)
+    data.X = address_of(G.reshape(-1))
+    data.x_is_float32 = G.dtype == np.float32
+    data.m, data.p, data.d = offsets.shape[0] - 1, d, d
+    data.offsets = at(&offsets[0])
+    data.rows = NULL
+    data.indptr = NULL
+    data.scale = data.shift = data.norm = NULL
+    data.intercept = 0
+    with nogil:
+        check(kernels.clip_and_sum(&data, &work.c, at(&out[0, 0])))
+
+
+def glm_norms(data, double[::1] out, int n_threads):
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    with nogil:
+        check(kernels.glm_norms(&records.c, &work.c, at(&out[0])))
+
+
+def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
+    cdef Models models = Models(w)
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    with nogil:
+        check(kernels.glm_margins(&records.c, models.c, models.stride, &work.c, at(&out[0])))
+
+
+def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_threads):
+    cdef Models models = Models(w)
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), 1, n_threads)
+    with nogil:
+        check(kernels.glm_losses(
+            &records.c, models.c, models.stride, &loss.c, &work.c, at(&out[0])))
+
+
+def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
+                 const double[::1] grid, const double[::1] silo_weight, rows,
+                 double[:, ::1] out, int n_threads):
+    cdef Models models = Models(w)
+    cdef Records records = Records(data, rows)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                          grid, silo_weight)
+    with nogil:
+        check(kernels.glm_gradient(
+            &records.c, models.c, models.stride, &loss.c, &work.c, at(&out[0, 0])))
+
+
+def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,
+                   double clip, double gradient_clip, const double[::1] grid,
+                   const double[::1] silo_weight, rows, const double[::1] margins,
+                   double[::1] new_margins, double[:, ::1] out, int n_threads):
+    """margins, at w_old, and new_margins: (n,) or None."""
+    cdef Models models = Models(w_new), earlier_models = Models(w_old)
+    cdef Records records = Records(data, rows)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                          grid, silo_weight)
+    cdef dpk_earlier earlier
+    earlier.clip, earlier.w = gradient_clip, NULL
+    earlier.z = NULL if margins is None else at(&margins[0])
+    earlier.z_new = NULL if new_margins is None else at(&new_margins[0])
+    with nogil:
+        check(kernels.glm_difference(
+            &records.c, models.c, models.stride, earlier_models.c, earlier_models.stride, &loss.c,
+            &earlier, &work.c, at(&out[0, 0])))
+
+
+def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, double row_grid,
+                const double[::1] grid, const double[::1] silo_weight, intptr_t records,
+                double[:, :, ::1] out, int n_threads):
+    """row_grid: 0 for floating-point sums; records: of how many a sum is exact in doubles."""
+    cdef Models models = Models(w)
+    cdef Records rows = Records(data)
+    cdef intptr_t n = rows.offsets[rows.c.m], size = dpk_hessian_size(out.shape[1])
+    # At most 64 units of work besides one a silo, and fewer where their matrices are large; more
+    # where a unit's sum would not be exact.
+    cdef intptr_t units = max(4, min(64, (1 << 23) // size))
+    cdef Work work = Work(rows.offsets, min(records, max(1024, (n + units - 1) // units)), size,
+                          n_threads, hess_clip, grid, silo_weight)
+    cdef double[::1] scratch = aligned(
+        work.c.n_threads * dpk_thread_stride(dpk_hessian_scratch(out.shape[1])))
+    with nogil:
+        check(kernels.glm_hessian(
+            &rows.c, models.c, models.stride, &loss.c, row_grid, &work.c, at(&scratch[0]),
+            at(&out[0, 0, 0])))
+
+
+def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
+                const double[::1] step, const double[:, ::1] bound, const double[:, ::1] grid,
+                double[:, ::1] out, int n_threads):
+    """bound and grid: (m, len(step)), or None for sums of losses."""
+    cdef Models models = Models(w), directions = Models(p)
+    cdef Records records = Records(data)
+    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads)
+    cdef dpk_search search
+    search.count, search.step = step.shape[0], at(&step[0])
+    search.bound = NULL if bound is None else at(&bound[0, 0])
+    search.grid = NULL if grid is None else at(&grid[0, 0])
+    with nogil:
+        check(kernels.line_search(
+            &records.c, models.c, models.stride, directions.c, directions.stride, &loss.c,
+            &search, &work.c, at(&out[0, 0])))
+
+
+def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const double[::1] grid,
+                  const double[::1] step_size, intptr_t penalized, double l2,
+                  double anchor, int smooth, double smooth_strength, int prox, double prox_strength,
+                  const double[::1] prox_params, key, uint32_t purpose, const double[::1] sigma,
+                  rows, intptr_t batch, const int64_t[::1] silos, double[:, ::1] out,
+                  int n_threads):
+    """smooth, prox: numbers in their tables, or -1; key: of a release, or None; rows: `batch`
+    records for every step, or None and 0; silos: those that run, at least one."""
+    cdef Models models = Models(w)
+    cdef Records records = Records(data, rows)
+    cdef intptr_t d = out.shape[1]
+    sizes = np.diff(np.asarray(records.offsets))[np.asarray(silos)]
+    cdef const int64_t[::1] order = np.asarray(silos)[np.argsort(-sizes, kind="stable")]
+    cdef double[::1] norms
+    cdef Key k = None if key is None else Key(key)
+    cdef dpk_descent run
+    if records.c.norm == NULL and rows is None:
+        # Every step needs them, and X does not change within a call.
+        norms = np.empty(records.offsets[records.c.m])
+        glm_norms(data, norms, n_threads)
+        records.c.norm = at(&norms[0])
+    # A silo is one unit of work.
+    cdef Work work = Work(records.offsets, max(1, records.offsets[records.c.m]), 2 * dpk_padded(d),
+                          n_threads, clip, grid)
+    run.steps, run.step_size, run.batch = step_size.shape[0], at(&step_size[0]), batch
+    run.penalized, run.l2, run.anchor = penalized, l2, anchor
+    run.smooth = NULL if smooth < 0 else kernels.smooths[smooth].factor
+    run.smooth_strength = smooth_strength
+    run.prox = NULL if prox < 0 else kernels.proxes[prox].apply
+    run.prox_strength, run.prox_params = prox_strength, at(&prox_params[0])
+    run.key = NULL if k is None else k.words
+    run.purpose = purpose
+    run.sigma = NULL if sigma is None else at(&sigma[0])
+    cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
+    with nogil:
+        check(kernels.local_descent(
+            &records.c, models.c, models.stride, &loss.c, &run, &work.c, at(&order[0]),
+            order.shape[0], at(&noise[0]), at(&out[0, 0])))
+
+
+cdef int find(dict functions, str name, void *pointer) except -1:
+    """Writes the address of a function whose integers are C's int."""
+    capsule = functions[name]
+    cdef const char *signature = PyCapsule_GetName(capsule)
+    if b", int *, " not in signature:
+        raise ImportError(f"scipy's {name} is {signature.decode()}; it must count in C's int")
+    cdef void *function = PyCapsule_GetPointer(capsule, signature)
+    memcpy(pointer, &function, sizeof(function))
+    return 0
+
+
+cdef class Lapack:
+    """LAPACK's routines where scipy keeps them for Cython, as C calls them."""
+    cdef dpk_lapack c
+
+    def __init__(self):
+        from scipy.linalg import cython_blas, cython_lapack
+
+        lapack, blas = cython_lapack.__pyx_capi__, cython_blas.__pyx_capi__
+        find(lapack, "dpotrf", &self.c.dpotrf)
+        find(lapack, "dpotrs", &self.c.dpotrs)
+        find(lapack, "dsytrd", &self.c.dsytrd)
+        find(lapack, "dstemr", &self.c.dstemr)
+        find(lapack, "dstedc", &self.c.dstedc)
+        find(lapack, "dormtr", &self.c.dormtr)
+        find(blas, "dgemv", &self.c.dgemv)
+
+
+NEWTON_MAX = DPK_NEWTON_MAX
+
+
+def newton_direction(const double[:, :, ::1] H, const double[:, ::1] g, double floor,
+                     Lapack lapack, double[:, ::1] out, int n_threads):
+    cdef intptr_t m = out.shape[0], d = out.shape[1]
+    n_threads = max(1, min(n_threads, m))
+    cdef double[::1] work = np.empty(n_threads * dpk_newton_work(d))
+    cdef int[::1] iwork = np.empty(n_threads * dpk_newton_iwork(d), dtype=np.intc)
+    with nogil:
+        check(kernels.newton_direction(
+            m, d, at(&H[0, 0, 0]), at(&g[0, 0]), floor, &lapack.c, n_threads, at(&work[0]),
+            &iwork[0], at(&out[0, 0])), "H")

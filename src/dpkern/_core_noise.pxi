@@ -1,0 +1,94 @@
+cdef class Key:
+    """A 256-bit key as C reads it; overwritten when it goes."""
+    cdef uint32_t[8] words
+
+    def __init__(self, const uint8_t[::1] key):
+        if key.shape[0] != 32:
+            raise ValueError(f"a key has 32 bytes, got {key.shape[0]}")
+        memcpy(self.words, &key[0], 32)
+
+    def __dealloc__(self):
+        dpk_wipe(self.words, 32)
+
+
+def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
+                   uint8_t[::1] out):
+    """Writes the 64 bytes of one block to `out`."""
+    cdef Key k = Key(key)
+    cdef uint32_t[16] block
+    if out.shape[0] != 64:
+        raise ValueError(f"out must hold 64 bytes, got {out.shape[0]}")
+    kernels.chacha20_block(k.words, counter, nonce, block)
+    memcpy(&out[0], block, 64)
+    dpk_wipe(block, 64)
+
+
+def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint64_t[::1] out):
+    """Fills `out`, whole chunks, with the stream from chunk number `chunk` on."""
+    cdef Key k = Key(key)
+    cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
+    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, at(&out[0]))
+
+
+def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
+             const double[::1] grid, double[:, ::1] out, int n_threads, int path=DPK_PATH_FAST):
+    cdef Key k = Key(key)
+    cdef intptr_t m = out.shape[0], n = out.shape[1]
+    check(dpk_check_rounding(n_threads))
+    if m == 0 or n == 0:
+        return
+    with nogil:
+        check(kernels.gaussian(
+            k.words, purpose, m, n, at(&sigma[0]), at(&grid[0]), <dpk_path> path, n_threads,
+            at(&out[0, 0])))
+
+
+def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] words,
+                   const uint64_t[:, ::1] extra, double ratio, int path, double[::1] out,
+                   uint8_t[::1] decided_by):
+    """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
+    cdef Key k = Key(key)
+    cdef const uint64_t *rest = NULL if extra is None else at(&extra[0, 0])
+    check(dpk_check_rounding(1))
+    check(kernels.gaussian_words(k.words, nonce, at(&words[0]), rest, words.shape[0], ratio,
+                                 <dpk_path> path, at(&out[0]), &decided_by[0]))
+
+
+def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,
+        int n_threads):
+    cdef intptr_t m = out.shape[0], d = out.shape[1]
+    cdef const double *upper = NULL
+    if m == 0 or d == 0:
+        return
+    if d > 1:
+        upper = at(&above[0, 0])
+    with nogil:
+        check(kernels.goe(m, d, at(&diagonal[0, 0]), upper, n_threads, at(&out[0, 0, 0])))
+
+
+cdef class CoinLaw:
+    """The law of a sum of many coins; see shuffle.h."""
+    cdef dpk_coin_law c
+    cdef object keep
+
+    def __init__(self, const uint64_t[::1] top, const uint64_t[::1] rest,
+                 const int64_t[::1] guide):
+        self.keep = (top, rest, guide)
+        self.c.top, self.c.rest, self.c.guide = at(&top[0]), at(&rest[0]), at(&guide[0])
+
+
+def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
+                double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
+    """What the analyser counts; see shuffle.h. many, few: arguments of CoinLaw, or None."""
+    cdef Key k = Key(key)
+    cdef intptr_t n = V.shape[0], d = V.shape[1]
+    cdef CoinLaw of_many = None if many is None else CoinLaw(*many)
+    cdef CoinLaw of_few = None if few is None else CoinLaw(*few)
+    cdef const dpk_coin_law *at_many = NULL if many is None else &of_many.c
+    cdef const dpk_coin_law *at_few = NULL if few is None else &of_few.c
+    cdef double[::1] partial = aligned(n_threads * dpk_thread_stride(d))
+    check(dpk_check_rounding(n_threads))
+    with nogil:
+        check(kernels.shuffle_sum(
+            k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, at_many, at_few, n_threads,
+            at(&partial[0]), at(&count[0])))

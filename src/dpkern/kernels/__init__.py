@@ -1,0 +1,82 @@
+"""Public kernels: validation and documentation of what the compiled core computes.
+
+Kernels return sums over the records of every silo, of the clipped data part, without a mean and
+without a regulariser. Callers divide after the release, so that what is noised is an exact sum on a
+grid, whose sensitivity holds for the doubles that are returned.
+
+Parameters
+----------
+data : SiloData
+    N records in m silos, with d coordinates each, the intercept included.
+w : array_like, shape (d,) or (m, d)
+    One model for all silos, or one model per silo.
+loss : str or Loss
+    A loss of a linear model, see `dpkern.models.losses`.
+clip : float
+    Bound C > 0 of the l2 norm of what one record adds to a sum. Infinity turns clipping and grid
+    off: the sums are then plain floating-point sums.
+grid : float or array_like, shape (m,), optional
+    Power of two q between 2^-400 and 2^400 that every entry of a sum is a multiple of, one for all
+    silos or one per silo. None takes the finest on which the sum over all silos is exact, too. A
+    sum to which noise is added needs the grid of the noise, which the mechanism chooses.
+silo_weight : array_like, shape (m,), optional
+    Factors in [0, 1] on the terms of a silo's records, applied before they are rounded.
+rows : (indices, offsets), optional
+    A minibatch: int64 numbers of records, sorted by silo, and the (m + 1,) int64 offsets of the
+    silos in them. A record that occurs r times counts r times, also in the sensitivity.
+rng : None, int >= 0 or NoiseStream
+    Source of the noise. None is the operating system's entropy, and an integer is reproducible and
+    not private. A call takes one release of a stream.
+out : ndarray, optional
+    Where the result is written: float64, C-contiguous, aligned and writeable, of the shape of the
+    result, which is then `out` itself.
+n_threads : int, optional
+    None means the cores that the process may use. No result depends on the number of threads,
+    except floating-point sums without a grid.
+
+Raises
+------
+TypeError, ValueError
+    When an argument does not fit. The message has the form "NAME must be ..., got ..." and holds no
+    value of a record.
+RuntimeError
+    When a stream was wiped or belongs to another process.
+
+Notes
+-----
+This page describes the parameters and errors that several kernels share; the page of a kernel
+describes the others, and where it differs.
+"""
+
+from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid
+from dpkern.kernels.admm import PreparedSweep, ProxState, loss_prox, prox_sweep
+from dpkern.kernels.clip import clip_and_sum
+from dpkern.kernels.glm import (
+    glm_difference,
+    glm_gradient,
+    glm_losses,
+    glm_margins,
+    glm_norms,
+    loss_derivatives,
+    loss_values,
+)
+from dpkern.kernels.hessian import glm_hessian
+from dpkern.kernels.installation import flushes_denormals, info
+from dpkern.kernels.local_descent import glm_local_descent
+from dpkern.kernels.mlp import mlp_difference, mlp_gradient, mlp_size
+from dpkern.kernels.newton import line_search, newton_direction
+from dpkern.kernels.noise import gaussian, goe
+from dpkern.kernels.prox import prox
+from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_sum
+
+# fmt: off
+__all__ = [
+    "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid",
+    "flushes_denormals", "gaussian",
+    "glm_difference", "glm_gradient", "glm_hessian", "glm_local_descent", "glm_losses",
+    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search",
+    "loss_derivatives", "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid",
+    "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep",
+    "shuffle_parameters", "shuffle_sum",
+]
+# fmt: on

@@ -1,0 +1,238 @@
+"""Validation of the arguments that several kernels share: converted, or refused by name.
+
+What these functions return can be handed to C: contiguous, aligned, of the right type and shape.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern import _core
+from dpkern.models.losses import Custom, Loss, get_loss
+from dpkern.models.penalties import Term, get_penalty
+from dpkern.stream import NoiseStream, ReleaseKey
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Rows = tuple[IntArray, IntArray]
+Random = int | NoiseStream | None
+Shape = tuple[int, ...]
+
+MAX_DRAWS = 1 << 62
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+def described(value: object) -> str:
+    """Type and shape of an argument, for messages: they show no entry."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    return type(value).__name__
+
+
+def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
+    """Return `value` as a C-contiguous and aligned float64 array of one of the shapes, or of any.
+
+    An array that is one already is returned as it is; others are copied.
+    """
+    if (
+        type(value) is np.ndarray
+        and value.dtype is _FLOAT64
+        and (flags := value.flags).c_contiguous
+        and flags.aligned
+    ):
+        array: FloatArray = value  # the usual case of a solver's round
+    else:
+        try:
+            given = np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                f"{name} must be a rectangular array of numbers, got a ragged one"
+            ) from None
+        if given.dtype.kind not in "fiu":
+            raise TypeError(f"{name} must be real numbers, got {described(given)}")
+        array = aligned(given, np.float64)
+    if shapes and array.shape not in shapes:
+        wanted = "be a number or " * (() in shapes) + "have shape "
+        wanted += " or ".join(str(shape) for shape in shapes if shape)
+        raise ValueError(f"{name} must {wanted}, got {array.shape}")
+    return array
+
+
+def aligned(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    """Return `array` where C can read it: contiguous and aligned, copied only if it is not."""
+    return np.require(array, dtype, ["C", "A"])
+
+
+def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
+    """As `real_array`, and every entry is finite."""
+    array = real_array(name, value, *shapes)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity among its entries")
+    return array
+
+
+def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:
+    """Return `value`, which a kernel writes to, and which is therefore never converted."""
+    if (
+        not isinstance(value, np.ndarray)
+        or value.dtype != np.float64
+        or value.shape not in shapes
+        or not value.flags.carray
+    ):
+        raise ValueError(
+            f"{name} must be a float64 array, C-contiguous, aligned and writeable, of shape "
+            f"{' or '.join(map(str, shapes))}, got {described(value)}"
+        )
+    return value
+
+
+def output(out: FloatArray | None, shape: Shape) -> FloatArray:
+    """Return the argument `out`, or a new array of this shape in place of None."""
+    return np.empty(shape) if out is None else writeable("out", out, shape)
+
+
+def require_apart(name: str, array: FloatArray, other_name: str, other: FloatArray) -> None:
+    """Refuse two contiguous arrays that overlap, unless they begin at one address."""
+    if np.may_share_memory(array, other) and _address(array) != _address(other):
+        raise ValueError(
+            f"{name} must be {other_name} itself or share no memory with it, got one that overlaps"
+        )
+
+
+def _address(array: FloatArray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
+    """Return one model for all silos as (1, d), or one model per silo as (m, d)."""
+    return finite_array(name, w, (data.d,), (data.m, data.d)).reshape(-1, data.d)
+
+
+def per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
+    """Return one number for all silos, or one per silo, as (m,)."""
+    if isinstance(value, float):  # the usual case
+        return np.array([value]) if m == 1 else np.full(m, value)
+    values = real_array(name, value, (), (m,))
+    return values if values.shape else np.full(m, values)
+
+
+def silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
+    """Return the factors of the silos as (m,), or None where there are none."""
+    if silo_weight is None:
+        return None
+    weights = per_silo("silo_weight", silo_weight, m)
+    if not (np.all(weights >= 0.0) and np.all(weights <= 1.0)):
+        raise ValueError("silo_weight must lie in [0, 1], got an entry outside of it")
+    return weights
+
+
+def compiled_loss(loss: str | Loss) -> _core.Loss:
+    """Return the compiled form of a loss."""
+    loss = get_loss(loss)
+    if isinstance(loss, Custom):
+        return _core.Loss.custom(loss.callable)
+    return _loss_of_table(loss, _core.isa())
+
+
+@functools.lru_cache(maxsize=64)
+def _loss_of_table(loss: Loss, isa: str) -> _core.Loss:
+    """Return a loss of the table, which is another one for every instruction set."""
+    return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
+
+
+def penalty(
+    name: str, value: str | Term | None, compiled: list[str]
+) -> tuple[int, float, FloatArray]:
+    """Return number in the compiled table (-1: none), strength and parameters of a penalty."""
+    if value is None:
+        return -1, 0.0, _parameters(())
+    found = get_penalty(value)
+    if found.name not in compiled:
+        raise ValueError(f"{name} must be one of {', '.join(compiled)}, got {found.name!r}")
+    return compiled.index(found.name), found.strength, found.params
+
+
+def _parameters(params: Sequence[float]) -> FloatArray:
+    """Return them with one entry more, so that there is an address to hand over."""
+    return np.array([*params, 0.0])
+
+
+def require_step(name: str, gamma: float, penalty: Term) -> None:
+    """Refuse a step of a prox with which some points have two minimisers."""
+    if gamma > penalty.largest_gamma:
+        raise ValueError(
+            f"{name} must be at most {penalty.largest_gamma} for {penalty.name}, got "
+            f"{gamma!r}: beyond, some points have two minimisers"
+        )
+
+
+def require_size(name: str, d: int, penalty: Term) -> None:
+    """Refuse points of another size than that of the regulariser's parameters."""
+    if penalty.size not in (None, d):
+        raise ValueError(
+            f"{name} must have {penalty.size} coordinates, as many as the parameters of "
+            f"{penalty.name}, got {d}"
+        )
+
+
+def release_of(rng: Random) -> ReleaseKey:
+    """Return one release, for a `with` statement.
+
+    A stream that is made for this call is overwritten at once.
+    """
+    if isinstance(rng, NoiseStream):
+        return rng.release()
+    with NoiseStream(rng) as stream:
+        return stream.release()
+
+
+def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> IntArray:
+    """Return where each of the silos (m of them, or any number) begins and ends among n rows."""
+    bounds = np.asarray(offsets)
+    if (
+        bounds.ndim != 1
+        or bounds.dtype.kind not in "iu"
+        or len(bounds) < 2
+        or m not in (None, len(bounds) - 1)
+    ):
+        shape = "(m + 1,)" if m is None else f"({m + 1},)"
+        raise ValueError(f"{name} must be integers of shape {shape}, got {described(bounds)}")
+    bounds = aligned(bounds, np.int64)
+    if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
+        raise ValueError(f"{name} must rise from 0 to the number of rows, got other offsets")
+    return bounds
+
+
+def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
+    """Return the argument `rows`, whose records lie in the silos that they are summed for."""
+    if rows is None:
+        return None
+    if not isinstance(rows, tuple) or len(rows) != 2:
+        raise TypeError(f"rows must be a pair (indices, offsets), got {described(rows)}")
+    indices = np.asarray(rows[0])
+    if indices.ndim != 1 or indices.dtype != np.int64:
+        raise ValueError(f"rows[0] must be int64 of shape (k,), got {described(indices)}")
+    indices = aligned(indices)
+    bounds = offsets_of("rows[1]", rows[1], len(indices), data.m)
+    silo = np.repeat(np.arange(data.m), np.diff(bounds))
+    if np.any(indices < data.offsets[silo]) or np.any(indices >= data.offsets[silo + 1]):
+        raise ValueError("rows[0] must hold records of the silos of rows[1], got others")
+    return indices, bounds
+
+
+def increasing(name: str, values: IntArray, n: int) -> IntArray:
+    """Return numbers out of 0 .. n - 1 that are distinct and increasing."""
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != np.int64:
+        raise ValueError(f"{name} must be an int64 array of shape (k,), got {described(values)}")
+    values = aligned(values)
+    if len(values) and (values[0] < 0 or values[-1] >= n or np.any(values[1:] <= values[:-1])):
+        raise ValueError(f"{name} must be distinct and increasing in 0 .. {n - 1}, got others")
+    return values

@@ -1,0 +1,233 @@
+"""Choice and validation of grids: the powers of two that exact sums and noise are multiples of."""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpkern import _core
+from dpkern.kernels._arguments import FloatArray, IntArray, Shape, aligned, per_silo, real_array
+
+
+def finest_grid(n: int, clip: float, name: str = "clip") -> float:
+    """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
+
+    Sums of n vectors of norm C are exact in doubles on it, and on every coarser one.
+    """
+    mantissa, exponent = math.frexp(clip)
+    numerator = max(n, 2) * int(mantissa * 2.0**53)
+    # Smallest e with numerator 2^(exponent - 53) <= 2^(52 + e): a ceiling of log2, in integers.
+    e = (numerator - 1).bit_length() + exponent - 53 - 52
+    if e > 400:
+        raise ValueError(f"{name} must be at most 2^452 / max(n, 2), got {clip!r}")
+    return math.ldexp(1.0, max(e, -400))
+
+
+def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
+    """The finest power of two q with n ceil(B / q^2) <= 2^52, within 2^-200 .. 2^200.
+
+    Sums of n outer products q^2 k k^T of integer vectors k with |q k|^2 <= B are exact in doubles:
+    q^2 is their grid.
+
+    Raises
+    ------
+    ValueError
+        When q sqrt(d) > sqrt(B) / 32, as rounding would take too much of a row, or q would lie
+        above 2^200.
+    """
+    return _factor_grid("hess_clip", n, hess_clip, dim)
+
+
+def mlp_factor_grid(n: int, clip: float, sizes: Sequence[int], *, points: int = 1) -> float:
+    """Power of two q that `mlp_gradient` (``points=1``) and `mlp_difference` (2) round factors to,
+    for layers of n_0, ..., n_L = ``sizes`` and n records: q^2 is the grid of their sums.
+
+    Raises
+    ------
+    ValueError
+        When q would lie outside 2^-200 .. 2^200, or take too much of a record: q sqrt(n_l + 1) more
+        than sqrt(clip) / 32 for a layer, or q sqrt(8 clip) R more than clip / 32 of a difference.
+    """
+    dim = max(sizes) + 1
+    if points == 1:
+        return _factor_grid("clip", n, clip, dim)
+    fourth = sum(
+        (math.sqrt(out) + math.sqrt(inputs + 1)) ** 4 for inputs, out in pairwise(sizes[1:])
+    )
+    dim = max(dim, math.ceil(32.0 * math.sqrt(fourth)))
+    return _factor_grid("4 * clip", n, min(4.0 * clip, sys.float_info.max), dim)
+
+
+def _factor_grid(name: str, n: int, bound: float, dim: int) -> float:
+    clip, exponent = Fraction(bound), -200
+    if n <= 1 << 52:
+        # The least e with B <= 4^e floor(2^52 / n): half of a ceiling of log2, in integers.
+        ratio = clip / ((1 << 52) // n)
+        log2 = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+        log2 += ratio > Fraction(2) ** log2
+        exponent = max(-(-log2 // 2), -200)
+    q = Fraction(2) ** exponent
+    if n > 1 << 52 or exponent > 200 or q * q * dim * 1024 > clip:
+        raise ValueError(
+            f"{name} must leave room for an exact sum over n = {n} records of d = {dim} "
+            f"coordinates, got {bound!r}: rows would be rounded to a power of two q between 2^-200 "
+            f"and 2^200 with n ceil({name} / q^2) <= 2^52 and q sqrt(d) <= sqrt({name}) / 32"
+        )
+    return float(q)
+
+
+def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
+    """Whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
+    grids = np.full(len(sums), grid) if isinstance(grid, float) else aligned(grid)
+    return _core.on_grid(aligned(sums).reshape(len(sums), -1), grids)
+
+
+def sum_grids(
+    grid: ArrayLike | None,
+    *,
+    offsets: IntArray,
+    dim: int,
+    clip: float,
+    saturate: bool = False,
+) -> FloatArray | None:
+    """Return the grid of every silo's sum of vectors of norm `clip`; None for floating-point sums.
+
+    A silo's own sum must be a double exactly, so its own number of records decides. Whoever adds
+    sums over silos owes max(N, 2) C <= 2^52 q on a common grid: the default keeps it, and a
+    mechanism that passes a grid has chosen it so.
+    """
+    if math.isinf(clip):
+        _require_bound(grid, "clip")
+        return None
+    m, root = len(offsets) - 1, math.sqrt(dim)
+    if grid is None:
+        n = int(offsets[-1])
+        q = finest_grid(n, clip)
+        _require_exact(q, n, "clip", clip, root, saturate)
+        return per_silo("grid", q, m)
+    grids = per_silo("grid", grid, m)
+    # Silos differ little here, and Python's numbers answer sooner than NumPy's.
+    sizes = np.diff(offsets) if m > 1 else offsets[1:]
+    for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
+        _require_exact(q, n, "clip", clip, root, saturate)
+    return grids
+
+
+def candidate_grids(
+    grid: ArrayLike | None, *, offsets: IntArray, bounds: FloatArray, saturate: bool = False
+) -> FloatArray:
+    """Return the grid of every silo's sum for every candidate of a line search, as `sum_grids`.
+
+    bounds : ndarray, shape (m, k)
+        What one record adds to a sum at most.
+    """
+    if grid is None:
+        n = int(offsets[-1])
+        finest = {b: finest_grid(n, b, "bound") for b in set(bounds.ravel().tolist())}
+        grids = np.array([[finest[b] for b in row] for row in bounds.tolist()])
+    else:
+        m, k = bounds.shape
+        grids = per_candidate("grid", grid, m, k, (), (k,), (m, k))
+    for n, own, limits in zip(np.diff(offsets).tolist(), grids, bounds, strict=True):
+        for q, b in zip(own.tolist(), limits.tolist(), strict=True):
+            _require_exact(q, n, "bound", b, 1.0, saturate)
+    return grids
+
+
+def per_candidate(name: str, value: ArrayLike, m: int, k: int, *shapes: Shape) -> FloatArray:
+    """Return numbers of one of the shapes as (m, k), one per silo and candidate."""
+    values = real_array(name, value, *shapes)
+    return np.ascontiguousarray(np.broadcast_to(values, (m, k)))
+
+
+def _require_exact(q: float, n: int, name: str, bound: float, root: float, saturate: bool) -> None:
+    """Refuse a grid on which a sum of n vectors of `root`^2 coordinates would not be exact.
+
+    A record alone must stay within 2^51 steps (gridsum.h), and a sum, where it is clamped
+    afterwards, within the 2^62 that 64-bit integers hold with room to spare.
+    """
+    _require_power(q)
+    # In both tests one operation rounds, and monotonically: no grid is refused that the reals
+    # allow, and none accepted that misses the bound by more than one rounding. Exactness needs
+    # 2^53 and the inner clip bound a positive C', so both bounds have that room.
+    if max(n / 1024 if saturate else n, 2) * bound > 2.0**52 * q:
+        raise ValueError(
+            f"grid must be at least {name} max(n, 2) / 2^52, n the number of a silo's records, got "
+            f"{q!r} with {name} = {bound!r}"
+        )
+    if q * root > bound / 32.0:
+        raise ValueError(f"grid must be at most {name} / {32.0 * root:g}, got {q!r}")
+
+
+def product_grids(
+    name: str, bound: float, grid: ArrayLike | None, m: int, choose: Callable[[], float]
+) -> tuple[float, FloatArray | None]:
+    """Return the step q of integer-valued factors and the grids of the sums of their products.
+
+    A step of 0 stands for floating-point sums, and None for the grid q^2, on which, as on coarser
+    ones, the sum over all silos is a double exactly, too.
+    """
+    if math.isinf(bound):
+        _require_bound(grid, name)
+        return 0.0, None
+    q = choose()
+    if grid is None:
+        return q, None
+    grids = per_silo("grid", grid, m)
+    for step in set(grids.tolist()):
+        _require_power(step)
+        if step < q * q:
+            raise ValueError(f"grid must be at least {q * q} with {name} = {bound!r}, got {step}")
+    return q, grids
+
+
+def saturated(sums: FloatArray, grids: FloatArray) -> FloatArray:
+    """Clamp sums to 2^52 steps; above 2^53 a sum was rounded to a double, which crosses none."""
+    most = 2.0**52 * grids
+    return np.clip(sums, -most, most, out=sums)
+
+
+def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[FloatArray, FloatArray]:
+    """Return `sigma` and the grid of every row, checked against each other.
+
+    Rows have few different scales, and Python's numbers check one in a fraction of NumPy's time:
+    a solver asks for noise once a round.
+    """
+    sigmas = per_silo("sigma", sigma, m)
+    if grid is None:
+        grids = np.array([_fine_step(s) for s in sigmas.tolist()])
+    else:
+        grids = per_silo("grid", grid, m)
+    pairs = list(zip(sigmas.tolist(), grids.tolist(), strict=True))
+    for s, q in pairs if len(pairs) == 1 else set(pairs):
+        if not 0.0 <= s < math.inf:
+            raise ValueError(f"sigma must be finite and at least 0, got {s!r}")
+        _require_power(q, "grid" if grid is not None else "sigma / 2^26, rounded up to one,")
+        if s > 2.0**32 * q:
+            raise ValueError(f"sigma must be at most 2^32 grid, got {s!r} with grid = {q!r}")
+    return sigmas, grids
+
+
+def _fine_step(sigma: float) -> float:
+    """Return the power of two q with 2^25 < sigma / q <= 2^26; 1 without noise to round."""
+    if not 0.0 < sigma < math.inf:
+        return 1.0
+    # sigma = f 2^e, 1/2 <= f < 1; the smallest power of two >= sigma is 2^(e - (f == 1/2)).
+    fraction, exponent = math.frexp(sigma)
+    return math.ldexp(1.0, exponent - (fraction == 0.5) - 26)
+
+
+def _require_bound(grid: ArrayLike | None, name: str) -> None:
+    if grid is not None:
+        raise ValueError(
+            f"grid must be None where {name} is infinite, got one: unbounded sums are not exact"
+        )
+
+
+def _require_power(q: float, name: str = "grid") -> None:
+    if not (2.0**-400 <= q <= 2.0**400 and math.frexp(q)[0] == 0.5):
+        raise ValueError(f"{name} must be a power of two between 2^-400 and 2^400, got {q!r}")

@@ -1,0 +1,83 @@
+"""Exact sums of clipped vectors that are given, one per record."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern import _core
+from dpkern._numbers import positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import FloatArray, aligned, described, offsets_of, output
+from dpkern.kernels._grids import sum_grids
+
+
+class SupportsDLPack(Protocol):
+    """An array of another library in the memory of the CPU: PyTorch's, JAX's and others'."""
+
+    def __dlpack__(self, *, stream: None = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+
+def clip_and_sum(
+    G: NDArray[Any] | SupportsDLPack,
+    *,
+    clip: float,
+    offsets: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Sum over each silo of vectors clipped to an l2 bound, exact on a grid.
+
+    Parameters
+    ----------
+    G : ndarray or DLPack array, shape (n, P)
+        Float32 or float64, rows sorted by silo: one vector per record. PyTorch tensors without
+        grad, JAX arrays and others that offer ``__dlpack__`` are read where they are in the memory
+        of the CPU. C-contiguous memory is not copied, nor made float64.
+    clip : float
+        Bound C > 0 of a vector's l2 norm: min(1, C / |g|) g. Infinity turns clipping and grid off.
+    offsets : array_like, shape (m + 1,), optional
+        Silo j holds the rows offsets[j] to offsets[j + 1]; None is one silo.
+    grid, out, n_threads
+        As in `dpkern.kernels`, with max(n_j, 2) C <= 2^52 q for the n_j rows of silo j and
+        q <= C / (32 sqrt(P)).
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a vector whose norm
+        is NaN or overflows counts as zero, and never raises.
+
+    Notes
+    -----
+    Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
+    doubles returned; adding or removing one by at most C.
+    """
+    vectors = _vectors(G)
+    n, dim = vectors.shape
+    bounds = offsets_of("offsets", [0, n] if offsets is None else offsets, n)
+    clip = positive("clip", clip, or_infinite=True)
+    grids = sum_grids(grid, offsets=bounds, dim=dim, clip=clip)
+    out = output(out, (len(bounds) - 1, dim))
+    _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
+    return out
+
+
+def _vectors(G: object) -> NDArray[Any]:
+    """Return `G` as rows that C can read, copied only where they are strided or misaligned."""
+    if not isinstance(G, np.ndarray) and hasattr(G, "__dlpack__"):
+        try:
+            G = np.from_dlpack(G)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                "G must lie in the memory of the CPU and not require grad (PyTorch: "
+                f"G.detach().cpu()), got {described(G)}: {error}"
+            ) from error
+    if not isinstance(G, np.ndarray) or G.dtype not in (np.float32, np.float64):
+        raise TypeError(f"G must be a float32 or float64 array, got {described(G)}")
+    if G.ndim != 2 or 0 in G.shape:
+        raise ValueError(f"G must have shape (n, P), n, P >= 1, got {described(G)}")
+    return aligned(G)

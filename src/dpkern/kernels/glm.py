@@ -1,0 +1,282 @@
+"""Generalised linear models: margins, losses, and exact sums of clipped gradients.
+
+A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective row x_i.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import dpkern.kernels._arguments as checked
+from dpkern import _core
+from dpkern._numbers import positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import FloatArray, Rows
+from dpkern.kernels._grids import saturated, sum_grids
+from dpkern.models.losses import Loss
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+
+def glm_margins(
+    data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
+) -> FloatArray:
+    """Margins z_i = x_i . w of every record's effective row.
+
+    Parameters
+    ----------
+    data, w, out, n_threads
+        As in `dpkern.kernels`.
+
+    Returns
+    -------
+    z : ndarray, shape (N,)
+        Float64, in record order. They are not private: there is one number per record.
+    """
+    w = checked.models(data, w)
+    out = checked.output(out, (data.n,))
+    _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def glm_norms(
+    data: "SiloData", *, out: FloatArray | None = None, n_threads: int | None = None
+) -> FloatArray:
+    """Upper bounds of the norms |[scale x + shift, 1]| of all stored rows, before the row bound.
+
+    Parameters
+    ----------
+    data, out, n_threads
+        As in `dpkern.kernels`.
+
+    Returns
+    -------
+    norms : ndarray, shape (N,)
+        sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which denormal rows cannot empty. Float64, in
+        record order, the 1 only with an intercept. They are not private.
+    """
+    out = checked.output(out, (data.n,))
+    _core.glm_norms(data, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
+    """The loss phi(y, z) of every label and margin.
+
+    Parameters
+    ----------
+    y, z : array_like, shape (n,)
+        Labels, as `SiloData` holds them, and margins.
+    loss
+        As in `dpkern.kernels`.
+
+    Returns
+    -------
+    values : ndarray, shape (n,)
+        Float64. They are not private.
+    """
+    return _loss_parts(y, z, loss)[0]
+
+
+def loss_derivatives(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
+    """The derivative phi'(y, z) in z for every label and margin; all else as in `loss_values`."""
+    return _loss_parts(y, z, loss)[1]
+
+
+def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
+    """Return the value and the first two derivatives, shape (3, n)."""
+    targets, margins = checked.real_array("y", y), checked.real_array("z", z)
+    if targets.ndim != 1 or targets.shape != margins.shape:
+        raise ValueError(f"y and z must have one shape (n,), got {targets.shape}, {margins.shape}")
+    parts = np.empty((3, len(targets)))
+    if len(targets):
+        _core.loss_block(checked.compiled_loss(loss), targets, margins, *parts)
+    return parts
+
+
+def glm_losses(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Sum of the losses over each silo's records, without regulariser.
+
+    Parameters
+    ----------
+    data, w, loss, out, n_threads
+        As in `dpkern.kernels`.
+
+    Returns
+    -------
+    sums : ndarray, shape (m,)
+        Float64. They are not private: these are floating-point sums without clipping or noise.
+    """
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
+    out = checked.output(out, (data.m,))
+    _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
+    return out
+
+
+def glm_gradient(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss = "logistic",
+    clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    saturate: bool = False,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record gradients over each silo, exact on a grid.
+
+    For every record, clamp(phi'(z), -C'/|x|, C'/|x|) x is rounded to the grid q and then added,
+    with C' = (C - q sqrt(d) / 2) (1 - (d + 16) 2^-52).
+
+    Parameters
+    ----------
+    data, w, loss, clip, silo_weight, rows, out, n_threads
+        As in `dpkern.kernels`.
+    grid : float or array_like, shape (m,), optional
+        As in `dpkern.kernels`, with max(n_j, 2) C <= 2^52 q for the n_j records summed in silo j
+        and q <= C / (32 sqrt(d)).
+    saturate : bool
+        For numbers of records that are not public: the grid must suit max(n_j / 2^10, 2) records
+        only, and entries of the exact sum beyond +-2^52 q become +-2^52 q.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, d)
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a record whose
+        derivative is NaN or whose norm overflows counts as zero.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
+    silo's, exactly, for the doubles returned. Adding or removing a record moves it by at most C.
+    With `saturate` the same holds: 64-bit integers hold the exact sum of any number of records that
+    is accepted, and clamping its entries once, at the end, moves no two sums further apart.
+
+    A clipped generalised linear gradient is the gradient of a C-Lipschitz loss, convex where phi is
+    convex [1]_.
+
+    References
+    ----------
+    .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
+       private GLMs", AISTATS 2021.
+    """
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
+    clip = positive("clip", clip, or_infinite=True)
+    rows = checked.minibatch(data, rows)
+    offsets = data.offsets if rows is None else rows[1]
+    grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
+    weights = checked.silo_weights(silo_weight, data.m)
+    out = checked.output(out, (data.m, data.d))
+    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
+    _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
+    return saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out
+
+
+def glm_difference(
+    data: "SiloData",
+    w_new: ArrayLike,
+    w_old: ArrayLike,
+    *,
+    loss: str | Loss,
+    clip: float,
+    gradient_clip: float = math.inf,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    margins: ArrayLike | None = None,
+    new_margins: FloatArray | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record differences of gradients over each silo, exact on a grid.
+
+    For every record, with g(z) = clamp(phi'(z), -B/|x|, B/|x|), the vector
+    clamp(g(z_new) - g(z_old), -C'/|x|, C'/|x|) x is rounded to the grid q and then added, with
+    C' = (C - q sqrt(d) / 2) (1 - (d + 16) 2^-52).
+
+    Parameters
+    ----------
+    data, loss, silo_weight, rows, out, n_threads
+        As in `dpkern.kernels`.
+    w_new, w_old : array_like, shape (d,) or (m, d)
+        The two points: one model for all silos, or one per silo.
+    clip : float
+        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
+        off.
+    gradient_clip : float
+        Bound B > 0 of each of the two gradients: the `clip` of the `glm_gradient` that the
+        differences continue. Infinity means the gradients of the loss itself.
+    grid
+        As in `glm_gradient`.
+    margins : array_like, shape (N,), optional
+        Margins at `w_old` of all records in record order, also with `rows`: those of `glm_margins`,
+        or the `new_margins` of an earlier call. Then `w_old` is not multiplied with any row. They
+        are not checked: whatever they are the clip holds, and so does the sensitivity as long as a
+        record's margin is a function of this record and of public numbers.
+    new_margins : ndarray, shape (N,), optional
+        Float64, C order; the margins at `w_new` are written here, without `rows` only. It may be
+        `margins` itself. They are not private.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, d)
+        Float64, every entry a multiple of the silo's grid. A derivative that is NaN counts as 0, as
+        does under a finite clip a record whose norm overflows. Exactly 0 where `w_new` is `w_old`.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
+    silo's, exactly, for the doubles returned, whatever B and the loss are. Adding or removing a
+    record moves it by at most C.
+
+    Why two bounds. SVRG and SPIDER add such differences to a noisy sum of gradients [1]_ that was
+    clipped to B. Their estimate follows one objective only where the terms telescope, so both are
+    to be gradients of the same loss: that with the derivative g, which is as smooth as phi. A
+    difference is then at most min(2 B, L |w_new - w_old|) long, L the smoothness of phi times the
+    largest |x|^2: a C of that size changes nothing but what rounding takes of it, and privacy needs
+    no L. A smaller C buys less noise with bias.
+
+    References
+    ----------
+    .. [1] Lowy, Ghafelebashi, Razaviyayn, "Private non-convex federated learning without a trusted
+       server", AISTATS 2023, Algorithms 1 and 3.
+    """
+    later, earlier = checked.models(data, w_new, "w_new"), checked.models(data, w_old, "w_old")
+    compiled = checked.compiled_loss(loss)
+    clip = positive("clip", clip, or_infinite=True)
+    gradient_clip = positive("gradient_clip", gradient_clip, or_infinite=True)
+    rows = checked.minibatch(data, rows)
+    offsets = data.offsets if rows is None else rows[1]
+    grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
+    weights = checked.silo_weights(silo_weight, data.m)
+    kept = None if margins is None else checked.real_array("margins", margins, (data.n,))
+    if new_margins is not None:
+        if rows is not None:
+            raise ValueError("new_margins must be None with rows, got an array for all records")
+        checked.writeable("new_margins", new_margins, (data.n,))
+        if kept is not None:
+            checked.require_apart("new_margins", new_margins, "margins", kept)
+    out = checked.output(out, (data.m, data.d))
+    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
+    # fmt: off
+    _core.glm_difference(
+        data, later, earlier, compiled, clip, gradient_clip, grids, weights, rows, kept,
+        new_margins, out, threads,
+    )
+    # fmt: on
+    return out

@@ -1,0 +1,77 @@
+"""Exact sums of clipped per-record Hessians of generalised linear models."""
+
+from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
+
+from dpkern import _core
+from dpkern._numbers import count, positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import FloatArray, compiled_loss, models, output, silo_weights
+from dpkern.kernels._grids import hessian_row_grid, product_grids
+from dpkern.models.losses import Loss
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+
+def glm_hessian(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    hess_clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record Hessians h x x^T over each silo, exact on a grid.
+
+    A record's effective row x is rounded to integers k = rint(t x / q), with h = max(phi''(z), 0)
+    and t = min(sqrt(h), ((sqrt(B) - q sqrt(d) / 2) (1 - (d + 16) 2^-52)) / |x|); its Hessian is
+    q^2 k k^T. The step q is `hessian_row_grid` of all N records, or of as many as are said.
+
+    Parameters
+    ----------
+    data, w, loss, silo_weight, out, n_threads
+        As in `dpkern.kernels`; of `silo_weight` the roots act on the rows. Where phi'' is negative,
+        NaN, or of a custom loss not finite, it counts as 0.
+    hess_clip : float
+        Bound B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity turns clipping
+        and grid off.
+    grid : float or array_like, shape (m,), optional
+        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
+        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+    records : int, optional
+        A number of records to choose q by where N is not public; N must be below 2^11 times it.
+        Where entries of the sum of more records leave +-2^52 q^2, they are clamped to that before
+        they are rounded to `grid`; without one they are rounded to doubles.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, d, d)
+        Float64, symmetric, every entry a multiple of the silo's grid. Under a finite `hess_clip` a
+        record whose norm overflows counts as zero.
+
+    Notes
+    -----
+    Sensitivity in Frobenius norm: replacing one record moves its silo's sum by at most sqrt(2) B
+    and no other silo's, exactly, for the doubles returned; adding or removing one by at most B. A
+    coarser grid adds ``grid * d``. Positive semi-definite before that rounding.
+    """
+    w = models(data, w)
+    compiled = compiled_loss(loss)
+    hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
+    n = data.n if records is None else count("records", records)
+    if data.n >= n << 11:
+        raise ValueError(f"records must be above a 2^11-th of the number of records, got {n}")
+    row_grid, grids = product_grids(
+        "hess_clip", hess_clip, grid, data.m, lambda: hessian_row_grid(n, hess_clip, data.d)
+    )
+    weights = silo_weights(silo_weight, data.m)
+    out = output(out, (data.m, data.d, data.d))
+    threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
+    _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, n, out, threads)
+    return out

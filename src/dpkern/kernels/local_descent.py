@@ -1,0 +1,177 @@
+"""Local (proximal) gradient descent of every silo on its own records."""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import dpkern.kernels._arguments as checked
+from dpkern import _core
+from dpkern._numbers import count, not_negative, positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import MAX_DRAWS, FloatArray, IntArray, Random, Rows
+from dpkern.kernels._grids import noise_scale, sum_grids
+from dpkern.models.losses import Loss
+from dpkern.models.penalties import Term, get_penalty
+from dpkern.stream import Purpose
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+
+def glm_local_descent(
+    data: "SiloData",
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    clip: float,
+    steps: int,
+    step_size: ArrayLike,
+    l2: float = 0.0,
+    anchor: float = 0.0,
+    smooth: str | Term | None = None,
+    prox: str | Term | None = None,
+    penalize_intercept: bool = True,
+    sigma: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    rng: Random = None,
+    batches: IntArray | None = None,
+    silos: IntArray | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""K local (proximal) gradient steps of every silo on its own records.
+
+    For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w + anchor (w - w_j),
+    w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
+    all its steps. With `batches` S is over those of the step, and n_j their number.
+
+    Parameters
+    ----------
+    data, loss, clip, out, n_threads
+        As in `dpkern.kernels`. Silos run in parallel.
+    w : array_like, shape (d,) or (m, d)
+        One start for all silos, or one per silo.
+    steps : int
+        Number of steps K >= 1.
+    step_size : float or array_like, shape (K,)
+        eta_t, finite and > 0.
+    l2 : float
+        Penalty (l2/2) |w|^2, finite and >= 0.
+    anchor : float
+        Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
+        coordinates: the steps then go to the prox of the silo's mean loss at w_j.
+    smooth : str or Term, optional
+        A differentiable penalty a r(|w|), such as dpkern.PL(0.5).
+    prox : str or Term, optional
+        A penalty b h or a constraint that acts by its prox, such as dpkern.L1(0.01).
+    penalize_intercept : bool
+        Whether l2, `smooth` and `prox` act on the intercept too.
+    sigma : float or array_like, shape (m,), optional
+        Std of the Gaussian noise that is added to S at every step; finite and >= 0.
+    grid : float or array_like, shape (m,), optional
+        Grid of S and of the noise, as in `glm_gradient`.
+    rng
+        As in `dpkern.kernels`. Only a call with `sigma` takes a release of a stream.
+    batches : ndarray, shape (m, K, n), int64, optional
+        The n >= 1 records of every step of a silo, its own, in increasing order; None is all.
+    silos : ndarray, shape (k,), int64, optional
+        Silos that run, in increasing order, at least one; None is all. The others' models are
+        their starts.
+
+    Returns
+    -------
+    models : ndarray, shape (m, d)
+        Float64. Not private without noise: a model after hidden steps is not on a grid, and how far
+        one record moves it is for the caller to bound.
+
+    Notes
+    -----
+    With noise the models are post-processing of K noisy sums per silo, each of sensitivity 2 C
+    under replacement of one record. The noise of silo j at step t on coordinate k is draw t d + k
+    of ``gaussian((m, K * d), sigma, grid=grid, rng=rng)[j]``.
+    """
+    w = checked.models(data, w)
+    compiled = checked.compiled_loss(loss)
+    clip = positive("clip", clip, or_infinite=True)
+    steps = count("steps", steps)
+    eta = _step_sizes(step_size, steps)
+    l2 = not_negative("l2", l2)
+    anchor = not_negative("anchor", anchor)
+    acting, smooth_strength, _ = checked.penalty("smooth", smooth, _core.smooth_names())
+    number, strength, params = checked.penalty("prox", prox, _core.prox_names())
+    if not isinstance(penalize_intercept, bool | np.bool_):
+        raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
+    penalized = data.d - (data.intercept and not penalize_intercept)
+    if prox is not None:
+        term = get_penalty(prox)
+        checked.require_size("the part of w that prox acts on", penalized, term)
+        checked.require_step(
+            "step_size times the strength of prox", float(eta.max()) * strength, term
+        )
+    rows, batch = None if batches is None else _batches(data, batches, steps), 0
+    offsets = data.offsets
+    if rows is not None:
+        batch = len(rows[0]) // (data.m * steps)
+        offsets = batch * np.arange(data.m + 1)
+    grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
+    if sigma is not None:
+        if grids is None:
+            raise ValueError("sigma must be None where clip is infinite, got one")
+        sigma, _ = noise_scale(sigma, grids, data.m)
+        if steps * data.d > MAX_DRAWS:
+            raise OverflowError(f"steps must be at most 2^62 / {data.d}, got {steps}")
+    out = checked.output(out, (data.m, data.d))
+    if silos is None:
+        silos = np.arange(data.m)
+    else:
+        silos = checked.increasing("silos", silos, data.m)
+        if not len(silos):
+            raise ValueError("silos must hold at least one silo, got none")
+        out[:] = w
+    records = int(np.diff(offsets)[silos].sum())
+    threads = resolve_threads(n_threads, steps * records * data.d)
+    with checked.release_of(rng) if sigma is not None else nullcontext() as release:
+        key = None if release is None else release.key
+        # fmt: off
+        _core.local_descent(
+            data, w, compiled, clip, grids, eta, penalized, l2, anchor, acting, smooth_strength,
+            number, strength, params, key, Purpose.GAUSSIAN, sigma, rows, batch, silos, out,
+            threads,
+        )
+        # fmt: on
+    return out
+
+
+def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
+    eta = checked.real_array("step_size", step_size, (), (steps,))
+    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
+        raise ValueError("step_size must be positive and finite, got an entry that is not")
+    return np.ascontiguousarray(np.broadcast_to(eta, (steps,)))
+
+
+def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
+    """Return the records of all steps of all silos, one after the other, and where silos end."""
+    m = data.m
+    if (
+        not isinstance(batches, np.ndarray)
+        or batches.dtype != np.int64
+        or batches.ndim != 3
+        or batches.shape[:2] != (m, steps)
+        or not batches.shape[2]
+    ):
+        raise ValueError(
+            f"batches must be an int64 array of shape ({m}, {steps}, n), n >= 1, got "
+            f"{checked.described(batches)}"
+        )
+    if (
+        np.any(batches[..., 0] < data.offsets[:-1, np.newaxis])
+        or np.any(batches[..., -1] >= data.offsets[1:, np.newaxis])
+        or np.any(batches[..., 1:] <= batches[..., :-1])
+    ):
+        raise ValueError(
+            "batches must hold distinct records of the silo, in increasing order, got others"
+        )
+    rows = checked.aligned(batches.reshape(-1))
+    return rows, len(rows) // m * np.arange(m + 1)

@@ -1,0 +1,296 @@
+"""Multilayer perceptrons: exact sums of clipped gradients and of their differences."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import dpkern.kernels._arguments as checked
+from dpkern import _core
+from dpkern._numbers import count, positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import FloatArray, Rows, Shape
+from dpkern.kernels._grids import mlp_factor_grid, product_grids
+from dpkern.models.losses import Loss
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+LARGEST_STEPS = 1 << 52
+ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
+
+
+def mlp_size(n_features: int, layers: Sequence[int]) -> int:
+    """Number of parameters P of a multilayer perceptron.
+
+    Parameters
+    ----------
+    n_features : int
+        Inputs.
+    layers : sequence of int
+        Sizes of the hidden layers and of the output.
+
+    Returns
+    -------
+    P : int
+        sum_l n_l (n_(l-1) + 1), n_0 = n_features.
+    """
+    sizes = [count("n_features", n_features), *_layers(layers)]
+    return sum(out * (inputs + 1) for inputs, out in pairwise(sizes))
+
+
+def mlp_gradient(
+    data: "SiloData",
+    params: ArrayLike,
+    *,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record gradients of a multilayer perceptron over each silo, exact on a
+    grid.
+
+    a_0 is the effective row of a record, z_l = W_l [a_(l-1), 1], a_l = act(z_l) for the hidden
+    layers, and the loss is one of the outputs z_L. A record's gradient in layer l is
+    delta_l [a_(l-1), 1]^T; over all layers together it is scaled to norm C at most, and no
+    per-record gradient is stored.
+
+    Parameters
+    ----------
+    data, clip, silo_weight, rows, out, n_threads
+        As in `dpkern.kernels`; the bound C is one of the whole gradient. Data have no intercept:
+        every layer has biases of its own.
+    params : array_like, shape (P,) or (m, P)
+        One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. Layer
+        after layer the matrix W_l, of shape (n_l, n_(l-1) + 1), by rows; its last column is the
+        bias.
+    layers : sequence of int
+        Sizes n_1, ..., n_L of the hidden layers and of the output; ``(n_L,)`` has no hidden layer.
+    activation : {"relu", "tanh"}
+        Of the hidden layers. The slope of relu at 0 is 0.
+    loss : str or Loss
+        "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
+        margin loss of one output, see `dpkern.models.losses`.
+    grid : float or array_like, shape (m,), optional
+        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
+        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+    records : int, optional
+        A public number n to choose q by in place of the number of records, which is not public.
+        Sums of up to 2^5 n records per silo are exact, and entries of larger ones beyond
+        +-2^52 q^2 become +-2^52 q^2 before they are rounded to `grid`.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. Under a finite clip a record whose
+        gradient is not finite, or more than 2^500 times too long, counts as zero.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned; adding or removing one by at
+    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` the same holds, and nothing but
+    the sum depends on the number of records, whether it is accepted or not included. A record's
+    term depends on the record, the model and q alone, and q on public numbers alone. The exact sum
+    of the terms of all records of a silo is found in whole numbers of q^2, so adding a record moves
+    it by that record's term, at most C long; only then every entry is clamped, once, and clamping
+    moves no two numbers further apart. Clamping sums of parts of the records instead would not be
+    enough: an added record moves all that come after it into other parts.
+
+    With s = min(1, C' / G), C' = C (1 - (n_0 + ... + n_L + 16) 2^-50), G an upper bound of the
+    norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
+    k = trunc((s / t) delta / q), h = trunc(t a / q) and t = sqrt(s |delta| / |a|), so that
+    |k| |h| q^2 <= s |delta| |a|; truncation lengthens neither. The step q is the finest with
+    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`: sums of n records are
+    then exact, in any order. Norms without per-record gradients are those of [1]_.
+
+    Activations and derivatives are doubles, summed in a fixed order: a record's part does not
+    depend on the records beside it, nor on its place.
+
+    References
+    ----------
+    .. [1] Goodfellow, "Efficient per-example gradient computations", 2015.
+    """
+    points = _networks(data, (("params", params),), layers)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _sums(data, points, *how)
+
+
+def mlp_difference(
+    data: "SiloData",
+    params_new: ArrayLike,
+    params_old: ArrayLike,
+    *,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    gradient_clip: float = math.inf,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Sum of clipped per-record differences of the gradient of a multilayer perceptron at two
+    points, exact on a grid.
+
+    A record's gradients g(new) and g(old) are clipped to B each, as `mlp_gradient` does, and their
+    difference, over all layers together, is scaled to norm C at most.
+
+    Parameters
+    ----------
+    params_new, params_old : array_like, shape (P,) or (m, P)
+        One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
+    clip : float
+        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
+        off.
+    gradient_clip : float
+        Bound B > 0 of each of the two gradients: the `clip` of the `mlp_gradient` that the
+        differences continue. Infinity: those of the loss itself.
+    data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
+        As in `mlp_gradient`.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, P)
+        Float64, every entry a multiple of the silo's grid. A gradient that is not finite, or more
+        than 2^500 times too long, counts as zero, and so does such a difference under a finite
+        clip. Exactly 0 where `params_new` is `params_old`.
+
+    Notes
+    -----
+    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned, whatever B is; adding or
+    removing one by at most C. A coarser grid adds ``grid * sqrt(P)``.
+
+    Why two bounds: see `glm_difference`. Differences of gradients clipped to B telescope with sums
+    of them; no more than 2 B of C is ever used.
+
+    In layer l the difference is the sum of two outer products, U + V, which become integers as in
+    `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
+    of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
+    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), for truncation may
+    take from U what cancels in V: mlp.h has the proof. A record is scaled to less than C where U
+    and V are long and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n as
+    in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
+    """
+    points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
+    bound = positive("gradient_clip", gradient_clip, or_infinite=True)
+    how = (layers, activation, loss, clip, grid, silo_weight, rows, records, out, n_threads)
+    return _sums(data, points, *how, gradient_clip=bound)
+
+
+def _sums(
+    data: "SiloData",
+    points: FloatArray,
+    layers: Sequence[int],
+    activation: str,
+    loss: str | Loss,
+    clip: float,
+    grid: ArrayLike | None,
+    silo_weight: ArrayLike | None,
+    rows: Rows | None,
+    records: int | None,
+    out: FloatArray | None,
+    n_threads: int | None,
+    gradient_clip: float = math.inf,
+) -> FloatArray:
+    sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}, got {activation!r}")
+    compiled = None if loss == "softmax" else checked.compiled_loss(loss)
+    _check_outputs(data, int(sizes[-1]), loss)
+    clip = positive("clip", clip, or_infinite=True)
+    rows = checked.minibatch(data, rows)
+    offsets = data.offsets if rows is None else rows[1]
+    summed = int(offsets[-1])
+    # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
+    n = max(data.n, summed) if records is None else count("records", records) << 5
+    unit, grids = product_grids(
+        "clip",
+        clip,
+        grid,
+        data.m,
+        lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
+    )
+    weights = checked.silo_weights(silo_weight, data.m)
+    out = checked.output(out, (data.m, points.shape[2]))
+    threads = resolve_threads(n_threads, summed * points.shape[2])
+    number = ACTIVATIONS.index(activation)
+
+    def add(grids: FloatArray | None, rows: Rows | None) -> None:
+        # fmt: off
+        _core.mlp_gradient(
+            data, points, sizes, number, compiled, clip, gradient_clip, unit, grids, weights, rows,
+            out, threads,
+        )
+        # fmt: on
+
+    largest = 0 if summed <= n else int(np.diff(offsets).max())
+    if unit == 0.0 or largest <= n:
+        add(grids, rows)
+        return out
+    # Sums of n records are exact in doubles; those of more are added up as Python's integers.
+    total = np.zeros(out.shape, dtype=object)
+    records_of = np.arange(data.n) if rows is None else rows[0]
+    for first in range(0, largest, n):
+        begins = np.minimum(offsets[:-1] + first, offsets[1:])
+        ends = np.minimum(begins + n, offsets[1:])
+        parts = [records_of[i:j] for i, j in zip(begins, ends, strict=True)]
+        add(None, (np.concatenate(parts), np.append(0, np.cumsum(ends - begins))))
+        total += (out / unit**2).astype(np.int64)
+    whole = np.clip(total, -LARGEST_STEPS, LARGEST_STEPS).astype(np.float64)
+    step = unit**2 if grids is None else grids[:, np.newaxis]
+    np.multiply(np.rint(whole * (unit**2 / step)), step, out=out)
+    return out
+
+
+def _layers(layers: Sequence[int]) -> list[int]:
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise TypeError(f"layers must be a sequence of sizes, at least one, got {layers!r}")
+    return [count(f"layers[{i}]", size) for i, size in enumerate(layers)]
+
+
+def _networks(
+    data: "SiloData", points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
+) -> FloatArray:
+    """Return the parameters at every point as (points, 1 or m, P)."""
+    if data.intercept:
+        raise ValueError("data must have no intercept, got one: layers have biases of their own")
+    size = mlp_size(data.n_features, layers)
+    shapes: tuple[Shape, ...] = (size,), (data.m, size)
+    arrays = []
+    for name, given in points:
+        arrays.append(checked.finite_array(name, given, *shapes))
+        shapes = (arrays[0].shape,)
+    if len(arrays) == 1:
+        return arrays[0].reshape(1, -1, size)
+    return np.stack([array.reshape(-1, size) for array in arrays])
+
+
+def _check_outputs(data: "SiloData", outputs: int, loss: str | Loss) -> None:
+    if loss != "softmax":
+        if outputs != 1:
+            raise ValueError(f"layers must end with 1 for loss = {loss!r}, got {outputs}")
+        if data.task == "multiclass":
+            raise ValueError(f"loss must be 'softmax' for several classes, got {loss!r}")
+        return
+    if data.classes_ is None:
+        raise ValueError("loss must be one of real targets for this data, got 'softmax'")
+    if outputs != len(data.classes_) or outputs < 2:
+        raise ValueError(
+            f"layers must end with one output for each of the {len(data.classes_)} classes, at "
+            f"least 2, for loss = 'softmax', got {outputs}"
+        )

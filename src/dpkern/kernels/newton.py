@@ -1,0 +1,149 @@
+"""Steps of Newton methods: truncated directions, and the losses along a line."""
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import dpkern.kernels._arguments as checked
+from dpkern import _core
+from dpkern._numbers import positive
+from dpkern._threads import one_blas_thread, resolve_threads
+from dpkern.kernels._arguments import FloatArray
+from dpkern.kernels._grids import candidate_grids, per_candidate, saturated
+from dpkern.models.losses import Loss
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
+
+
+def newton_direction(
+    H: ArrayLike, g: ArrayLike, *, floor: float, n_threads: int | None = None
+) -> FloatArray:
+    """Newton directions with the Hessian's eigenvalues truncated from below.
+
+    Parameters
+    ----------
+    H : array_like, shape (m, d, d)
+        One symmetric matrix per silo, finite. Its lower triangle is read, and nothing else.
+    g : array_like, shape (m, d)
+        One vector per silo, finite.
+    floor : float
+        Least eigenvalue, positive and finite.
+    n_threads
+        As in `dpkern.kernels`. Silos run in parallel, each in one thread of LAPACK.
+
+    Returns
+    -------
+    p : ndarray, shape (m, d)
+        p_j = (V max(lam, floor) V^T)^-1 g_j with H_j = V diag(lam) V^T. Float64.
+
+    Raises
+    ------
+    RuntimeError
+        When LAPACK finds no eigenvalues.
+
+    Notes
+    -----
+    Where a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and
+    Cholesky of H solves the system; else the eigenvalues are found. In floating point an eigenvalue
+    within d u |H| of the floor, u = 2^-53, may be taken for either side of it: a change of H of the
+    size that every algorithm makes of it anyway. So |p| <= |g| / floor holds up to the relative
+    error that this means, d u |H| / floor.
+
+    While it runs, every BLAS in the process that threadpoolctl knows is limited to one thread.
+    """
+    H = checked.real_array("H", H)
+    if H.ndim != 3 or H.shape[1] != H.shape[2] or not H.size:
+        raise ValueError(f"H must have shape (m, d, d), m, d >= 1, got {H.shape}")
+    m, d = H.shape[:2]
+    if d > _core.NEWTON_MAX:
+        raise ValueError(f"H must have at most {_core.NEWTON_MAX} columns, got {d}")
+    g = checked.finite_array("g", g, (m, d))
+    floor = positive("floor", floor)
+    out = np.empty((m, d))
+    threads = resolve_threads(n_threads, H.size * d // 8)
+    lapack = _lapack()
+    with one_blas_thread():
+        _core.newton_direction(H, g, floor, lapack, out, threads)
+    return out
+
+
+@functools.cache
+def _lapack() -> _core.Lapack:
+    """Return LAPACK, found when first needed: scipy.linalg takes a while to import."""
+    return _core.Lapack()
+
+
+def line_search(
+    data: "SiloData",
+    w: ArrayLike,
+    p: ArrayLike,
+    *,
+    loss: str | Loss,
+    steps: ArrayLike,
+    bound: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    saturate: bool = False,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Losses of every silo along the line w - a p, for every candidate step a.
+
+    Margins along w and p are computed once, in one pass over X; a candidate then costs one loss a
+    record.
+
+    Parameters
+    ----------
+    data, loss, out, n_threads
+        As in `dpkern.kernels`.
+    w, p : array_like, shape (d,) or (m, d)
+        Model and direction, one for all silos or one per silo.
+    steps : array_like, shape (k,)
+        Candidate steps a, finite.
+    bound : array_like, shape (k,) or (m, k), optional
+        For a private search: bounds b_a > 0, one per candidate, or per silo and candidate, on one
+        record's decrease of the loss.
+    grid : float or array_like, shape (k,) or (m, k), optional
+        With `bound` only: power of two q, one for all candidates, one per candidate, or one per
+        silo and candidate, with max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and
+        q <= b_a / 32. None takes the finest on which the sum of all N records is exact too.
+    saturate : bool
+        With `bound`, as in `glm_gradient`.
+
+    Returns
+    -------
+    sums : ndarray, shape (m, k)
+        Float64. Without `bound` sum_i phi(y_i, z_i - a dz_i), z = x . w and dz = x . p of the
+        effective rows: `glm_losses` at w - a p up to rounding. These are not private.
+        With `bound` the decreases sum_i round_q(clamp(phi(y_i, z_i) - phi(y_i, z_i - a dz_i),
+        -b_a, b_a)), every entry a multiple of its grid; a NaN (infinity less infinity) counts as 0.
+
+    Notes
+    -----
+    Sensitivity of the private sums: one record's term is at most b_a in absolute value, exactly,
+    for the doubles returned. Replacing a record moves candidate a of its silo by at most 2 b_a, and
+    all candidates by at most 2 |b| in l2 norm; adding or removing one by half of that. For a loss
+    whose derivative is clipped to C / |x|, b_a = |a| C |p| clamps nothing but rounding.
+    """
+    w, p = checked.models(data, w), checked.models(data, p, "p")
+    compiled = checked.compiled_loss(loss)
+    candidates = checked.finite_array("steps", steps)
+    if candidates.ndim != 1 or not candidates.size:
+        raise ValueError(f"steps must have shape (k,), k >= 1, got {candidates.shape}")
+    bounds = grids = None
+    if bound is not None:
+        k = candidates.size
+        bounds = per_candidate("bound", bound, data.m, k, (k,), (data.m, k))
+        if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
+            raise ValueError("bound must be positive and finite, got an entry that is not")
+        grids = candidate_grids(grid, offsets=data.offsets, bounds=bounds, saturate=saturate)
+    elif grid is not None:
+        raise ValueError(
+            "grid must be None without bound, got one: sums of unbounded losses are not exact"
+        )
+    out = checked.output(out, (data.m, candidates.size))
+    threads = resolve_threads(n_threads, data.X.size + 8 * data.n * candidates.size)
+    _core.line_search(data, w, p, compiled, candidates, bounds, grids, out, threads)
+    return saturated(out, grids) if saturate and grids is not None else out

@@ -1,0 +1,202 @@
+/* Kernels over records, of every form of data. */
+#ifndef DRIVER_RECORDS_H
+#define DRIVER_RECORDS_H
+
+#include <math.h>
+#include "driver_inputs.h"
+
+/* Steps on all records, or, of a minibatch, each on two records of its own. */
+static int local(const dpk_kernels *kernels, dpk_data data, const double *grid, int number) {
+    const int64_t rows[18] = {0,   0,   0, 0,   0,   0,    699,  1,    5,
+                              698, 699, 2, 700, 701, 1199, 1100, 1198, 1199};
+    const int64_t offsets[M + 1] = {0, 6, 12, 18};
+    const int batch = data.rows ? 2 : 0;
+    if (batch)
+        data.rows = rows, data.offsets = offsets;
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const double eta[3] = {0.5, 0.25, 0.125}, sigma[M] = {1.0, 0.5, 0.0}, prox_params[1] = {0.5};
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const dpk_loss loss = loss_number(kernels, number, params);
+    const dpk_descent run = {3,
+                             eta,
+                             batch,
+                             data.p,
+                             0.1,
+                             0.2,
+                             kernels->smooths[0].factor,
+                             0.5,
+                             kernels->proxes[0].apply,
+                             0.1,
+                             prox_params,
+                             grid ? key : NULL,
+                             1,
+                             sigma};
+    double *acc = buffer((size_t)dpk_thread_stride(2 * dpk_padded(data.d)) * 8),
+           *out = buffer((size_t)(M * data.d) * 8);
+    double *noise = buffer((size_t)dpk_descent_noise(&run, data.d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, NULL, N, SILO_TASKS, acc, 1};
+    const int bad =
+        (int)kernels->local_descent(&data, W, 0, &loss, &run, &sum, ORDER, M, noise, out);
+    free(acc), free(out), free(noise);
+    return bad;
+}
+
+static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                const int64_t *tasks, int bounded) {
+    const double step[3] = {0.5, 1.0, -2.0};
+    const double bound[M * 3] = {1.0, 0.3, 7.0, 1.0, 0.3, 7.0, 1.0, 0.3, 7.0};
+    const double grid[M * 3] = {0x1p-20, 0x1p-30, 0x1p-20, 0x1p-20, 0x1p-30,
+                                0x1p-20, 0x1p-20, 0x1p-30, 0x1p-20};
+    double *partial = buffer((size_t)(tasks[M] * dpk_thread_stride(3)) * 8),
+           *out = buffer(M * 3 * 8);
+    const dpk_sum sum = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
+    const dpk_search search = {3, step, bounded ? bound : NULL, bounded ? grid : NULL};
+    const int bad = (int)kernels->line_search(data, W, data->d, W, 0, loss, &search, &sum, out);
+    free(partial), free(out);
+    return bad;
+}
+
+/* Both kernels of ADMM; of a minibatch, whose records are distinct, those with states of their own.
+ */
+static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss, int64_t n,
+                int clipped) {
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const int64_t rows[4] = {0, 5, 699, 1199};
+    const int64_t offsets[2] = {0, data.rows ? 4 : n}, tasks[2] = {0, data.rows ? 1 : 3};
+    const intptr_t d = data.d, wide = tasks[1] * dpk_thread_stride(d);
+    const double grid = clipped ? 0x1p-20 : 0.0;
+    if (data.rows)
+        data.rows = rows;
+    data.m = 1;
+    data.offsets = offsets;
+    double *common = buffer((size_t)(N * d) * 8), *scale = buffer(N * 8), *t = buffer(N * 8),
+           *partial = lines(wide), *plain = lines(wide), *out = buffer((size_t)(2 * d) * 8),
+           *padded = lines(dpk_padded(d)), *space = lines(dpk_thread_stride(dpk_sweep_rows(d) * d));
+    const dpk_sum sum = {1.0, clipped ? &grid : NULL, NULL, TASK_ROWS, tasks, partial, 1};
+    const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, plain, 1};
+    const double bound = clipped ? 1.0 : INFINITY;
+    dpk_sweep sweep = {2.0, 0.25, bound, bound, grid, padded, padded, common, scale, NULL, 7, 1.5};
+    for (intptr_t k = 0; k < N * d; k++)
+        common[k] = 0.01;
+    for (intptr_t k = 0; k < N; k++)
+        scale[k] = 0.01;
+    for (intptr_t k = 0; k < dpk_padded(d); k++)
+        padded[k] = 0.02;
+    int bad = 0;
+    if (!data.rows) {
+        bad |= kernels->loss_prox(&data, loss, &sweep, &in_float, common, t);
+        bad |= kernels->sweep_shared(&data, loss, &sweep, &sum, out);
+    }
+    bad |= kernels->sweep_per_user(&data, loss, &sweep, &sum, &in_float, out, out + d);
+    bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
+    if (clipped) {
+        sweep.key = key;
+        bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
+    }
+    free(common), free(scale), free(t), free(partial), free(plain), free(out), free(padded);
+    free(space);
+    return bad;
+}
+
+static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64_t *tasks,
+                   const double *grid, int number) {
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    dpk_loss loss = loss_number(kernels, number, params);
+    loss.checked = number % 2;
+    double *partial = lines(tasks[M] * dpk_thread_stride(dpk_hessian_size(data->d))),
+           *scratch = lines(dpk_thread_stride(dpk_hessian_scratch(data->d))),
+           *out = buffer((size_t)(M * data->d * data->d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    const int bad = (int)kernels->glm_hessian(data, W, data->d, &loss, grid ? 0x1p-20 : 0.0, &sum,
+                                              scratch, out);
+    free(partial), free(scratch), free(out);
+    return bad;
+}
+
+/* Without margins and with them, of all stored rows; those of the later point beside and in place.
+ */
+static int difference(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                      const dpk_sum *sum, double *out) {
+    double *const old = buffer(N * 8), *const new = buffer(N * 8);
+    dpk_earlier earlier = {0.5, NULL, NULL, data->rows ? NULL : old};
+    for (int i = 0; i < N; i++)
+        old[i] = 0.5;
+    int bad = kernels->glm_difference(data, W, 0, W + 1, data->d, loss, &earlier, sum, out);
+    earlier.z = old;
+    earlier.z_new = data->rows ? NULL : new;
+    bad |= kernels->glm_difference(data, W, data->d, W, 0, loss, &earlier, sum, out);
+    earlier.clip = INFINITY;
+    earlier.z_new = data->rows ? NULL : old;
+    bad |= kernels->glm_difference(data, W, 0, W, 0, loss, &earlier, sum, out);
+    free(old), free(new);
+    return bad;
+}
+
+/* One layer and three, gradients and differences, models of one kind and of each silo. */
+static int mlp(const dpk_kernels *kernels, dpk_data data) {
+    static const int64_t blocks[M + 1] = {0, 1, 12, 20};
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    dpk_loss loss = loss_number(kernels, 0, params);
+    loss.checked = 1;
+    const int64_t *const tasks = data.rows ? ROW_TASKS : blocks;
+    const intptr_t sizes[2][4] = {{data.p, 9, 8, 3}, {data.p, 1, 0, 0}};
+    int bad = 0;
+    for (int form = 0; form < 8; form++) {
+        const intptr_t *const size = sizes[form & 1], models = form & 2 ? M : 1;
+        const double *const grid = form % 3 ? GRID : NULL;
+        dpk_layer layers[3];
+        dpk_mlp net = {.depth = form & 1 ? 1 : 3,
+                       .activation = form & 2 ? DPK_TANH : DPK_RELU,
+                       .loss = form & 1 ? &loss : NULL,
+                       .points = form & 4 ? 2 : 1,
+                       .gradient_clip = grid ? 0.5 : INFINITY};
+        dpk_mlp_layout(size, layers, &net);
+        const intptr_t capacity = dpk_mlp_capacity(dpk_mlp_batch(&net, tasks[M], 1));
+        const intptr_t n_scratch = dpk_thread_stride(dpk_mlp_scratch(&net));
+        double *weights = lines(net.points * models * net.n_weights), *scratch = lines(n_scratch),
+               *factors = lines(capacity * net.n_factors),
+               *out = buffer((size_t)(M * net.n_params) * 8);
+        const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, DPK_MLP_BLOCK, tasks, NULL, 1};
+        for (intptr_t k = 0; k < n_scratch; k++)
+            scratch[k] = 0.0;
+        bad |= (int)kernels->mlp_gradient(&data, &net, POINT, models, grid ? 0x1p-20 : 0.0, &sum,
+                                          weights, scratch, factors, out);
+        free(weights), free(scratch), free(factors), free(out);
+    }
+    return bad;
+}
+
+static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64_t *tasks,
+               const double *grid) {
+    double params[4] = {1.0, 0.0, 0.0, 0.0};
+    const size_t wide = (size_t)(tasks[M] * dpk_thread_stride(data.d)) * sizeof(double);
+    double *partial = buffer(wide), *norm = buffer(N * 8), *z = buffer((size_t)n * 8),
+           *sums = buffer(M * 8), *out = buffer((size_t)(M * data.d) * 8);
+    const dpk_sum sum = {grid ? 1.0 : INFINITY, grid, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, partial, 1};
+    int bad = kernels->glm_margins(&data, W, data.d, &sum, z);
+    for (int l = 0; kernels->losses[l].name; l++) {
+        dpk_loss loss = loss_number(kernels, l, params);
+        if (l % 2) /* as a user's function */
+            loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
+        bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        bad |= admm(kernels, data, &loss, n, grid != NULL);
+        bad |= difference(kernels, &data, &loss, &sum, out);
+        bad |= local(kernels, data, grid, l);
+        if (!data.rows)
+            bad |= line(kernels, &data, &loss, tasks, grid != NULL);
+    }
+    if (!data.rows) {
+        bad |= hessian(kernels, &data, tasks, grid, 1);
+        bad |= kernels->glm_norms(&data, &in_float, norm);
+        data.norm = norm;
+        bad |= hessian(kernels, &data, tasks, grid, 0);
+        const dpk_loss loss = loss_number(kernels, 0, params);
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+    }
+    free(partial), free(norm), free(z), free(sums), free(out);
+    return bad;
+}
+
+#endif

@@ -1,0 +1,200 @@
+"""Every address that enters C is aligned: C leaves undefined what a misaligned load does."""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from dpkern import SiloData, _core, kernels
+
+M, N, P = 2, 8, 3
+RNG = np.random.default_rng(0)
+KEY = bytes(range(32))
+# Small arrays that the wrappers copy to where kernels read them best.
+COPIED = {"w", "w_new", "w_old", "p", "silos"}
+# With rows of a minibatch, theirs are read instead.
+UNREAD = {("glm_gradient", "offsets"), ("mlp_gradient", "offsets")}
+NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vmath_names"} | {
+    "smooth_factor",
+    "_use_isa",
+    "chacha20_block",  # bytes
+}
+
+
+def misaligned(array):
+    """A copy that starts one byte after an aligned address."""
+    memory = np.empty(array.nbytes + array.itemsize, np.uint8)
+    start = 1 - memory.ctypes.data % array.itemsize
+    copy = memory[start:][: array.nbytes] if start > 0 else memory[1:][: array.nbytes]
+    copy = copy.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    assert not copy.flags.aligned
+    return copy
+
+
+def records(sparse=False):
+    """What _core reads of a SiloData; here any attribute can be replaced."""
+    X = RNG.standard_normal((N, P))
+    attributes = {
+        "y": np.where(np.arange(N) % 2, 1.0, -1.0),
+        "scale": np.full(P, 0.5),
+        "shift": None if sparse else np.full(P, 0.1),
+        "row_norms": np.full(N, 4.0),
+        "offsets": np.array([0, 3, N]),
+    }
+    if sparse:
+        stored = csr_array(X)
+        X = SimpleNamespace(
+            data=stored.data, indices=stored.indices, indptr=stored.indptr, shape=X.shape
+        )
+    return SimpleNamespace(X=X, **attributes, d=P, intercept=False, row_bound=np.inf)
+
+
+def loss():
+    return _core.Loss(_core.loss_names().index("logistic"), np.zeros(1))
+
+
+def calls():
+    """Valid arguments of every function of _core that takes arrays."""
+    w, rows = np.full((1, P), 0.1), (np.arange(4), np.array([0, 2, 4]))
+    grid, weight, sums = np.full(M, 2.0**-20), np.ones(M), np.zeros((M, P))
+    ones, square = np.ones(N), np.zeros((M, P, P))
+    law = (np.array([2**62, 2**63], np.uint64), np.zeros(4, np.uint64), np.zeros(1024, np.int64))
+    line = np.full((M, 2), 0.5)
+    words = np.zeros((2, 2), np.uint64)
+    network = (np.ones((1, 1, P + 1)), np.array([P, 1], np.intp))
+    layers = (records(), *network, 0, loss(), 1.0, np.inf, 2.0**-20)
+    descent = (1.0, grid, np.array([0.5]), P, 0.1, 0.0, -1, 0.0, 0, 0.1, np.zeros(1))
+    noise = (KEY, 1, np.ones(M), None, 0, np.arange(M))
+    G, V = RNG.standard_normal((N, P)), RNG.standard_normal((N, P))
+    H, g = square + np.eye(P), sums + 1.0
+    differences = (loss(), 1.0, 0.5, grid, weight, None, ones, 2 * ones)
+    return {
+        "clip_and_sum": (G, np.array([0, 3, N]), 1.0, grid, sums, 1),
+        "glm_norms": (records(), np.zeros(N), 1),
+        "glm_margins": (records(), w, np.zeros(N), 1),
+        "glm_losses": (records(), w, loss(), np.zeros(M), 1),
+        "glm_gradient": (records(), w, loss(), 1.0, grid, weight, rows, sums, 1),
+        "glm_difference": (records(), w, 2 * w, *differences, sums, 1),
+        "glm_hessian": (records(), w, loss(), 1.0, 2.0**-20, grid, weight, N, square, 1),
+        "local_descent": (records(), w, loss(), *descent, *noise, sums, 1),
+        "loss_prox": (records(), V, 0.5, loss(), 1.0, np.zeros((N, P)), np.zeros(N), 1),
+        "line_search": (records(), w, w, loss(), np.ones(2), line, line / 2**20, line, 1),
+        "mlp_gradient": (*layers, grid, weight, rows, np.zeros((M, P + 1)), 1),
+        "newton_direction": (H, g, 0.5, _core.Lapack(), sums, 1),
+        "prox_rows": (0, False, np.zeros(1), V, 0.5, np.zeros((N, P)), 1),
+        "chacha20_chunks": (KEY, 0, 0, np.zeros(128, np.uint64)),
+        "gaussian": (KEY, 1, np.ones(M), grid, sums, 1),
+        "gaussian_words": (KEY, 0, words[0], words, 1e3, 2, np.zeros(2), np.zeros(2, np.uint8)),
+        "goe": (sums, sums, square, 1),
+        "shuffle_sum": (KEY, 8, 6, V, 1.0, 9, 1 << 18, law, law, np.zeros(P, np.int64), 1),
+        "on_grid": (sums, grid),
+        "loss_block": (loss(), ones, *np.zeros((4, N))),
+        "vmath": (0, ones, np.zeros(N)),
+    }
+
+
+def array_paths(value, path=()):
+    """Where the arrays with elements of several bytes are in nested arguments."""
+    if isinstance(value, np.ndarray):
+        if value.itemsize > 1:
+            yield path
+    elif isinstance(value, tuple):
+        for i, entry in enumerate(value):
+            yield from array_paths(entry, (*path, i))
+    elif isinstance(value, SimpleNamespace):
+        for name, entry in vars(value).items():
+            yield from array_paths(entry, (*path, name))
+
+
+def replaced(value, path):
+    """`value` with a misaligned copy of the array at `path`."""
+    if not path:
+        return misaligned(value)
+    key, rest = path[0], path[1:]
+    if isinstance(value, tuple):
+        return (*value[:key], replaced(value[key], rest), *value[key + 1 :])
+    return SimpleNamespace(**(vars(value) | {key: replaced(getattr(value, key), rest)}))
+
+
+def names_of(name):
+    return list(inspect.signature(getattr(_core, name)).parameters)
+
+
+CASES = [
+    (name, path)
+    for name, arguments in calls().items()
+    for path in array_paths(arguments)
+    if names_of(name)[path[0]] not in COPIED and (name, path[-1]) not in UNREAD
+]
+
+
+def test_every_function_that_takes_arrays_is_tried():
+    functions = {name for name in vars(_core) if callable(getattr(_core, name))}
+    classes = {name for name in functions if isinstance(getattr(_core, name), type)}
+    own = {name for name in functions - classes if not name.startswith("__")}
+    assert own == set(calls()) | NO_ARRAYS
+
+
+@pytest.mark.parametrize("name", calls())
+def test_aligned_arrays_are_taken(name):
+    getattr(_core, name)(*calls()[name])
+
+
+@pytest.mark.parametrize(("name", "path"), CASES)
+def test_a_misaligned_array_is_refused(name, path):
+    arguments = replaced(calls()[name], path)
+    with pytest.raises(ValueError, match="must be aligned"):
+        getattr(_core, name)(*arguments)
+
+
+@pytest.mark.parametrize("name", ["data", "indices", "indptr"])
+def test_misaligned_sparse_entries_are_refused(name):
+    data = records(sparse=True)
+    setattr(data.X, name, misaligned(getattr(data.X, name)))
+    with pytest.raises(ValueError, match="must be aligned"):
+        _core.glm_margins(data, np.ones((1, P)), np.zeros(N), 1)
+
+
+@pytest.mark.parametrize("shape", [(P,), (N, P)])
+@pytest.mark.parametrize("name", ["common", "scale", "z"])
+def test_sweeps_refuse_misaligned_states(shape, name):
+    arrays = {"common": np.zeros(shape), "scale": np.zeros(N), "z": np.zeros(P)}
+    arrays[name] = misaligned(arrays[name])
+    with pytest.raises(ValueError, match="must be aligned"):  # noqa: PT012
+        sweeps = _core.Sweeps(records(), arrays["common"], arrays["scale"], loss(), 0.5, 1.0)
+        sweeps.lay_out(None, 0.5, 1.0, 2.0**-20, 1)
+        sweeps.sweep(arrays["z"], None, 0, 0.0)
+
+
+def test_parameters_of_a_loss_are_aligned():
+    with pytest.raises(ValueError, match="must be aligned"):
+        _core.Loss(0, misaligned(np.zeros(1)))
+
+
+def test_kernels_take_misaligned_arguments_as_aligned_ones():
+    X, y = RNG.standard_normal((N, P)), np.where(np.arange(N) % 2, 1.0, -1.0)
+    w, H, g = np.full(P, 0.1), np.eye(P)[None], np.ones((1, P))
+    made, remade = SiloData(X, y, [0, 3, N]), SiloData(X, misaligned(y), [0, 3, N])
+    np.testing.assert_array_equal(
+        kernels.glm_gradient(remade, misaligned(w), clip=1.0),
+        kernels.glm_gradient(made, w, clip=1.0),
+    )
+    np.testing.assert_array_equal(
+        kernels.newton_direction(misaligned(H), misaligned(g), floor=0.5),
+        kernels.newton_direction(H, g, floor=0.5),
+    )
+
+
+def test_misaligned_records_are_refused_where_data_are_made():
+    X, y = np.ones((N, P)), np.where(np.arange(N) % 2, 1.0, -1.0)
+    with pytest.raises(ValueError, match="aligned"):
+        SiloData(misaligned(X), y, [0, 3, N])
+    stored = csr_array(X)
+    for name in ("data", "indices", "indptr"):
+        broken = stored.copy()
+        setattr(broken, name, misaligned(getattr(broken, name)))
+        data = SiloData(broken, y, [0, 3, N])  # copied
+        np.testing.assert_array_equal(kernels.glm_margins(data, np.ones(P)), np.full(N, P))
