@@ -300,7 +300,7 @@ def test_out_is_written_and_returned(make):
         ({"l2": -1.0}, "l2 must .* got -1"),
         ({"l2": math.inf}, "l2 must .* got inf"),
         ({"smooth": L1(0.1)}, "smooth must be one of pl, got 'l1'"),
-        ({"prox": PL(0.6)}, "step_size times the strength in prox must .* got 0.3"),
+        ({"prox": PL(0.6)}, "step_size times the strength of prox must .* got 0.3"),
         ({"prox": Box([0.0] * 4, 1.0)}, "the part of w that prox acts on must .* got 3"),
         ({"prox": "l3"}, "is 'l3'; it must be one of"),
         (
