@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dpkern.losses import Custom
 from scipy import LowLevelCallable
 
 from bench.bench_glm import CLIP, records
 from bench.cases import Case, Contenders, numba
 from dpkern import SiloData, kernels
+from dpkern.models.losses import Custom
 
 if numba is not None:
     from numba import carray, types

@@ -6,6 +6,7 @@ noisy run, which leaves it the same work but for the drawing of noise.
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def setup(rounds: int, dense: bool) -> tuple[Contenders, None]:
     if dense:
         X = X.toarray()
     data = SiloData.split(X, y, SILOS, how="even", rng=0, row_bound=1.0)
-    shared = {"clip": 1.0, "hess_clip": 0.25, "l2": 1e-3, "rounds": rounds, "rng": 0}
+    shared: dict[str, Any] = {"clip": 1.0, "hess_clip": 0.25, "l2": 1e-3, "rounds": rounds}
+    shared |= {"rng": 0, "trust": "silo"}
     floor = float(np.max(solve("local_newton", data, budget=BUDGET, **shared).parameters["floor"]))
 
     def run(budget: Budget | None, **more: float) -> np.ndarray:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dpkern.regularizers import Box, GroupLasso, L2Ball, Regularizer, Simplex
 
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
+from dpkern.models.penalties import Box, GroupLasso, L2Ball, Simplex, Term
 
 GAMMA = 0.3
 
@@ -63,11 +63,11 @@ def setup_l1(n: int) -> tuple[Contenders, None]:
     return contenders | copiers(v, np.zeros(n)), None
 
 
-def setup(regularizer: Regularizer, shape: tuple[int, ...]) -> tuple[Contenders, None]:
+def setup(penalty: Term, shape: tuple[int, ...]) -> tuple[Contenders, None]:
     v, out = np.random.default_rng(0).standard_normal(shape), np.zeros(shape)
     return {
-        "dpkern": partial(kernels.prox, regularizer, v, GAMMA, out=out),
-        "twin": partial(reference.prox, regularizer, v, GAMMA),
+        "dpkern": partial(kernels.prox, penalty, v, GAMMA, out=out),
+        "twin": partial(reference.prox, penalty, v, GAMMA),
     }, None
 
 
@@ -78,7 +78,7 @@ def cases(quick: bool) -> list[Case]:
         ("simplex", Simplex, (n,)),
         ("simplex", Simplex, (n // 100, 100)),
         ("l2_ball", L2Ball, (n // 100, 100)),
-        ("group_lasso", partial(GroupLasso, [10] * (n // 10)), (n,)),
+        ("group_lasso", partial(GroupLasso, groups=[10] * (n // 10)), (n,)),
         ("box", partial(Box, np.full(n, -0.5), np.full(n, 0.5)), (n,)),
     ]
     return [

@@ -33,12 +33,13 @@ def run(data: SiloData, budget: Budget | None, rounds: int) -> np.ndarray:
     result = solve(
         "spider",
         data,
-        loss=MODEL,
+        model=MODEL,
         budget=budget,
         clip=CLIP,
         rounds=rounds,
         refresh_every=EVERY,
         step_size=STEP,
+        trust="silo",
         rng=0,
     )
     return result.w

@@ -116,7 +116,7 @@ def main() -> None:
     result = dpk.solve(
         "minibatch_sgd",
         data,
-        loss=Network(width=round(X.shape[1] ** 0.5)),
+        model=Network(width=round(X.shape[1] ** 0.5)),
         budget=dpk.Budget(epsilon=arguments.epsilon, delta=DELTA),
         clip=1.0,
         rounds=arguments.rounds,

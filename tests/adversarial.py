@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from dpkern.losses import LOSSES
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from dpkern.models.losses import LOSSES
 
 FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
 # Parameters away from their defaults: a default of 1 hides a misplaced one.

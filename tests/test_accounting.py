@@ -9,11 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting import pld, rdp
-from dpkern.losses import Custom
 from scipy import LowLevelCallable
 from scipy.stats import norm
 
 import dpkern as dpk
+from dpkern.models.losses import Custom
 from dpkern.privacy import (
     Certificate,
     NoiseStream,
@@ -249,14 +249,14 @@ CASES = [
     ("spider", {"sampling": WOR, "refresh_every": 2, "step_size": 10.0}),
     ("spider", {"sampling": WOR, "variant": "alternate", "trust": "central"}),
     ("prox_svrg", {"sampling": WOR, "refresh_every": 2}),
-    ("prox_pl_svrg", {"sampling": WOR, "refresh_every": 2, "restarts": 2}),
+    ("prox_svrg", {"sampling": WOR, "refresh_every": 2, "restarts": 2}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
 def test_certificate_is_what_dp_accounting_says_when_asked_directly(name, options):
     neighbours = options.get("neighbours", REPLACE)
-    options = {"rounds": 4, "batch_size": K, "rng": 1} | options
+    options = {"rounds": 4, "batch_size": K, "rng": 1, "trust": "silo"} | options
     budget = dpk.Budget(epsilon=1.5, delta=DELTA)
     result = dpk.solve(name, silos(), budget=budget, clip=0.7, **options)
     certificate = result.privacy
@@ -269,7 +269,7 @@ def test_certificate_is_what_dp_accounting_says_when_asked_directly(name, option
             assert clip == 0.7
         else:
             assert clip <= 1.4
-    refreshed_in_full = name in ("prox_svrg", "prox_pl_svrg")
+    refreshed_in_full = name == "prox_svrg"
 
     def sampled(release):
         return not (refreshed_in_full and "difference" not in release.what)
@@ -311,7 +311,7 @@ def test_disjoint_batches_cost_what_one_release_costs(name, trust):
 
 def test_a_batch_of_all_records_is_charged_as_the_full_one():
     budget = dpk.Budget(epsilon=1.5, delta=DELTA)
-    options = {"budget": budget, "clip": 0.7, "rounds": 3, "rng": 1}
+    options = {"budget": budget, "clip": 0.7, "rounds": 3, "rng": 1, "trust": "silo"}
     data = silos((30, 30))
     for more in (
         {"sampling": WOR},
@@ -330,7 +330,7 @@ def test_silos_with_other_shares_in_the_rounds_pay_for_their_own():
     data, budget = silos((11, 400)), dpk.Budget(epsilon=2.0, delta=DELTA)
     certificate = dpk.solve(
         "minibatch_sgd", data, budget=budget, clip=0.7, rounds=8, sampling=WOR, batch_size=K,
-        participation=1, rng=5,
+        participation=1, rng=5, trust="silo",
     ).privacy  # fmt: skip
     in_rounds = [0, 0]
     for release in certificate.releases:
@@ -352,7 +352,14 @@ def test_silos_with_other_shares_in_the_rounds_pay_for_their_own():
 def test_secret_samples_are_charged_in_full_where_they_are_composed_or_grouped():
     budget = dpk.Budget(epsilon=1.5, delta=DELTA)
     one = dpk.solve(
-        "minibatch_sgd", silos(), budget=budget, clip=0.7, rounds=3, sampling=WOR, batch_size=K
+        "minibatch_sgd",
+        silos(),
+        budget=budget,
+        clip=0.7,
+        rounds=3,
+        sampling=WOR,
+        batch_size=K,
+        trust="silo",
     ).privacy
     both = compose_sequential(one, one)
     assert both.mu == pytest.approx(math.sqrt(2.0) * one.mu, rel=1e-12)

@@ -30,18 +30,18 @@ CASES = [
     ("gradient_descent", {"trust": "silo", "weights": "uniform"}),
     ("federated_gd", {}),
     ("federated_gd", {"trust": "silo"}),
-    ("local_newton", {}),
-    ("local_newton", {"trust": "central", "public_size": 100}),
-    ("local_newton", {"trust": "central", "weights": "uniform"}),
-    ("local_newton", {"local_steps": 2}),
+    ("local_newton", {"trust": "silo"}),
+    ("local_newton", {"public_size": 100}),
+    ("local_newton", {"weights": "uniform"}),
+    ("local_newton", {"trust": "silo", "local_steps": 2}),
+    ("local_newton", {"trust": "silo", "step_size": "private_search"}),
     ("local_newton", {"step_size": "private_search"}),
-    ("local_newton", {"step_size": "private_search", "trust": "central"}),
     ("double_noise_newton", {}),
     ("double_noise_newton", {"variant": "clip", "public_size": 100}),
     ("double_noise_newton", {"weights": "uniform"}),
-    ("minibatch_sgd", {}),
-    ("minibatch_sgd", {"trust": "central", "weights": "uniform"}),
-    ("local_sgd", {"local_steps": 2}),
+    ("minibatch_sgd", {"trust": "silo"}),
+    ("minibatch_sgd", {"weights": "uniform"}),
+    ("local_sgd", {"trust": "silo", "local_steps": 2}),
 ]
 ABLE = sorted({name for name, _ in CASES})
 
@@ -479,7 +479,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
 ):
     """In rational arithmetic: the first round's sums of data with one record less."""
     data, largest = silos(intercept=False), {}
-    per_silo = options.get("trust", "silo" if name == "local_newton" else "central") == "silo"
+    per_silo = options.get("trust") == "silo"
     for j, i in enumerate((0, 10, 80)):
         sums = []
         X, y = data.X.copy(), np.where(data.y > 0.0, "b", "a")
@@ -653,10 +653,14 @@ def test_a_public_size_that_does_not_fit_is_refused_before_any_release(
     ("name", "options", "message"),
     [
         ("gradient_descent", {"trust": "silo", "public_size": 100}, "each of the 3 silos"),
-        ("local_newton", {"public_size": 100}, "each of the 3 silos"),
+        ("local_newton", {"trust": "silo", "public_size": 100}, "each of the 3 silos"),
         ("gradient_descent", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
         ("federated_gd", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
-        ("local_newton", {"calibration": "paper"}, "neighbours='add_remove' needs calibration"),
+        (
+            "local_newton",
+            {"trust": "silo", "calibration": "paper"},
+            "neighbours='add_remove' needs calibration",
+        ),
         ("federated_gd", {"local_steps": 2}, "neighbours='add_remove' needs local_steps=1"),
         (
             "federated_gd",
@@ -690,11 +694,11 @@ def test_a_custom_loss_is_refused_as_its_bits_may_depend_on_a_records_place():
 def test_a_monitor_of_public_records_counts_its_own(monkeypatch):
     monitor = silos((30, 30), seed=9)
     result = run("gradient_descent", silos(), budget=None, monitor=monitor)
-    value = dpk.solvers.Objective(monitor, dpk.losses.Logistic(), 0.0, 0.0, "size", True, None)
+    value = dpk.solvers.Objective(monitor, dpk.losses.Logistic())
     assert result.history["objective"][-1] == pytest.approx(value.value(result.w), rel=1e-12)
 
 
 def test_more_records_than_integers_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["dpkern.solvers._run"], "MAX_RECORDS", 88)
+    monkeypatch.setattr(sys.modules["dpkern.solvers.base.run"], "MAX_RECORDS", 88)
     with pytest.raises(ValueError, match="neighbours='add_remove' needs fewer"):
         run("gradient_descent", silos())

@@ -12,7 +12,7 @@ import dpkern as dpk
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.record_sampling import Cyclic, FullBatch, OnePass, Poisson, WithoutReplacement
 from dpkern.privacy.subsets import random_subset
-from dpkern.solvers import _means
+from dpkern.solvers.releases import means
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)
 
@@ -189,7 +189,7 @@ def numbers_in(value):
 
 def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
     """True sizes and batch sizes are numbers that occur nowhere else."""
-    seen, release = [], _means.NoisyMeans._release
+    seen, release = [], means.NoisyMeans._release
 
     def spy(means, *args, **more):
         draw = type(means._family.sampler).draw
@@ -203,7 +203,7 @@ def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
             patch.setattr(type(means._family.sampler), "draw", kept)
             return release(means, *args, **more)
 
-    monkeypatch.setattr(_means.NoisyMeans, "_release", spy)
+    monkeypatch.setattr(means.NoisyMeans, "_release", spy)
     released = []
     result = dpk.solve(
         "minibatch_sgd", silos((701, 811)), budget=BUDGET, clip=1.0, rounds=3, batch_size=300,
@@ -235,7 +235,7 @@ def test_an_error_of_a_users_model_does_not_tell_how_many_records_there_were():
 
     with pytest.raises(ValueError, match="'wrong' must have one row per record") as error:
         dpk.solve(
-            "minibatch_sgd", silos((701, 811)), loss=Wrong(), budget=BUDGET, clip=1.0, rounds=2,
+            "minibatch_sgd", silos((701, 811)), model=Wrong(), budget=BUDGET, clip=1.0, rounds=2,
             batch_size=300, sampling="poisson", neighbours="add_remove", step_size=0.1,
             public_size=(1000, 1000),
         )  # fmt: skip

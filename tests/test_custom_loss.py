@@ -8,12 +8,12 @@ import re
 
 import numpy as np
 import pytest
-from dpkern.losses import Custom, Huber, Logistic
 from scipy import LowLevelCallable
 
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
+from dpkern.models.losses import Custom, Huber, Logistic
 
 DELTA = 0.7
 POINTER = ctypes.POINTER(ctypes.c_double)

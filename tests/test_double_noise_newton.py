@@ -22,15 +22,7 @@ def records(n=400, d=5, m=4, seed=0, **options):
 
 
 def objective(data, l2):
-    return Objective(
-        data=data,
-        loss=dpk.losses.get_loss("logistic"),
-        l2=l2,
-        l1=0.0,
-        weights="size",
-        penalize_intercept=True,
-        n_threads=1,
-    )
+    return Objective(data, dpk.losses.Logistic(), l2=l2, n_threads=1)
 
 
 def of(M, f):

@@ -70,14 +70,12 @@ def operator(request):
 
 
 @pytest.mark.parametrize("noise", [None, budget()])
-@pytest.mark.parametrize("regularizer", [None, ("non_negative", 1.0)])
-def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, regularizer):
+@pytest.mark.parametrize("penalty", [dpk.L1(0.02), dpk.NonNegative()], ids=lambda p: p.name)
+def test_admm_is_the_iteration_of_its_operator_bit_by_bit(data, noise, penalty):
     options = {
         "budget": noise, "clip": 0.7, "rounds": 30, "l2": 0.05, "rng": 3, "prox_step": 0.6,
-        "relaxation": 0.4, "regularizer": regularizer,
+        "relaxation": 0.4, "penalty": penalty,
     }  # fmt: skip
-    if regularizer is None:
-        options["l1"] = 0.02
     theirs = dpk.solve("admm", data, **options)
     ours = dpk.solve("fixed_point", data, operator="admm", **options)
     np.testing.assert_array_equal(ours.w, theirs.w)
@@ -110,9 +108,7 @@ def test_gradient_descent_is_the_iteration_of_the_proximal_gradient(data, l1):
 )
 def test_without_noise_every_operator_reaches_the_optimum(data, options):
     result = run(data, budget=None, clip=None, rounds=3000, rng=0, **options)
-    objective = Objective(
-        data, dpk.losses.Logistic(), 0.05, options.get("l1", 0.0), "size", True, None
-    )
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.05, l1=options.get("l1", 0.0))
     np.testing.assert_allclose(result.w, objective.minimum()[0], atol=1e-5)
     assert result.converged
 
@@ -257,7 +253,7 @@ def test_noise_of_one_iteration_has_the_calibrated_deviation(data, options, scal
         ({"operator": "newton"}, ValueError, "operator"),
         ({"operator": lambda u: u}, ValueError, "operator"),
         ({"operator": "gradient", "l1": 0.1}, ValueError, "has no prox, by which 'l1'"),
-        ({"operator": "gradient", "regularizer": ("simplex", 1.0)}, ValueError, "by which 'simpl"),
+        ({"operator": "gradient", "penalty": dpk.Simplex()}, ValueError, "by which 'simpl"),
         ({"operator": "admm", "relaxation": 0.6}, ValueError, "at most 1/2"),
         ({"operator": "admm", "relaxation": [0.5] * 8 + [0.6]}, ValueError, "at most 1/2"),
         ({"operator": "admm", "blocks": 2}, ValueError, "modes of solver admm"),

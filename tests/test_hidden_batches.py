@@ -10,7 +10,7 @@ import dpkern as dpk
 from dpkern.privacy import gdp_mu
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.recursions import carry_batches
-from dpkern.solvers import _local
+from dpkern.solvers.releases import local_runs
 
 DELTA = 1e-6
 MU = gdp_mu(1.0, DELTA)
@@ -28,6 +28,7 @@ def solve(data=None, **options):
     defaults = {
         "budget": dpk.Budget(epsilon=1.0, delta=DELTA), "clip": C, "noise": "round", "rng": 3,
         "rounds": 6, "local_steps": 4, "sampling": "cyclic", "batch_size": 3, "step_size": 0.5,
+        "trust": "silo",
     }  # fmt: skip
     return dpk.solve("local_sgd", silos() if data is None else data, **defaults | options)
 
@@ -81,7 +82,7 @@ def test_noise_is_for_the_steps_and_the_rounds_that_use_a_record(trust, b, l2):
     assert certificate.mu == pytest.approx(MU, rel=1e-9)
     assert certificate.epsilon(DELTA) <= 1.0
     assert not certificate.amplified
-    assert {_local.HIDDEN, _local.IN_TURN} <= set(certificate.notes)
+    assert {local_runs.HIDDEN, local_runs.IN_TURN} <= set(certificate.notes)
     assert certificate.declared["batch_size"] == b
 
 
@@ -113,7 +114,7 @@ def test_noisy_steps_of_absent_silos_spend_the_budget_and_no_more(how, participa
     """A record pays for the rounds of its silo that may use it, whichever are fewer."""
     options = {
         "budget": dpk.Budget(mu=1.0), "clip": C, "rounds": 6, "sampling": "cyclic", "rng": 3,
-        "batch_size": 20, "participation": participation, "step_size": 0.1,
+        "batch_size": 20, "participation": participation, "step_size": 0.1, "trust": "silo",
     }  # fmt: skip
     data = silos(sizes=(20, 20, 20, 20))
     solver = how.get("solver", "local_sgd")
@@ -154,7 +155,7 @@ def test_noisy_steps_on_batches_in_turn_pay_for_those_that_use_a_record():
         for b in (3, 20):
             result = dpk.solve(
                 name, silos(), budget=dpk.Budget(epsilon=1.0, delta=DELTA), clip=C, rounds=6,
-                sampling="cyclic", batch_size=b, rng=0, **options,
+                sampling="cyclic", batch_size=b, rng=0, trust="silo", **options,
                 **({"local_steps": 4} if T == 24 else {}),
             )  # fmt: skip
             (release,) = result.privacy.releases
@@ -283,15 +284,15 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
     ("data", "options", "message"),
     [
         ({"row_bound": None}, {}, "give the data a row_bound"),
-        ({}, {"loss": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
+        ({}, {"model": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "model must be linear, got 'mlp'"),
         ({}, {"neighbours": "add_remove", "public_size": SIZES}, "needs neighbours='replace_one'"),
         ({}, {"sampling": "poisson"}, "got 'poisson' with 'replace_one'"),
-        ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
+        ({}, {"sampling": "without_replacement"}, "needs sampling='full', 'one_pass' or 'cyclic'"),
         ({}, {"sampling": "full"}, "batch_size must be None with sampling='full'"),
         ({}, {"batch_size": None}, "batch_size must be given with sampling='cyclic'"),
         ({}, {"batch_size": 21}, "batch_size must be at most 20, the smallest silo having 20"),
         ({}, {"participation": 2}, "noise='round' needs participation=None"),
-        ({}, {"regularizer": ("l2_ball", 1.0)}, "acts by its prox"),
+        ({}, {"penalty": dpk.L2Ball()}, "acts by its prox"),
         ({}, {"l2": 5.0}, "at most 2 / 5.0"),
     ],
 )

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dpkern.losses import Logistic, Squared
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.models.losses import Logistic, Squared
 
 STEPS = np.array([0.0, 1.0, -0.5, 0.25, 2.0, 1e-3, 40.0])
 BOUNDS = np.array([1.0, 0.3, 0.3, 5.0, 1e-3, 1e-3, 77.0])

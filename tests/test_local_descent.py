@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dpkern.losses import LOSSES
-from dpkern.regularizers import PL, Box, ElasticNet, L2Ball, Simplex
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.models.losses import LOSSES
+from dpkern.models.penalties import L1, PL, Box, ElasticNet, L2Ball, Simplex
 from dpkern.privacy import NoiseStream
 
 CLIP, GRID = 0.7, 2.0**-30
@@ -20,15 +20,15 @@ CLIP, GRID = 0.7, 2.0**-30
 OPTIONS = [
     {},
     {"l2": 0.3},
-    {"l2": 0.1, "regularizer": ("pl", 0.05)},
-    {"regularizer": (PL(), 0.05), "prox": ("l1", 0.02), "penalize_intercept": False},
-    {"l2": 0.1, "prox": (ElasticNet(0.3), 0.1)},
-    {"l2": 0.1, "prox": (L2Ball(0.3), 1.0), "penalize_intercept": False},
-    {"prox": (Simplex(), 1.0)},
+    {"l2": 0.1, "smooth": PL(0.05)},
+    {"smooth": PL(0.05), "prox": L1(0.02), "penalize_intercept": False},
+    {"l2": 0.1, "prox": ElasticNet(0.1, l1_ratio=0.3)},
+    {"l2": 0.1, "prox": L2Ball(0.3), "penalize_intercept": False},
+    {"prox": Simplex()},
     {"sigma": 0.5},
-    {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": ("l1", 0.02)},
+    {"sigma": np.array([0.1, 0.0, 2.0, 0.3]), "prox": L1(0.02)},
     {"anchor": 1.3},
-    {"anchor": 0.4, "l2": 0.1, "prox": ("l1", 0.02), "penalize_intercept": False},
+    {"anchor": 0.4, "l2": 0.1, "prox": L1(0.02), "penalize_intercept": False},
 ]
 
 
@@ -167,7 +167,7 @@ def fma(a, b, c):
 
 
 def loop(
-    data, w, *, loss, clip, steps, step_size, l2=0.0, regularizer=None, prox=None,
+    data, w, *, loss, clip, steps, step_size, l2=0.0, smooth=None, prox=None,
     penalize_intercept=True, sigma=None, grid=None, rng=None, bare_records=None, anchor=0.0,
     batches=None,
 ):  # fmt: skip
@@ -185,18 +185,15 @@ def loop(
         g = kernels.glm_gradient(data, theta, loss=loss, clip=clip, grid=grid, rows=rows)
         g = (g + noise[:, t * d : t * d + d]) / n
         pull = np.full((m, 1), l2)
-        if regularizer is not None:
+        if smooth is not None:
             number = _core.smooth_names().index("pl")
             norms = kernels.glm_norms(bare_records(theta[:, :p].copy(), np.ones(m), [0, m]))
             factors = [_core.smooth_factor(number, norm) for norm in norms]
-            pull += regularizer[1] * np.array(factors)[:, np.newaxis]
+            pull += smooth.strength * np.array(factors)[:, np.newaxis]
         g = fma(np.where(np.arange(d) < p, pull, 0.0), theta, g)
         theta = fma(-eta, fma(anchor, theta - start, g), theta)
         if prox is not None:
-            name, parameters = prox[0], {}
-            if not isinstance(name, str):
-                name, parameters = name.name, name.parameters
-            theta[:, :p] = kernels.prox(name, theta[:, :p], eta * prox[1], **parameters)
+            theta[:, :p] = kernels.prox(prox, theta[:, :p], eta)
     return theta
 
 
@@ -302,12 +299,10 @@ def test_out_is_written_and_returned(make):
         ({"step_size": [0.1, 0.2]}, "step_size must be a number or have shape"),
         ({"l2": -1.0}, "l2 must .* got -1"),
         ({"l2": math.inf}, "l2 must .* got inf"),
-        ({"regularizer": ("l1", 0.1)}, "regularizer must be one of pl, got 'l1'"),
-        ({"regularizer": ("pl", -0.1)}, "the strength in regularizer must .* got -0.1"),
-        ({"prox": ("pl", 0.6)}, "step_size times the strength in prox must .* got 0.3"),
-        ({"prox": (Box([0.0] * 4, 1.0), 0.1)}, "the part of w that prox acts on must .* got 3"),
-        ({"prox": ("l1", -0.1)}, "the strength in prox must .* got -0.1"),
-        ({"prox": ("l3", 0.1)}, "is 'l3'; it must be one of"),
+        ({"smooth": L1(0.1)}, "smooth must be one of pl, got 'l1'"),
+        ({"prox": PL(0.6)}, "step_size times the strength of prox must .* got 0.3"),
+        ({"prox": Box([0.0] * 4, 1.0)}, "the part of w that prox acts on must .* got 3"),
+        ({"prox": "l3"}, "must be one of .*got 'l3'"),
         (
             {"sigma": 1.0, "clip": math.inf, "grid": None},
             "sigma must be None where clip is infinite",
@@ -376,9 +371,7 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         ({"steps": True}, "steps must .* got True"),
         ({"step_size": "auto"}, "step_size must be real"),
         ({"l2": None}, "l2 must .* got None"),
-        ({"regularizer": "pl"}, "regularizer must be a pair"),
-        ({"prox": ("l1",)}, "prox must be a pair"),
-        ({"prox": ("l1", "0.1")}, "the strength in prox must .* got '0.1'"),
+        ({"prox": ("l1", 0.1)}, "must be a name or a Term"),
         ({"penalize_intercept": 1}, "penalize_intercept must be True or False"),
     ],
 )

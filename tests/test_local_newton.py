@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
-from dpkern.losses import LOSSES
-from dpkern.solvers._newton import PaperSearch
 
 import dpkern as dpk
 from dpkern import kernels, reference
+from dpkern.models.losses import LOSSES
+from dpkern.papers.line_search import PaperSearch
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers import Objective
@@ -37,7 +37,8 @@ def data():
 
 
 def run(data, **options):
-    options = {"budget": dpk.Budget(mu=1.0), "clip": 0.7, "rounds": 3, "l2": 0.05} | options
+    shared = {"budget": dpk.Budget(mu=1.0), "clip": 0.7, "trust": "silo"}
+    options = shared | {"rounds": 3, "l2": 0.05} | options
     return dpk.solve("local_newton", data, **options)
 
 
@@ -68,7 +69,7 @@ def spied(monkeypatch):
 def test_central_noiseless_run_reaches_the_optimum_that_scipy_finds(loss, weights):
     data = make_data(loss.task)
     result = free(data, loss=loss, weights=weights, trust="central", rounds=40)
-    objective = Objective(data, loss, 0.05, 0.0, weights, True, None)
+    objective = Objective(data, loss, l2=0.05, weights=weights)
     w, value = objective.minimum()
     assert objective.value(result.w) - value <= 1e-10
     np.testing.assert_allclose(result.w, w, atol=1e-4)
@@ -88,7 +89,7 @@ def test_silos_with_the_same_records_reach_the_common_optimum(loss, local_steps,
         alike, loss=loss, local_steps=local_steps, rounds=40, step_size=step_size,
         calibration=calibration,
     )  # fmt: skip
-    w, _ = Objective(alike, loss, 0.05, 0.0, "size", True, None).minimum()
+    w, _ = Objective(alike, loss, l2=0.05).minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-5)
 
 
@@ -117,7 +118,7 @@ def test_unlike_silos_stop_where_their_directions_cancel_and_not_at_the_optimum(
 
 def test_intercept_without_penalty_is_free_of_it(data):
     result = free(data, trust="central", l2=0.5, rounds=40, penalize_intercept=False)
-    w, _ = Objective(data, dpk.losses.Logistic(), 0.5, 0.0, "size", False, None).minimum()
+    w, _ = Objective(data, dpk.losses.Logistic(), l2=0.5, penalize_intercept=False).minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-6)
 
 
@@ -353,7 +354,7 @@ def test_searches_of_neighbours_move_within_the_ledgers_sensitivity(monkeypatch,
 
 def test_private_search_without_noise_takes_the_candidate_of_the_largest_decrease(data):
     result = free(data, trust="central", rounds=1, step_size="private_search", max_step=4.0)
-    objective = Objective(data, dpk.losses.Logistic(), 0.05, 0.0, "size", True, None)
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.05)
     alpha = result.history["step_size"][0]
     p = -result.w / alpha
     values = [objective.value(-a * p) for a in 4.0 * 0.5 ** np.arange(8)]
@@ -430,7 +431,7 @@ def test_the_papers_search_leaks_neighbours_with_equal_releases_take_different_s
 
 def test_the_papers_search_takes_the_largest_step_of_equation_10_on_the_silos_own_numbers(data):
     own = dpk.SiloData(data.X[:90], data.y[:90], [0, 90], row_bound=2.0, intercept=True)
-    objective = Objective(own, dpk.losses.Logistic(), 0.05, 0.0, "size", True, None)
+    objective = Objective(own, dpk.losses.Logistic(), l2=0.05)
     g = kernels.glm_gradient(own, np.zeros(5), clip=math.inf)[0] / 90
     H = kernels.glm_hessian(own, np.zeros(5), loss="logistic", hess_clip=math.inf)[0] / 90
     H = H + 0.05 * np.eye(5)
@@ -463,7 +464,7 @@ def wave(n, y, z, value, d1, d2, params):
 
 def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
     loss = dpk.losses.Custom(scipy.LowLevelCallable(wave), convex=False, smoothness=1.0)
-    with pytest.raises(ValueError, match="needs a convex loss, which 'custom' is not"):
+    with pytest.raises(ValueError, match="loss must be convex in local_newton, got 'custom'"):
         run(data, loss=loss)
     assert not spied
 
@@ -483,7 +484,7 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
         ({"step_size": "auto"}, ValueError, "step_size must be .*damped"),
         ({"step_size": [0.1, 0.1]}, ValueError, "step_size"),
         ({"step_size": "paper_search"}, ValueError, "step_size='paper_search' needs calibration"),
-        ({"trust": "central", "local_steps": 2}, ValueError, "local_steps is 2; trust='central'"),
+        ({"trust": "central", "local_steps": 2}, ValueError, "local_steps must be 1 under trust"),
         ({"trust": "central", "calibration": "paper"}, ValueError, "calibration='paper' needs"),
         (
             {"trust": "central", "step_size": "private_search", "weights": "uniform"},
@@ -491,7 +492,7 @@ def test_a_loss_without_convexity_is_refused_before_any_release(data, spied):
             "needs weights='size'",
         ),
         ({"neighbours": "add_remove"}, ValueError, "neighbours"),
-        ({"l1": 0.1}, TypeError, "l1"),
+        ({"l1": 0.1}, ValueError, "l1 must be absent in local_newton, which takes l2 alone"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name_before_any_release(data, spied, bad, error, message):
@@ -555,5 +556,6 @@ def test_a_private_search_without_a_grid_is_refused_before_any_release():
             budget=dpk.Budget(mu=1e-5),
             clip=1.0,
             step_size="private_search",
+            trust="silo",
         )
     assert not getattr(caught.value, "__notes__", [])

@@ -6,7 +6,6 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from dpkern.regularizers import SMOOTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,7 +107,7 @@ def test_carried_steps_have_the_closed_forms_of_each_kind_of_objective():
     assert public(convex=False).carried == near((1.25**K - 1) / 0.25)
     # beyond 2 / L steps expand; the recursion stays true
     assert public(loss_smoothness=2.5).carried == near((1.5**K - 1) / 0.5)
-    # the smooth regulariser of curvature -4 .. 8 with strength 0.01, alone and below l2 = 0.1
+    # the smooth penalty of curvature -4 .. 8 with strength 0.01, alone and below l2 = 0.1
     assert public(curvature=(-0.04, 0.08)).carried == near((1.04**K - 1) / 0.04)
     assert public(curvature=(-0.04, 0.08), l2=0.1).carried == near((1 - 0.94**K) / 0.06)
 
@@ -141,12 +140,12 @@ def silo(X, y, **options):
                         **options)  # fmt: skip
 
 
-def described(data, *, loss, clip, step_size, steps, l2=0.0, regularizer=None,
+def described(data, *, loss, clip, step_size, steps, l2=0.0, smooth=None,
               penalize_intercept=True, l1=0.0):  # fmt: skip
     low = high = 0.0
-    if regularizer is not None:
-        g, strength = SMOOTH[regularizer[0]](), regularizer[1]
-        low, high = strength * g.strong_convexity, strength * g.smoothness
+    if smooth is not None:
+        low = smooth.strength * smooth.strong_convexity
+        high = smooth.strength * smooth.smoothness
     return LocalRuns(
         clip=clip, dim=data.d, sizes=tuple(data.sizes.tolist()),
         step_sizes=tuple(np.broadcast_to(step_size, (steps,)).tolist()),
@@ -156,11 +155,11 @@ def described(data, *, loss, clip, step_size, steps, l2=0.0, regularizer=None,
     )  # fmt: skip
 
 
-def ran(descent, data, w, runs, *, loss, l2=0.0, regularizer=None, penalize_intercept=True, l1=0.0):
+def ran(descent, data, w, runs, *, loss, l2=0.0, smooth=None, penalize_intercept=True, l1=0.0):
     return descent(
         data, w, loss=loss, clip=runs.clip, steps=len(runs.step_sizes),
-        step_size=np.array(runs.step_sizes), l2=l2, regularizer=regularizer,
-        prox=("l1", l1) if l1 else None, penalize_intercept=penalize_intercept, grid=runs.grids,
+        step_size=np.array(runs.step_sizes), l2=l2, smooth=smooth,
+        prox=dpk.L1(l1) if l1 else None, penalize_intercept=penalize_intercept, grid=runs.grids,
     )  # fmt: skip
 
 
@@ -250,7 +249,7 @@ def test_largest_curvature_counts_beside_an_unpenalised_intercept(descent):
     assert moved <= D
 
 
-def test_concave_stretch_of_the_smooth_regulariser_comes_near_the_bound(descent):
+def test_concave_stretch_of_the_smooth_penalty_comes_near_the_bound(descent):
     """At |theta| = pi/2 its curvature is -4: neighbours are driven apart by 1 + 4 eta strength."""
     n, strength, eta = 10, 0.05, 0.25
     clip = strength * math.pi * n / (n - 1)  # f'(pi/2) = pi: the others hold theta where it is
@@ -259,7 +258,7 @@ def test_concave_stretch_of_the_smooth_regulariser_comes_near_the_bound(descent)
     rows = np.ones((n, 1))
     moved, D, _ = moved_and_bound(
         descent, (rows, rows), labels, np.array([math.pi / 2]), loss=dpk.losses.Huber(1e5),
-        clip=clip, step_size=eta, steps=4, regularizer=("pl", strength),
+        clip=clip, step_size=eta, steps=4, smooth=dpk.PL(strength),
     )  # fmt: skip
     assert moved > 1.05 * 2 * clip / n * eta * 4
     assert moved <= D
@@ -437,8 +436,8 @@ def neighbours(draw):
     row_bound = 10.0 ** draw(st.floats(-1, 1))
     L = loss.smoothness * row_bound**2
     l2 = draw(st.sampled_from([0.0, 0.1, 1.0])) * L
-    regularizer = draw(st.sampled_from([None, ("pl", 0.05 * L), ("pl", 0.5 * L)]))
-    top = L + l2 + (8 * regularizer[1] if regularizer else 0.0)
+    smooth = draw(st.sampled_from([None, dpk.PL(0.05 * L), dpk.PL(0.5 * L)]))
+    top = L + l2 + (8 * smooth.strength if smooth else 0.0)
     steps = draw(st.integers(1, 12))
     if draw(st.booleans()):
         step_size = draw(st.sampled_from([0.1, 1.0, 2.0, 2.2])) / top
@@ -450,7 +449,7 @@ def neighbours(draw):
     return {
         "X": (X, other), "labels": (y, labels), "w": w, "loss": loss, "steps": steps,
         "clip": 10.0 ** draw(st.floats(-3, 1)), "step_size": step_size, "l2": l2,
-        "regularizer": regularizer, "l1": draw(st.sampled_from([0.0, 0.01, 1.0])),
+        "smooth": smooth, "l1": draw(st.sampled_from([0.0, 0.01, 1.0])),
         "penalize_intercept": draw(st.booleans()),
         "data": {"intercept": True, "row_bound": row_bound},
     }  # fmt: skip
@@ -468,7 +467,7 @@ def test_computed_runs_of_neighbours_never_part_by_more_than_the_bound(runner, c
     assert moved <= D
 
 
-def exact_run(data, w, runs, *, loss, l2, regularizer, penalize_intercept, l1):
+def exact_run(data, w, runs, *, loss, l2, smooth, penalize_intercept, l1):
     """The run of privacy's real arithmetic in 200 bits, on the kernel's row ratios and limits."""
     mpmath.mp.prec = 200
     V, square, ratio, y = ref.glm._stored_rows(data, None, 0)
@@ -481,9 +480,9 @@ def exact_run(data, w, runs, *, loss, l2, regularizer, penalize_intercept, l1):
         s = [r * slope(loss, a, b) for r, a, b in zip(ratio, y, z, strict=True)]
         s = np.array([min(max(a, -b), b) for a, b in zip(s, lim, strict=True)])
         c = mpmath.mpf(l2)
-        if regularizer is not None:
+        if smooth is not None:
             r = mpmath.sqrt(sum(theta[penalized] ** 2))
-            c += regularizer[1] * (2 + 3 * mpmath.sin(2 * r) / r if r else 8)
+            c += smooth.strength * (2 + 3 * mpmath.sin(2 * r) / r if r else 8)
         theta = theta - eta * (s @ V / len(y) + c * np.where(penalized, theta, 0))
         t = mpmath.mpf(float(eta) * l1)
         shrunk = [mpmath.sign(v) * max(abs(v) - t, 0) for v in theta]
@@ -508,7 +507,7 @@ def slope(loss, y, z):
 def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coarse):
     """|theta_K - exact| <= tau E_K + 4 u W F_K: the step from real arithmetic to doubles."""
     data = silo(case["X"][0], case["labels"][0], **case["data"])
-    names = ("l2", "regularizer", "penalize_intercept", "l1")
+    names = ("l2", "smooth", "penalize_intercept", "l1")
     options = {name: case[name] for name in names}
     shape = {name: case[name] for name in ("loss", "clip", "step_size", "steps")}
     runs = described(data, **shape, **options)

@@ -32,9 +32,8 @@ def run(name, data, **options):
     return dpk.solve(name, data, **options)
 
 
-def weights_of(options, name, sizes=SIZES):
-    uniform = "uniform" if name == "output_perturbation" else "size"
-    if options.get("weights", uniform) == "size":
+def weights_of(options, sizes=SIZES):
+    if options.get("weights", "size") == "size":
         return np.array(sizes) / sum(sizes)
     return np.full(len(sizes), 1 / len(sizes))
 
@@ -65,7 +64,7 @@ HIDDEN = [
     ("wd_dp", {"local_steps": 20}, 1),
     ("wd_dp", {"local_steps": 20, "weights": "uniform"}, 1),
     ("output_perturbation", {"local_steps": 20}, 1),
-    ("output_perturbation", {"local_steps": 20, "weights": "size"}, 1),
+    ("output_perturbation", {"local_steps": 20, "weights": "uniform"}, 1),
 ]
 MODELS = [("output_perturbation", {"local_steps": 20, "trust": "silo"}, 1)]
 NOISY = [
@@ -103,7 +102,7 @@ def test_certificate_is_the_budget_and_never_above_it(name, options, releases):
 def test_noise_on_hidden_steps_is_that_of_the_largest_weighted_silo(name, options, releases, eta):
     """D = max_j p_j (2C/n_j) E_K, std D sqrt(releases)/mu; 6.5 is beyond 2/(L + l2)."""
     certificate = run(name, silos(), step_size=eta, **options).privacy
-    p = weights_of(options, name) if (name, options, releases) in HIDDEN else np.ones(3)
+    p = weights_of(options) if (name, options, releases) in HIDDEN else np.ones(3)
     E, _ = carried(eta, options["local_steps"])
     nominal = p * 2 * CLIP / np.array(SIZES) * E
     mu = dpk.Budget(epsilon=1.0, delta=DELTA).mu
@@ -204,13 +203,13 @@ def test_paper_weight_noise_is_one_number_for_all_silos(monkeypatch):
 
 
 def test_paper_noise_of_output_perturbation_is_laplace_and_certifies_nothing():
-    options = {"calibration": "paper", "local_steps": 10}
+    options = {"calibration": "paper", "local_steps": 10, "weights": "uniform"}
     certificate = run("output_perturbation", silos(), **options).privacy
     assert certificate.mu == math.inf
     assert (certificate.arithmetic, certificate.claimed["epsilon"]) == ("float", 1.0)
     scale = 2 * CLIP / (3 * 20 * 0.1)
     assert certificate.releases[0].std == pytest.approx(math.sqrt(2) * scale)
-    clean = run("output_perturbation", silos(), budget=None, local_steps=10).w
+    clean = run("output_perturbation", silos(), budget=None, local_steps=10, weights="uniform").w
     draws = np.array([
         run("output_perturbation", silos(), rng=seed, **options).w - clean for seed in range(200)
     ])  # fmt: skip
@@ -228,7 +227,7 @@ def test_noise_of_the_model_has_the_calibrated_deviation(name, options, releases
     data, eta, total = silos(), 1.0, dpk.Budget(mu=2.0)
     options = {**options, "step_size": eta}
     clean = run(name, data, budget=None, **options).w
-    p = weights_of(options, name)
+    p = weights_of(options)
     moved = 2 * CLIP / np.array(SIZES) * carried(eta, 20)[0]
     if options.get("trust") == "silo":
         std = np.sqrt(np.sum((p * moved) ** 2)) / total.mu
@@ -265,7 +264,7 @@ def test_noise_of_steps_has_the_deviation_that_steps_carry():
 
 def test_local_steps_of_one_silo_are_gradient_descent():
     data = silos(sizes=(160,))
-    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, regularizer=("pl", 0.02))
+    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, penalty=dpk.PL(0.02))
     for name, options in (
         ("federated_gd", {"rounds": 6, "local_steps": 10}),
         ("wd_dp", {"local_steps": 60}),
@@ -273,7 +272,7 @@ def test_local_steps_of_one_silo_are_gradient_descent():
     ):
         for trust in ("central", "silo"):
             result = run(
-                name, data, budget=None, l1=0.01, regularizer=("pl", 0.02), trust=trust, **options
+                name, data, budget=None, l1=0.01, penalty=dpk.PL(0.02), trust=trust, **options
             )
             np.testing.assert_allclose(result.w, plain.w, rtol=1e-9, atol=1e-12)
 
@@ -282,7 +281,7 @@ def test_falling_steps_of_different_silos_reach_the_common_optimum():
     data = silos()
     result = run("federated_gd", data, budget=None, clip=None, rounds=3000, local_steps=5,
                  step_size="theorem")  # fmt: skip
-    objective = Objective(data, dpk.losses.Logistic(), 0.1, 0.0, "size", True, None)
+    objective = Objective(data, dpk.losses.Logistic(), l2=0.1)
     w, _ = objective.minimum()
     np.testing.assert_allclose(result.w, w, atol=2e-3)
     one = run("wd_dp", data, budget=None, clip=None, local_steps=3000)
@@ -312,7 +311,7 @@ def square(a, b):
 
 
 @pytest.mark.parametrize(("name", "options", "releases"), HIDDEN + MODELS)
-@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"regularizer": ("pl", 0.05)}])
+@pytest.mark.parametrize("extra", [{}, {"l1": 0.05}, {"penalty": dpk.PL(0.05)}])
 def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity(
     name, options, releases, extra
 ):
@@ -332,7 +331,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
             models.append(result.w)
         (release,) = result.privacy.releases
         most = release.sensitivity
-        p = weights_of(options, name)[j]
+        p = weights_of(options)[j]
         most = Fraction(most[j]) * Fraction(p) if isinstance(most, tuple) else Fraction(most)
         moved = square(*models)
         assert moved <= most**2 * (1 + Fraction(1, 10**9))
@@ -342,7 +341,7 @@ def test_neighbours_with_equal_noise_release_bits_within_the_ledgers_sensitivity
 
 def test_messages_of_the_sum_carry_their_weights_and_those_of_silos_do_not(spied):
     data = silos()
-    for trust, weights in (("central", weights_of({}, "wd_dp")), ("silo", np.ones(3))):
+    for trust, weights in (("central", weights_of({})), ("silo", np.ones(3))):
         for name in ("wd_dp", "output_perturbation"):
             if (name, trust) == ("wd_dp", "silo"):
                 continue
@@ -492,17 +491,17 @@ REFUSED = [
     ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
     ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
     ("wd_dp", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
-    ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 is 0"),
+    ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 must be"),
     ("federated_gd", SILO | STEPS | {"l2": 0.0}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"penalize_intercept": False}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "local_steps": 2, "step_size": [0.1, 0.1, 0.1, 0.2]},
      "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
-    ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
+    ("wd_dp", SILO | {"penalty": dpk.PL(0.1)}, "local steps that contract"),
     ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, "),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
-    ("wd_dp", {"regularizer": ("pl", 1.0), "step_size": 0.2, "local_steps": 5000},
+    ("wd_dp", {"penalty": dpk.PL(1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),
 ]  # fmt: skip
 

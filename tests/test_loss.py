@@ -6,9 +6,9 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from dpkern.losses import LOSSES, get_loss
 
 from dpkern import _core
+from dpkern.models.losses import LOSSES, get_loss
 from dpkern.reference.loss import LOSSES as TWINS
 from dpkern.reference.loss import block as twin_block
 

@@ -7,11 +7,11 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from dpkern.losses import LOSSES, Custom, Huber, Logistic, Squared
 from scipy import LowLevelCallable
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.models.losses import LOSSES, Custom, Huber, Logistic, Squared
 from dpkern.reference.loss import block
 from dpkern.reference.loss_prox import effective_rows as twin_rows
 

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from dpkern.losses import LOSSES, Huber, Logistic, SmoothedHinge, get_loss
 
+from dpkern.models.losses import LOSSES, Huber, Logistic, SmoothedHinge, get_loss
 from dpkern.reference.loss import LOSSES as TWINS
 
 # Written from the definitions in the documentation, apart from the package's own twins. A loss

@@ -61,7 +61,7 @@ def test_the_start_is_a_function_of_the_seed_and_of_public_sizes():
 def test_a_fitted_perceptron_predicts_also_from_a_file(mlp, kind, tmp_path):
     data = make_data(kind)
     result = dpk.solve(
-        "minibatch_sgd", data, budget=None, loss=mlp, rounds=400, step_size=0.3, monitor="train"
+        "minibatch_sgd", data, budget=None, model=mlp, rounds=400, step_size=0.3, monitor="train"
     )
     X = data.X
     y = data.y if data.classes_ is None else data.classes_[np.maximum(data.y, 0).astype(int)]
@@ -84,7 +84,7 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
             data,
             budget=budget,
             clip=1.0,
-            loss=MLP((5,), smoothness=beta),
+            model=MLP((5,), smoothness=beta),
             rounds=6,
             step_size=0.01,
             rng=0,
@@ -121,7 +121,7 @@ class Logistic(Oracle):
 def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):
     data = make_data("classification")
     how = {"budget": None, "rounds": 50, "step_size": 0.5}
-    result = dpk.solve("minibatch_sgd", data, loss=Logistic(), **how)
+    result = dpk.solve("minibatch_sgd", data, model=Logistic(), **how)
     labels = data.classes_[(data.y > 0).astype(int)]
     assert result.score(data.X, labels) > 0.9
     result.save(tmp_path / "model.npz")
@@ -137,7 +137,7 @@ def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):
 def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
     data = make_data(kind)
     how = {"budget": None, "rounds": 2, "step_size": 0.3}
-    result = dpk.solve("minibatch_sgd", data, loss=mlp, **how)
+    result = dpk.solve("minibatch_sgd", data, model=mlp, **how)
     if mlp.loss == "squared":
         with pytest.raises(ValueError, match="this model has 'squared'"):
             result.predict_proba(data.X)
@@ -163,7 +163,7 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
 def test_what_a_users_model_returns_is_refused_by_name(method, value, error, message):
     model = type("Wrong", (Logistic,), {method: lambda *_: value})()
     with pytest.raises(error, match=message):
-        dpk.solve("spider", make_data("classification"), budget=None, loss=model, step_size=0.1)
+        dpk.solve("spider", make_data("classification"), budget=None, model=model, step_size=0.1)
 
 
 def test_gradients_of_the_wrong_shape_are_refused_by_name():
@@ -172,7 +172,7 @@ def test_gradients_of_the_wrong_shape_are_refused_by_name():
             return super().gradients(w, X, y)[:, :-1]
 
     with pytest.raises(ValueError, match="gradients of 'my logistic' must have one row per record"):
-        dpk.solve("spider", make_data("classification"), budget=None, loss=Wrong(), step_size=0.1)
+        dpk.solve("spider", make_data("classification"), budget=None, model=Wrong(), step_size=0.1)
 
 
 @pytest.mark.parametrize(
@@ -192,18 +192,25 @@ def test_bad_perceptrons_are_refused_by_name(options, error, message):
 
 def test_models_and_data_that_do_not_fit_are_refused():
     how = {"budget": None, "step_size": 0.1, "rounds": 2}
-    for loss, data, error, message in [
-        (MLP(), make_data("regression"), ValueError, "softmax"),
-        (MLP(loss="logistic"), make_data(), ValueError, "several classes"),
-        (MLP(), make_data("classification", intercept=True), ValueError, "intercept"),
-        ("logistic", make_data(), ValueError, "multiclass"),
+    for model, data, message in [
+        (MLP(), make_data("regression"), "softmax"),
+        (MLP(loss="logistic"), make_data(), "several classes"),
+        (MLP(), make_data("classification", intercept=True), "intercept"),
+        (None, make_data(), "multiclass"),
     ]:
-        with pytest.raises(error, match=message):
-            dpk.solve("spider", data, loss=loss, **how)
-    with pytest.raises(TypeError, match="gradient_descent is for linear models"):
-        dpk.solve("gradient_descent", make_data("classification"), loss=MLP(), **how)
+        with pytest.raises(ValueError, match=message):
+            dpk.solve("spider", data, model=model, **how)
+    labels = make_data("classification")
+    with pytest.raises(TypeError, match="model must be None in gradient_descent, which fits linea"):
+        dpk.solve("gradient_descent", labels, model=MLP(), **how)
+    with pytest.raises(TypeError, match="loss must be a loss, got the model 'mlp': give it as mod"):
+        dpk.solve("spider", labels, loss=MLP(), **how)
+    with pytest.raises(TypeError, match="loss must be left out beside model"):
+        dpk.solve("spider", labels, loss="logistic", model=MLP(), **how)
+    with pytest.raises(TypeError, match="model must be None or an Oracle, got Logistic"):
+        dpk.solve("spider", labels, model=dpk.losses.Logistic(), **how)
     with pytest.raises(ValueError, match="step_size='theorem'"):
-        dpk.solve("spider", make_data("classification"), budget=None, loss=MLP())
+        dpk.solve("spider", make_data("classification"), budget=None, model=MLP())
 
 
 # ------------------------------------------------------------------------- what they stand on

@@ -5,22 +5,22 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dpkern.regularizers import (
+
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.models.penalties import (
     L1,
+    L2,
+    PENALTIES,
     PL,
-    REGULARIZERS,
     Box,
     Constraint,
     ElasticNet,
     GroupLasso,
     L2Ball,
-    L2Squared,
     NonNegative,
     Simplex,
 )
-
-from dpkern import _core, kernels
-from dpkern import reference as ref
 from dpkern.reference.prox import PROXES
 
 D = 37
@@ -29,10 +29,10 @@ LOWER, UPPER = np.sort(EDGES, axis=0)
 LOWER[:3], UPPER[2:5], LOWER[6] = -math.inf, math.inf, UPPER[6]
 CASES = [
     L1(),
-    L2Squared(),
-    *(ElasticNet(share) for share in (0, 0.3, 1)),
-    GroupLasso([1, 5, 16, 15]),
-    GroupLasso([30, 7], weights=[0.0, 2.5]),
+    L2(),
+    *(ElasticNet(l1_ratio=share) for share in (0, 0.3, 1)),
+    GroupLasso(groups=[1, 5, 16, 15]),
+    GroupLasso(groups=[30, 7], weights=[0.0, 2.5]),
     PL(),
     L2Ball(2.0),
     L2Ball(1e-3),
@@ -76,7 +76,7 @@ def inside(case, m, seed=0):
 
 
 def test_compiled_proxes_twins_and_table_are_the_same_set():
-    assert set(_core.prox_names()) == set(REGULARIZERS) == set(PROXES)
+    assert set(_core.prox_names()) == set(PENALTIES) == set(PROXES)
     assert {case.name for case in CASES} == set(PROXES)
 
 
@@ -266,7 +266,7 @@ def test_a_group_of_one_coordinate_is_the_l1_norm_and_the_ends_of_the_net_its_pa
 
 HOMOGENEOUS = [
     lambda s: (L1(), 0.7 * s),
-    lambda s: (GroupLasso([1, 5, 16, 15], [1.0, 2.0, 0.0, 3.0]), 0.7 * s),
+    lambda s: (GroupLasso(groups=[1, 5, 16, 15], weights=[1.0, 2.0, 0.0, 3.0]), 0.7 * s),
     lambda s: (L2Ball(3.0 * s), 1.0),
     lambda s: (Box(-0.5 * s, 1.5 * s), 1.0),
     lambda s: (NonNegative(), 1.0),
@@ -392,7 +392,7 @@ def test_shapes_layouts_and_number_types_of_v():
     np.testing.assert_array_equal(out, np.maximum(v[:, ::-1] - 1.0, 0))
     np.testing.assert_array_equal(kernels.prox("l1", v.astype(np.float32), 1.0), out[:, ::-1])
     np.testing.assert_array_equal(kernels.prox("l1", [2, -3], 1.0), [1.0, -2.0])
-    for name in REGULARIZERS:
+    for name in PENALTIES:
         if name != "group_lasso":
             assert kernels.prox(name, np.empty((0, 3)), 0.1).shape == (0, 3)
             assert kernels.prox(name, np.empty((3, 0)), 0.1).shape == (3, 0)

@@ -7,11 +7,11 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
-from dpkern.losses import LOSSES
 
 from dpkern import NoiseStream, _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import ProxState
+from dpkern.models.losses import LOSSES
 from dpkern.reference.loss_prox import effective_rows as twin_rows
 from dpkern.stream import Purpose
 

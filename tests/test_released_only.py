@@ -29,12 +29,12 @@ CASES = [
     ("fixed_point", {"operator": "gradient"}),
     ("fixed_point", {"operator": "coordinate", "relaxation": 0.5}),
     ("fixed_point", {"operator": "admm", "prox_step": 0.05}),
-    ("minibatch_sgd", {}),
+    ("minibatch_sgd", {"trust": "silo"}),
     ("minibatch_sgd", {"trust": "central", "weights": "uniform"}),
-    ("prox_svrg", {"refresh_every": 2}),
-    ("spider", {"refresh_every": 3}),
+    ("prox_svrg", {"refresh_every": 2, "trust": "silo"}),
+    ("spider", {"refresh_every": 3, "trust": "silo"}),
     ("spider", {"variant": "alternate", "trust": "central"}),
-    ("local_sgd", {"local_steps": 1}),
+    ("local_sgd", {"local_steps": 1, "trust": "silo"}),
 ]
 SIZES = (7, 40, 41)
 
@@ -207,14 +207,15 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     data = silos()
     parameters = {
         "l2": 0.25, "l1": 0.125, "rounds": 2, "step_size": (0.5, 0.25), "weights": "uniform",
-        "penalize_intercept": False, "loss": "squared_hinge",
-        "regularizer": ("pl", 0.5),
+        "penalize_intercept": False, "loss": "squared_hinge", "model": None,
+        "penalty": dpk.PL(0.5), "calibration": "sound",
     }  # fmt: skip
     if name == "federated_gd":
-        parameters["local_steps"] = 1
+        parameters |= {"local_steps": 1, "accounting": "composition"}
     declared = run(name, data, monitor=silos(5), **parameters).privacy.declared
     assert declared == parameters | {
-        "clip": 0.7, "sizes": SIZES, "n_features": 3, "partition": "given",
+        "penalty": {"name": "pl", "strength": 0.5}, "clip": 0.7,
+        "sizes": SIZES, "n_features": 3, "partition": "given",
         "task": "classification",
         "intercept": True, "row_bound": 2.0, "feature_range": False, "sparse": False,
         "labels": ("a", "b"),

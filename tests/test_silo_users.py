@@ -51,7 +51,7 @@ def run(data, **options):
 PENALTIES = {
     "l2": {"l2": 0.1},
     "l1": {"l2": 0.0, "l1": 0.05},
-    "box": {"l2": 0.01, "regularizer": (dpk.regularizers.Box(-0.1, 0.2), 1.0)},
+    "box": {"l2": 0.01, "penalty": dpk.Box(-0.1, 0.2)},
 }
 
 
@@ -68,9 +68,8 @@ def test_noiseless_run_reaches_the_optimum_of_the_weighted_objective(trust, weig
         penalize_intercept=False, **how,
     )  # fmt: skip
     objective = Objective(
-        data, dpk.losses.get_loss(loss), how["l2"], how.get("l1", 0.0), weights, False, None,
-        how.get("regularizer"),
-    )  # fmt: skip
+        data, dpk.losses.get_loss(loss), weights=weights, penalize_intercept=False, **how
+    )
     w, value = objective.minimum()
     assert objective.value(result.w) == pytest.approx(value, abs=1e-9)
     np.testing.assert_allclose(result.w, w, atol=1e-5)
@@ -319,7 +318,7 @@ def test_silos_by_a_schedule_reach_the_optimum_too(how, weights):
         data, budget=None, clip=None, weights=weights, rounds=4000, l2=0.1, prox_step=0.4, rng=3,
         **options,
     )  # fmt: skip
-    objective = Objective(data, dpk.losses.get_loss("logistic"), 0.1, 0.0, weights, True, None)
+    objective = Objective(data, dpk.losses.get_loss("logistic"), l2=0.1, weights=weights)
     w, _ = objective.minimum()
     np.testing.assert_allclose(result.w, w, atol=1e-5)
 
@@ -511,7 +510,7 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"neighbours": "add_remove"}, "neighbours"),
         ({"relaxation": 0.51}, "at most 1/2"),
         ({"prox_step": 4.0}, "more local_steps, or a prox_step below 1 / L"),
-        ({"clip": None}, "clip is needed"),
+        ({"clip": None}, "clip must be given with a budget"),
     ],
 )
 def test_bad_argument_is_refused_by_name_before_any_release(data, bad, message):
@@ -537,7 +536,7 @@ def test_inner_steps_need_a_row_bound_and_a_bounded_second_derivative(trust, bud
 
 def test_a_loss_without_convexity_has_no_prox(data):
     loss = dpk.losses.Custom(scipy.LowLevelCallable(silent), convex=False, smoothness=1.0)
-    with pytest.raises(ValueError, match="needs a convex loss"):
+    with pytest.raises(ValueError, match="loss must be convex"):
         run(data, loss=loss)
 
 

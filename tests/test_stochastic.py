@@ -9,13 +9,16 @@ import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu, zcdp_epsilon
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.shuffle.binomial import binomial_rho
-from dpkern.solvers import SOLVERS, _means
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.releases import means, record_sums
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
 MU = gdp_mu(1.0, DELTA)
 C, SIZES = 0.7, (20, 33, 50)
-STOCHASTIC = ("prox_sgd", "prox_svrg", "prox_pl_svrg", "spider", "minibatch_sgd", "local_sgd")
+DECLARED = {
+    name: solver.declaration for name, solver in SOLVERS.items() if solver.declaration.samplers
+}
 
 
 def silos(sizes=SIZES, seed=0, **options):
@@ -52,7 +55,7 @@ class Several(dpk.Oracle):
 
 
 def solve(name, data=None, **options):
-    options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3} | options
+    options = {"budget": BUDGET, "clip": C, "rounds": 6, "rng": 3, "trust": "silo"} | options
     return dpk.solve(name, silos() if data is None else data, **options)
 
 
@@ -104,7 +107,7 @@ def test_one_pass_costs_one_release():
     ("name", "options", "refreshes", "share"),
     [
         ("prox_svrg", {"refresh_every": 3}, 2, 0.5),
-        ("prox_pl_svrg", {"refresh_every": 2, "restarts": 2, "rounds": 6}, 4, 0.5),
+        ("prox_svrg", {"refresh_every": 2, "restarts": 2, "rounds": 6}, 4, 0.5),
         ("spider", {"refresh_every": 3, "refresh_share": 0.3}, 2, 0.3),
         ("spider", {"variant": "alternate"}, 3, 0.5),
     ],
@@ -235,13 +238,14 @@ def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
 
 def both(name, **options):
     """The same run with the package's logistic loss and with the user's."""
-    return [solve(name, loss=loss, **options) for loss in ("logistic", Logistic())]
+    return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
 
 
 NOISY_GRADIENTS = [
     (name, trust)
-    for name in STOCHASTIC
-    for trust in (["silo"] if name == "local_sgd" else ["silo", "central", "shuffle"])
+    for name, declared in DECLARED.items()
+    for trust in declared.trusts
+    if (name, trust) != ("local_sgd", "central")  # which hides its steps, of linear models alone
 ]
 
 
@@ -264,7 +268,7 @@ def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust,
 
 def test_one_norm_over_all_tensors_is_clipped(spied):
     """Each of four tensors alone has norm 1 and would pass a clip of 1: all of them have 2."""
-    solve("minibatch_sgd", loss=Several(), clip=1.0, rounds=2, step_size=0.1)
+    solve("minibatch_sgd", model=Several(), clip=1.0, rounds=2, step_size=0.1)
     for mechanism, sums, _ in spied:
         assert mechanism.sensitivity == 2.0
         for total, n in zip(sums, SIZES, strict=True):
@@ -274,7 +278,7 @@ def test_one_norm_over_all_tensors_is_clipped(spied):
         data = silos((5,))
         X = np.array(data.X)
         X[0, 0] = sign
-        solve("minibatch_sgd", dpk.SiloData(X, data.y, data.offsets), loss=Several(), clip=1.0,
+        solve("minibatch_sgd", dpk.SiloData(X, data.y, data.offsets), model=Several(), clip=1.0,
               rounds=1, step_size=0.1)  # fmt: skip
         moved.append(spied[-1][1])
     distance = np.linalg.norm(moved[0] - moved[1])
@@ -290,7 +294,7 @@ def test_records_without_a_finite_gradient_count_as_nothing_or_as_clipped_ones(n
             G[::3] = bad
             return G
 
-    result = solve(name, loss=Broken(), rounds=3, step_size=0.1)
+    result = solve(name, model=Broken(), rounds=3, step_size=0.1)
     assert np.all(np.isfinite(result.w))
     for mechanism, sums, _ in spied:
         for total, n in zip(sums, SIZES, strict=True):
@@ -302,15 +306,13 @@ def test_any_layout_of_gradients_serves():
         def gradients(self, w, X, y):
             return np.asfortranarray(super().gradients(w, X, y))
 
-    one, other = (solve("spider", loss=loss, step_size=0.1) for loss in (Logistic(), Other()))
+    one, other = (solve("spider", model=model, step_size=0.1) for model in (Logistic(), Other()))
     np.testing.assert_array_equal(one.w, other.w)
 
 
 def test_chunks_change_no_bit(monkeypatch):
-    from dpkern.solvers import _sums
-
-    one = solve("spider", loss=Logistic(), step_size=0.1, trust="central", weights="uniform")
-    monkeypatch.setattr(_sums, "_CHUNK_BYTES", 7 * 8 * 4)
+    one = solve("spider", model=Logistic(), step_size=0.1, trust="central", weights="uniform")
+    monkeypatch.setattr(record_sums, "_CHUNK_BYTES", 7 * 8 * 4)
 
     class Row(Logistic):
         """The gradient of a record wherever it stands."""
@@ -319,7 +321,7 @@ def test_chunks_change_no_bit(monkeypatch):
             assert len(X) <= 7
             return super().gradients(w, X, y)
 
-    other = solve("spider", loss=Row(), step_size=0.1, trust="central", weights="uniform")
+    other = solve("spider", model=Row(), step_size=0.1, trust="central", weights="uniform")
     np.testing.assert_allclose(one.w, other.w, rtol=1e-6)
 
 
@@ -327,18 +329,18 @@ def test_weights_far_apart_are_no_reason_to_refuse_a_model():
     data = silos((2, 3000))
     options = {"trust": "central", "weights": "uniform", "rounds": 2, "step_size": 0.1}
     budget = dpk.Budget(epsilon=0.001, delta=DELTA)
-    result = solve("minibatch_sgd", data, loss=Logistic(), budget=budget, **options)
+    result = solve("minibatch_sgd", data, model=Logistic(), budget=budget, **options)
     linear = solve("minibatch_sgd", data, budget=budget, **options)
     np.testing.assert_allclose(result.w, linear.w, rtol=1e-3)
 
 
 def test_certificate_names_what_is_taken_as_true_of_a_users_model():
-    place = solve("minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2).privacy.notes
+    place = solve("minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2).privacy.notes
     assert any(
         "'my logistic'" in note and "this record, its place and public" in note for note in place
     )
     moved = solve(
-        "minibatch_sgd", loss=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
+        "minibatch_sgd", model=Logistic(), step_size=0.1, rounds=2, neighbours="add_remove",
         public_size=SIZES,
     ).privacy.notes  # fmt: skip
     assert any("'my logistic'" in note and "nor on its place" in note for note in moved)
@@ -368,12 +370,12 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
     assert np.linalg.norm(result.w - best) < 0.15 * np.linalg.norm(best)
 
 
-@pytest.mark.parametrize("name", STOCHASTIC)
+@pytest.mark.parametrize("name", DECLARED)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
-    more = {"restarts": 1} if name == "prox_pl_svrg" else {}
-    seen, see = [], _means.Returned.see
+    more = {"restarts": 1} if "restarts" in DECLARED[name].options else {}
+    seen, see = [], means.Returned.see
     monkeypatch.setattr(
-        _means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+        means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
     )
     found = {}
     for returns in ("last", "random", "average"):
@@ -421,14 +423,14 @@ def test_random_iterates_are_all_possible():
         ("spider", {"trust": "central", "calibration": "paper"}, "needs trust='silo'"),
         ("prox_sgd", {"neighbours": "add_remove"}, "neighbours must be 'replace_one'"),
         ("prox_sgd", {"rounds": None}, "rounds"),
-        ("prox_pl_svrg", {"restarts": 0}, "restarts"),
+        ("prox_svrg", {"restarts": 0}, "restarts"),
         ("local_sgd", {"noise": "never"}, "noise must be 'step' or 'round'"),
         ("local_sgd", {"noise": "step", "trust": "central"}, "noise='step' needs trust='silo'"),
         ("local_sgd", {"noise": "round", "participation": 2}, "noise='round' needs participation"),
-        ("local_sgd", {"noise": "round", "loss": Logistic(), "step_size": 0.1}, "linear models"),
+        ("local_sgd", {"noise": "round", "model": Logistic(), "step_size": 0.1}, "must be linear"),
         ("minibatch_sgd", {"neighbours": "add_remove", "public_size": SIZES, "trust": "shuffle"},
          "trust='shuffle' needs neighbours='replace_one'"),
-        ("minibatch_sgd", {"loss": Several()}, "step_size='auto' needs a loss with a bounded"),
+        ("minibatch_sgd", {"model": Several()}, "step_size='auto' needs a loss with a bounded"),
         ("minibatch_sgd", {"budget": None, "clip": None, "trust": "shuffle"}, "clip is inf"),
     ],
 )  # fmt: skip
@@ -436,7 +438,3 @@ def test_bad_choices_are_refused_by_name_before_anything_is_released(name, optio
     with pytest.raises((TypeError, ValueError), match=message) as error:
         solve(name, **options)
     assert not getattr(error.value, "__notes__", None)
-
-
-def test_every_stochastic_solver_is_in_the_table():
-    assert set(STOCHASTIC) <= set(SOLVERS)

@@ -173,7 +173,7 @@ def solve(
     return dpk.solve(
         solver,
         problem.train,
-        loss=dpk.MLP(hidden=(problem.hidden,), seed=seed, smoothness=smoothness),
+        model=dpk.MLP(hidden=(problem.hidden,), seed=seed, smoothness=smoothness),
         budget=None if epsilon is None else dpk.Budget(epsilon=epsilon, delta=problem.delta),
         weights="uniform",
         trust="silo",

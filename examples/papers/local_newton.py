@@ -69,10 +69,9 @@ class Problem:
     @functools.cache  # noqa: B019 - problems live as long as the process
     def optimum(self, l2: float) -> tuple[float, float]:
         """Test accuracy and value of the minimiser of the training objective. Not private."""
-        of = {"loss": dpk.losses.get_loss("logistic"), "l2": l2, "l1": 0.0, "weights": "size"}
-        of |= {"penalize_intercept": True, "n_threads": None}
-        w, value = dpk.solvers.Objective(data=self.train, **of).minimum()
-        return dpk.solvers.Objective(data=self.test, **of).accuracy(w), value
+        loss = dpk.losses.Logistic()
+        w, value = dpk.solvers.Objective(self.train, loss, l2=l2).minimum()
+        return dpk.solvers.Objective(self.test, loss, l2=l2).accuracy(w), value
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def over_local_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
     """Figure 4: one or three Newton steps between two rounds."""
     for mu in LOCAL_MUS[problem.set][:: 2 if quick else 1]:
         for L in (1, 3):
-            options = {"rounds": 8, "local_steps": L, "l2": 0.5}
+            options = {"rounds": 8, "local_steps": L, "l2": 0.5, "trust": "silo"}
             label = f"L = {L}, mu = {mu:g}"
             yield Curve(problem, problem.set, label, "local_newton", mu, options)
 
@@ -155,7 +154,7 @@ def over_local_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
 def over_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
     """Figure 5: how steps are chosen, sound and as printed."""
     mu = STEP_MUS[problem.set]
-    common = {"rounds": ROUNDS, "l2": 1e-3}
+    common = {"rounds": ROUNDS, "l2": 1e-3, "trust": "silo"}
     decay = (0.9 ** np.arange(ROUNDS)).tolist()
     strategies: dict[str, dict[str, Any]] = {
         "fixed, 1": {"step_size": 1.0},

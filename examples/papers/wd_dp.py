@@ -47,8 +47,8 @@ PARAMETERS: dict[tuple[str, str], dict[str, Any]] = {
     ("adult", RIDGE): {"T": 20, "clip": 0.5, "l2": 1e-2},
     ("wdbc", RIDGE): {"T": 10, "clip": 0.25, "l2": 1e-2},
     # The paper's (y - x.w)^2 + |w|^2 + 3 sin^2 |w| is twice this objective.
-    ("adult", PL): {"T": 3, "clip": 0.5, "regularizer": ("pl", 0.5)},
-    ("wdbc", PL): {"T": 3, "clip": 0.5, "regularizer": ("pl", 0.5)},
+    ("adult", PL): {"T": 3, "clip": 0.5, "penalty": dpk.PL(0.5)},
+    ("wdbc", PL): {"T": 3, "clip": 0.5, "penalty": dpk.PL(0.5)},
 }
 # As in the paper, the small sets have few silos, and sizes less far apart.
 SILOS = {"a9a": (32, 8), "adult": (32, 8), "wisconsin": (8,), "wdbc": (8,)}
@@ -95,14 +95,10 @@ class Problem:
         """J of all training records, without clipping."""
         p = self.parameters
         return dpk.solvers.Objective(
-            data=self.split(1),
-            loss=dpk.losses.get_loss(p["loss"]),
+            self.split(1),
+            dpk.losses.get_loss(p["loss"]),
+            penalty=p.get("penalty"),
             l2=p.get("l2", 0.0),
-            l1=0.0,
-            weights="size",
-            penalize_intercept=True,
-            n_threads=None,
-            regularizer=p.get("regularizer"),
         )
 
     @functools.cached_property
@@ -178,18 +174,19 @@ def sound_methods(T: int) -> list[Method]:
         ("centralised", "gradient_descent", {"rounds": T}),
         ("WD-DP", "wd_dp", {"local_steps": T}),
         ("Jayaraman, gradient", "federated_gd", {"rounds": T, "weights": "uniform"}),
-        ("Jayaraman, output", "output_perturbation", {"local_steps": T}),
+        ("Jayaraman, output", "output_perturbation", {"local_steps": T, "weights": "uniform"}),
     ]
 
 
 def printed_methods(T: int) -> list[Method]:
     """The papers' calibrations. That of Jayaraman's gradient method is Wang's on even silos."""
     paper = {"calibration": "paper"}
+    uniform = {"local_steps": T, "weights": "uniform"}
     return [
         ("Wang, printed", "gradient_descent", {"rounds": T} | paper),
         ("WD-DP, printed", "wd_dp", {"local_steps": T} | paper),
         ("Huang, printed", "federated_gd", {"rounds": T} | paper),
-        ("Jayaraman output, printed", "output_perturbation", {"local_steps": T} | paper),
+        ("Jayaraman output, printed", "output_perturbation", uniform | paper),
     ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from dpkern.reference.glm import glm_gradient
 from dpkern.reference.noise import gaussian
-from dpkern.reference.prox import PROXES
+from dpkern.reference.prox import prox as apply_prox
 
 
 def pl_coefficient(r):
@@ -14,20 +14,6 @@ def pl_coefficient(r):
 
 
 COEFFICIENTS = {"pl": pl_coefficient}
-
-
-def _named(pair):
-    """(name, parameters, strength) of a pair (name or object, strength)."""
-    which, strength = pair
-    return (
-        (which, {}, strength)
-        if isinstance(which, str)
-        else (
-            which.name,
-            which.parameters,
-            strength,
-        )
-    )
 
 
 def glm_local_descent(
@@ -40,7 +26,7 @@ def glm_local_descent(
     step_size,
     l2=0.0,
     anchor=0.0,
-    regularizer=None,
+    smooth=None,
     prox=None,
     penalize_intercept=True,
     sigma=None,
@@ -65,15 +51,13 @@ def glm_local_descent(
         rows = None if batches is None else (batches[:, t].ravel(), offsets)
         sums = glm_gradient(data, theta, loss=loss, clip=clip, grid=grid, rows=rows) + noise[:, t]
         coefficient = np.full((m, 1), l2)
-        if regularizer is not None:
-            name, parameters, strength = _named(regularizer)
+        if smooth is not None:
             r = np.sqrt(np.sum(theta[:, penalized] ** 2, axis=1, keepdims=True))
-            coefficient = coefficient + strength * COEFFICIENTS[name](r, **parameters)
+            coefficient = coefficient + smooth.strength * COEFFICIENTS[smooth.name](r)
         gradient = sums / sizes + coefficient * np.where(penalized, theta, 0.0)
         theta = theta - eta * (gradient + anchor * (theta - start))
         if prox is not None:
-            name, parameters, strength = _named(prox)
-            theta[:, penalized] = PROXES[name](theta[:, penalized], eta * strength, **parameters)
+            theta[:, penalized] = apply_prox(prox, theta[:, penalized], eta)
     out = np.empty((m, d)) if out is None else out
     runs = np.ones(m, dtype=bool) if silos is None else np.isin(np.arange(m), silos)
     out[:] = np.where(runs[:, np.newaxis], theta, start)

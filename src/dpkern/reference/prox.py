@@ -82,7 +82,7 @@ PROXES = {
 
 def prox(name, v, gamma, *, out=None, n_threads=None, **parameters):
     if not isinstance(name, str):
-        name, parameters = name.name, name.parameters
+        name, gamma, parameters = name.name, gamma * name.strength, name.parameters
     x = PROXES[name](np.asarray(v, dtype=np.float64), gamma, **parameters)
     if out is None:
         return x

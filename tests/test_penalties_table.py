@@ -1,28 +1,28 @@
-"""The regulariser table states true names, parameters and bounds."""
+"""The penalty table states true names, parameters and bounds."""
 
 import dataclasses
 import math
 
 import numpy as np
 import pytest
-from dpkern.regularizers import (
+
+from dpkern import kernels
+from dpkern.models.penalties import (
     FEASIBLE,
     L1,
+    L2,
+    PENALTIES,
     PL,
-    REGULARIZERS,
     SMOOTH,
     Box,
     Constraint,
     ElasticNet,
     GroupLasso,
     L2Ball,
-    L2Squared,
     NonNegative,
     Simplex,
-    get_regularizer,
+    get_penalty,
 )
-
-from dpkern import kernels
 from dpkern.reference.local_descent import COEFFICIENTS
 
 
@@ -41,12 +41,12 @@ FORMULAS = {
     "non_negative": lambda x: zero_where(x >= 0.0),
     "simplex": lambda x, total: zero_where(x == total),
 }
-TABLE = REGULARIZERS | SMOOTH
+TABLE = PENALTIES | SMOOTH
 DEFAULTS = [make() for make in TABLE.values() if make is not GroupLasso]
 INSTANCES = [
     *DEFAULTS,
-    GroupLasso([1]),
-    GroupLasso([1], weights=[2.5]),
+    GroupLasso(groups=[1]),
+    GroupLasso(groups=[1], weights=[2.5]),
     L2Ball(2.0),
     Box(-1.0, 3.0),
     Box([-1.0], [math.inf]),
@@ -60,35 +60,36 @@ def test_every_row_has_a_formula_here():
     assert set(TABLE) == set(FORMULAS)
 
 
-@pytest.mark.parametrize("regularizer", INSTANCES, ids=repr)
-def test_bounds_are_the_extremes_of_the_second_difference_quotients(regularizer):
+@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+def test_bounds_are_the_extremes_of_the_second_difference_quotients(penalty):
     x = np.linspace(-5.0, 5.0, 10_001)  # with a node at the kink
     step = x[1] - x[0]
-    values = FORMULAS[regularizer.name](x, **regularizer.parameters)
-    if isinstance(regularizer, Constraint):
+    values = FORMULAS[penalty.name](x, **penalty.parameters)
+    if isinstance(penalty, Constraint):
         assert np.all(np.diff(values[np.isfinite(values)]) == 0.0)
         assert math.isinf(values.max())
-        assert (regularizer.convex, regularizer.strong_convexity) == (True, 0.0)
-        assert math.isinf(regularizer.smoothness)
+        assert (penalty.convex, penalty.strong_convexity) == (True, 0.0)
+        assert math.isinf(penalty.smoothness)
         return
     curvatures = np.diff(values, n=2) / step**2
-    assert curvatures.min() == pytest.approx(regularizer.strong_convexity, abs=1e-5)
-    assert regularizer.convex == (regularizer.strong_convexity >= 0.0)
-    if math.isinf(regularizer.smoothness):
+    assert curvatures.min() == pytest.approx(penalty.strong_convexity, abs=1e-5)
+    assert penalty.convex == (penalty.strong_convexity >= 0.0)
+    if math.isinf(penalty.smoothness):
         assert curvatures.max() > 100.0
     else:
-        assert curvatures.max() == pytest.approx(regularizer.smoothness, abs=1e-5)
+        assert curvatures.max() == pytest.approx(penalty.smoothness, abs=1e-5)
 
 
-@pytest.mark.parametrize("regularizer", INSTANCES, ids=repr)
-def test_params_and_parameters_are_the_fields_as_floats(regularizer):
-    assert list(regularizer.parameters) == [f.name for f in dataclasses.fields(regularizer)]
-    assert type(regularizer)(**regularizer.parameters) == regularizer
-    assert regularizer.params.dtype == np.float64
-    scalars = [value for value in regularizer.parameters.values() if np.ndim(value) == 0]
+@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+def test_params_and_parameters_are_the_fields_but_the_strength_as_floats(penalty):
+    names = [f.name for f in dataclasses.fields(penalty)]
+    assert ["strength", *penalty.parameters] == names
+    assert type(penalty)(**penalty.parameters) == penalty
+    assert penalty.params.dtype == np.float64
+    scalars = [value for value in penalty.parameters.values() if np.ndim(value) == 0]
     assert all(type(value) is float for value in scalars)
-    if scalars and regularizer.name != "box":
-        assert regularizer.params.tolist() == scalars
+    if scalars and penalty.name != "box":
+        assert penalty.params.tolist() == scalars
 
 
 def test_parameters_of_any_length_reach_c_as_their_number_and_then_themselves():
@@ -96,17 +97,17 @@ def test_parameters_of_any_length_reach_c_as_their_number_and_then_themselves():
     assert Box([1.0, 2.0], 3.0).params.tolist() == [2.0, 1.0, 2.0, 3.0, 3.0]
     assert Box(0.0, 1.0).size is None
     assert Box([0.0], 1.0).size == 1
-    assert GroupLasso([2, 3]).params.tolist() == [2.0, 2.0, 3.0, 1.0, 1.0]
-    assert GroupLasso([2, 3], [0.5, 4]).params.tolist() == [2.0, 2.0, 3.0, 0.5, 4.0]
-    assert GroupLasso([2, 3]).size == 5
+    assert GroupLasso(groups=[2, 3]).params.tolist() == [2.0, 2.0, 3.0, 1.0, 1.0]
+    assert GroupLasso(groups=[2, 3], weights=[0.5, 4]).params.tolist() == [2.0, 2.0, 3.0, 0.5, 4.0]
+    assert GroupLasso(groups=[2, 3]).size == 5
 
 
 def test_arrays_of_parameters_are_read_only_copies():
     lower, groups = np.zeros(3), np.array([1, 2])
-    box, lasso = Box(lower, 1.0), GroupLasso(groups)
+    box, lasso = Box(lower, 1.0), GroupLasso(groups=groups)
     lower[:], groups[:] = 0.5, 7
     assert box == Box(np.zeros(3), 1.0)
-    assert lasso == GroupLasso([1, 2])
+    assert lasso == GroupLasso(groups=[1, 2])
     for array in (box.lower, box.upper, lasso.groups, lasso.weights):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
@@ -118,31 +119,31 @@ def test_equal_means_the_same_class_and_parameters():
     assert L1() == L1() != NonNegative()
 
 
-@pytest.mark.parametrize("regularizer", DEFAULTS, ids=repr)
-def test_a_name_stands_for_the_default_instance(regularizer):
-    assert get_regularizer(regularizer.name) == regularizer
+@pytest.mark.parametrize("penalty", DEFAULTS, ids=repr)
+def test_a_name_stands_for_the_default_instance(penalty):
+    assert get_penalty(penalty.name) == penalty
 
 
 def test_a_name_whose_parameters_have_no_default_is_refused():
     with pytest.raises(TypeError, match="group_lasso needs the parameter groups"):
-        get_regularizer("group_lasso")
+        get_penalty("group_lasso")
 
 
-@pytest.mark.parametrize("regularizer", INSTANCES, ids=repr)
-def test_the_value_of_a_point_is_the_formula(regularizer):
+@pytest.mark.parametrize("penalty", INSTANCES, ids=repr)
+def test_the_value_of_a_point_is_the_formula(penalty):
     for x in (-7.0, -1.0, -0.3, 0.0, 0.25, 1.0, 2.0, 5.0):
-        formula = float(FORMULAS[regularizer.name](np.array([x]), **regularizer.parameters)[0])
-        assert regularizer(np.array([x])) == pytest.approx(formula, rel=1e-14)
+        formula = float(FORMULAS[penalty.name](np.array([x]), **penalty.parameters)[0])
+        assert penalty(np.array([x])) == pytest.approx(formula, rel=1e-14)
 
 
 def test_the_value_of_a_vector_is_the_formula():
     x = np.array([3.0, -4.0, 12.0, 0.0])
     values = {
         L1(): 19.0,
-        L2Squared(): 84.5,
-        ElasticNet(0.25): 0.25 * 19.0 + 0.75 * 84.5,
-        GroupLasso([2, 2]): 17.0,
-        GroupLasso([1, 3], [2.0, 0.5]): 6.0 + 0.5 * math.sqrt(160.0),
+        L2(): 84.5,
+        ElasticNet(l1_ratio=0.25): 0.25 * 19.0 + 0.75 * 84.5,
+        GroupLasso(groups=[2, 2]): 17.0,
+        GroupLasso(groups=[1, 3], weights=[2.0, 0.5]): 6.0 + 0.5 * math.sqrt(160.0),
         PL(): 169.0 + 3.0 * math.sin(13.0) ** 2,
         L2Ball(13.0): 0.0,
         L2Ball(12.9): math.inf,
@@ -152,8 +153,8 @@ def test_the_value_of_a_vector_is_the_formula():
         NonNegative(): math.inf,
         Simplex(11.0): math.inf,
     }
-    for regularizer, value in values.items():
-        assert regularizer(x) == pytest.approx(value, rel=1e-14)
+    for penalty, value in values.items():
+        assert penalty(x) == pytest.approx(value, rel=1e-14)
     assert Simplex(19.0)(np.abs(x)) == 0.0
 
 
@@ -185,25 +186,25 @@ def test_the_largest_gamma_is_infinite_with_convexity_and_else_the_inverse_curva
 def test_an_unknown_name_is_refused_and_the_names_are_listed():
     with pytest.raises(ValueError, match="'ridge'") as caught:
         kernels.prox("ridge", [1.0], 1.0)
-    assert all(name in str(caught.value) for name in REGULARIZERS)
+    assert all(name in str(caught.value) for name in PENALTIES)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 def test_the_share_must_be_between_0_and_1(value):
     with pytest.raises(ValueError, match=r"l1_ratio is .* must be between 0 and 1"):
-        ElasticNet(value)
+        ElasticNet(l1_ratio=value)
 
 
 @pytest.mark.parametrize("value", ["1", None, True])
 def test_the_share_must_be_a_real_number(value):
     with pytest.raises(TypeError, match=r"l1_ratio must be a real number"):
-        ElasticNet(value)
+        ElasticNet(l1_ratio=value)
 
 
 def test_the_ends_of_the_elastic_net_are_the_plain_penalties():
-    ends = {1.0: L1(), 0.0: L2Squared()}
+    ends = {1.0: L1(), 0.0: L2()}
     for share, plain in ends.items():
-        net = ElasticNet(share)
+        net = ElasticNet(l1_ratio=share)
         assert net.strong_convexity == plain.strong_convexity
         assert net.smoothness == plain.smoothness
 
@@ -237,9 +238,9 @@ def test_the_hessian_of_pl_reaches_both_ends_of_its_range():
     assert max(along.max(), across.max()) == pytest.approx(PL().smoothness, abs=1e-4)
 
 
-def test_what_is_no_regulariser_is_refused():
-    assert get_regularizer("pl") == get_regularizer(PL()) == PL()
+def test_what_is_no_penalty_is_refused():
+    assert get_penalty("pl") == get_penalty(PL()) == PL()
     with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, simplex"):
-        get_regularizer("ridge")
-    with pytest.raises(TypeError, match="a name or a Regularizer"):
-        get_regularizer(3)
+        get_penalty("ridge")
+    with pytest.raises(TypeError, match="a name or a Term"):
+        get_penalty(3)
