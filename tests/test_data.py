@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 import tracemalloc
 
 import numpy as np
@@ -13,6 +14,12 @@ from hypothesis import strategies as st
 
 from dpkern import _core, kernels
 from dpkern.data import SiloData, Transform
+
+
+def numbers_in(text):
+    """The numbers that a text shows."""
+    return {float(t) for t in re.findall(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?", text)}
+
 
 HOWS = {
     "even": {},
