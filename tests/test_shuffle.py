@@ -186,6 +186,17 @@ def test_counts_follow_the_law_of_the_protocol(path, x):
     assert p > P_VALUE
 
 
+def test_a_fraction_is_rounded_up_by_the_words_below_it_and_no_others(isa):
+    """f 2^52 of the 2^52 words: the word that is f itself rounds down, the one before it up."""
+    n, seed = 60, 4
+    with NoiseStream(seed).release() as release:
+        u = (release.words(Purpose.ROUNDING, n) >> np.uint64(12)) * 2.0**-52
+    assert u.max() < 0.99  # within the clip: t = 1 + x exactly
+    for x, ones in ((u, n), (u + 2.0**-52, 2 * n)):
+        total = kernels.shuffle_sum(x[:, np.newaxis], bound=1.0, g=2, b=0, rng=seed)
+        assert total == ones - n
+
+
 def test_sum_is_unbiased_with_the_variance_of_coins_and_rounding():
     n, d, bound, g, b, draws = 30, 3, 2.5, 7, 6, 4000
     V = vectors(n, d, bound=0.9 * bound)
@@ -341,6 +352,18 @@ def independent_epsilon(rho, delta):
     return optimize.minimize_scalar(
         epsilon, bounds=(-5, 12), method="bounded", options={"xatol": 1e-10}
     ).fun
+
+
+@pytest.mark.parametrize("changes", [{}, {"rho": None, "b": 1}, {"honest": 7}, {"rho": None}])
+def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
+    ledger = Ledger()
+    found = small(ledger, NoiseStream(6), **changes)
+    V = vectors(20, 3)
+    released = found.release(V, bound=1.0)
+    (entry,) = ledger.releases
+    b = 0 if entry.coins is None else entry.coins // changes.get("honest", 20)
+    g = round(entry.sensitivity - math.sqrt(3))
+    assert np.array_equal(released, reference.shuffle_sum(V, bound=1.0, g=g, b=b, rng=6))
 
 
 def test_the_least_number_of_coins_is_taken():
