@@ -112,7 +112,7 @@ def test_its_releases_are_those_of_the_docstring_and_compose_to_the_budget(varia
 
 def test_what_the_direction_is_charged_follows_from_earlier_releases(monkeypatch):
     """D_p = |g| b / (l0 (l0 + b)), b = B / N: nothing of the records but through g and l0."""
-    from dpkern.privacy import GaussianMessages
+    from dpkern.privacy.mechanisms.messages import GaussianMessages
 
     seen = []
     release = GaussianMessages.release

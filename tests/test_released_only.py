@@ -12,7 +12,7 @@ import pytest
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 
 CASES = [
     ("gradient_descent", {}),

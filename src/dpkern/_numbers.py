@@ -28,11 +28,20 @@ def positive(name: str, value: object, *, or_infinite: bool = False) -> float:
     return number
 
 
-def not_negative(name: str, value: object) -> float:
+def not_negative(name: str, value: object, *, or_infinite: bool = False) -> float:
     """Return `value` as a float; raise ValueError unless it is at least zero and finite."""
     number = real(name, value)
-    if not 0.0 <= number < math.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {number!r}")
+    if not 0.0 <= number <= math.inf or (number == math.inf and not or_infinite):
+        finite = "" if or_infinite else "finite and "
+        raise ValueError(f"{name} must be {finite}at least 0, got {number!r}")
+    return number
+
+
+def probability(name: str, value: object) -> float:
+    """Return `value` as a float; raise ValueError unless it lies strictly between 0 and 1."""
+    number = real(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {number!r}")
     return number
 
 
