@@ -92,7 +92,7 @@ def test_one_pass_pays_for_one_round():
     assert (release.times, release.per_record) == (2, 1)
     np.testing.assert_allclose(release.sensitivity, 2 * C / 3 * 0.5, rtol=0.02)
     np.testing.assert_allclose(release.std, np.array(release.sensitivity) / MU, rtol=1e-9)
-    with pytest.raises(ValueError, match="for 24 disjoint batches at most 0"):
+    with pytest.raises(ValueError, match="batch_size must be at most 0 for 24 disjoint batches"):
         solve(sampling="one_pass")
 
 

@@ -371,7 +371,8 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         ({"steps": True}, "steps must .* got True"),
         ({"step_size": "auto"}, "step_size must be real"),
         ({"l2": None}, "l2 must .* got None"),
-        ({"prox": ("l1", 0.1)}, "must be a name or a Term"),
+        ({"smooth": 0.1}, "a penalty must be a name or a Term, got 0.1"),
+        ({"prox": (L1(), 0.1)}, "a penalty must be a name or a Term"),
         ({"penalize_intercept": 1}, "penalize_intercept must be True or False"),
     ],
 )

@@ -504,7 +504,10 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"local_steps": 0}, "local_steps"),
         ({"trust": "local"}, "trust='local' needs users='records'"),
         ({"mode": "federated"}, "needs participation"),
-        ({"mode": "federated", "participation": 4}, "there are 3 users"),
+        (
+            {"mode": "federated", "participation": 4},
+            "participation must be at most the 3 users",
+        ),
         ({"mode": "token"}, "mode='token' needs trust='silo'"),
         ({"calibration": "paper"}, "needs users='records'"),
         ({"neighbours": "add_remove"}, "neighbours"),
