@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import math
+from fractions import Fraction
 
 import dp_accounting as dp
 import mpmath
@@ -128,6 +129,22 @@ def test_the_certified_delta_of_a_poisson_batch_is_the_true_one():
         )
         found = sampled_delta(events((Sampled(POISSON, 1, 4, noise), 1)), epsilon, ADD)
         assert true * (1.0 - 1e-9) <= found <= true * 1.001
+
+
+def test_the_accountants_poisson_rate_is_never_below_the_samplers(monkeypatch):
+    """A record is in a batch when 64 random bits are below floor(2^64 k / n)."""
+    rates, event = [], dp.PoissonSampledDpEvent
+
+    def spy(rate, inner):
+        rates.append(rate)
+        return event(rate, inner)
+
+    monkeypatch.setattr(dp, "PoissonSampledDpEvent", spy)
+    for k, n in ((1, 3), (2, 3), (1, 7), (10, 1000), (10**6, 10**6 + 1)):
+        sampled_epsilon(events((Sampled(POISSON, k, n, 5.0 + k / n), 1)), DELTA, ADD)
+        drawn = Fraction((k << 64) // n, 1 << 64)
+        assert drawn <= Fraction(rates[-1]) <= drawn * (1 + Fraction(1, 2**50))
+    assert len(rates) == 5
 
 
 def theorem_27(rate, multiplier, alpha):

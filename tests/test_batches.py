@@ -75,6 +75,19 @@ def test_poisson_batches_have_the_rate_of_the_public_size_and_independent_record
     assert scipy.stats.chisquare(codes, rounds * np.array(law)).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("make", [Poisson, WithoutReplacement, OnePass])
+def test_silos_draw_independently_of_one_another(make):
+    """Whether a record is in the batch says nothing on the record of the same place elsewhere."""
+    n, k, rounds = 60, 30, 200
+    inside = np.zeros((rounds, 2, n))
+    stream = NoiseStream(11)
+    for t in range(rounds):
+        for j, batch in enumerate(drawn(make((n, n), (k, k)), (n, n), stream=stream)):
+            inside[t, j, batch] = 1.0
+    correlation = np.mean((2.0 * inside[:, 0] - 1.0) * (2.0 * inside[:, 1] - 1.0))
+    assert abs(correlation) < 6.0 / math.sqrt(n * rounds)
+
+
 def test_a_poisson_record_is_never_more_likely_than_the_accountant_thinks():
     for k, n in ((1, 3), (2, 3), (1, 7), (10**6, 10**6 + 1)):
         threshold = (k << 64) // n

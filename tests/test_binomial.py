@@ -111,6 +111,20 @@ def test_moments_of_the_loss_on_the_event_are_below_the_bound(coins, g, dim):
         assert total <= (alpha - 1) * alpha * rho
 
 
+@pytest.mark.parametrize("coins", [3000, 10**5, 4_116_350, 10**12])
+@pytest.mark.parametrize(("g", "dim"), [(1, 1), (6, 4), (20, 50)])
+def test_rho_is_that_of_the_proof_with_an_event_of_2_to_the_minus_100(coins, g, dim):
+    """2 D^2 / (m + 1) + xi, where Hoeffding's bound at tau is 2^-100."""
+    D = shuffle_sensitivity(g, dim)
+    with mp.workdps(50):
+        tau = mp.sqrt(coins * 101 * mp.log(2) / 2)
+        a = (tau + D) / (mp.mpf(coins + 1) / 2)
+        xi = mp.sqrt(dim) * D * 2 / 3 * a**3 / (1 - a**2)
+        exact = 2 * mp.mpf(D) ** 2 / (coins + 1) + xi
+        found = binomial_rho(coins, D, dim)
+        assert exact <= mp.mpf(found.numerator) / found.denominator <= exact * (1 + 1e-5)
+
+
 def test_noise_that_is_too_small_for_the_proof_gives_nothing():
     assert binomial_rho(10, 3.0, 1) is None
     assert certificate(100, 20, 1).epsilon(1e-6) == math.inf

@@ -150,6 +150,12 @@ def test_mu_is_rounded_down_and_tight(epsilon, delta):
     slack = 2.0**-42 + 2.0**-48 * abs(math.log(delta))
     assert exact_log_delta(mu, epsilon) <= log_delta
     assert exact_log_delta(math.nextafter(mu, math.inf), epsilon) >= log_delta - slack
+    # by the bound that certificates state, too
+    assert (
+        gdp_delta_upper(mu, epsilon)
+        <= delta
+        < gdp_delta_upper(math.nextafter(mu, math.inf), epsilon)
+    )
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")

@@ -437,7 +437,7 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
         (["--set", "prox_step=0.5"], ["mode central", "prox_step 0.5", "relaxation 0.5"]),
         (["--set", "mode=federated", "--set", "participation=9"], ["mode federated", "in at most"]),
         (["--trust", "local", "--set", "mode=token"], ["mode token", "message of a user"]),
-        (["--set", "regularizer=non_negative,1"], ["regularizer non_negative 1"]),
+        (["--set", "penalty=non_negative"], ["penalty"]),
     ],
 )
 def test_fit_runs_admm_in_every_mode(capsys, train, given, shown_there):
@@ -589,7 +589,7 @@ def test_rows_that_have_run_are_printed_whatever_happens_next(
 
 
 def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
-    sets = ["--set", "local_steps=3", "--set", "regularizer=pl,0.01"]
+    sets = ["--set", "local_steps=3", "--set", "penalty=pl:0.01"]
     out, _ = shown(capsys, ["fit", train, "--solver", "federated_gd", *sets, *BUDGET, *QUICK])
     assert "regularizer pl 0.01, rounds 20, local_steps 3" in " ".join(out.split())
     assert "ran its 20 rounds of 3 local steps" in out
@@ -868,7 +868,7 @@ def test_compare_names_its_own_options():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--l1", "0.1", "--set", "regularizer=l1,1"], "--l1 beside the regularizer 'l1'"),
+        (["--l1", "0.1", "--set", "penalty=box"], "L1 beside"),
         (["--split", "by_label", "--silos", "1"], "--split must be another than 'by_label'"),
         (
             ["--loss", "squared", "--task", "regression"],

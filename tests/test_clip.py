@@ -164,6 +164,19 @@ def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
             np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("dim", [9, 5005, 40_961])
+@pytest.mark.usefixtures("isa")
+def test_every_silo_is_clipped_for_its_own_grid(dim, longer):
+    """The room for rounding is that of the silo's grid, whatever those of the others are."""
+    clip, G = 1.0, np.ones((3, dim))
+    fine, coarse = kernels.finest_grid(1, clip), coarsest_grid(clip, dim)
+    for grids in ([fine, coarse, fine], [coarse, fine, coarse]):
+        out = kernels.clip_and_sum(G, clip=clip, grid=grids, offsets=np.arange(4), n_threads=2)
+        for v, q in zip(out, grids, strict=True):
+            assert not longer(v, q, clip)
+            np.testing.assert_array_equal(v, kernels.clip_and_sum(G[:1], clip=clip, grid=q)[0])
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.usefixtures("isa")

@@ -1180,6 +1180,45 @@ def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
     assert "987654" not in str(caught.value)
 
 
+@pytest.mark.parametrize("form", [np.array, csr])
+@pytest.mark.parametrize("options", [{}, {"feature_range": (-1e9, 1e9)}])
+def test_a_refusal_of_rows_depends_on_how_many_are_bad_and_on_no_value(form, options):
+    messages = set()
+    for value in (4321.75, -0.0625):
+        for bad in (math.nan, math.inf, -math.inf):
+            for place in (0, 17, 35):
+                X = np.full((12, 3), value)
+                X.flat[place] = bad
+                with pytest.raises(ValueError, match="non-finite") as caught:
+                    SiloData(form(X), GOOD_Y, [0, 12], **options)
+                messages.add(str(caught.value))
+    assert len(messages) == 1
+    assert "4321" not in messages.pop()
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "options"),
+    [
+        ((1.25, 2.25), (math.nan, math.inf), {"task": "regression"}),
+        ((0, 1), (86, 97), {"task": "multiclass", "classes": [0, 1]}),
+        (("yes", "no"), ("maybe", "gone"), {"task": "multiclass", "classes": ["yes", "no"]}),
+        ((0, 1), (86, 97), {"task": "classification"}),
+    ],
+)
+def test_a_refusal_of_labels_depends_on_how_many_are_bad_and_on_no_value(good, bad, options):
+    messages = set()
+    for label in bad:
+        for place in (0, 5, 11):
+            for first in good:
+                y = np.array([first, *good] * 4, dtype=object)
+                y[place] = label
+                with pytest.raises(ValueError, match="y holds") as caught:
+                    SiloData(GOOD_X, y, [0, 12], **options)
+                messages.add(str(caught.value))
+    assert len(messages) == 1
+    assert not any(str(label) in messages.pop() for label in bad[:1])
+
+
 BAD_SPLITS = {
     "more silos than records": (
         {"m": 13},

@@ -102,8 +102,13 @@ def test_its_releases_are_those_of_the_docstring_and_compose_to_the_budget(varia
     assert any("eigensolver" in note for note in run.privacy.notes) == (variant == "clip")
 
 
-def test_what_the_direction_is_charged_follows_from_earlier_releases(monkeypatch):
-    """D_p = |g| b / (l0 (l0 + b)), b = B / N: nothing of the records but through g and l0."""
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("variant", ["add", "clip"])
+def test_what_the_direction_is_charged_follows_from_earlier_releases(
+    monkeypatch, variant, neighbours
+):
+    """D_p = |g| b / (l0 (l0 + b)) or |g| f / l0^2, b = B / N, f = sqrt(2) b where a record is
+    replaced and b where it is added or removed: nothing of the records but through g and l0."""
     from dpkern.privacy.mechanisms.messages import GaussianMessages
 
     seen = []
@@ -116,15 +121,21 @@ def test_what_the_direction_is_charged_follows_from_earlier_releases(monkeypatch
 
     monkeypatch.setattr(GaussianMessages, "release", spy)
     data = records()
-    run = double_noise_newton(data, budget=BUDGET, clip=1.0, rounds=2, rng=3)
+    adding = neighbours == "add_remove"
+    run = double_noise_newton(
+        data, budget=BUDGET, clip=1.0, rounds=2, rng=3, variant=variant, neighbours=neighbours,
+        public_size=tuple(data.sizes.tolist()) if adding else None,
+    )  # fmt: skip
     for t in range(2):
         (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
         norm = run.history["gradient_norm"][t]
         direction = run.privacy.releases[2 + t]
         mu = direction.sensitivity / direction.std
         b = 0.25 / data.n
-        l0 = max((32 * b**2 * max(trace[0], 0) / data.n / mu**2) ** (1 / 3), 4 * b)
-        assert known["sensitivity"][0] == pytest.approx(norm * b / (l0 * (l0 + b)), rel=1e-6)
+        f = math.sqrt(2.0) * b if variant == "clip" and not adding else b
+        l0 = max((32 * f**2 * max(trace[0], 0) / data.n / mu**2) ** (1 / 3), 4 * b)
+        D = norm * b / (l0 * (l0 + b)) if variant == "add" else norm * f / l0**2
+        assert known["sensitivity"][0] == pytest.approx(D, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,13 @@ def test_stream_of_draws_equals_its_twin(ratio, isa):
     assert np.array_equal(got, reference.gaussian((3, 1500), ratio * 0.25, grid=0.25, rng=21))
 
 
+def test_draws_beyond_a_tile_and_a_task_are_those_of_their_coordinates(isa):
+    """Tiles are of 2048 draws and tasks of four tiles."""
+    for n_threads in (1, 2):
+        got = kernels.gaussian(10_500, 0.3, grid=1.0, rng=22, n_threads=n_threads)
+        assert np.array_equal(got, reference.gaussian(10_500, 0.3, grid=1.0, rng=22))
+
+
 def test_rows_have_their_own_sigma_and_grid_as_in_the_twin(isa):
     sigma, grid = [0.0, 1e-3, 5.0, 7e9], [1.0, 2.0**-30, 8.0, 2.0]
     for g in (None, grid):

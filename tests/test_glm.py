@@ -275,6 +275,22 @@ def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, l
     np.testing.assert_array_equal(with_overflow, without)
 
 
+@pytest.mark.parametrize("p", [1500, 3000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.usefixtures("isa")
+def test_wide_records_without_a_finite_derivative_count_as_nothing(bare_records, loss, p, dtype):
+    """Rows that are taken one by one: a NaN margin (inf - inf) of finite rows."""
+    X = np.zeros((3, p), dtype=dtype)
+    X[:, :2] = [[1.0, 2.0], [0.5, -1.0], [1e10, -1e10]]
+    w = np.zeros(p)
+    w[:2] = 1e300
+    y = np.array([1.0, -1.0, 1.0])
+    how = {"loss": loss, "clip": 1.0, "grid": 2.0**-40}
+    assert np.isnan(kernels.glm_margins(bare_records(X, y, [0, 3]), w)[2])
+    alone = kernels.glm_gradient(bare_records(X[:2], y[:2], [0, 2]), w, **how)
+    np.testing.assert_array_equal(kernels.glm_gradient(bare_records(X, y, [0, 3]), w, **how), alone)
+
+
 @pytest.mark.usefixtures("isa")
 def test_an_infinite_derivative_counts_as_the_clip(bare_records):
     data = bare_records(np.array([[1e100, 0.0]]), np.array([1.0]), [0, 1])

@@ -111,6 +111,27 @@ def test_draws_count_every_coordinate_of_every_noisy_message(releases):
     assert a_ledger(*releases).n_draws == expected
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    coins=st.lists(st.integers(10**5, 10**9), min_size=1, max_size=3),
+    sensitivity=st.floats(1.0, 30.0),
+    std=st.floats(0.1, 100.0),
+    times=st.integers(1, 1000),
+)
+def test_rho_without_a_mu_is_the_smallest_double_that_is_enough(coins, sensitivity, std, times):
+    releases = [
+        a_release(what=str(i), sensitivity=sensitivity, std=math.sqrt(n) / 2, grid=1.0, coins=n)
+        for i, n in enumerate(coins)
+    ]
+    releases.append(a_release(std=std, times=times))
+    certificate = a_certificate(*releases)
+    exact = a_ledger(*releases).mu_squared() / 2
+    assert Fraction(certificate.rho) >= exact > Fraction(math.nextafter(certificate.rho, 0.0))
+    assert exact >= times * (Fraction(2.0) / Fraction(std)) ** 2 / 2
+    both = compose_sequential(certificate, a_certificate(a_release(std=std)))
+    assert Fraction(both.rho) >= exact + (Fraction(2.0) / Fraction(std)) ** 2 / 2
+
+
 @settings(max_examples=100, deadline=None)
 @given(squares=st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_mu_of_perfect_squares_is_exact(squares):
@@ -159,6 +180,22 @@ def test_a_record_pays_for_the_releases_that_it_has_a_part_in(times, per_record,
     assert entry.n_draws == times * release.n_draws
     assert Release.from_dict(entry.to_dict()) == entry
     assert ("each record in at most 3" in str(entry)) == (per_record is not None)
+
+
+def test_the_text_of_a_release_shows_its_fields_and_nothing_else():
+    common = a_release(sensitivity=2.5, std=7.0, grid=0.125, times=3, dim=11)
+    assert str(common) == (
+        "gradient: 3 x 11 coordinates, sensitivity 2.5, noise std 7, grid 0.125, seen by everyone"
+    )
+    each = a_release(sensitivity=(1.0, 2.0), std=(3.0, 5.0), grid=(0.25, 0.5))
+    assert "from each of 2 silos, sensitivity 1 to 2, noise std 3 to 5, grid 0.25 to 0.5" in str(
+        each
+    )
+    counts = a_release(sensitivity=9.0, std=20.0, grid=1.0, coins=1600)
+    assert "sensitivity 9, binomial noise of 1600 coins, std 20, grid 1" in str(counts)
+    assert str(common) in str(a_certificate(common))
+    many = str(a_certificate(*(a_release(std=s) for s in (6.0, 7.0, 8.0, 9.0))))
+    assert "4 x 10 coordinates, sensitivity 2, noise std 6 to 9, grid 9.53674e-07" in many
 
 
 @pytest.mark.parametrize("per_record", [0, -1, 1.5])

@@ -279,6 +279,24 @@ def test_without_noise_the_sum_leaves_unchanged_and_unguaranteed(source):
     assert ledger.n_draws == 0
 
 
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("exponent", [-60, -20, -12])
+def test_sums_that_are_rounded_once_are_charged_for_the_rounding(exponent, neighbours):
+    """Each coordinate of a difference moves by up to q: q sqrt(d) in norm, for the grid of the
+    release, which is the kernel's own or a coarser one."""
+    finest, dim, mu = 2.0**exponent, 50, 0.5
+    mechanism, ledger = a_sum(clip=1.0, dim=dim, mu=mu, finest=finest, neighbours=neighbours)
+    (q,) = mechanism.grid
+    assert q >= finest
+    assert (q == finest) == (exponent > -20)
+    D, moved = Fraction(mechanism.sensitivity), 1 if neighbours == "add_remove" else 2
+    assert (D - moved) ** 2 >= Fraction(q) ** 2 * dim
+    assert (D - moved) ** 2 <= Fraction(q) ** 2 * dim * Fraction(101, 100)
+    assert D / Fraction(float(mechanism.sigma[0])) <= Fraction(mu)
+    mechanism.release(np.zeros(dim))
+    assert ledger.releases[0].sensitivity == mechanism.sensitivity
+
+
 def test_without_noise_and_clip_float_sums_pass(source):
     mechanism, ledger = a_sum(mu=None, clip=math.inf, sizes=(5, 6))
     assert mechanism.grid is None

@@ -13,6 +13,7 @@ import pytest
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.solvers import SOLVERS
 
 CASES = [
     ("gradient_descent", {}),
@@ -94,6 +95,42 @@ def test_equal_releases_of_different_records_give_equal_results(monkeypatch, nam
     for y in (best, worst):
         other = dpk.SiloData(X, y, silos(1).offsets, row_bound=2.0, intercept=True)
         assert transcript(run(name, other, **options)) == transcript(first)
+
+
+# What a solver needs, or has in place of so many rounds.
+ROUNDS, STEP = {"rounds": 60}, {"step_size": 0.1}
+LONG_RUNS = dict.fromkeys(SOLVERS, ROUNDS | STEP) | {
+    "admm": ROUNDS | {"prox_step": 0.1},
+    "local_newton": ROUNDS,
+    "double_noise_newton": ROUNDS,
+    "prox_sgd": {"rounds": 5} | STEP,
+    "wd_dp": {"local_steps": 60} | STEP,
+    "output_perturbation": {"local_steps": 60} | STEP,
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_how_much_is_released_does_not_depend_on_the_records(name):
+    """Records that are solved from the start, whose gradients are all 0, and others that never
+    are: the same releases in the same order, and as many entries of the history. The noise is next
+    to none, so that a run could see which of them it has."""
+    seen = []
+    for scale in (0.0, 1.0):
+        rng = np.random.default_rng(5)
+        X, y = rng.standard_normal((88, 3)), scale * rng.standard_normal(88)
+        data = dpk.SiloData(X, y, np.cumsum([0, *SIZES]), row_bound=2.0, task="regression")
+        calls = []
+        result = dpk.solve(
+            name, data, budget=dpk.Budget(mu=300.0), clip=0.7, loss="squared", rng=1,
+            callback=lambda t, release, calls=calls: calls.append((t, release.what)),
+            **LONG_RUNS[name],
+        )  # fmt: skip
+        times = {}
+        for release in result.privacy.releases:
+            key = release.what, release.dim, release.n_messages, release.seen_by
+            times[key] = times.get(key, 0) + release.times
+        seen.append((times, calls, {k: len(v) for k, v in result.history.items()}, result.n_rounds))
+    assert seen[0] == seen[1]
 
 
 def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch):

@@ -137,7 +137,7 @@ def test_words_that_begin_like_a_threshold_are_decided_by_128_more_bits(isa, mon
         rest = [[r >> 64, r & (1 << 64) - 1] for r in rests] + [[0, 0]]
         guide = np.searchsorted(top, np.arange(1024, dtype=np.uint64) << np.uint64(53))
         law = top, np.array(rest, dtype=np.uint64).ravel(), guide.astype(np.int64)
-        monkeypatch.setattr(kernels, "coins_together", lambda k, law=law: law)
+        monkeypatch.setattr("dpkern.kernels.shuffle.coins_together", lambda k, law=law: law)
         (total,) = kernels.shuffle_sum(np.zeros((1, 1)), bound=1.0, g=2, b=b, rng=rng)
         y = sum(r <= (high << 64 | low) for r in rests)
         assert total == (-y if word & 1 else y)
@@ -184,6 +184,17 @@ def test_counts_follow_the_law_of_the_protocol(path, x):
     expected = np.append(expected[many], expected[~many].sum() + 1e-9)
     p = stats.chi2.sf(((seen - expected) ** 2 / np.maximum(expected, 0.5)).sum(), len(seen) - 1)
     assert p > P_VALUE
+
+
+def test_a_fraction_is_rounded_up_by_the_words_below_it_and_no_others(isa):
+    """f 2^52 of the 2^52 words: the word that is f itself rounds down, the one before it up."""
+    n, seed = 60, 4
+    with NoiseStream(seed).release() as release:
+        u = (release.words(Purpose.ROUNDING, n) >> np.uint64(12)) * 2.0**-52
+    assert u.max() < 0.99  # within the clip: t = 1 + x exactly
+    for x, ones in ((u, n), (u + 2.0**-52, 2 * n)):
+        total = kernels.shuffle_sum(x[:, np.newaxis], bound=1.0, g=2, b=0, rng=seed)
+        assert total == ones - n
 
 
 def test_sum_is_unbiased_with_the_variance_of_coins_and_rounding():
@@ -343,6 +354,18 @@ def independent_epsilon(rho, delta):
     ).fun
 
 
+@pytest.mark.parametrize("changes", [{}, {"rho": None, "b": 1}, {"honest": 7}, {"rho": None}])
+def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
+    ledger = Ledger()
+    found = small(ledger, NoiseStream(6), **changes)
+    V = vectors(20, 3)
+    released = found.release(V, bound=1.0)
+    (entry,) = ledger.releases
+    b = 0 if entry.coins is None else entry.coins // changes.get("honest", 20)
+    g = round(entry.sensitivity - math.sqrt(3))
+    assert np.array_equal(released, reference.shuffle_sum(V, bound=1.0, g=g, b=b, rng=6))
+
+
 def test_the_least_number_of_coins_is_taken():
     for rho in (1e-3, 0.02, 0.5):
         found = mechanism(rho=rho)
@@ -487,7 +510,7 @@ def test_float_arithmetic_takes_the_guarantee_away():
     ("changes", "message"),
     [
         ({"bound": 0.0}, r"bound must .*got 0.0"),
-        ({"bound": 1e-31}, "bound is 1e-31"),
+        ({"bound": 1e-31}, r"bound must .*got 1e-31"),
         ({"g": 0}, r"g must .*got 0"),
         ({"g": 2.0}, r"g must .*got 2.0"),
         ({"b": -1}, r"b must .*got -1"),

@@ -7,6 +7,7 @@ import pytest
 
 import dpkern as dpk
 from dpkern.privacy import gdp_epsilon, gdp_mu, zcdp_epsilon
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.shuffle.binomial import binomial_rho
 from dpkern.solvers import SOLVERS
@@ -172,6 +173,48 @@ def test_a_silent_silo_sends_nothing(spied):
         assert not np.any(sums[silent])
 
 
+NOISY_GRADIENTS = [
+    (name, trust)
+    for name, declared in DECLARED.items()
+    for trust in declared.trusts
+    if (name, trust) != ("local_sgd", "central")  # which hides its steps, of linear models alone
+]
+
+
+@pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
+def test_silos_that_come_and_go_spend_the_budget_and_no_more(name, trust):
+    """The aggregate of a round is about all silos, active or not; a series is paid for once."""
+    batches = {"prox_sgd": {"batch_size": 2}, "minibatch_sgd": {"sampling": "one_pass"}}
+    options = {"batch_size": 2} | batches[name] if name in batches else {}
+    certificate = solve(name, trust=trust, participation=1, rounds=9, **options).privacy
+    assert certificate.epsilon(DELTA) <= 1.0
+    if name in batches:
+        (release,) = certificate.releases
+        assert (release.times, release.charged) == (9, 1)
+        assert certificate.epsilon(DELTA) > 0.95
+
+
+def test_a_silos_weight_multiplies_vectors_that_are_clipped(monkeypatch):
+    """om_j clip(g), no longer than om_j C: clipping om_j g instead would be another objective."""
+    seen, release = [], BinomialSum.release
+
+    def spy(mechanism, V, **how):
+        seen.append((np.array(V), how["bound"]))
+        return release(mechanism, V, **how)
+
+    monkeypatch.setattr(BinomialSum, "release", spy)
+    data, clip = silos((10, 40)), 0.05
+    solve("minibatch_sgd", data, trust="shuffle", weights="uniform", rounds=1, clip=clip)
+    ((V, bound),) = seen
+    g = -0.5 * data.y[:, np.newaxis] * data.transform.apply(data.X)
+    norms = np.linalg.norm(g, axis=1)
+    assert np.mean(norms > 4.0 * clip) > 0.9  # longer than the clip whatever their weight
+    weights = np.repeat([1.0, 0.25], [10, 40])
+    expected = weights * np.minimum(1.0, clip / norms)
+    np.testing.assert_allclose(V, expected[:, np.newaxis] * g, rtol=1e-9, atol=1e-15)
+    assert bound == clip
+
+
 def test_certificate_of_the_shuffle_is_that_of_its_coins():
     certificate = solve("spider", trust="shuffle", refresh_every=2, rounds=4).privacy
     rho = sum(r.charged * binomial_rho(r.coins, r.sensitivity, 4) for r in certificate.releases)
@@ -239,14 +282,6 @@ def test_paper_noise_far_above_a_small_difference_finds_a_grid(name):
 def both(name, **options):
     """The same run with the package's logistic loss and with the user's."""
     return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
-
-
-NOISY_GRADIENTS = [
-    (name, trust)
-    for name, declared in DECLARED.items()
-    for trust in declared.trusts
-    if (name, trust) != ("local_sgd", "central")  # which hides its steps, of linear models alone
-]
 
 
 @pytest.mark.parametrize("weights", ["size", "uniform"])

@@ -1,5 +1,6 @@
 """The noise stream: no number twice, no other process, no copy, no key to be seen."""
 
+import contextlib
 import copy
 import itertools
 import os
@@ -10,7 +11,7 @@ import warnings
 import numpy as np
 import pytest
 
-from dpkern import NoiseStream, kernels
+from dpkern import NoiseStream, _core, kernels
 from dpkern.reference import noise
 from dpkern.stream import Purpose
 
@@ -41,6 +42,31 @@ def test_subkey_is_the_block_of_run_key_and_number():
         expected = noise.chacha20_blocks(run_key, [number], noise.KEY_NONCE)[0, :8]
         assert release.number == number
         assert bytes(release.key) == expected.astype("<u4").tobytes()
+
+
+def test_two_threads_in_one_release_do_not_get_the_same_key(monkeypatch):
+    """The first thread waits in the middle of its release until the second one is as far, or
+    long enough to be sure that it is kept out."""
+    stream, keys, meeting = NoiseStream(1), [], threading.Barrier(2)
+    block = _core.chacha20_block
+
+    def slow(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(timeout=0.2)
+        block(*arguments)
+
+    def take():
+        release = stream.release()
+        keys.append((release.number, bytes(release.key)))
+
+    monkeypatch.setattr(_core, "chacha20_block", slow)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(number for number, _ in keys) == [0, 1]
+    assert len({key for _, key in keys}) == 2
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "1", True, b"1"])

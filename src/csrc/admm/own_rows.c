@@ -133,14 +133,14 @@ DPK_INLINE void move_rows(row_kind kind, const dpk_data *shared, const row_move 
     }
 }
 
-DEFINE_VARIANTS(8, load_own,
-                (const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
-                 block *b),
-                data, w, v, first, n, b)
-DEFINE_VARIANTS(8, move_rows,
-                (const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
-                 const double *s),
-                data, move, n, row, s)
+DEFINE_FOR_KINDS(8, load_own,
+                 (const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
+                  block *b),
+                 data, w, v, first, n, b)
+DEFINE_FOR_KINDS(8, move_rows,
+                 (const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
+                  const double *s),
+                 data, move, n, row, s)
 
 void dpk_load_own(const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
                   block *b) {

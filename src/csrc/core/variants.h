@@ -26,4 +26,16 @@
     DPK_VARIANTS_##count(name, parameters, __VA_ARGS__) static void(*const name##_variants[])      \
         parameters = {DPK_TABLE_##count(name)};
 
+/* The same for the first `count` kinds of rows (rows/rows.h), with a variable `data` in reach.
+ * Without vectors one function serves every kind: its branches cost little beside scalar loops. */
+#ifdef __AVX2__
+#define DEFINE_FOR_KINDS DEFINE_VARIANTS
+#else
+#define DEFINE_FOR_KINDS(count, name, parameters, ...)                                             \
+    static __attribute__((noinline)) void name##_any parameters {                                  \
+        name(kind_of(data), __VA_ARGS__);                                                          \
+    }                                                                                              \
+    static void(*const name##_variants[]) parameters = {[0 ... count - 1] = name##_any};
+#endif
+
 #endif

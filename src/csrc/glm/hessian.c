@@ -33,10 +33,10 @@ DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int6
     }
 }
 
-DEFINE_VARIANTS(4, pack,
-                (const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
-                 double M, double *to, intptr_t stride),
-                data, n, rows, factor, M, to, stride)
+DEFINE_FOR_KINDS(4, pack,
+                 (const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
+                  double M, double *to, intptr_t stride),
+                 data, n, rows, factor, M, to, stride)
 
 /* acc += the outer product of one sparse record; value, at: (d,) work space. */
 static void add_outer(const dpk_data *data, double factor, int64_t i, double M, double *value,

@@ -105,15 +105,16 @@ DPK_INLINE void sum_differences(row_kind kind, const dpk_data *data, const doubl
     sum_rows(kind, data, w, loss, &own, M, clip, weight, begin, end, streamed, acc);
 }
 
-DEFINE_VARIANTS(8, sum_gradients,
-                (const dpk_data *data, const double *w, const dpk_loss *loss, double M, double clip,
-                 double weight, int64_t begin, int64_t end, int streamed, double *acc),
-                data, w, loss, M, clip, weight, begin, end, streamed, acc)
-DEFINE_VARIANTS(8, sum_differences,
-                (const dpk_data *data, const double *w, const dpk_loss *loss,
-                 const dpk_earlier *earlier, double M, double clip, double weight, int64_t begin,
-                 int64_t end, int streamed, double *acc),
-                data, w, loss, earlier, M, clip, weight, begin, end, streamed, acc)
+DEFINE_FOR_KINDS(8, sum_gradients,
+                 (const dpk_data *data, const double *w, const dpk_loss *loss, double M,
+                  double clip, double weight, int64_t begin, int64_t end, int streamed,
+                  double *acc),
+                 data, w, loss, M, clip, weight, begin, end, streamed, acc)
+DEFINE_FOR_KINDS(8, sum_differences,
+                 (const dpk_data *data, const double *w, const dpk_loss *loss,
+                  const dpk_earlier *earlier, double M, double clip, double weight, int64_t begin,
+                  int64_t end, int streamed, double *acc),
+                 data, w, loss, earlier, M, clip, weight, begin, end, streamed, acc)
 
 void dpk_sum_gradients(const dpk_data *data, const double *w, const dpk_loss *loss,
                        const dpk_earlier *earlier, double M, double clip, double weight,

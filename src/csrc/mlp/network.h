@@ -60,9 +60,9 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     for (intptr_t i = 0; i < n; i++)
         load_row(kind, data, first + i, to + i * ld);
 }
-DEFINE_VARIANTS(8, load_rows,
-                (const dpk_data *data, int64_t first, intptr_t n, double *to, intptr_t ld), data,
-                first, n, to, ld)
+DEFINE_FOR_KINDS(8, load_rows,
+                 (const dpk_data *data, int64_t first, intptr_t n, double *to, intptr_t ld), data,
+                 first, n, to, ld)
 
 static void activate(dpk_activation activation, intptr_t n, double *z) {
     if (activation == DPK_TANH)

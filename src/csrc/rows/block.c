@@ -39,18 +39,19 @@ DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_
     *added += add_rows(kind, &own, M, 0, n, b, acc);
 }
 
-DEFINE_VARIANTS(8, load_block,
-                (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
-                w, first, n, 1, b)
-DEFINE_VARIANTS(8, load_line,
-                (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
-                 prefetch_plan *next, double *y, double *z, double *dz),
-                data, w, p, first, n, next, y, z, dz)
-DEFINE_VARIANTS(8, row_norms, (const dpk_data *data, int64_t begin, int64_t end, double *norm),
-                data, begin, end, norm)
-DEFINE_VARIANTS(8, add_block,
-                (const dpk_data *data, double M, intptr_t n, block *b, double *acc, int64_t *added),
-                data, M, n, b, acc, added)
+DEFINE_FOR_KINDS(8, load_block,
+                 (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
+                 w, first, n, 1, b)
+DEFINE_FOR_KINDS(8, load_line,
+                 (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
+                  prefetch_plan *next, double *y, double *z, double *dz),
+                 data, w, p, first, n, next, y, z, dz)
+DEFINE_FOR_KINDS(8, row_norms, (const dpk_data *data, int64_t begin, int64_t end, double *norm),
+                 data, begin, end, norm)
+DEFINE_FOR_KINDS(8, add_block,
+                 (const dpk_data *data, double M, intptr_t n, block *b, double *acc,
+                  int64_t *added),
+                 data, M, n, b, acc, added)
 
 void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b) {
     load_block_variants[kind_of(data)](data, w, first, n, b);

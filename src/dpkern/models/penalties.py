@@ -459,7 +459,7 @@ def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
     """
     known = PENALTIES | SMOOTH
     if name not in known:
-        raise ValueError(f"the penalty is {name!r}; it must be one of {', '.join(known)}")
+        raise ValueError(f"penalty must be one of {', '.join(known)}, got {name!r}")
     takes = {f.name: f for f in fields(known[name]) if f.init}
     for parameter in parameters:
         if parameter not in takes:

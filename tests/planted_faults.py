@@ -1,0 +1,278 @@
+"""Planted faults: single changes of the source that each break a law, and the tests that see them.
+
+    python tests/planted_faults.py                     every fault, one after the other
+    python tests/planted_faults.py --only ID [ID ...]  some of them
+    python tests/planted_faults.py --room privacy      those of a room, or of the rooms below it
+    python tests/planted_faults.py --check             only whether every snippet is found once
+
+The faults are in `planted_faults.toml`: an id, a room, the law that the fault breaks, a snippet of
+the source and what to put in its place, and the test files that must fail. A snippet is looked for
+in all of src, with any white space between its words, and must occur exactly once. Each fault is
+planted in a temporary copy of the working tree, the named tests run there until the first failure,
+and the source is put back. At the end the tests that failed run once more without any fault: what
+fails then has seen no fault. The exit status is 1 when a fault is not caught or not found.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUFFIXES = {".py", ".pyx", ".c", ".h"}
+LIMIT = 900.0  # seconds for the tests of one fault
+
+# An editable installation of dpkern comes before PYTHONPATH: it is taken out of the import system,
+# in the tests' own subprocesses too.
+SITECUSTOMIZE = """
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__]
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change of the source that breaks a law.
+
+    Attributes
+    ----------
+    id, room, law : str
+        Its name, the part of the source that it is in, and what does not hold any more.
+    old, new : str
+        The snippet and what takes its place; lines after the first are indented like the snippet.
+    tests : list of str
+        Stems of the test files that must catch it.
+    """
+
+    id: str
+    room: str
+    law: str
+    old: str
+    new: str
+    tests: list[str]
+
+    def found(self, sources: dict[Path, str]) -> list[tuple[Path, re.Match[str]]]:
+        """Where the snippet occurs."""
+        words = re.compile(r"\s+".join(map(re.escape, self.old.split())))
+        return [(path, match) for path, text in sources.items() for match in words.finditer(text)]
+
+    def planted(self, text: str, match: re.Match[str]) -> str:
+        """The file's text with the fault in it."""
+        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        indent = line[: len(line) - len(line.lstrip())]
+        new = self.new.replace("\n", "\n" + indent)
+        return text[: match.start()] + new + text[match.end() :]
+
+
+def read_faults() -> list[Fault]:
+    """All faults, in the order of the file."""
+    with Path(__file__).with_suffix(".toml").open("rb") as file:
+        return [Fault(**entry) for entry in tomllib.load(file)["fault"]]
+
+
+def read_sources(root: Path) -> dict[Path, str]:
+    """The text of every source file."""
+    files = sorted(p for p in (root / "src").rglob("*") if p.suffix in SUFFIXES)
+    return {path: path.read_text(encoding="utf-8") for path in files}
+
+
+def test_files(fault: Fault, root: Path) -> list[str]:
+    """Paths of the tests that must catch the fault, those that are there."""
+    found = [path for stem in fault.tests for path in (root / "tests").rglob(f"{stem}.py")]
+    return [str(path.relative_to(root)) for path in found]
+
+
+def complaints(fault: Fault, root: Path, sources: dict[Path, str]) -> list[str]:
+    """What has to be repaired before the fault can be planted."""
+    found, wrong = fault.found(sources), []
+    if len(found) != 1:
+        where = ", ".join(sorted({str(path.relative_to(root)) for path, _ in found}))
+        wrong.append(f"snippet found {len(found)} times{where and ' in '}{where}: {fault.old!r}")
+    if fault.new.split() == fault.old.split():
+        wrong.append("the new text is the old one")
+    if len(test_files(fault, root)) != len(fault.tests) or not fault.tests:
+        wrong.append(f"not one test file for each of {fault.tests}")
+    return wrong
+
+
+class Copy:
+    """A copy of the working tree, built for itself.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self._folder = folder / "tree", folder
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout
+        for name in filter(None, os.fsdecode(names).split("\0")):
+            if (ROOT / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        self._environment = os.environ | {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(self.root / "src"), *before]),
+            # The time stamp of a compiled file is in seconds: too coarse for what changes here.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_WAIT_POLICY": "passive",
+            "CI": "1",  # hypothesis tries the same examples every time
+        }
+        self._meson("setup", "-Doptimization=1", str(folder / "build"))  # faults need no speed
+        self.build()
+        shutil.copytree(folder / "build", folder / "clean")
+
+    def _meson(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "mesonbuild.mesonmain", *arguments]
+        environment, root = self._environment, self.root
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the copy does not build:\n{done.stdout[-4000:]}{done.stderr}")
+
+    def build(self) -> None:
+        """Compile what has changed, and put the extension where Python finds it."""
+        self._meson("compile", "-C", str(self._folder / "build"))
+        self._put_extension()
+
+    def unbuild(self) -> None:
+        """Go back to the first build, time stamps and all, so that nothing is compiled twice."""
+        shutil.rmtree(self._folder / "build")
+        shutil.copytree(self._folder / "clean", self._folder / "build")
+        self._put_extension()
+
+    def _put_extension(self) -> None:
+        (extension,) = (self._folder / "build").glob("_core.*.so")
+        shutil.copy2(extension, self.root / "src" / "dpkern" / extension.name)
+
+    def run(self, tests: list[str]) -> tuple[int | None, list[str]]:
+        """Exit status of pytest, None after the limit, and the tests that failed."""
+        cache = self._folder / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-o"]
+        command += [f"cache_dir={cache}", *tests]
+        with (self._folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=self.root, env=self._environment, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                status = process.wait(LIMIT)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return None, []
+        record = cache / "v" / "cache" / "lastfailed"
+        return status, list(json.loads(record.read_text())) if record.exists() else []
+
+    @property
+    def output(self) -> str:
+        """The end of what the last run has printed."""
+        return (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-2000:]
+
+
+def try_fault(copy: Copy, fault: Fault, sources: dict[Path, str]) -> tuple[str, list[str]]:
+    """What came of a fault, and the tests that failed."""
+    ((path, match),) = fault.found(sources)
+    compiled, stamp = path.suffix != ".py", path.stat().st_mtime_ns
+    path.write_text(fault.planted(sources[path], match), encoding="utf-8")
+    try:
+        if compiled:
+            copy.build()
+        status, failed = copy.run(["-x", *test_files(fault, copy.root)])
+    except RuntimeError as error:
+        return f"NOT CAUGHT: {error}", []
+    finally:
+        path.write_text(sources[path], encoding="utf-8")
+        os.utime(path, ns=(stamp, stamp))
+        if compiled:
+            copy.unbuild()
+    if status == 1 and failed:
+        return "caught", failed
+    if status is None:
+        return f"NOT CAUGHT: no end after {LIMIT:.0f} s", []
+    return "NOT CAUGHT" if status == 0 else f"NOT CAUGHT: pytest failed:\n{copy.output}", []
+
+
+def try_faults(faults: list[Fault]) -> list[str]:
+    """Plant the faults one at a time; the ids of those that are not caught."""
+    missed: list[str] = []
+    seen_by: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = Copy(Path(folder))
+        sources = read_sources(copy.root)
+
+        def of_file(fault: Fault) -> tuple[bool, str]:
+            path = fault.found(sources)[0][0]  # what is compiled comes last, a file at a time
+            return path.suffix != ".py", str(path)
+
+        for fault in sorted(faults, key=of_file):
+            begin = time.monotonic()
+            said, failed = try_fault(copy, fault, sources)
+            seconds = time.monotonic() - begin
+            print(f"{fault.id:<32}  {seconds:6.1f} s  {said}  {' '.join(failed)}", flush=True)
+            if not failed:
+                missed.append(fault.id)
+            for test in failed:
+                seen_by.setdefault(test, []).append(fault.id)
+        status, failed = copy.run(sorted(seen_by)) if seen_by else (0, [])
+        if status not in (0, 1):
+            raise RuntimeError(f"pytest failed without a fault:\n{copy.output}")
+    for test in failed:
+        print(f"fails without a fault too: {test}; NOT CAUGHT: {', '.join(seen_by[test])}")
+        missed += seen_by[test]
+    return missed
+
+
+def main() -> int:
+    """Read the command line, and do what it says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", metavar="ID", help="these faults")
+    parser.add_argument("--room", help="the faults of this room")
+    parser.add_argument("--check", action="store_true", help="only look for the snippets")
+    arguments = parser.parse_args()
+
+    faults = read_faults()
+    if len({fault.id for fault in faults}) < len(faults):
+        parser.error("two faults have one id")
+    if arguments.only is not None:
+        faults = [fault for fault in faults if fault.id in arguments.only]
+    if arguments.room is not None:
+        faults = [f for f in faults if f"{f.room}/".startswith(f"{arguments.room}/")]
+    if not faults:
+        parser.error("there is no such fault")
+
+    sources, begin = read_sources(ROOT), time.monotonic()
+    lost = {fault.id: complaints(fault, ROOT, sources) for fault in faults}
+    lost = {name: wrong for name, wrong in lost.items() if wrong}
+    for name, wrong in lost.items():
+        print(f"{name:<32}  {'; '.join(wrong)}")
+    there = [fault for fault in faults if fault.id not in lost]
+    print(f"{len(there)} of {len(faults)} faults can be planted")
+    if arguments.check or not there:
+        return int(bool(lost))
+    missed = try_faults(there)
+    print(f"{len(there) - len(missed)} of {len(faults)} faults caught in "
+          f"{time.monotonic() - begin:.0f} s")  # fmt: skip
+    if missed:
+        print(f"not caught: {', '.join(missed)}")
+    return int(bool(lost or missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
