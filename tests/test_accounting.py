@@ -17,18 +17,16 @@ import dpkern as dpk
 from dpkern.losses import Custom
 from dpkern.privacy import (
     Certificate,
-    GaussianSum,
-    Ledger,
     NoiseStream,
     Release,
-    Sampled,
     compose_sequential,
     gdp_delta,
     gdp_epsilon,
-    sampled_delta,
-    sampled_epsilon,
-    sampled_scale,
 )
+from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon, sampled_scale
+from dpkern.privacy.channel import Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 
 REPLACE, ADD = "replace_one", "add_remove"
 WOR, POISSON = "without_replacement", "poisson"
@@ -92,9 +90,9 @@ def test_other_pairs_raise(method, neighbours):
         lambda: sampled_epsilon(wrong, DELTA, neighbours),
         lambda: sampled_delta(wrong, 1.0, neighbours),
     ):
-        with pytest.raises(ValueError, match=f"{method!r} has no proof for {neighbours!r}"):
+        with pytest.raises(ValueError, match=f"for {neighbours!r} neighbours, got {method!r}"):
             what()
-    with pytest.raises(ValueError, match=f"sampling={method!r} has no proof for"):
+    with pytest.raises(ValueError, match=f"got {method!r} with {neighbours!r}"):
         dpk.solve(
             "minibatch_sgd", silos(), budget=dpk.Budget(epsilon=1.0, delta=DELTA), clip=1.0,
             neighbours=neighbours, sampling=method, batch_size=K,
@@ -427,8 +425,8 @@ def test_a_custom_loss_is_refused_where_samples_are_secret():
 def test_the_ledger_reads_the_mechanisms_own_sensitivity():
     ledger = Ledger()
     mechanism = GaussianSum(
-        what="s", ledger=ledger, rng=NoiseStream(0), clip=0.5, dim=2, sizes=(5, 5), mu=0.25,
-        seen_by="x", sampling={"method": WOR, "batch_sizes": (5, 5), "sizes": (50, 20)},
+        Channel(ledger, NoiseStream(0), "x"), what="s", clip=0.5, dim=2, sizes=(5, 5), mu=0.25,
+        sampling={"method": WOR, "batch_sizes": (5, 5), "sizes": (50, 20)},
     )  # fmt: skip
     mechanism.release(np.zeros((2, 2)), active=np.array([True, False]))
     (release,) = ledger.releases

@@ -9,7 +9,8 @@ import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import GaussianSum, sample_users, walk_graph
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import sample_users, walk_graph
 from dpkern.solvers import Objective
 
 N, P = 60, 4
@@ -258,7 +259,7 @@ def scripted(monkeypatch):
     def release(mechanism, total):
         rng = np.random.default_rng(len(sums))
         sums.append(total.copy())
-        mechanism._ledger.append(mechanism._release)
+        mechanism._ledger.append(mechanism._entry)
         return size[0] * rng.standard_normal(total.shape)
 
     monkeypatch.setattr(GaussianSum, "release", release)

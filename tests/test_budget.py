@@ -11,9 +11,17 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, gdp_log_delta, gdp_mu, split_budget
+from dpkern.privacy import (
+    Budget,
+    BudgetWarning,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_log_delta,
+    gdp_mu,
+    split_budget,
+)
 from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.budget import gdp_delta_upper
+from dpkern.privacy.gdp import gdp_delta_upper
 
 MUS = [1e-9, 1e-6, 1e-3, 0.03, 0.3, 1.0, 1.4142135623730951, 3.0, 10.0, 44.0, 300.0, 1e3]
 EPSILONS = [0.0, 1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 200.0, 1e3]
@@ -150,6 +158,7 @@ def test_mu_is_rounded_down_and_tight(epsilon, delta):
     )
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=60, deadline=None)
 @given(epsilon=epsilons, delta=deltas)
 def test_converting_to_mu_and_back_returns_the_same_figures(epsilon, delta):
@@ -192,6 +201,7 @@ def test_roots_are_the_nearest_doubles_on_the_stated_side(root, shift):
     assert Fraction(math.nextafter(down, math.inf)) ** 2 > value
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=200, deadline=None)
 @given(rho=st.floats(1e-320, 1e300, allow_subnormal=True))
 def test_rho_stands_for_the_root_of_two_rho_rounded_down(rho):
@@ -199,11 +209,35 @@ def test_rho_stands_for_the_root_of_two_rho_rounded_down(rho):
     assert Fraction(mu) ** 2 <= 2 * Fraction(rho) < Fraction(math.nextafter(mu, math.inf)) ** 2
 
 
+@pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @settings(max_examples=200, deadline=None)
 @given(mu=st.floats(1e-150, 1e150))
 def test_rho_of_a_budget_in_mu_is_rounded_down(mu):
     rho = Budget(mu=mu).rho
     assert Fraction(rho) <= Fraction(mu) ** 2 / 2 < Fraction(math.nextafter(rho, math.inf))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilon": 1.0, "delta": 0.5}, r"delta must be well below 1/N .*got 0\.5"),
+        ({"epsilon": 1e6, "delta": 1e-6}, r"epsilon must be at most 20, .*got 1000000\.0"),
+        ({"mu": 6.1}, r"mu must be at most 6, .*got 6\.1: .*probability 0\.999"),
+        ({"rho": 50.0}, r"mu must be at most 6, .*got 10\.0"),
+    ],
+)
+def test_a_budget_that_protects_little_warns_where_it_was_made(arguments, message):
+    with pytest.warns(BudgetWarning, match=message) as caught:
+        Budget(**arguments)
+    assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"epsilon": 20.0, "delta": 1e-3}, {"epsilon": 1.0, "delta": 1e-9}, {"mu": 6.0}, {"rho": 18.0}],
+)
+def test_usual_budgets_pass_without_a_word(arguments):
+    Budget(**arguments)  # a warning is an error here
 
 
 def test_budget_keeps_what_was_given():
@@ -223,25 +257,25 @@ def test_budget_keeps_what_was_given():
     ("arguments", "message"),
     [
         ({}, "none of them"),
-        ({"epsilon": 1.0}, "epsilon was given without delta"),
-        ({"delta": 1e-6}, "delta was given without epsilon"),
-        ({"mu": 1.0, "rho": 1.0}, "given: mu, rho"),
-        ({"mu": 1.0, "delta": 1e-6}, "delta was given without epsilon"),
-        ({"epsilon": 1.0, "delta": 1e-6, "mu": 1.0}, "given: epsilon and delta, mu"),
-        ({"epsilon": 0.0, "delta": 1e-6}, r"epsilon is 0\.0"),
-        ({"epsilon": -1.0, "delta": 1e-6}, r"epsilon is -1\.0"),
-        ({"epsilon": math.inf, "delta": 1e-6}, "epsilon is inf"),
-        ({"epsilon": math.nan, "delta": 1e-6}, "epsilon is nan"),
-        ({"epsilon": 1.0, "delta": 0.0}, r"delta is 0\.0"),
-        ({"epsilon": 1.0, "delta": 1.0}, r"delta is 1\.0"),
-        ({"epsilon": 1.0, "delta": -0.1}, r"delta is -0\.1"),
-        ({"epsilon": 1.0, "delta": math.nan}, "delta is nan"),
-        ({"mu": 0.0}, r"mu is 0\.0"),
-        ({"mu": -2.0}, r"mu is -2\.0"),
-        ({"mu": math.inf}, "mu is inf"),
-        ({"rho": math.nan}, "rho is nan"),
-        ({"rho": 0}, r"rho is 0\.0"),
-        ({"mu": 10**400}, "mu is too large"),
+        ({"epsilon": 1.0}, "delta must be given with epsilon"),
+        ({"delta": 1e-6}, "epsilon must be given with delta"),
+        ({"mu": 1.0, "rho": 1.0}, "got mu, rho"),
+        ({"mu": 1.0, "delta": 1e-6}, "epsilon must be given with delta"),
+        ({"epsilon": 1.0, "delta": 1e-6, "mu": 1.0}, "got epsilon and delta, mu"),
+        ({"epsilon": 0.0, "delta": 1e-6}, r"epsilon must .*got 0\.0"),
+        ({"epsilon": -1.0, "delta": 1e-6}, r"epsilon must .*got -1\.0"),
+        ({"epsilon": math.inf, "delta": 1e-6}, r"epsilon must .*got inf"),
+        ({"epsilon": math.nan, "delta": 1e-6}, r"epsilon must .*got nan"),
+        ({"epsilon": 1.0, "delta": 0.0}, r"delta must .*got 0\.0"),
+        ({"epsilon": 1.0, "delta": 1.0}, r"delta must .*got 1\.0"),
+        ({"epsilon": 1.0, "delta": -0.1}, r"delta must .*got -0\.1"),
+        ({"epsilon": 1.0, "delta": math.nan}, r"delta must .*got nan"),
+        ({"mu": 0.0}, r"mu must .*got 0\.0"),
+        ({"mu": -2.0}, r"mu must .*got -2\.0"),
+        ({"mu": math.inf}, r"mu must .*got inf"),
+        ({"rho": math.nan}, r"rho must .*got nan"),
+        ({"rho": 0}, r"rho must .*got 0\.0"),
+        ({"mu": 10**400}, "mu must fit a double"),
     ],
 )
 def test_budget_refuses_what_is_no_budget(arguments, message):
@@ -251,26 +285,26 @@ def test_budget_refuses_what_is_no_budget(arguments, message):
 
 @pytest.mark.parametrize("value", ["1", True, 1j, [1.0]])
 def test_budget_refuses_what_is_no_number(value):
-    with pytest.raises(TypeError, match=r"mu is .* must be a real number"):
+    with pytest.raises(TypeError, match="mu must be a real number, got"):
         Budget(mu=value)
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
-        (gdp_delta, (-1.0, 1.0), "mu is"),
-        (gdp_delta, (math.nan, 1.0), "mu is"),
-        (gdp_delta, (1.0, -1.0), "epsilon is"),
-        (gdp_delta, (1.0, math.inf), "epsilon is"),
-        (gdp_epsilon, (1.0, 0.0), "delta is"),
-        (gdp_epsilon, (1.0, 1.0), "delta is"),
-        (gdp_mu, (math.nan, 0.5), "epsilon is"),
-        (gdp_mu, (1.0, 2.0), "delta is"),
-        (split_budget, (0.0, [1.0], [1]), "mu is"),
-        (split_budget, (1.0, [0.0], [1]), "sensitivities is"),
-        (split_budget, (1.0, [1.0], [0]), "counts is"),
-        (split_budget, (1.0, [1.0], [1, 2]), "same number"),
-        (split_budget, (1.0, [], []), "at least one"),
+        (gdp_delta, (-1.0, 1.0), "mu must"),
+        (gdp_delta, (math.nan, 1.0), "mu must"),
+        (gdp_delta, (1.0, -1.0), "epsilon must"),
+        (gdp_delta, (1.0, math.inf), "epsilon must"),
+        (gdp_epsilon, (1.0, 0.0), "delta must"),
+        (gdp_epsilon, (1.0, 1.0), "delta must"),
+        (gdp_mu, (math.nan, 0.5), "epsilon must"),
+        (gdp_mu, (1.0, 2.0), "delta must"),
+        (split_budget, (0.0, [1.0], [1]), "mu must"),
+        (split_budget, (1.0, [0.0], [1]), "sensitivities must"),
+        (split_budget, (1.0, [1.0], [0]), "counts must"),
+        (split_budget, (1.0, [1.0], [1, 2]), "one entry per family"),
+        (split_budget, (1.0, [], []), "one entry per family"),
     ],
 )
 def test_conversions_refuse_arguments_out_of_range(function, arguments, message):

@@ -117,7 +117,7 @@ def test_what_the_direction_is_charged_follows_from_earlier_releases(
 ):
     """D_p = |g| b / (l0 (l0 + b)) or |g| f / l0^2, b = B / N, f = sqrt(2) b where a record is
     replaced and b where it is added or removed: nothing of the records but through g and l0."""
-    from dpkern.privacy import GaussianMessages
+    from dpkern.privacy.mechanisms.messages import GaussianMessages
 
     seen = []
     release = GaussianMessages.release

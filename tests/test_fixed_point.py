@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import GaussianMessages, GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import Declared, Objective
 
 N, P = 60, 4

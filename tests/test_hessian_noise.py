@@ -10,27 +10,17 @@ from hypothesis import strategies as st
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import (
-    Certificate,
-    GaussianHessian,
-    Ledger,
-    NoiseStream,
-    choose_hessian_grid,
-)
+from dpkern.privacy import Certificate, NoiseStream
+from dpkern.privacy.channel import Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.grids import choose_hessian_grid
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 
 
 def mechanism(**changes):
-    arguments = {
-        "what": "Hessian",
-        "ledger": Ledger(),
-        "rng": NoiseStream(0),
-        "hess_clip": 0.25,
-        "dim": 4,
-        "sizes": (100,),
-        "mu": 0.5,
-        "seen_by": "everyone",
-    } | changes
-    return GaussianHessian(**arguments), arguments["ledger"]
+    arguments = {"what": "Hessian", "hess_clip": 0.25, "dim": 4, "sizes": (100,), "mu": 0.5}
+    channel = Channel(Ledger(), changes.pop("stream", NoiseStream(0)), "everyone")
+    return GaussianHessian(channel, **(arguments | changes)), channel.ledger
 
 
 def zeros(made):
@@ -71,10 +61,10 @@ def test_grid_is_the_coarsest_that_costs_a_promille_unless_noise_or_rows_ask_for
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        ({"sigma": 1e12}, r"no grid serves.* hess_clip / 32"),
-        ({"hess_clip": 0.0}, "hess_clip is 0"),
-        ({"hess_clip": math.inf}, "hess_clip is inf"),
-        ({"sigma": math.nan}, "sigma is nan"),
+        ({"sigma": 1e12}, r"no grid serves.* hess_clip/32"),
+        ({"hess_clip": 0.0}, r"hess_clip must .*got 0"),
+        ({"hess_clip": math.inf}, r"hess_clip must .*got inf"),
+        ({"sigma": math.nan}, r"sigma must .*got nan"),
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_with_its_cause(arguments, cause):
@@ -227,7 +217,7 @@ def not_a_number(total, made):
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
-    [(off_the_grid, "grid mismatch"), (one_sided, "not symmetric"), (not_a_number, "grid")],
+    [(off_the_grid, "off this grid"), (one_sided, "must be symmetric"), (not_a_number, "grid")],
 )
 def test_a_sum_that_the_noise_would_not_hide_is_refused_and_nothing_is_drawn(
     monkeypatch, spoil, message
@@ -246,7 +236,7 @@ def test_a_sum_of_the_kernel_on_a_finer_grid_is_caught():
     data = dpk.SiloData(rng.standard_normal((30, 4)), np.arange(30) % 2, [0, 30])
     made, _ = mechanism(sizes=(30,))
     how = {"loss": "logistic", "hess_clip": 0.25}
-    with pytest.raises(ValueError, match="grid mismatch"):
+    with pytest.raises(ValueError, match="off this grid"):
         made.release(kernels.glm_hessian(data, np.zeros(4), grid=made.grid / 4, **how))
     made.release(kernels.glm_hessian(data, np.zeros(4), grid=made.grid, **how))
 
@@ -263,7 +253,7 @@ def test_a_failure_of_the_ledger_lets_nothing_leave(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"sigma": 1.0}, ValueError, "mu and sigma"),
+        ({"sigma": 1.0}, ValueError, "sigma must be None where mu is given"),
         ({"rng": 3}, TypeError, "rng"),
         ({"sizes": ()}, ValueError, "sizes"),
         ({"hess_clip": math.inf}, ValueError, "hess_clip"),

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import GaussianMessages, gdp_mu
-from dpkern.privacy.local_runs import carry_batches
+from dpkern.privacy import gdp_mu
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.recursions import carry_batches
 from dpkern.solvers import _local
 
 DELTA = 1e-6
@@ -284,11 +285,11 @@ def test_noiseless_batches_in_turn_reach_the_optimum_of_falling_steps():
         ({"row_bound": None}, {}, "give the data a row_bound"),
         ({}, {"loss": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "linear models"),
         ({}, {"neighbours": "add_remove", "public_size": SIZES}, "needs neighbours='replace_one'"),
-        ({}, {"sampling": "poisson"}, "has no proof for neighbours='replace_one'"),
+        ({}, {"sampling": "poisson"}, "got 'poisson' with 'replace_one'"),
         ({}, {"sampling": "without_replacement"}, "sampling='without_replacement' needs noise='st"),
-        ({}, {"sampling": "full"}, "sampling='full' takes all records"),
-        ({}, {"batch_size": None}, "sampling='cyclic' needs a batch_size"),
-        ({}, {"batch_size": 21}, "the smallest silo has 20 records: at most 20"),
+        ({}, {"sampling": "full"}, "batch_size must be None with sampling='full'"),
+        ({}, {"batch_size": None}, "batch_size must be given with sampling='cyclic'"),
+        ({}, {"batch_size": 21}, "batch_size must be at most 20, the smallest silo having 20"),
         ({}, {"participation": 2}, "noise='round' needs participation=None"),
         ({}, {"regularizer": ("l2_ball", 1.0)}, "acts by its prox"),
         ({}, {"l2": 5.0}, "at most 2 / 5.0"),

@@ -12,7 +12,8 @@ import scipy
 import dpkern as dpk
 from dpkern import kernels, reference
 from dpkern.losses import LOSSES
-from dpkern.privacy import GaussianHessian, GaussianSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers import Objective
 from dpkern.solvers._newton import PaperSearch
 

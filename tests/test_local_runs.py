@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
-from dpkern.privacy import LocalRuns
 from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import carry, carry_batches, last_iterate_factor, norm_bound
+from dpkern.privacy.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.recursions import carry, carry_batches, last_iterate_factor
 from dpkern.regularizers import SMOOTH
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
@@ -399,7 +399,7 @@ def test_bounds_that_are_not_for_batches_refuse_them():
         lambda: runs.hidden_states(1.0, keep=0.5, take=0.5, weights=[1.0]),
         lambda: runs.step_sensitivity(10, 1.0, 2.0**-40),
     ):
-        with pytest.raises(ValueError, match="batch_size is 5; this bound is for all records"):
+        with pytest.raises(ValueError, match="batch_size must be None for this bound, got 5"):
             call()
 
 
@@ -603,11 +603,11 @@ def test_margins_far_from_zero_need_their_rounding_term():
 
 REFUSED = [
     ({"row_bound": math.inf}, "give the data a row_bound"),
-    ({"batch_size": 11}, "batch_size is 11; .* 1 to 10 records"),
-    ({"batch_size": 0}, "batch_size is 0; .* 1 to 10 records"),
+    ({"batch_size": 11}, r"batch_size must be 1 to 10, .* got 11"),
+    ({"batch_size": 0}, r"batch_size must be 1 to 10, .* got 0"),
     ({"loss_smoothness": math.inf}, "a loss with a bounded second derivative"),
     ({"clip": math.inf}, "a finite clip"),
-    ({"l2": 2.1}, r"step_size is 1.0; .* at most 2 / 2.1, the largest curvature of the penalties"),
+    ({"l2": 2.1}, r"step_size must be at most 2 / 2.1, .* got 1.0"),
     ({"l2": 1.9, "curvature": (-0.1, 0.2)}, "at most 2 / 2.1"),
     ({"clip": 1e-40}, r"at least 2\^-100"),
     ({"row_bound": 1e20}, r"at most 2\^100"),

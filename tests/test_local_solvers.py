@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import GaussianMessages, GaussianSum, LastIterate
-from dpkern.privacy.local_runs import last_iterate_factor
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.grids import choose_grid
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.recursions import last_iterate_factor
 from dpkern.solvers import Objective
 
 SIZES = (20, 60, 80)
@@ -386,7 +389,9 @@ def test_equal_releases_of_different_records_give_equal_results(
 
         monkeypatch.setattr(mechanism, method, released)
     monkeypatch.setattr(
-        GaussianSum, "release", lambda self, total: (self._ledger.append(self._release), shown)[1]
+        GaussianSum,
+        "release",
+        lambda self, total: (self._channel.ledger.append(self._entry), shown)[1],
     )
     results = []
     for seed in (0, 1, 2):
@@ -418,7 +423,7 @@ def test_steps_and_grids_are_those_that_the_sensitivity_was_proved_for(
     """One grid for each silo from its own size: a common or default one rounds more."""
     data = silos()
     run(name, data, step_size=0.5, **options)
-    grids = [dpk.privacy.choose_grid(n=n, clip=CLIP, dim=4) for n in SIZES]
+    grids = [choose_grid(n=n, clip=CLIP, dim=4) for n in SIZES]
     K = options.get("local_steps", 1)
     last = options.get("accounting") == "last_iterate"
     assert len(descents) == releases * (K if last else 1)
@@ -482,7 +487,7 @@ REFUSED = [
     ("wd_dp", {"neighbours": "add_remove"}, "neighbours"),
     ("output_perturbation", {"neighbours": "add_remove"}, "neighbours"),
     ("federated_gd", {"neighbours": "add_remove", **STEPS}, "neighbours"),
-    ("federated_gd", {"local_steps": 0}, "local_steps is 0"),
+    ("federated_gd", {"local_steps": 0}, "local_steps must be at least 1"),
     ("federated_gd", {"accounting": "last_iterate", **STEPS}, "needs trust='silo'"),
     ("federated_gd", {"accounting": "both", **STEPS}, "accounting must be 'composition' or"),
     ("federated_gd", {"calibration": "paper", "trust": "silo"}, "needs trust='central'"),
@@ -490,12 +495,12 @@ REFUSED = [
     ("output_perturbation", {"calibration": "paper", "l2": 0.0}, "l2 is 0"),
     ("federated_gd", SILO | STEPS | {"l2": 0.0}, "local steps that contract"),
     ("federated_gd", SILO | STEPS | {"penalize_intercept": False}, "local steps that contract"),
-    ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "equal steps"),
+    ("federated_gd", SILO | STEPS | {"step_size": "theorem"}, "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "local_steps": 2, "step_size": [0.1, 0.1, 0.1, 0.2]},
-     "equal steps"),
+     "step_size must be one number"),
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
     ("wd_dp", SILO | {"regularizer": ("pl", 0.1)}, "local steps that contract"),
-    ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, the largest curvature"),
+    ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, "),
     ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
     ("wd_dp", {"regularizer": ("pl", 1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),

@@ -8,19 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpkern.privacy import (
-    Certificate,
-    GaussianMessages,
-    LastIterate,
-    Ledger,
-    LocalRuns,
-    NoiseStream,
-    UncertifiedLaplace,
-    local_runs,
-)
-from dpkern.privacy import messages as module
-from dpkern.privacy.local_runs import last_iterate_factor
-from dpkern.privacy.messages import choose_message_grid
+from dpkern import kernels
+from dpkern.papers.mechanisms import UncertifiedLaplace
+from dpkern.privacy import Certificate, NoiseStream, local_runs
+from dpkern.privacy.channel import Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.mechanisms.grids import choose_message_grid
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.recursions import last_iterate_factor
 
 magnitudes = st.floats(-60, 60).map(lambda e: 10.0**e)
 
@@ -65,15 +62,14 @@ class Still:
 @pytest.fixture
 def still(monkeypatch):
     still = Still()
-    monkeypatch.setattr(module.kernels, "gaussian", still)
+    monkeypatch.setattr(kernels, "gaussian", still)
     return still
 
 
 def messages(mu=1.0, dim=3, per_silo=False):
     ledger = Ledger()
     made = GaussianMessages(
-        what="models", ledger=ledger, rng=NoiseStream(0), dim=dim, mu=mu, seen_by="all",
-        per_silo=per_silo,
+        Channel(ledger, NoiseStream(0), "all"), what="models", dim=dim, mu=mu, per_silo=per_silo,
     )  # fmt: skip
     return made, ledger
 
@@ -203,12 +199,12 @@ def test_a_release_is_recorded_before_its_noise_is_drawn(monkeypatch):
     def fails(*_, **__):
         raise RuntimeError("no entropy")
 
-    monkeypatch.setattr(module.kernels, "gaussian", fails)
+    monkeypatch.setattr(kernels, "gaussian", fails)
     mechanism, ledger = messages()
     with pytest.raises(RuntimeError):
         mechanism.release(np.zeros((2, 3)), sensitivity=[1.0, 1.0], bound=1.0)
     assert len(ledger) == 1
-    with pytest.raises(ValueError, match="no grid serves a message"):
+    with pytest.raises(ValueError, match="no grid serves: a message"):
         mechanism.release(np.zeros((2, 3)), sensitivity=[1.0, 1.0], bound=1e300)
     assert len(ledger) == 1
 
@@ -226,9 +222,7 @@ def runs(**changes):
 
 def last(mu=0.3, **changes):
     ledger = Ledger()
-    made = LastIterate(
-        ledger=ledger, rng=NoiseStream(0), mu=mu, seen_by="all", runs=runs(**changes)
-    )
+    made = LastIterate(Channel(ledger, NoiseStream(0), "all"), mu=mu, runs=runs(**changes))
     return made, ledger
 
 
@@ -276,7 +270,7 @@ def test_every_step_starts_on_the_grid_and_has_fresh_noise():
         ({"l2": 0.0}, "local steps that contract"),
         ({"all_penalized": False}, "local steps that contract"),
         ({"step_sizes": (4.5,) * 10}, "local steps that contract"),
-        ({"step_sizes": (0.5, 0.4)}, "equal steps"),
+        ({"step_sizes": (0.5, 0.4)}, "step_size must be one number"),
     ],
 )
 def test_last_iterates_refuse_what_their_bound_does_not_cover(changes, cause):
@@ -326,8 +320,7 @@ def test_last_iterate_bound_is_what_a_quadratic_run_really_spends():
 def test_laplace_noise_has_its_law_and_no_guarantee():
     ledger = Ledger()
     mechanism = UncertifiedLaplace(
-        what="average", ledger=ledger, rng=NoiseStream(0), sensitivity=0.1, scale=2.0,
-        seen_by="all",
+        Channel(ledger, NoiseStream(0), "all"), what="average", sensitivity=0.1, scale=2.0
     )  # fmt: skip
     x = np.abs(mechanism.release(np.full(40_000, 1.0)) - 1.0)
     for t in (0.2, 1.0, 3.0, 8.0):
@@ -345,8 +338,8 @@ def test_capped_releases_are_one_series_of_one_sensitivity_until_it_is_outgrown(
     """What a record pays is known in advance only where all releases of a series are alike."""
     ledger = Ledger()
     made = GaussianMessages(
-        what="changes", ledger=ledger, rng=NoiseStream(0), dim=3, mu=0.5, seen_by="all",
-        per_silo=per_silo, per_record=2,
+        Channel(ledger, NoiseStream(0), "all"), what="changes", dim=3, mu=0.5, per_silo=per_silo,
+        per_record=2,
     )  # fmt: skip
     for D in (1.0, 1.01, 0.5, 65 / 64):
         made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=1.0)

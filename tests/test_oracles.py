@@ -96,7 +96,7 @@ def test_a_guess_of_smoothness_shortens_the_differences_of_spider_at_the_same_co
         assert dpk.load(tmp_path / "model.npz").oracle == MLP((5,), smoothness=beta)
     assert longest[math.inf] == pytest.approx(4.0, rel=1e-3)
     assert longest[0.5] < 0.2
-    with pytest.raises(ValueError, match=r"smoothness is 0\.0"):
+    with pytest.raises(ValueError, match=r"smoothness must .*got 0\.0"):
         MLP(smoothness=0.0)
 
 

@@ -10,7 +10,8 @@ import scipy
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import GaussianMessages, LocalRuns
+from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import Objective
 
 SIZES = (40, 9, 71)

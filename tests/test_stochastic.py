@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from dpkern.privacy import (
-    BinomialSum,
-    GaussianSum,
-    binomial_rho,
-    gdp_epsilon,
-    gdp_mu,
-    zcdp_epsilon,
-)
+from dpkern.privacy import gdp_epsilon, gdp_mu, zcdp_epsilon
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.shuffle.binomial import binomial_rho
 from dpkern.solvers import SOLVERS, _means
 
 DELTA = 1e-6
@@ -445,11 +441,11 @@ def test_random_iterates_are_all_possible():
     [
         ("minibatch_sgd", {"returns": "best"}, "returns must be 'last' or 'random' or 'average'"),
         ("minibatch_sgd", {"sampling": "with_replacement"}, "sampling must be 'full' or"),
-        ("minibatch_sgd", {"batch_size": 3}, "batch_size is 3; sampling='full' takes all records"),
-        ("minibatch_sgd", {"sampling": "without_replacement"}, "needs a batch_size"),
+        ("minibatch_sgd", {"batch_size": 3}, "batch_size must be None with sampling='full', got 3"),
+        ("minibatch_sgd", {"sampling": "without_replacement"}, "batch_size must be given"),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 21},
-         "batch_size is 21; the smallest silo has 20 records"),
-        ("prox_sgd", {"batch_size": 4}, "for 6 disjoint batches at most 3"),
+         "batch_size must be at most 20, the smallest silo having 20 records, got 21"),
+        ("prox_sgd", {"batch_size": 4}, "at most 3 for 6 disjoint batches"),
         ("minibatch_sgd", {"participation": 4}, "participation is 4; there are 3 silos"),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 5,
                            "budget": dpk.Budget(mu=1.0)}, "needs a budget given as epsilon and"),

@@ -12,11 +12,11 @@ def real(name: str, value: object) -> float:
     if type(value) is float:  # the usual case: an abstract class takes longer to ask
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} is {value!r}; it must be a real number")
+        raise TypeError(f"{name} must be a real number, got {value!r}")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name} is too large for a double") from None
+        raise ValueError(f"{name} must fit a double, got a number too large for one") from None
 
 
 def positive(name: str, value: object, *, or_infinite: bool = False) -> float:
@@ -24,15 +24,24 @@ def positive(name: str, value: object, *, or_infinite: bool = False) -> float:
     number = real(name, value)
     if not 0.0 < number <= math.inf or (number == math.inf and not or_infinite):
         finite = "" if or_infinite else " and finite"
-        raise ValueError(f"{name} is {number!r}; it must be positive{finite}")
+        raise ValueError(f"{name} must be positive{finite}, got {number!r}")
     return number
 
 
-def not_negative(name: str, value: object) -> float:
+def not_negative(name: str, value: object, *, or_infinite: bool = False) -> float:
     """Return `value` as a float; raise ValueError unless it is at least zero and finite."""
     number = real(name, value)
-    if not 0.0 <= number < math.inf:
-        raise ValueError(f"{name} is {number!r}; it must be finite and at least 0")
+    if not 0.0 <= number <= math.inf or (number == math.inf and not or_infinite):
+        finite = "" if or_infinite else "finite and "
+        raise ValueError(f"{name} must be {finite}at least 0, got {number!r}")
+    return number
+
+
+def probability(name: str, value: object) -> float:
+    """Return `value` as a float; raise ValueError unless it lies strictly between 0 and 1."""
+    number = real(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {number!r}")
     return number
 
 
@@ -41,7 +50,7 @@ def count(name: str, value: object, least: int = 1) -> int:
     if type(value) is int and value >= least:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; it must be an integer")
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
-        raise ValueError(f"{name} is {int(value)}; it must be at least {least}")
+        raise ValueError(f"{name} must be at least {least}, got {int(value)}")
     return int(value)

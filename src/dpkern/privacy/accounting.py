@@ -107,19 +107,19 @@ def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
     ModuleNotFoundError
         Without dp-accounting; the message says how to get it.
     """
-    if _too_loud(events):
+    if _beyond_use(events):
         return math.inf
     return float(_composed(events, neighbours).get_epsilon(delta)) * (1.0 + _SLACK)
 
 
 def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
     """Return the delta at `epsilon` >= 0, 1 for infinity; the rest is as for `sampled_epsilon`."""
-    if _too_loud(events):
+    if _beyond_use(events):
         return 1.0
     return min(1.0, float(_composed(events, neighbours).get_delta(epsilon)) * (1.0 + _SLACK))
 
 
-def _too_loud(events: Events) -> bool:
+def _beyond_use(events: Events) -> bool:
     if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
         return True
     # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
@@ -141,8 +141,8 @@ def _composed(events: Events, neighbours: str) -> Any:
             accountant.compose(gaussian, times)
         elif event.method != AMPLIFIES[neighbours]:
             raise ValueError(
-                f"sampling {event.method!r} has no proof for {neighbours!r} neighbours here; it "
-                f"must be {AMPLIFIES[neighbours]!r}"
+                f"sampling must be {AMPLIFIES[neighbours]!r} for {neighbours!r} neighbours, got "
+                f"{event.method!r}"
             )
         elif event.method == POISSON:
             rate = math.nextafter(event.batch / event.size, 1.0)
@@ -214,15 +214,3 @@ def sampled_scale(
     while excess(found) > 0.0:
         found += 1e-4
     return math.exp(min(found, 0.0))
-
-
-__all__ = [
-    "AMPLIFIES",
-    "POISSON",
-    "WITHOUT_REPLACEMENT",
-    "Events",
-    "Sampled",
-    "sampled_delta",
-    "sampled_epsilon",
-    "sampled_scale",
-]

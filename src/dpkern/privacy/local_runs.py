@@ -28,18 +28,17 @@ error of the loss's computed derivative (`dpkern.losses.Loss`). docs/design.md c
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy._exact import power_of_two, round_down, round_up, sqrt_up
-from dpkern.privacy.mechanisms import choose_grid
+from dpkern.privacy._exact import power_of_two, round_up, sqrt_up
+from dpkern.privacy.mechanisms.grids import choose_grid
+from dpkern.privacy.recursions import carry, carry_batches, expansion
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -51,93 +50,6 @@ _U = power_of_two(-53)
 # Second-order terms, and what under- and overflow take within the magnitudes of `LocalRuns`.
 _SLACK = 1 + power_of_two(-40)
 _LARGEST = power_of_two(100)
-
-
-def carry(
-    step_sizes: Sequence[float], low: Fraction, high: Fraction
-) -> tuple[Fraction, Fraction, Fraction]:
-    """Return (E_K, F_K, max_t c_t), each an upper bound.
-
-    E <- c_t E + eta_t carries errors in proportion to the steps, F <- c_t F + 1 those that every
-    step makes. Rounded up to a double after each step.
-
-    Raises
-    ------
-    ValueError
-        When they exceed every double.
-    """
-    E = F = largest = Fraction(0)
-    for step in step_sizes:
-        eta, c = Fraction(step), expansion(step, low, high)
-        e, f = round_up(c * E + eta), round_up(c * F + 1)
-        E, F, largest = Fraction(_finite(e)), Fraction(_finite(f)), max(largest, c)
-    return E, F, largest
-
-
-def _finite(carried: float) -> float:
-    if carried == math.inf:
-        raise ValueError(
-            "step_size or local_steps is too large: a record's influence on the hidden local "
-            "steps exceeds every double"
-        )
-    return carried
-
-
-def expansion(step_size: float, low: Fraction, high: Fraction) -> Fraction:
-    """c_t = max(|1 - eta low|, |1 - eta high|), exactly."""
-    return max(abs(1 - Fraction(step_size) * low), abs(1 - Fraction(step_size) * high))
-
-
-def carry_batches(
-    step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
-) -> Fraction:
-    """Return max over records of sum eta_t prod_{u > t} c_u over the steps that use it, or more.
-
-    Step t uses the places t b .. t b + b - 1 of an order of n records, modulo n; b <= n. Where the
-    first step starts in that order is of no account. Products are rounded up to doubles.
-
-    Raises
-    ------
-    ValueError
-        When it exceeds every double.
-    """
-    starts: dict[int, Fraction] = defaultdict(Fraction)  # what begins to count at a place, or ends
-    after = Fraction(1)
-    for t, step in reversed(list(enumerate(step_sizes))):
-        share = Fraction(_finite(round_up(Fraction(step) * after)))
-        after = Fraction(_finite(round_up(expansion(step, low, high) * after)))
-        first, end = t * batch % n, t * batch % n + batch
-        starts[first] += share
-        if end >= n:
-            starts[0] += share
-        starts[end % n] -= share
-    return max(accumulate(starts[place] for place in sorted(starts)))
-
-
-def last_iterate_factor(c: Fraction, steps: int) -> float:
-    """Return sqrt((1 - c^K) / (1 + c^K) (1 + c) / (1 - c)), rounded up, for 0 <= c < 1.
-
-    A run of K noisy steps, of which only the last iterate is seen, spends this times the mu of one
-    step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
-
-    Raises
-    ------
-    ValueError
-        When c is not below 1.
-    """
-    c = Fraction(round_up(c))
-    if c >= 1:
-        raise ValueError(
-            "accounting='last_iterate' needs local steps that contract: a penalty on every "
-            "coordinate and a step_size below 2 / (largest curvature)"
-        )
-    power, base, exponent = Fraction(1), c, steps
-    while exponent:  # c^K rounded down: the factor falls with it
-        if exponent & 1:
-            power = Fraction(round_down(power * base))
-        base = Fraction(round_down(base * base))
-        exponent >>= 1
-    return sqrt_up((1 - power) / (1 + power) * (1 + c) / (1 - c))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +84,6 @@ class LocalRuns:
     ----------
     grids : ndarray, shape (m,)
         The grid of each silo's gradient sums, to be passed to the kernel.
-
-    Raises
-    ------
-    ValueError
-        When a condition of the bound does not hold; the message names it.
     """
 
     clip: float
@@ -196,8 +103,8 @@ class LocalRuns:
         what = "the sensitivity of hidden local steps needs"
         if self.batch_size is not None and not 1 <= self.batch_size <= min(self.sizes):
             raise ValueError(
-                f"batch_size is {self.batch_size}; {what} 1 to {min(self.sizes)} records, those of "
-                "the smallest silo"
+                f"batch_size must be 1 to {min(self.sizes)}, the records of the smallest silo, got "
+                f"{self.batch_size}"
             )
         if not math.isfinite(self.row_bound):
             raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
@@ -211,8 +118,8 @@ class LocalRuns:
         eta = max(self.step_sizes)
         if Fraction(eta) * self._penalty > 2:
             raise ValueError(
-                f"step_size is {eta!r}; {what} at most 2 / {float(self._penalty)!r}, the largest "
-                "curvature of the penalties"
+                f"step_size must be at most 2 / {float(self._penalty)!r}, twice the inverse of the "
+                f"largest curvature of the penalties, got {eta!r}"
             )
         least = Fraction(min(self.clip, *self.step_sizes))
         large = (self.clip, eta, self.row_bound, self.loss_smoothness)
@@ -280,7 +187,7 @@ class LocalRuns:
 
     def _refuse_batches(self) -> None:
         if self.batch_size is not None:
-            raise ValueError(f"batch_size is {self.batch_size}; this bound is for all records")
+            raise ValueError(f"batch_size must be None for this bound, got {self.batch_size}")
 
     def reach(self, start: float) -> Fraction:
         """W: a bound of every computed iterate's norm from |theta_0| <= start.
@@ -485,13 +392,3 @@ def norm_bound(w: NDArray[np.float64], least: float) -> float:
     """
     norm = max(float(np.linalg.norm(w)) * (1.0 + 2.0**-20), least)
     return math.ldexp(1.0, math.frexp(norm)[1]) if norm < math.inf else math.inf
-
-
-__all__ = [
-    "LARGEST_EXCESS",
-    "LocalRuns",
-    "carry",
-    "carry_batches",
-    "last_iterate_factor",
-    "norm_bound",
-]

@@ -4,16 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianSum, total_on_grid
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.grids import total_on_grid
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
-
-SEEN_BY = {
-    "central": "whoever sees the aggregate of a round",
-    "silo": "whoever sees a silo's message",
-    "local": "everybody: a user is believed by itself alone",
-}
 
 
 class NoisyMeanGradient:
@@ -53,17 +48,14 @@ class NoisyMeanGradient:
         per_silo = trust == "silo"
         self._run, self._per_silo, self._shares = run, per_silo, shares
         self._mechanism = GaussianSum(
+            run.channel(trust),
             what="sum of clipped gradients",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=run.clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if per_silo or shares else (objective.n,),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[trust],
             shares=shares,
-            neighbours=run.neighbours,
         )
         grid = self._mechanism.grid
         self._grid = None if grid is None else np.broadcast_to(grid, (data.m,)).copy()

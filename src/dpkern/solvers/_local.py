@@ -7,16 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import (
-    GaussianMessages,
-    GaussianSum,
-    LastIterate,
-    LocalRuns,
-    OnePass,
-    UncertifiedLaplace,
-)
-from dpkern.privacy.local_runs import LARGEST_DRAW, norm_bound
-from dpkern.solvers._gradient import SEEN_BY
+from dpkern.papers.mechanisms import UncertifiedLaplace
+from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.record_sampling import OnePass
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -161,13 +157,11 @@ class HiddenSteps:
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
+            run.channel(trust),
             what=f"{'model' if self._per_silo else 'average model'} after {run.local_steps} "
             f"hidden local steps{'' if b is None else f' on batches of {b}'}",
-            ledger=run.ledger,
-            rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
-            seen_by=SEEN_BY[trust],
             per_silo=self._per_silo,
             per_record=per_record,
         )
@@ -263,15 +257,13 @@ class NoisySteps:
         data = run.objective.data
         self._run, self._steps = run, LocalSteps(run)
         self._mechanism = GaussianSum(
+            run.channel(trust),
             what="sum of clipped gradients of a local step",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=run.clip,
             dim=data.d,
             sizes=tuple(data.sizes.tolist()),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[trust],
         )
 
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
@@ -301,10 +293,8 @@ class LastIterates:
         # All at once, so that a schedule is refused before anything reads a record.
         self._mechanisms = {
             row.tobytes(): LastIterate(
-                ledger=run.ledger,
-                rng=run.stream,
+                run.channel("silo"),
                 mu=mu,
-                seen_by=SEEN_BY["silo"],
                 runs=self._steps.described(row),
             )
             for row in eta
@@ -335,12 +325,10 @@ class LaplaceAverage:
     def __init__(self, run: Run, *, sensitivity: float, epsilon: float) -> None:
         self._run, self._steps = run, LocalSteps(run)
         self._mechanism = UncertifiedLaplace(
+            run.channel("central"),
             what="average model",
-            ledger=run.ledger,
-            rng=run.stream,
             sensitivity=sensitivity,
             scale=sensitivity / epsilon,
-            seen_by=SEEN_BY["central"],
         )
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:

@@ -17,28 +17,21 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.losses import Custom
-from dpkern.privacy import (
-    BinomialSum,
-    Events,
-    GaussianSum,
-    Purpose,
-    Rows,
-    Sampled,
-    Sampler,
-    sample_users,
-    sampled_scale,
-    sqrt_down,
-    zcdp_rho,
-)
-from dpkern.solvers._gradient import SEEN_BY, over_silos
+from dpkern.privacy import zcdp_rho
+from dpkern.privacy._exact import sqrt_down
+from dpkern.privacy.accounting import Events, Sampled, sampled_scale
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import sample_users
+from dpkern.privacy.record_sampling import RecordSampler, Rows
+from dpkern.solvers._gradient import over_silos
 from dpkern.solvers._objective import auto_step, step_sizes
 from dpkern.solvers._run import Run
 from dpkern.solvers._sums import Sums, clipped
+from dpkern.stream import Purpose
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-SEEN = {**SEEN_BY, "shuffle": "whoever sees the shuffled messages of a round"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class Family:
         What is released, for the ledger.
     rounds : sequence of int
         The rounds in which it is, one release each.
-    sampler : Sampler
+    sampler : RecordSampler
         Of the records.
     share : float
         Of the whole budget, in mu^2.
@@ -61,7 +54,7 @@ class Family:
 
     what: str
     rounds: Sequence[int]
-    sampler: Sampler
+    sampler: RecordSampler
     share: float = 1.0
     sigma: FloatArray | None = None
 
@@ -345,17 +338,14 @@ class NoisyMeans:
             sizes = tuple(self._sizes.tolist())
             self._mechanisms.clear()  # a clip norm seldom comes back
             self._mechanisms[key] = GaussianSum(
+                run.channel(self._trust),
                 what=self._family.what,
-                ledger=run.ledger,
-                rng=run.stream,
                 clip=clip,
                 dim=run.objective.dim,
                 sizes=sizes if per_silo else (sum(sizes),),
                 mu=self._mu,
                 sigma=None if sigma is None else sigma * self._sizes,
-                seen_by=SEEN[self._trust],
                 sampling=sampler.sampling if run.budget is not None else None,
-                neighbours=run.neighbours,
                 per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
             )
@@ -368,13 +358,11 @@ class NoisyMeans:
         if key not in self._mechanisms:
             run, sampler = self._run, self._family.sampler
             self._mechanisms[key] = BinomialSum(
+                run.channel("shuffle"),
                 what=self._family.what,
-                ledger=run.ledger,
-                rng=run.stream,
                 dim=run.objective.dim,
                 n=n,
                 rho=None if self._mu is None else self._mu**2 / 2.0 * (1.0 - 2.0**-50),
-                seen_by=SEEN["shuffle"],
                 sampling=sampler.sampling,
                 per_record=self._per_record,
             )

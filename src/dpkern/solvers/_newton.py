@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import positive
-from dpkern.privacy import GaussianHessian, GaussianSum, Release
-from dpkern.solvers._gradient import SEEN_BY, over_silos
+from dpkern.privacy import Release
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.solvers._gradient import over_silos
 from dpkern.solvers._objective import step_sizes
 from dpkern.solvers._run import Run
 
@@ -63,17 +65,14 @@ class NoisyMeanHessian:
         objective, data = run.objective, run.objective.data
         self._run, self._per_silo, self._clip = run, trust == "silo", hess_clip
         self._mechanism = GaussianHessian(
+            run.channel(trust),
             what="sum of clipped Hessians",
-            ledger=run.ledger,
-            rng=run.stream,
             hess_clip=hess_clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if self._per_silo else (objective.n,),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[trust],
             triangle=sigma is not None,
-            neighbours=run.neighbours,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
         self._scale = (
@@ -208,16 +207,13 @@ class PrivateSearch:
         sizes = objective.sizes if self._per_silo else np.array([objective.n])
         self._scale = 1.0 / sizes
         self._mechanism = GaussianSum(
+            run.channel(trust),
             what="decreases of the loss along the released direction p, in units of a power of two "
             "above C |p|",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=max_step * _CANDIDATES_NORM if run.clip < math.inf else math.inf,
             dim=_CANDIDATES,
             sizes=tuple(sizes.tolist()),
             mu=mu,
-            seen_by=SEEN_BY[trust],
-            neighbours=run.neighbours,
         )
         grid = self._mechanism.grid
         if grid is not None and 32.0 * float(grid.max()) > self._steps[-1]:
@@ -292,7 +288,7 @@ class PaperSearch:
             std=None,
             grid=None,
             dim=1,
-            seen_by=SEEN_BY["silo"],
+            seen_by=run.channel("silo").seen_by,
         )
 
     def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from dpkern._numbers import count, not_negative
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import MAX_RECORDS
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.regularizers import L1, Constraint, Regularizer, SmoothRegularizer, get_regularizer
 
 FloatArray = NDArray[np.float64]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
-from dpkern.privacy import GaussianMessages
-from dpkern.solvers._gradient import SEEN_BY, NoisyMeanGradient
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.solvers._gradient import NoisyMeanGradient
 from dpkern.solvers._run import Run
 from dpkern.solvers._users import CentralUsers
 
@@ -127,12 +127,10 @@ class FromFunction(Operator):
     def __init__(self, run: Run, *, declared: Declared, mu: float | None) -> None:
         self._run, self._declared = run, declared
         self._mechanism = GaussianMessages(
+            run.channel("central"),
             what=f"value of {declared.name}",
-            ledger=run.ledger,
-            rng=run.stream,
             dim=run.objective.data.d,
             mu=mu,
-            seen_by=SEEN_BY["central"],
         )
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:

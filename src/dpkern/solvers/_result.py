@@ -1,7 +1,6 @@
 """What a solver returns: the released model, its certificate, and what is needed to predict."""
 
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._files import refuse_unwritable, replacing
+from dpkern._serialize import decode, encode
 from dpkern.data import Transform
 from dpkern.oracles import MLP, Oracle, load_oracle
 from dpkern.privacy import Certificate
@@ -185,7 +185,7 @@ class SolverResult:
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
         refuse_unwritable(path)
-        text = json.dumps(_plain(header), allow_nan=False)
+        text = json.dumps(encode(header), allow_nan=False)
         with replacing(path) as file:
             np.savez(file, header=np.array(text), **arrays)
 
@@ -225,7 +225,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            header = json.loads(str(arrays["header"]))
+            header = decode(json.loads(str(arrays["header"])))
             coef = arrays["coef"]
             classes = arrays.get("classes")
         if header["format"] != FORMAT:
@@ -252,18 +252,3 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         raise
     except Exception as error:
         raise ValueError(f"{path}: not a dpkern model ({error})") from error
-
-
-def _plain(value: Any) -> Any:
-    """The same in types that JSON has; numbers that it lacks become their names."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

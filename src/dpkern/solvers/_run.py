@@ -16,16 +16,11 @@ from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Custom, Loss, get_loss
 from dpkern.oracles import MLP, Oracle
-from dpkern.privacy import (
-    MAX_RECORDS,
-    WITHOUT_REPLACEMENT,
-    Budget,
-    Certificate,
-    Ledger,
-    NoiseStream,
-    Release,
-    split_budget,
-)
+from dpkern.privacy import Budget, Certificate, NoiseStream, Release, split_budget
+from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
+from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.regularizers import Regularizer
 from dpkern.solvers._objective import Objective, auto_step
 from dpkern.solvers._result import SolverResult
@@ -182,6 +177,10 @@ class Run(AbstractContextManager["Run"]):
             )
         if self.objective.data.n >= MAX_RECORDS:
             raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
+
+    def channel(self, trust: str) -> Channel:
+        """Where the mechanisms of this run release to those who see it under `trust`."""
+        return Channel(self.ledger, self.stream, SEEN_BY[trust], self.neighbours)
 
     def resolve(self, **values: float | FloatArray) -> None:
         """Put the numbers that arguments came to in their place; equal ones become one."""

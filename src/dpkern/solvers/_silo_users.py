@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianMessages, LocalRuns, Schedule
-from dpkern.privacy.local_runs import norm_bound
-from dpkern.solvers._gradient import SEEN_BY
+from dpkern.privacy.local_runs import LocalRuns, norm_bound
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -107,7 +107,7 @@ class _Silos(ABC):
         *,
         relaxation: float,
         mu: float | None,
-        schedule: Schedule | None,
+        schedule: ParticipationSchedule | None,
     ) -> None:
         data = run.objective.data
         self._run, self._solve, self._schedule = run, solve, schedule
@@ -116,12 +116,10 @@ class _Silos(ABC):
         self._runs = None if mu is None else solve.described()
         self._grids = None if self._runs is None else self._runs.grids
         self._mechanism = GaussianMessages(
+            run.channel(self.trust),
             what=self.what[schedule is not None],
-            ledger=run.ledger,
-            rng=run.stream,
             dim=data.d,
             mu=mu,
-            seen_by=SEEN_BY[self.trust],
             per_silo=self.trust == "silo",
             per_record=None if schedule is None else schedule.most,
         )
@@ -171,7 +169,7 @@ class HiddenSilos(_Silos):
         lam, at most 1/2 with a clip norm.
     mu : float or None
         Budget of one release.
-    schedule : Schedule or None
+    schedule : ParticipationSchedule or None
         Who takes part when; None is everybody in every round.
     """
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.oracles import MLP, Oracle
-from dpkern.privacy import Rows
+from dpkern.privacy.record_sampling import Rows
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy import GaussianSum, Schedule
-from dpkern.solvers._gradient import SEEN_BY
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers._run import Run
 
 FloatArray = NDArray[np.float64]
@@ -49,14 +49,12 @@ class CentralUsers:
         data = run.objective.data
         self._run, self._n = run, data.n
         self._mechanism = GaussianSum(
+            run.channel("central"),
             what="sum of the users' states, less its public part",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step),
             dim=data.d,
             sizes=(data.n,),
             mu=mu,
-            seen_by=SEEN_BY["central"],
         )
         state = kernels.ProxState.collapsed(data, np.zeros(data.d))
         self._common = state.common
@@ -81,26 +79,30 @@ class SampledUsers:
     ----------
     run, prox_step, mu
         As for `CentralUsers`.
-    schedule : Schedule
+    schedule : ParticipationSchedule
         Who takes part when.
     relaxation : float
         lam.
     """
 
     def __init__(
-        self, run: Run, *, prox_step: float, mu: float | None, schedule: Schedule, relaxation: float
+        self,
+        run: Run,
+        *,
+        prox_step: float,
+        mu: float | None,
+        schedule: ParticipationSchedule,
+        relaxation: float,
     ) -> None:
         data = run.objective.data
         self._run, self._n, self._schedule = run, data.n, schedule
         self._mechanism = GaussianSum(
+            run.channel("central"),
             what="sum of the participants' changes, less its public part",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step, 4.0 * relaxation),
             dim=data.d,
             sizes=(schedule.users.shape[1],),
             mu=mu,
-            seen_by=SEEN_BY["central"],
             per_record=schedule.most,
         )
         state = kernels.ProxState.per_user(data, np.zeros(data.d))
@@ -126,7 +128,7 @@ class NoisyUsers:
     ----------
     run, prox_step, relaxation
         As for `SampledUsers`.
-    schedule : Schedule or None
+    schedule : ParticipationSchedule or None
         Who takes part when; None is everybody in every round.
     mu : float, optional
         Budget of one message.
@@ -144,7 +146,7 @@ class NoisyUsers:
         *,
         prox_step: float,
         relaxation: float,
-        schedule: Schedule | None,
+        schedule: ParticipationSchedule | None,
         mu: float | None = None,
         sigma: float | None = None,
         summed: int | None = None,
@@ -154,15 +156,13 @@ class NoisyUsers:
         self._run, self._n, self._schedule = run, data.n, schedule
         senders = data.n if schedule is None else schedule.users.shape[1]
         self._mechanism = GaussianSum(
+            run.channel(seen_by),
             what="message of a user" if summed is None else "sum of the users' messages",
-            ledger=run.ledger,
-            rng=run.stream,
             clip=bound(run, prox_step, 2.0 * relaxation),
             dim=data.d,
             sizes=(1,) * (summed or 1),
             mu=mu,
             sigma=sigma,
-            seen_by=SEEN_BY[seen_by],
             shares=summed is not None,
             per_record=None if schedule is None else schedule.most,
             draws=data.d * senders,

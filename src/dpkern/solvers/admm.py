@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, Schedule, sample_users, walk_graph
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers._docs import documented
 from dpkern.solvers._objective import Penalty
 from dpkern.solvers._result import SolverResult
@@ -296,7 +297,7 @@ def _number_of_users(run: Run) -> int:
     return data.m if run.parameters["users"] == "silos" else data.n
 
 
-def _schedule(run: Run) -> Schedule | None:
+def _schedule(run: Run) -> ParticipationSchedule | None:
     """Who takes part when; None is everybody in every round."""
     n, parameters = _number_of_users(run), run.parameters
     most = parameters["max_participations"]
@@ -318,7 +319,7 @@ def _schedule(run: Run) -> Schedule | None:
 
 
 def _users(
-    run: Run, gamma: float, lam: float, schedule: Schedule | None, *, alone: bool
+    run: Run, gamma: float, lam: float, schedule: ParticipationSchedule | None, *, alone: bool
 ) -> tuple[Users, tuple[str, ...]]:
     """The users of a mode under a trust, and what the certificate must say about them."""
     central = run.parameters["trust"] == "central"

@@ -29,17 +29,12 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import (
-    MAX_RECORDS,
-    Budget,
-    GaussianMessages,
-    NoiseStream,
-    records_of,
-    split_budget,
-)
+from dpkern.privacy import Budget, NoiseStream, split_budget
 from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS, records_of
+from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers._docs import documented
-from dpkern.solvers._gradient import SEEN_BY, NoisyMeanGradient
+from dpkern.solvers._gradient import NoisyMeanGradient
 from dpkern.solvers._newton import hessian_bound
 from dpkern.solvers._objective import PublicSize
 from dpkern.solvers._result import SolverResult
@@ -196,9 +191,7 @@ class _Direction:
             # What cannot work with public numbers is refused before anything is released.
             kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
             self._moved_by_one(self._regularisation(0.0), 0.0)
-        messages = functools.partial(
-            GaussianMessages, ledger=run.ledger, rng=run.stream, seen_by=SEEN_BY["central"]
-        )
+        messages = functools.partial(GaussianMessages, run.channel("central"))
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
         self._release = messages(what="Newton direction", dim=data.d, mu=mu)
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, activate_blocks
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.participation import activate_blocks
 from dpkern.solvers._docs import documented
 from dpkern.solvers._objective import Penalty
 from dpkern.solvers._operators import (

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, OnePass, Sampler, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import OnePass, RecordSampler, make_record_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._local import HIDDEN, IN_TURN, HiddenBatches, HiddenSteps
 from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate
@@ -146,8 +147,8 @@ def local_sgd(
         return run.result(returned.model, trust=trust, notes=notes)
 
 
-def _sampler(run: Run) -> Sampler:
-    return make_sampler(
+def _sampler(run: Run) -> RecordSampler:
+    return make_record_sampler(
         run.parameters["sampling"],
         run.parameters["batch_size"],
         sizes=run.objective.sizes,

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import make_record_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._means import Family, NoisyMeans, Participation, Returned, allocate, steps
 from dpkern.solvers._objective import Penalty, PublicSize
@@ -105,7 +106,7 @@ def descend(run: Run, *, eta: NDArray[np.float64], rounds_in_formula: int) -> So
     run.only_under("silo", calibration="paper")
     run.choose_neighbours()
     silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
-    sampler = make_sampler(
+    sampler = make_record_sampler(
         parameters["sampling"],
         parameters["batch_size"],
         sizes=objective.sizes,

@@ -27,7 +27,8 @@ from dpkern._numbers import count
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, FullBatch, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import FullBatch, make_record_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._means import (
     Family,
@@ -126,7 +127,7 @@ def variance_reduced(name: str, data: SiloData, parameters: dict[str, Any]) -> S
         length = -(-R // S)  # of a run, the last maybe shorter
         objective = run.objective
         sizes = tuple(objective.sizes.tolist())
-        sampler = make_sampler(
+        sampler = make_record_sampler(
             parameters["sampling"],
             parameters["batch_size"],
             sizes=objective.sizes,

@@ -25,7 +25,8 @@ from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.losses import Loss
 from dpkern.oracles import Oracle
-from dpkern.privacy import Budget, NoiseStream, make_sampler
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.record_sampling import make_record_sampler
 from dpkern.solvers._docs import documented
 from dpkern.solvers._means import (
     Family,
@@ -129,7 +130,7 @@ def spider(
         if share >= 1.0:
             raise ValueError(f"refresh_share must be below 1, got {share!r}")
         eta, objective = steps(run, R, 0.5), run.objective
-        sampler = make_sampler(
+        sampler = make_record_sampler(
             sampling,
             batch_size,
             sizes=objective.sizes,

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from dpkern.data import SiloData
 from dpkern.losses import Loss
-from dpkern.privacy import Budget, NoiseStream, WeightNoise
+from dpkern.papers.mechanisms import WeightNoise
+from dpkern.privacy import Budget, NoiseStream
 from dpkern.solvers._docs import documented
 from dpkern.solvers._local import (
     HIDDEN,
@@ -136,7 +137,7 @@ def wd_dp(
                 s = run.clip * math.sqrt(T) * unit
                 sigma = s * data.sizes.astype(np.float64)
                 theta = NoisySteps(run, trust=trust, sigma=sigma).models(w, eta)
-                z_w = WeightNoise(ledger=run.ledger, rng=run.stream, sigma=unit).release()
+                z_w = WeightNoise(run.channel("central"), sigma=unit).release()
                 w_next = (data.weights(weights) + z_w) @ theta
                 bound, notes = "upper", (NOT_HIDDEN,)
             elif last and run.budget is not None:

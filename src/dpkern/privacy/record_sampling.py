@@ -1,4 +1,4 @@
-"""Samplers: which records of every silo a release is about, and what that is worth.
+"""Sampling of records: which ones of every silo a release is about, and what that is worth.
 
 A sampler draws the batches from the run's stream and describes them to the ledger, so that what was
 drawn and what is accounted for cannot differ. Batches, and the sizes of Poisson ones, are secret.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
-from dpkern.privacy.sampling import without_replacement
+from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey
 
 IntArray = NDArray[np.int64]
@@ -22,7 +22,7 @@ Rows = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class Sampler(ABC):
+class RecordSampler(ABC):
     """Batches of every silo for the releases of one kind.
 
     Parameters
@@ -59,7 +59,7 @@ class Sampler(ABC):
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
     ) -> Rows | None:
-        """The records of release t, sorted by silo; None for all of the data.
+        """Return the records of release t, sorted by silo; None for all of the data.
 
         Parameters
         ----------
@@ -84,10 +84,10 @@ class Sampler(ABC):
 
     @abstractmethod
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        """The batch of one silo, sorted numbers below `size`."""
+        """Return the batch of one silo, sorted numbers below `size`."""
 
 
-class FullBatch(Sampler):
+class FullBatch(RecordSampler):
     """All records."""
 
     method = "full"
@@ -105,17 +105,17 @@ class FullBatch(Sampler):
         return np.arange(size)
 
 
-class WithoutReplacement(Sampler):
+class WithoutReplacement(RecordSampler):
     """A fixed number of each silo's records, every set of so many equally likely."""
 
     method = WITHOUT_REPLACEMENT
     amplifies = True
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return without_replacement(key, silo, size, self.batch_sizes[silo])
+        return random_subset(key, silo, size, self.batch_sizes[silo])
 
 
-class Poisson(Sampler):
+class Poisson(RecordSampler):
     """Every record with probability batch size / size, independently."""
 
     method = POISSON
@@ -130,7 +130,7 @@ class Poisson(Sampler):
 
 
 @dataclass(frozen=True)
-class OnePass(Sampler):
+class OnePass(RecordSampler):
     """Disjoint batches, a record in one of them: release t takes the t-th of a random order."""
 
     method = "one_pass"
@@ -145,7 +145,7 @@ class OnePass(Sampler):
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
-        """The records of releases t .. t + releases - 1, of all silos with batches of one size.
+        """Return the records of releases t .. t + releases - 1, for batches of one size.
 
         Returns
         -------
@@ -195,12 +195,12 @@ class Cyclic(OnePass):
         return max(-(-self.releases * k // n) for k, n in sizes)
 
 
-SAMPLERS: dict[str, type[Sampler]] = {
+SAMPLERS: dict[str, type[RecordSampler]] = {
     kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass, Cyclic)
 }
 
 
-def make_sampler(
+def make_record_sampler(
     sampling: str,
     batch_size: int | None,
     *,
@@ -208,7 +208,7 @@ def make_sampler(
     releases: int,
     neighbours: str,
     trust: str,
-) -> Sampler:
+) -> RecordSampler:
     """Return the sampler that solvers' arguments ask for.
 
     Parameters
@@ -225,11 +225,6 @@ def make_sampler(
         Poisson batches go with "add_remove", the other samples with "replace_one".
     trust : str
         Under "shuffle" everything needs "replace_one".
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument is not what it must be; the message names it.
     """
     if sampling not in SAMPLERS:
         raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")
@@ -238,39 +233,24 @@ def make_sampler(
     numbers = tuple(sizes.tolist())
     if sampling == "full":
         if batch_size is not None:
-            raise ValueError(
-                f"batch_size is {batch_size!r}; sampling='full' takes all records: give another "
-                "sampling"
-            )
+            raise ValueError(f"batch_size must be None with sampling='full', got {batch_size!r}")
         return FullBatch(numbers, numbers)
     if (sampling == POISSON) != (neighbours == "add_remove"):
         raise ValueError(
-            f"sampling={sampling!r} has no proof for neighbours={neighbours!r}: Poisson batches go "
-            "with 'add_remove', batches of fixed size with 'replace_one'"
+            "sampling must be 'poisson' with neighbours='add_remove' and of fixed size with "
+            f"'replace_one', got {sampling!r} with {neighbours!r}"
         )
     if batch_size is None:
-        raise ValueError(f"sampling={sampling!r} needs a batch_size")
+        raise ValueError(f"batch_size must be given with sampling={sampling!r}, got None")
     k, fewest = count("batch_size", batch_size), min(numbers)
     most = fewest // releases if sampling == "one_pass" else fewest
     if k > most:
-        passes = f" for {releases} disjoint batches" if sampling == "one_pass" else ""
+        disjoint = f" for {releases} disjoint batches" if sampling == "one_pass" else ""
         raise ValueError(
-            f"batch_size is {k}; the smallest silo has {fewest} records:{passes} at most {most}"
+            f"batch_size must be at most {most}{disjoint}, the smallest silo having {fewest} "
+            f"records, got {k}"
         )
     batch_sizes = (k,) * len(numbers)
     if sampling == "cyclic":
         return Cyclic(numbers, batch_sizes, releases=releases)
     return SAMPLERS[sampling](numbers, batch_sizes)
-
-
-__all__ = [
-    "SAMPLERS",
-    "Cyclic",
-    "FullBatch",
-    "OnePass",
-    "Poisson",
-    "Rows",
-    "Sampler",
-    "WithoutReplacement",
-    "make_sampler",
-]

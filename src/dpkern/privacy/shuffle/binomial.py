@@ -1,4 +1,4 @@
-"""What binomial noise on integer sums gives: a proof of its own, and a theorem from the literature.
+"""What binomial noise on integer sums gives, with its proof.
 
 Counts S in Z^d plus W, independent Bin(m, 1/2) - m/2 per coordinate. Neighbours move S by s with
 |s|_2 <= D, so |s|_1 <= sqrt(d) D and |s|_inf <= D. With A = (m + 1)/2, for s_k > 0,
@@ -22,11 +22,10 @@ P(|W_k| > tau) <= 2 exp(-2 tau^2 / m); tau makes that 2^-100 - 2^-113, and the d
 their law within 2^-143 (shuffle.h), so delta_0 = d 2^-100.
 """
 
-import math
 from fractions import Fraction
 
-from dpkern._numbers import count, positive, real
-from dpkern.privacy._exact import sqrt_up
+from dpkern._numbers import count, positive
+from dpkern.privacy._exact import round_up, sqrt_up
 
 # 2 exp(-2 tau^2 / m) <= 2^-100 where tau^2 >= m 101 log(2) / 2 = m 35.00393...
 _TAU_SQUARED = Fraction(35004, 1000)
@@ -66,50 +65,4 @@ def shuffle_sensitivity(g: int, dim: int) -> float:
     uniform numbers moves a coordinate of their difference by less than 1 (shuffle.h).
     """
     root = Fraction(sqrt_up(Fraction(count("dim", dim))))
-    total = count("g", g) + root
-    nearest = float(total)
-    return nearest if Fraction(nearest) >= total else math.nextafter(nearest, math.inf)
-
-
-def cpsgd_epsilon(coins: int, g: int, dim: int, delta: float) -> float:
-    """Return the epsilon of Theorem 1 of Agarwal et al. (2018), "cpSGD", for these counts.
-
-    Parameters
-    ----------
-    coins : int
-        m fair coins in every coordinate.
-    g : int
-        Steps of the grid on [-L, L]: the counts have the sensitivities g + sqrt(d) in l2,
-        sqrt(d) g + d in l1 and g + 1 in the largest coordinate.
-    dim : int
-        Number of counts d.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Infinity where the theorem asks for more coins: m/4 >= max(23 log(10 d / delta), 2 (g + 1)).
-        What `BinomialSum` certifies is smaller and rests on `binomial_rho` instead; this is the
-        figure to compare with the literature. Nearest value, not rounded up.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is out of range.
-    """
-    m, g, d, delta = count("coins", coins), count("g", g), count("dim", dim), real("delta", delta)
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
-    v, largest = m / 4.0, g + 1.0
-    l2, l1 = g + math.sqrt(d), math.sqrt(d) * g + d
-    if v < max(23.0 * math.log(10.0 * d / delta), 2.0 * largest):
-        return math.inf
-    log = math.log(1.25 / delta)
-    first = l2 * math.sqrt(2.0 * log / v)
-    second = l2 * 7.0 * math.sqrt(2.0) / 4.0 * math.sqrt(math.log(10.0 / delta)) + l1 / 3.0
-    third = log + math.log(20.0 * d / delta) * math.log(10.0 / delta)
-    return first + second / (v * (1.0 - delta / 10.0)) + 2.0 / 3.0 * largest * third / v
-
-
-__all__ = ["binomial_rho", "cpsgd_epsilon", "shuffle_sensitivity"]
+    return round_up(count("g", g) + root)

@@ -1,4 +1,4 @@
-"""Who takes part in which round: drawn in advance from the run's stream, public, without the data.
+"""Participation of silos and users: who takes part in which round, drawn in advance and public.
 
 Neither sampling nor a walk amplifies anything here: the adversary knows the schedule. What counts
 is how often one user takes part.
@@ -12,13 +12,14 @@ import scipy  # whose parts load when they are first used: an import of dpkern i
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.stream import NoiseStream, Purpose, ReleaseKey
+from dpkern.privacy.subsets import random_subset
+from dpkern.stream import NoiseStream, Purpose
 
 IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ParticipationSchedule:
     """Users of every round.
 
     Attributes
@@ -34,7 +35,7 @@ class Schedule:
 
     @classmethod
     def capped(cls, users: IntArray, most: int | None) -> Self:
-        """The schedule in which nobody takes part more than `most` times; None means no cap."""
+        """Return the schedule in which nobody takes part more than `most` times, if not None."""
         if most is None:
             return cls(users, np.ones(users.shape, dtype=bool))
         most = count("max_participations", most)
@@ -51,14 +52,14 @@ class Schedule:
         return int(np.bincount(self.users[self.takes_part]).max())
 
     def __getitem__(self, t: int) -> IntArray:
-        """The users that take part in round t, sorted; maybe none."""
+        """Return the users that take part in round t, sorted; maybe none."""
         users: IntArray = self.users[t, self.takes_part[t]]
         return users
 
 
 def sample_users(
     stream: NoiseStream, *, n: int, participants: int, rounds: int, most: int | None = None
-) -> Schedule:
+) -> ParticipationSchedule:
     """Draw the users of every round uniformly without replacement.
 
     Parameters
@@ -73,23 +74,18 @@ def sample_users(
         Number of rounds.
     most : int, optional
         A user that has taken part so often stays silent when it is drawn again.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a number is out of its range.
     """
     participants = count("participation", participants)
     if participants > n:
-        raise ValueError(f"participation is {participants}; there are {n} users")
+        raise ValueError(f"participation must be at most the {n} users, got {participants}")
     with stream.release() as key:
-        drawn = [without_replacement(key, t, n, participants) for t in range(rounds)]
-    return Schedule.capped(np.array(drawn, dtype=np.int64), most)
+        drawn = [random_subset(key, t, n, participants) for t in range(rounds)]
+    return ParticipationSchedule.capped(np.array(drawn, dtype=np.int64), most)
 
 
 def walk_graph(
     stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
-) -> Schedule:
+) -> ParticipationSchedule:
     """Draw the walk of a token from user to user: one user a round.
 
     Parameters
@@ -106,17 +102,12 @@ def walk_graph(
         one included. The first user is drawn uniformly.
     most : int, optional
         A user that has taken part so often hands the token on as it is.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When `graph` is no such matrix, or a number is out of its range.
     """
     neighbours = None if graph is None else _neighbours(graph, n)
     with stream.release() as key:
         u = _uniform(key.words(Purpose.WALK, hops))
     if neighbours is None:
-        return Schedule.capped(_below(u, n)[:, np.newaxis], most)
+        return ParticipationSchedule.capped(_below(u, n)[:, np.newaxis], most)
     start, ends = neighbours
     at = int(u[0] * n)
     walk = [at]
@@ -124,7 +115,7 @@ def walk_graph(
         first = start[at]
         at = ends[first + int(x * (start[at + 1] - first))]
         walk.append(at)
-    return Schedule.capped(np.array(walk, dtype=np.int64)[:, np.newaxis], most)
+    return ParticipationSchedule.capped(np.array(walk, dtype=np.int64)[:, np.newaxis], most)
 
 
 def activate_blocks(
@@ -145,62 +136,29 @@ def activate_blocks(
 
 
 def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
-    """Rows of the adjacency as CSR's two lists, which Python reads faster than arrays."""
+    """Return the rows of the adjacency as CSR lists, which Python reads faster than arrays."""
     if not scipy.sparse.issparse(graph):
         raise TypeError(
-            f"graph is a {type(graph).__name__}; it must be None or a scipy.sparse adjacency"
+            f"graph must be None or a scipy.sparse adjacency, got {type(graph).__name__}"
         )
     if graph.shape != (n, n):
-        raise ValueError(f"graph has shape {graph.shape}; it must be {(n, n)}, one row per user")
+        raise ValueError(f"graph must have shape {(n, n)}, one row per user, got {graph.shape}")
     edges = scipy.sparse.csr_array(graph != 0)
     if (edges != edges.T).nnz:
-        raise ValueError("graph is not symmetric; edges must lead both ways")
+        raise ValueError("graph must be symmetric, got an edge that leads one way only")
     parts = scipy.sparse.csgraph.connected_components(edges, directed=False)[0]
     if parts > 1 or not edges.nnz:
-        raise ValueError(f"graph has {parts} parts; it must be connected, with an edge at least")
+        raise ValueError(f"graph must be connected, with an edge at least, got {parts} parts")
     edges.sort_indices()
     return edges.indptr.tolist(), edges.indices.tolist()
 
 
-def without_replacement(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
-    """A set of k of the numbers below n, sorted, every such set equally likely.
-
-    Parameters
-    ----------
-    key : ReleaseKey
-        Of the release that the sample is for.
-    index : int
-        Other words of the key for every index.
-    n, k : int
-        1 <= k <= n.
-    """
-    if 2 * k > n:  # the first distinct of independent numbers; of the others, where they are fewer
-        others = without_replacement(key, index, n, n - k) if k < n else ()
-        return np.delete(np.arange(n, dtype=np.int64), others)
-    words = 2 * k + 64
-    while True:
-        drawn = _uniform_below(key.words(Purpose.SAMPLING, words, index), n)
-        first = np.sort(np.unique(drawn, return_index=True)[1])[:k]
-        if first.size == k:
-            return np.sort(drawn[first])
-        words *= 2
-
-
-def _uniform_below(words: NDArray[np.uint64], n: int) -> IntArray:
-    """Numbers below n, exactly uniform: words beyond the largest multiple of n are left out."""
-    last = np.uint64((1 << 64) // n * n - 1)
-    return (words[words <= last] % np.uint64(n)).astype(np.int64)
-
-
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Uniform in [0, 1), multiples of 2^-53."""
+    """Return uniform multiples of 2^-53 in [0, 1)."""
     numbers: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return numbers
 
 
 def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Uniform integers 0 .. n - 1 but for n 2^-53: for what is public, and protects nothing."""
+    """Return integers 0 .. n - 1, uniform but for n 2^-53: for what is public."""
     return (u * n).astype(np.int64)
-
-
-__all__ = ["Schedule", "activate_blocks", "sample_users", "walk_graph", "without_replacement"]

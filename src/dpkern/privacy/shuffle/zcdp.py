@@ -20,7 +20,7 @@ rho = mu^2 / 2.
 
 import math
 
-from dpkern._numbers import positive, real
+from dpkern._numbers import not_negative, positive, probability
 from dpkern.privacy._exact import bisect
 
 # Error of a computed exponent, relative to the sum of the magnitudes of its terms, with room.
@@ -37,16 +37,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         Above 0; infinity allowed.
     epsilon : float
         Finite and >= 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
     rho = positive("rho", rho, or_infinite=True)
-    epsilon = real("epsilon", epsilon)
-    if not 0.0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon!r}; it must be finite and at least 0")
+    epsilon = not_negative("epsilon", epsilon)
     if rho == math.inf:
         return 1.0
     # The exponent is convex in alpha; the derivative is (2 alpha - 1) rho - epsilon +
@@ -76,13 +69,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         Above 0; infinity allowed.
     delta : float
         In (0, 1).
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
-    rho, delta = positive("rho", rho, or_infinite=True), _delta(delta)
+    rho, delta = positive("rho", rho, or_infinite=True), probability("delta", delta)
     if rho == math.inf:
         return math.inf
     if zcdp_delta(rho, 0.0) <= delta:
@@ -105,24 +93,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         Finite and above 0.
     delta : float
         In (0, 1).
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is no real number or out of its range.
     """
-    epsilon, delta = positive("epsilon", epsilon), _delta(delta)
+    epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
     high = 1.0 + epsilon
     while zcdp_delta(high, epsilon) <= delta:
         high *= 2.0
     return bisect(lambda rho: zcdp_delta(rho, epsilon) > delta, 5e-324, high)[0]
-
-
-def _delta(value: float) -> float:
-    delta = real("delta", value)
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; it must lie strictly between 0 and 1")
-    return delta
-
-
-__all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]

@@ -1,0 +1,77 @@
+"""What results and certificates hold, as plain Python values and as standard JSON.
+
+JSON has neither infinities nor NaN. There is one encoding of them: {"__float__": "inf"}.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_NOT_FINITE = "__float__"
+
+
+def plain_mapping(name: str, value: object) -> dict[str, Any]:
+    """Return a copy of a mapping in plain Python values, with tuples in the place of lists.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for error messages.
+    value : mapping
+        With strings as keys; values are None, bool, numbers, strings, NumPy scalars and arrays, or
+        lists and mappings of these.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `value` is no such mapping, or holds a NaN, which is equal to nothing.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping, got {type(value).__name__}")
+    for key in value:
+        if not isinstance(key, str) or key == _NOT_FINITE:
+            raise ValueError(f"{name} must have strings other than {_NOT_FINITE!r} as keys")
+    return {key: _plain(f"{name}[{key!r}]", entry) for key, entry in value.items()}
+
+
+def _plain(name: str, value: object) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return plain_mapping(name, value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(name, entry) for entry in value)
+    if isinstance(value, float) and math.isnan(value):
+        raise ValueError(f"{name} must be a number, got nan")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"{name} must be None, a number, a string, or a list or mapping of these, got "
+        f"{type(value).__name__}"
+    )
+
+
+def encode(value: Any) -> Any:
+    """Return what `json.dumps(..., allow_nan=False)` holds without loss, tuples as lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NOT_FINITE: repr(value)}
+    if isinstance(value, list | tuple):
+        return [encode(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: encode(entry) for key, entry in value.items()}
+    return value
+
+
+def decode(value: Any) -> Any:
+    """Return what `encode` has encoded; tuples come back as lists."""
+    if isinstance(value, Mapping):
+        if set(value) == {_NOT_FINITE}:
+            return float(value[_NOT_FINITE])
+        return {key: decode(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [decode(entry) for entry in value]
+    return value

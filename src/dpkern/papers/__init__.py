@@ -1,0 +1,1 @@
+"""The papers' printed noise and what it really gives; demonstrations of their flaws."""

@@ -1,0 +1,420 @@
+"""What a run guarantees, for whom and on which assumptions: Certificate.
+
+mu comes from the ledger in rational arithmetic and is rounded up once; epsilon and delta follow by
+the exact law of the Gaussian mechanism, by concentrated DP where not all noise is Gaussian, or by
+dp-accounting where secret samples make them smaller.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from typing import Any, Self
+
+import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+
+from dpkern._numbers import count, not_negative, positive, probability
+from dpkern._serialize import decode, encode, plain_mapping
+from dpkern.privacy._exact import bisect, round_up, sqrt_up
+from dpkern.privacy.accounting import (
+    AMPLIFIES,
+    Events,
+    Sampled,
+    sampled_delta,
+    sampled_epsilon,
+)
+from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
+from dpkern.privacy.ledger import Ledger, Release, known_fields, text
+from dpkern.privacy.report import report
+from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
+
+#: Total variation between one draw and the rounded real Gaussian it stands for.
+DRAW_ERROR = 2.0**-100
+
+ADVERSARIES = {
+    "central": "sees the released aggregates of every round; trusts the aggregator or the secure "
+    "aggregation",
+    "silo": "sees every message of every silo",
+    "shuffle": "sees the shuffled multiset of messages",
+    "local": "sees every message of every record's owner",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What a run guarantees, for whom, and on which assumptions.
+
+    Made by `Certificate.from_ledger`, `compose_sequential` or `compose_parallel`.
+
+    Attributes
+    ----------
+    trust : str
+        "central", "silo", "shuffle" or "local"; joined by " + " where several were composed.
+    noise : str
+        "os", or "seeded: not private": then the figures are those that fresh noise would give.
+    mu : float
+        GDP parameter, rounded up; infinity means none, and no guarantee unless `zcdp` gives one.
+    n_draws : int
+        Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation.
+    releases : tuple of Release
+        What was released.
+    unit : str
+        Whose privacy it is.
+    neighbours : str
+        "replace_one" or "add_remove".
+    arithmetic : str
+        "grid", or "float": then there is no guarantee.
+    declared : dict
+        Parameters taken as public.
+    claimed : dict or None
+        Figures a paper claims for the same noise ("epsilon", "delta", "mu", "rho").
+    bound : str
+        "exact", or "upper" where the true value may be smaller.
+    notes : tuple of str
+        What else the reader has to know.
+    at_delta : float or None
+        The delta at which the text states epsilon; by default the claimed one, else 1e-6.
+    zcdp : float or None
+        Where not all noise is Gaussian: rho of zero-concentrated DP, rounded up, on an event whose
+        complement has probability n_draws 2^-100 at most; then mu is infinite.
+    amplified : bool
+        Whether epsilon and delta use that the samples of the releases are secret; mu and rho never
+        do.
+    """
+
+    trust: str
+    noise: str
+    mu: float
+    n_draws: int
+    releases: tuple[Release, ...] = ()
+    unit: str = "one record"
+    neighbours: str = "replace_one"
+    arithmetic: str = "grid"
+    declared: dict[str, Any] = field(default_factory=dict)
+    claimed: dict[str, Any] | None = None
+    bound: str = "exact"
+    notes: tuple[str, ...] = ()
+    at_delta: float | None = None
+    zcdp: float | None = None
+    amplified: bool = False
+
+    def __post_init__(self) -> None:
+        text("trust", self.trust)
+        text("unit", self.unit)
+        for name, value, allowed in (
+            *(("trust", trust, tuple(ADVERSARIES)) for trust in self.trust.split(" + ")),
+            ("noise", self.noise, ("os", "seeded: not private")),
+            ("neighbours", self.neighbours, ("replace_one", "add_remove")),
+            ("arithmetic", self.arithmetic, ("grid", "float")),
+            ("bound", self.bound, ("exact", "upper")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+        mu = not_negative("mu", self.mu, or_infinite=True)
+        if self.arithmetic == "float" and mu < math.inf:
+            raise ValueError(f"mu must be inf with arithmetic 'float', got {mu!r}")
+        zcdp = None if self.zcdp is None else positive("zcdp", self.zcdp)
+        if zcdp is not None and (mu < math.inf or self.arithmetic == "float"):
+            raise ValueError(f"zcdp must be None with a mu or float arithmetic, got {zcdp!r}")
+        for release in self.releases:
+            if not isinstance(release, Release):
+                raise TypeError(f"releases must hold a Release each, got {type(release).__name__}")
+        if isinstance(self.notes, str):
+            raise TypeError("notes must be a sequence of strings, got one string")
+        for note in self.notes:
+            text("notes", note)
+        at_delta = self.at_delta
+        for name, kept in (
+            ("mu", mu),
+            ("n_draws", count("n_draws", self.n_draws, 0)),
+            ("releases", tuple(self.releases)),
+            ("notes", tuple(dict.fromkeys(self.notes))),
+            ("declared", plain_mapping("declared", self.declared)),
+            ("claimed", None if self.claimed is None else plain_mapping("claimed", self.claimed)),
+            ("at_delta", None if at_delta is None else probability("at_delta", at_delta)),
+            ("zcdp", zcdp),
+        ):
+            object.__setattr__(self, name, kept)
+
+    @classmethod
+    def from_ledger(
+        cls,
+        ledger: Ledger,
+        *,
+        trust: str,
+        noise: str,
+        neighbours: str = "replace_one",
+        arithmetic: str = "grid",
+        declared: Mapping[str, Any] | None = None,
+        claimed: Mapping[str, Any] | None = None,
+        bound: str = "exact",
+        notes: Iterable[str] = (),
+        at_delta: float | None = None,
+    ) -> Self:
+        """Return the certificate of one run: mu from the ledger's releases, rounded up once.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            Everything that the run released.
+        trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
+            The fields of the certificate. A run with a release without noise, or in float
+            arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
+            Where the sampling is the one that goes with the neighbours, `epsilon` and `delta` use
+            it; mu charges it as full composition, which makes the bound "upper".
+        """
+        notes = [notes] if isinstance(notes, str) else list(notes)
+        releases = ledger.releases
+        squared = ledger.mu_squared()
+        gaussian = all(release.coins is None for release in releases)
+        mu = sqrt_up(squared) if squared is not None and gaussian else math.inf
+        zcdp = None if squared is None or gaussian else round_up(squared / 2)
+        if squared is None:
+            notes.append("no guarantee: something about the data was released without noise")
+        if not gaussian:
+            bound = "upper"
+            notes.append(
+                "not all noise is Gaussian: releases compose as concentrated DP, not as mu"
+            )
+        if any(release.std is not None and release.grid is None for release in releases):
+            arithmetic = "float"
+        if arithmetic == "float":
+            mu, zcdp = math.inf, None
+            notes.append("no guarantee: noise or sums in float arithmetic are not certified")
+        methods = {release.method for release in releases if release.sampling is not None}
+        amplified = methods == {AMPLIFIES.get(neighbours)} and mu < math.inf
+        if methods:
+            bound = "upper"
+            notes.append(
+                "mu and rho charge sampling as if every record had been used; epsilon and delta "
+                "are the better of theirs and dp-accounting's for secret samples"
+                if amplified
+                else "sampling of records is charged as if every record had been used"
+            )
+        return cls(
+            trust=trust,
+            noise=noise,
+            mu=mu,
+            n_draws=ledger.n_draws,
+            releases=releases,
+            neighbours=neighbours,
+            arithmetic=arithmetic,
+            declared=dict(declared or {}),
+            claimed=None if claimed is None else dict(claimed),
+            bound=bound,
+            notes=tuple(notes),
+            at_delta=at_delta,
+            zcdp=zcdp,
+            amplified=amplified,
+        )
+
+    @property
+    def adversary(self) -> str:
+        """What the adversary sees under this trust model."""
+        return "; ".join(ADVERSARIES[trust] for trust in self.trust.split(" + "))
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated DP parameter, rounded up: `zcdp`, or mu^2/2."""
+        if self.zcdp is not None:
+            return self.zcdp
+        return self.mu if self.mu == math.inf else round_up(Fraction(self.mu) ** 2 / 2)
+
+    def _turning_point(self) -> tuple[float, float]:
+        """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow).
+
+        In exp(epsilon), delta(epsilon; mu) has the derivative -Phi(-epsilon/mu - mu/2) and the
+        correction n_draws 2^-100. Any value is valid, this one is the best. Without a mu it is
+        where the correction reaches delta itself, at most twice the best sum.
+        """
+        error = min(1.0, self.n_draws * DRAW_ERROR)
+        if error == 0.0 or self.rho in (0.0, math.inf):
+            return 0.0, math.inf
+        if self.zcdp is not None:
+            rho = self.zcdp
+            return error, bisect(
+                lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, 1.0 - math.log(error)
+            )[1]
+        return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
+
+    def _delta_of_exact_noise(self, epsilon: float) -> float:
+        """Return the delta of draws without any error, rounded up."""
+        if self.zcdp is None:
+            return gdp_delta_upper(self.mu, epsilon)
+        return zcdp_delta(self.zcdp, epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
+
+        Parameters
+        ----------
+        epsilon : float
+            Finite and >= 0.
+
+        Notes
+        -----
+        delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term is what the
+        sampler may differ from the real Gaussian, on both sides of the definition. Where that
+        sum grows with e, the value of the best smaller e holds too and is returned. Without a mu
+        the first term is that of concentrated DP.
+        """
+        full = self._full_delta(epsilon)
+        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
+
+    def _full_delta(self, epsilon: float) -> float:
+        """Return `delta` without secret samples."""
+        exact = self._delta_of_exact_noise(epsilon)
+        error, turn = self._turning_point()
+        return self._corrected(min(float(epsilon), turn), error) if error else exact
+
+    def _corrected(self, epsilon: float, error: float) -> float:
+        total = self._delta_of_exact_noise(epsilon) + (1.0 + math.exp(epsilon)) * error
+        return min(1.0, total * (1.0 + 2.0**-48))
+
+    def epsilon(self, delta: float) -> float:
+        """Return an epsilon for which (epsilon, delta)-DP holds, rounded up.
+
+        Parameters
+        ----------
+        delta : float
+            In (0, 1).
+
+        Returns
+        -------
+        float
+            The smallest epsilon with `self.delta(epsilon)` <= delta. Infinity means that none is
+            certified: mu is infinite, or delta is below what n_draws draws that are each within
+            2^-100 of the real Gaussian can certify at this mu.
+        """
+        full = self._full_epsilon(delta)
+        return min(full, self._sampled_epsilon(delta)) if self.amplified else full
+
+    def _full_epsilon(self, delta: float) -> float:
+        """Return `epsilon` without secret samples."""
+        error, turn = self._turning_point()
+        if error == 0.0:
+            if self.zcdp is None:
+                return gdp_epsilon(self.mu, delta)
+            return zcdp_epsilon(self.zcdp, delta)
+        delta = probability("delta", delta)
+        if self._corrected(0.0, error) <= delta:
+            return 0.0
+        if self._corrected(turn, error) > delta:
+            return math.inf
+        return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
+
+    def _sampled_silos(self) -> set[Events]:
+        """Return what was released about each silo's records; equal ones once."""
+        silos = max(len(dict(r.sampling)["sizes"]) for r in self.releases if r.sampling is not None)
+        found = set()
+        for j in range(silos):
+            events: Counter[Sampled] = Counter()
+            for release in self.releases:
+                one = release.sampled(j)
+                if one is not None:
+                    events[one[0]] += one[1]
+            found.add(frozenset(events.items()))
+        return found - {frozenset()}
+
+    def _sampled_delta(self, epsilon: float) -> float:
+        sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self._sampled_silos())
+        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
+        return min(1.0, (sampled + error) * (1.0 + 2.0**-48))
+
+    def _sampled_epsilon(self, delta: float) -> float:
+        """Return dp-accounting's epsilon; infinity where the draws' own error is too large."""
+        room = delta * (1.0 - 2.0**-30)
+        epsilon = max(sampled_epsilon(e, room, self.neighbours) for e in self._sampled_silos())
+        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
+        return epsilon if error <= delta - room else math.inf
+
+    def group(self, r: int) -> Self:
+        """Return the certificate for a person with r records, wherever they are: mu times r."""
+        r = count("r", r)
+        if self.unit != "one record":
+            raise ValueError(f"unit must be 'one record' for a group, got {self.unit!r}")
+        if r > 1 and self.zcdp is not None:
+            raise ValueError(
+                f"r must be 1 without a mu, as under shuffle trust, got {r}: concentrated DP is "
+                "certified for one record"
+            )
+        return replace(
+            self,
+            unit="one record" if r == 1 else f"one person with {r} records",
+            amplified=self.amplified and r == 1,
+            mu=self.mu if self.mu == math.inf else round_up(r * Fraction(self.mu)),
+            # A paper's figures are about one record; beside those of a group they would mislead.
+            claimed=self.claimed if r == 1 else None,
+            bound=self.bound if r == 1 else "upper",
+            at_delta=self.stated_delta,
+        )
+
+    def central(self) -> Self:
+        """Return what the run guarantees against an adversary who sees its aggregates alone.
+
+        They are functions of the messages that this certificate is about, so all its figures hold
+        (Lowy, Ghafelebashi, Razaviyayn 2023, Appendix B: inter-silo record-level DP is stronger
+        than central DP); the noise of the other silos, which would make them smaller, is not used.
+        """
+        if "central" in self.trust.split(" + "):
+            raise ValueError(f"trust must be other than central already, got {self.trust!r}")
+        note = f"as seen by central adversaries; it holds under {self.trust} trust too"
+        return replace(
+            self,
+            trust="central",
+            bound="upper",
+            notes=(*self.notes, note),
+            at_delta=self.stated_delta,
+        )
+
+    def user_level(self) -> Self:
+        """Return what the run guarantees for a silo as a whole: all its records replaced.
+
+        mu times the largest number of records of a silo: a group's mu, where the paper's Appendix B
+        has (n epsilon, n exp((n - 1) epsilon) delta).
+
+        Raises
+        ------
+        ValueError
+            Where no sizes are declared, or public numbers that the records may exceed, or as
+            `group`.
+        """
+        if self.neighbours == "add_remove":
+            raise ValueError(
+                "neighbours must be 'replace_one', got 'add_remove': the declared sizes bound no "
+                "silo's; give `group` a number that does"
+            )
+        sizes = self.declared.get("sizes")
+        if not sizes or not all(isinstance(n, int) for n in sizes):
+            raise ValueError("declared must hold the silos' sizes: give `group` the largest")
+        found = self.group(max(sizes))
+        return replace(found, unit=f"one silo, of {max(sizes)} records at most")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary that standard JSON holds without loss."""
+        values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
+        values["releases"] = [release.to_dict() for release in self.releases]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the certificate that `to_dict` described."""
+        known_fields(cls, values)
+        decoded = {name: decode(value) for name, value in values.items()}
+        decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
+        return cls(**decoded)
+
+    @property
+    def stated_delta(self) -> float | None:
+        """The delta at which a text states epsilon; None where the run names none."""
+        if self.at_delta is not None:
+            return self.at_delta
+        claimed = None if self.claimed is None else self.claimed.get("delta")
+        return claimed if isinstance(claimed, float) and 0.0 < claimed < 1.0 else None
+
+    def __hash__(self) -> int:  # without the mappings, which have none
+        return hash((self.trust, self.noise, self.mu, self.n_draws, self.releases, self.notes))
+
+    def __str__(self) -> str:
+        return report(self)

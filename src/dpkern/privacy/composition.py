@@ -1,0 +1,103 @@
+"""Certificates of several runs together: sequential and parallel composition."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy.certificate import Certificate
+
+
+def compose_sequential(*certificates: Certificate) -> Certificate:
+    """Return the certificate of several runs on the same data: mu^2 adds, and so do the draws.
+
+    Secret samples are charged in full here, and by `compose_parallel`.
+    """
+    _refuse_others(certificates)
+    mu, zcdp = math.inf, None
+    if not any(c.rho == math.inf for c in certificates):
+        if all(c.zcdp is None for c in certificates):
+            mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
+        else:
+            zcdp = round_up(sum((Fraction(c.rho) for c in certificates), Fraction(0)))
+    # The sum of the runs' largest silo totals; the largest silo of the sum may be smaller.
+    per_silo = any(r.n_messages is not None for c in certificates for r in c.releases)
+    return _merged(
+        certificates,
+        mu=mu,
+        zcdp=zcdp,
+        n_draws=sum(c.n_draws for c in certificates),
+        may_be_smaller=per_silo and len(certificates) > 1,
+        note=f"sequential composition of {len(certificates)} runs on the same data",
+    )
+
+
+def compose_parallel(*certificates: Certificate) -> Certificate:
+    """Return the certificate of several runs on disjoint data: the largest mu, the most draws.
+
+    The partition of the data must not depend on them.
+    """
+    _refuse_others(certificates)
+    mu, rho = max(c.mu for c in certificates), max(c.rho for c in certificates)
+    return _merged(
+        certificates,
+        mu=mu,
+        zcdp=rho if mu == math.inf and rho < math.inf else None,
+        n_draws=max((c.n_draws for c in certificates), default=0),
+        may_be_smaller=False,
+        note=f"parallel composition of {len(certificates)} runs on disjoint data, "
+        "split without looking at them",
+    )
+
+
+def _refuse_others(certificates: tuple[object, ...]) -> None:
+    if not certificates:
+        raise ValueError("certificates must hold at least one, got none")
+    for c in certificates:
+        if not isinstance(c, Certificate):
+            raise TypeError(
+                "certificates must hold a Certificate each, such as the privacy of a result, got "
+                f"{type(c).__name__}"
+            )
+
+
+def _merged(
+    certificates: tuple[Certificate, ...],
+    *,
+    mu: float,
+    zcdp: float | None,
+    n_draws: int,
+    may_be_smaller: bool,
+    note: str,
+) -> Certificate:
+    first = certificates[0]
+    for name in ("unit", "neighbours"):
+        values = sorted({str(getattr(c, name)) for c in certificates})
+        if len(values) > 1:
+            raise ValueError(f"{name} must be one for all certificates, got {', '.join(values)}")
+    trusts = dict.fromkeys(trust for c in certificates for trust in c.trust.split(" + "))
+    deltas = {c.stated_delta for c in certificates}
+    exact = all(c.bound == "exact" for c in certificates) and not may_be_smaller
+    return Certificate(
+        trust=" + ".join(trusts),
+        noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
+        mu=mu,
+        zcdp=zcdp,
+        n_draws=n_draws,
+        releases=tuple(release for c in certificates for release in c.releases),
+        unit=first.unit,
+        neighbours=first.neighbours,
+        arithmetic="grid" if all(c.arithmetic == "grid" for c in certificates) else "float",
+        declared=_by_run([c.declared for c in certificates]) or {},
+        claimed=_by_run([c.claimed for c in certificates]),
+        bound="exact" if exact else "upper",
+        notes=(note, *(text for c in certificates for text in c.notes)),
+        at_delta=deltas.pop() if len(deltas) == 1 else None,
+    )
+
+
+def _by_run(parameters: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Merge the parameters of several runs: as they are where all agree, else one entry a run."""
+    if all(p == parameters[0] for p in parameters):
+        return parameters[0]
+    return {f"run {i}": p for i, p in enumerate(parameters, 1) if p}

@@ -1,0 +1,273 @@
+"""Grids of sums and of their noise, chosen from public numbers, and what keeps sums on them."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern._numbers import count, positive
+from dpkern.privacy._exact import floor_log2, power_of_two, round_up
+
+FloatArray = NDArray[np.float64]
+
+_LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
+
+# Sums beyond 2^52 grid steps would leave no room for the noise below 2^53.
+_LARGEST_STEPS = 2.0**52
+
+# Data sets whose size is not public hold fewer records than this: their sums then fit into 64-bit
+# integers, on a grid of clip 2^-31 or more.
+MAX_RECORDS = 1 << 31
+
+# Sums of up to so many times the public number of records are not clamped.
+_MARGIN = 2
+
+
+def choose_grid(
+    *,
+    n: int,
+    clip: float,
+    dim: int,
+    sigma: float | None = None,
+    neighbours: str = "replace_one",
+) -> float:
+    """Choose the grid of one release from public numbers.
+
+    Parameters
+    ----------
+    n : int
+        Number of records in the sum, at least 1.
+    clip : float
+        Bound C on the l2 norm of one record's contribution, finite and above 0.
+    dim : int
+        Number of coordinates d of the sum, at least 1.
+    sigma : float, optional
+        Standard deviation of the noise on the sum, finite and above 0; None for no noise.
+    neighbours : {"replace_one", "add_remove"}
+        With "add_remove" n is not the number of records, but a public number in its place.
+
+    Returns
+    -------
+    float
+        A power of two q, 2^-400 <= q <= 2^400. With noise the coarsest with
+        q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, then made coarser where max(n, 2) C <= 2^52 q or
+        sigma <= 2^32 q ask for it; without noise the finest with max(n, 2) C <= 2^52 q. With
+        "add_remove" that is 2 n C <= 2^52 q and, so that 64-bit integers hold the sum of any number
+        of records below 2^31, C <= 2^31 q. All comparisons are exact.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is out of range, or no grid serves: the magnitudes exceed 2^400, or rounding a
+        record to q would eat more than 1/32 of its clip norm; the message names the cause.
+    """
+    n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
+    norm = Fraction(positive("clip", clip))
+    needs = {
+        f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact": (
+            _ceil_log2(max(n * (_MARGIN if adding else 1), 2) * norm) - 52
+        )
+    }
+    if adding:
+        needs[f"any number of records of norm up to clip = {clip!r} must have an exact sum"] = (
+            _ceil_log2(norm) - floor_log2(Fraction(MAX_RECORDS))
+        )
+    return _coarsest("clip", norm, dim, n, sigma, needs)
+
+
+def choose_message_grid(
+    *, sensitivity: float, sigma: float, bound: float, dim: int, messages: int = 1
+) -> float:
+    """Choose the grid of noisy messages from public numbers.
+
+    Parameters
+    ----------
+    sensitivity : float
+        D_v > 0, finite.
+    sigma : float
+        Standard deviation of the noise, finite and above 0.
+    bound : float
+        Bound of every coordinate of every message.
+    dim, messages : int
+        Coordinates d of a message, and messages m in one sum.
+
+    Returns
+    -------
+    float
+        A power of two q, 2^-400 <= q <= 2^400: the coarsest with q sqrt(d) <= D_v 2^-12 and
+        m q <= sigma 2^-9, made coarser where sigma <= 2^32 q or bound <= 2^50 q / m ask for it.
+    """
+    needs = {}
+    if bound > 0.0:
+        needs[f"a message with coordinates up to bound = {bound!r} must be held"] = (
+            _ceil_log2(messages * Fraction(bound)) - 50
+        )
+    return _coarsest("sensitivity", Fraction(sensitivity), dim, messages, sigma, needs)
+
+
+def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> float:
+    """Choose the grid of a noisy sum of Hessians from public numbers.
+
+    Parameters
+    ----------
+    n : int
+        Number of records of all silos, as the kernel counts them or is told.
+    hess_clip : float
+        Bound B on the Frobenius norm of one record's Hessian, finite and above 0.
+    dim : int
+        d, for d x d matrices.
+    sigma : float
+        Standard deviation of the noise, finite and above 0.
+
+    Returns
+    -------
+    float
+        A power of two q, 2^-400 <= q <= 2^400: the coarsest with q d <= B 2^-10 and
+        q <= sigma 2^-9, made coarser where sigma <= 2^32 q or q >= q_h^2 ask for it, q_h the step
+        of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that the sum is exact).
+    """
+    norm = Fraction(positive("hess_clip", hess_clip))
+    rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))
+    needs = {f"the sum of n = {n} Hessians must be exact": floor_log2(rows**2)}
+    return _coarsest("hess_clip", norm, dim**2, 1, sigma, needs, slack=10)
+
+
+def _coarsest(
+    name: str,
+    norm: Fraction,
+    dim: int,
+    n: int,
+    sigma: float | None,
+    needs: dict[str, int],
+    *,
+    slack: int = 12,
+) -> float:
+    """Return the coarsest grid with q sqrt(dim) <= norm 2^-slack and n q <= sigma 2^-9.
+
+    Made coarser up to the largest exponent that `needs`, sigma <= 2^32 q and the least exponent
+    ask for, by their reasons; without noise it is the finest that they allow. `name` is what the
+    caller calls `norm`, of which rounding `dim` coordinates may take a 32nd.
+    """
+    needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
+    exponent = _LEAST_EXPONENT
+    if sigma is not None:
+        std = Fraction(positive("sigma", sigma))
+        needs[f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"] = (
+            _ceil_log2(std) - 32
+        )
+        exponent = min(
+            floor_log2(norm**2 / (dim << 2 * slack)) // 2,
+            floor_log2(std / (n << 9)),
+            _LARGEST_EXPONENT,
+        )
+    cause = max(needs, key=lambda reason: needs[reason])
+    exponent = max(exponent, needs[cause])
+    if exponent > _LARGEST_EXPONENT:
+        raise ValueError(
+            f"no grid serves: {cause}, which asks for 2^{exponent}, "
+            f"and the coarsest is 2^{_LARGEST_EXPONENT}"
+        )
+    grid = power_of_two(exponent)
+    if grid**2 * dim * 1024 > norm**2:
+        raise ValueError(
+            f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding dim = {dim} "
+            f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
+        )
+    return float(grid)
+
+
+def _ceil_log2(value: Fraction) -> int:
+    return -floor_log2(1 / value)
+
+
+def records_of(n: int) -> int:
+    """Return how many records a Hessian's rows are rounded for, n a public number in their place.
+
+    At least 2^20: then sums of any number of records below 2^31 are exact in the kernel, which
+    takes fewer than 2^11 times as many (`kernels.glm_hessian`).
+    """
+    return max(2 * n, MAX_RECORDS >> 11)
+
+
+def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
+    """Return the exact sum over silos, clamped to 2^52 grid steps: for any number of records.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (m, ...), float64
+        Multiples of the grid within 2^52 steps.
+    grid : float
+        A power of two, common to all silos.
+
+    Returns
+    -------
+    ndarray, shape (...), float64
+
+    Notes
+    -----
+    A silo's sum is clamped to 2^62 / m steps before, which changes nothing up to 1024 silos: the
+    integers cannot overflow. Both clamps keep distances within what they were, so a bound of what
+    one record does to its silo's sum is one of what it does to the total.
+    """
+    most = min(_LARGEST_STEPS, 2.0**62 / len(sums))
+    steps = np.clip(sums / grid, -most, most).astype(np.int64).sum(axis=0)
+    total: FloatArray = np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
+    return total
+
+
+def require_sums(
+    total: object, shapes: Sequence[tuple[int, ...]], grid: float | FloatArray | None
+) -> FloatArray:
+    """Return sums of the first of `shapes`; refuse what has none of them or is off its grid.
+
+    Noise coarser than a sum would leave the sum's low bits in the open.
+
+    Parameters
+    ----------
+    total : ndarray, float64
+        The sums.
+    shapes : sequence of tuple of int
+        Shapes it may have.
+    grid : float, ndarray of shape (k,), or None
+        Powers of two between 2^-400 and 2^400, one for all sums or one for each; None for no grid.
+
+    Raises
+    ------
+    TypeError
+        `total` is no float64 array.
+    ValueError
+        It has another shape, or an entry that is no multiple of its grid within 2^52 steps; the
+        message does not show it.
+    """
+    if not isinstance(total, np.ndarray) or total.dtype != np.float64:
+        raise TypeError(f"total must be a float64 array, got {type(total).__name__}")
+    if total.shape not in shapes:
+        raise ValueError(
+            f"total must have shape {' or '.join(map(str, shapes))}, got {total.shape}"
+        )
+    sums = total.reshape(shapes[0])
+    if grid is not None and not kernels.on_grid(sums, grid):
+        raise ValueError(
+            "total must hold finite multiples of the mechanism's grid within 2^52 steps, got an "
+            "entry off this grid: compute the sum with grid=mechanism.grid"
+        )
+    return sums
+
+
+def round_to_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
+    """Return round_q(clamp(v)), a NaN as 0: it never raises on what the records have made of v."""
+    with np.errstate(all="ignore"):  # a warning, or what a user makes of it, would tell too
+        clamped = np.clip(values / grid, -steps, steps)
+    rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
+    return rounded
+
+
+def noise_std(sensitivity: Fraction | float, mu: float) -> float:
+    """Return sensitivity / mu, rounded up; raise ValueError where that exceeds every double."""
+    std = round_up(Fraction(sensitivity) / Fraction(positive("mu", mu)))
+    if std == math.inf:
+        raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}: too small")
+    return std

@@ -1,0 +1,100 @@
+"""Noise on every local iterate of a run of which only the last is seen."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+from dpkern.privacy._exact import round_up
+from dpkern.privacy.channel import Channel
+from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
+from dpkern.privacy.recursions import last_iterate_factor
+
+FloatArray = NDArray[np.float64]
+
+
+class LastIterate:
+    """The last of K noisy local iterates of every silo, its state kept on a grid.
+
+        theta <- round_q(clamp(step(theta))) + round_q(sigma N),   K times,
+
+    a round_q of step(theta) plus a real Gaussian. Two neighbours that start a step together are
+    taken apart by s_j = eta (2 C / n_j + 2 tau_j) + 8 u W + 2 q sqrt(d) at most, two that start
+    apart by c times their distance more: all that the proof of Bok, Su, Altschuler (2024) asks of a
+    step. The last iterate alone then has mu = (s_j / sigma) f(c, K), with `last_iterate_factor`.
+
+    Parameters
+    ----------
+    channel : Channel
+        Ledger, stream and readers.
+    mu : float
+        Budget of one call.
+    runs : LocalRuns
+        What is public about the steps: equal ones, and every coordinate penalised.
+    """
+
+    def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
+        if len(set(runs.step_sizes)) > 1:
+            raise ValueError(
+                "step_size must be one number with accounting='last_iterate', got "
+                f"{runs.step_sizes}"
+            )
+        self._channel, self._mu = channel, mu
+        self._runs, self._factor = runs, last_iterate_factor(runs.contraction, len(runs.step_sizes))
+
+    def release(
+        self, w: FloatArray, start: float, step: Callable[[FloatArray, int], FloatArray]
+    ) -> FloatArray:
+        """Record the release, run K steps from the public w, and return the last iterates.
+
+        Parameters
+        ----------
+        w : ndarray, shape (d,)
+            The public start.
+        start : float
+            A bound of its norm.
+        step : callable
+            step(theta, t): one local step of every silo without noise, (m, d) -> (m, d).
+
+        Returns
+        -------
+        theta : ndarray, shape (m, d)
+        """
+        runs, K = self._runs, len(self._runs.step_sizes)
+        found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
+        columns = zip(*(found[n] for n in runs.sizes), strict=True)
+        D, sigma, grid = (tuple(column) for column in columns)
+        self._channel.ledger.append(
+            self._channel.describe(
+                what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
+                sensitivity=D,
+                std=sigma,
+                grid=grid,
+                dim=runs.dim,
+                draws=K * runs.dim * len(runs.sizes),
+            )
+        )
+        q, std = np.array(grid), np.array(sigma)
+        theta = np.broadcast_to(w, (len(q), runs.dim))
+        for t in range(K):
+            moved = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
+            theta = moved + kernels.gaussian(moved.shape, std, grid=q, rng=self._channel.stream)
+        return theta
+
+    def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
+        """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
+        runs = self._runs
+        nominal = round_up(Fraction(runs.step_sizes[0]) * 2 * Fraction(runs.clip) / n)
+        # `step_sensitivity` is at most 5/4 of the nominal one, so this is more than the noise.
+        guess = 2.0 * nominal * self._factor / self._mu
+        if guess == math.inf:
+            raise ValueError(f"mu must be so large that the noise is a double, got {self._mu!r}")
+        reach = runs.noisy_reach(start, guess)
+        grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=reach, dim=runs.dim)
+        s = runs.step_sensitivity(n, reach, grid)
+        D = round_up(s * Fraction(self._factor))
+        return D, noise_std(D, self._mu), grid

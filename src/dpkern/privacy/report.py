@@ -1,0 +1,172 @@
+"""The printed form of releases and certificates, folded at 88 columns."""
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpkern.privacy.certificate import Certificate
+    from dpkern.privacy.ledger import Release
+
+_WIDTH = 88
+_INDENT = " " * 14
+_SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
+
+
+def report(certificate: "Certificate") -> str:
+    """Return the text of a certificate: a line for each field, figures rounded up."""
+    c = certificate
+    most = "at most " if c.bound == "upper" else ""
+    rows = [("guarantee", "none")] if c.rho == math.inf else []
+    rows += [
+        ("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}"),
+        ("unit", c.unit),
+        ("neighbours", c.neighbours),
+        ("trust", c.trust),
+        ("adversary", c.adversary),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}"),
+        ("noise", f"{c.noise}, {c.n_draws} draws" if c.n_draws else "none"),
+        ("arithmetic", c.arithmetic),
+    ]
+    rows += _rows("releases", _release_lines(c.releases))
+    rows += _rows("declared", _declared_lines(c.declared))
+    if c.claimed is not None:
+        rows.append(("claimed", f"{_listed(c.claimed)}; true: {_true_beside_claimed(c)}"))
+    rows += _rows("notes", c.notes)
+    lines = ["Privacy certificate"]
+    if c.noise != "os":
+        lines += _folded("  ", f"{c.noise} (the figures are those that fresh noise would give)")
+    for name, text in rows:
+        lines += _folded(f"  {name:<10}  ", text)
+    return "\n".join(lines)
+
+
+def describe(release: "Release") -> str:
+    """Return one release as one line."""
+    parts = [f"{release.what}: {release.times} x {release.dim} coordinates"]
+    if release.n_messages is not None:
+        parts[0] += f" from each of {release.n_messages} silos"
+    parts.append(f"sensitivity {_range(_numbers(release.sensitivity))}")
+    kind = "noise" if release.coins is None else f"binomial noise of {release.coins} coins,"
+    parts.append(_scale(f"{kind} std", "noise", _numbers(release.std)))
+    parts.append(_scale("grid", "grid", _numbers(release.grid)))
+    if release.sampling is not None:
+        parts.append(f"sampling {_listed(dict(release.sampling))}")
+    if release.per_record is not None:
+        parts.append(f"each record in at most {release.per_record}")
+    parts.append(f"seen by {release.seen_by}")
+    return ", ".join(parts)
+
+
+def _folded(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _epsilon(certificate: "Certificate", delta: float) -> str:
+    epsilon = certificate.epsilon(delta)
+    text = f"{_rounded_up(epsilon)} at delta {delta!r}"
+    if epsilon == math.inf and certificate.rho < math.inf:
+        text += " (too small a delta for this rho and 2^-100 of sampling error per draw)"
+    return text
+
+
+def _true_beside_claimed(certificate: "Certificate") -> str:
+    c, claimed = certificate, certificate.claimed or {}
+    true = [
+        f"{name} {_rounded_up(value)}"
+        for name, value in (("mu", c.mu), ("rho", c.rho))
+        if name in claimed
+    ]
+    if c.stated_delta is not None and not true:
+        true = [f"epsilon {_epsilon(c, c.stated_delta)}"]
+    return ", ".join(true) or f"mu {_rounded_up(c.mu)}"
+
+
+def _rounded_up(value: float) -> str:
+    """Return six digits, rounded up: what is printed must be true as well."""
+    if value == math.inf:
+        return "infinite"
+    return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
+
+
+def _numbers(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _scale(name: str, of: str, values: Sequence[float]) -> str:
+    return f"{name} {_range(values)}" if values else f"no {of}"
+
+
+def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
+    return [("" if i else name, line) for i, line in enumerate(lines)]
+
+
+def _release_lines(releases: Iterable["Release"]) -> list[str]:
+    """Return a line for each release; one for more than three that differ only in their scale."""
+    alike: dict[tuple[object, ...], list[Release]] = {}
+    for r in releases:
+        key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.seen_by)
+        alike.setdefault(key, []).append(r)
+    lines: list[str] = []
+    for group in alike.values():
+        # Equal lines once, with their number: the same release in several runs.
+        counted = Counter(map(describe, group)).items()
+        texts = [line if n == 1 else f"{line} ({n} runs)" for line, n in counted]
+        lines += texts if len(texts) <= 3 else [_summary(group)]
+    return lines
+
+
+def _summary(releases: Sequence["Release"]) -> str:
+    def sent(name: str) -> list[float]:
+        return [v for r in releases for v in _numbers(getattr(r, name)) if v > 0.0]
+
+    first = releases[0]
+    parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]
+    if first.n_messages is not None:
+        parts[0] += f" from silos, {first.n_messages} at most"
+    parts.append(f"sensitivity {_range(sent('sensitivity') or [0.0])}")
+    parts.append(_scale("noise std", "noise std", sent("std")))
+    parts.append(_scale("grid", "grid", sent("grid")))
+    if first.sampling is not None:
+        parts.append(f"sampling {_listed(dict(first.sampling))}")
+    parts.append(f"{len(releases)} kinds of them, seen by {first.seen_by}")
+    return ", ".join(parts)
+
+
+def _declared_lines(values: Mapping[str, Any]) -> list[str]:
+    """Return one line, or one for each run where several declared different parameters."""
+    if values and all(isinstance(value, Mapping) for value in values.values()):
+        return [f"{name}: {_listed(value)}" for name, value in values.items()]
+    return [_listed(values)] if values else []
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: object) -> str:
+    """Return a long list of numbers as length and range; the certificate itself keeps all of it."""
+    if not (isinstance(value, tuple) and len(value) > 4):
+        return str(value)
+    if not all(isinstance(v, int | float) for v in value):
+        return str(value)
+    low, high = min(value), max(value)
+    return f"{len(value)} x {low:g}" if low == high else f"{len(value)} from {low:g} to {high:g}"

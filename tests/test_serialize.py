@@ -1,0 +1,56 @@
+"""One encoding of what results and certificates hold: all of it comes back from standard JSON."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpkern as dpk
+from dpkern._serialize import decode, encode, plain_mapping
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+names = st.text().filter(lambda name: name != "__float__")
+trees = st.recursive(leaves, lambda t: st.lists(t) | st.dictionaries(names, t), max_leaves=20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tree=trees)
+def test_everything_comes_back_from_standard_json(tree):
+    assert decode(json.loads(json.dumps(encode(tree), allow_nan=False))) == tree
+
+
+def test_numpy_values_and_tuples_become_plain_ones():
+    values = {"a": np.array([1.0, np.inf]), "b": np.float64(-np.inf), "c": (1, (2,)), "d": np.nan}
+    back = decode(json.loads(json.dumps(encode(values), allow_nan=False)))
+    assert math.isnan(back.pop("d"))
+    assert back == {"a": [1.0, math.inf], "b": -math.inf, "c": [1, [2]]}
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ([1], TypeError, "x must be a mapping, got list"),
+        ({1: 2}, ValueError, "x must have strings"),
+        ({"__float__": 1}, ValueError, "x must have strings"),
+        ({"a": {"b": math.nan}}, ValueError, r"x\['a'\]\['b'\] must be a number, got nan"),
+        ({"a": object()}, TypeError, r"x\['a'\] must be None, a number, .* got object"),
+    ],
+)
+def test_parameters_that_no_file_holds_are_refused_by_name(value, error, message):
+    with pytest.raises(error, match=message):
+        plain_mapping("x", value)
+
+
+def test_a_model_from_a_file_keeps_parameters_and_certificate_that_are_infinite(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
+    data = dpk.SiloData.split(X, y, m=2)
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=2, step_size=0.1)
+    result.save(tmp_path / "model.npz")
+    again = dpk.load(tmp_path / "model.npz")
+    assert again.privacy == result.privacy
+    assert again.privacy.mu == math.inf
+    assert again.privacy.declared["clip"] == math.inf
+    assert again.history == result.history
