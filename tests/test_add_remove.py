@@ -575,7 +575,7 @@ def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(nam
     certificates = []
     for n in (9, 319, 320, 321, 2000):
         data = silos((n,), intercept=False)
-        how = {"loss": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
+        how = {"model": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
         certificates.append(run(name, data, **how, **options).privacy.to_dict())
     assert all(certificate == certificates[0] for certificate in certificates)
 
