@@ -1189,7 +1189,7 @@ def test_a_refusal_of_rows_depends_on_how_many_are_bad_and_on_no_value(form, opt
             for place in (0, 17, 35):
                 X = np.full((12, 3), value)
                 X.flat[place] = bad
-                with pytest.raises(ValueError, match="non-finite") as caught:
+                with pytest.raises(ValueError, match="X must be finite") as caught:
                     SiloData(form(X), GOOD_Y, [0, 12], **options)
                 messages.add(str(caught.value))
     assert len(messages) == 1
@@ -1212,7 +1212,7 @@ def test_a_refusal_of_labels_depends_on_how_many_are_bad_and_on_no_value(good, b
             for first in good:
                 y = np.array([first, *good] * 4, dtype=object)
                 y[place] = label
-                with pytest.raises(ValueError, match="y holds") as caught:
+                with pytest.raises(ValueError, match="y must") as caught:
                     SiloData(GOOD_X, y, [0, 12], **options)
                 messages.add(str(caught.value))
     assert len(messages) == 1

@@ -9,7 +9,10 @@ import pytest
 
 import dpkern
 
-MODELS = ("models", "models/losses", "models/penalties", "models/oracles")
+MODELS = (
+    *("models", "models/losses", "models/terms", "models/constraints", "models/penalties"),
+    *("models/oracles", "models/networks"),
+)
 
 # Who may import whom. A name with a slash is a part of a room; "solvers" are the pages on top.
 ARROWS = {
@@ -19,9 +22,13 @@ ARROWS = {
     "_serialize": set(),
     "_threads": set(),
     "stream": {"_core"},
+    # Networks and oracles compute by kernels, which know losses and penalties only.
     "models/losses": {"_numbers"},
-    "models/penalties": {"_numbers"},
-    "models/oracles": {"kernels", *MODELS, "_numbers"},
+    "models/terms": {"_numbers"},
+    "models/constraints": {"models/terms", "_numbers"},
+    "models/penalties": {"models/terms", "models/constraints", "_numbers"},
+    "models/oracles": {"kernels", "_numbers"},
+    "models/networks": {"kernels", "models/oracles", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
     "privacy": {"privacy", "kernels", "stream", "_numbers", "_serialize"},
     "data": {"data", "kernels", "_numbers"},

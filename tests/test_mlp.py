@@ -758,7 +758,7 @@ def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax(
         assert made.task == "multiclass"
         assert sorted(made.y) == [0, 0, 1, 1, 2, 2]
     for how in ({"how": "by_label"}, {"how": "dirichlet", "concentration": 1.0}):
-        with pytest.raises(ValueError, match="needs two labels, and the task is multiclass"):
+        with pytest.raises(ValueError, match="task must be classification for how='by_label'"):
             dpk.SiloData.split(X, y, **both, **how)
 
 
@@ -780,14 +780,18 @@ def test_a_label_that_one_record_alone_has_numbers_no_other_record():
             "abc",
             {"task": "multiclass"},
             ValueError,
-            "classes is missing .* needs the public labels",
+            "classes must be the public labels where task is 'multiclass'",
         ),
-        ("aab", {"classes": ["a", "b"]}, ValueError, "classes is given and task is None"),
-        ("abc", CLASSES | {"classes": ["a"]}, ValueError, r"classes is \['a'\]; .* at least two"),
+        (
+            "abc",
+            CLASSES | {"classes": ["a"]},
+            ValueError,
+            r"classes must hold at least two .* got \['a'\]",
+        ),
         ("abc", CLASSES | {"classes": ["a", "b", "a"]}, ValueError, "once each"),
-        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "both hold strings or both numbers"),
-        ("abd", CLASSES, ValueError, "^y holds 1 labels that are not in classes$"),
-        ("abc", {}, ValueError, "more of them need task='multiclass' and classes"),
+        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "classes must be strings where y is"),
+        ("abd", CLASSES, ValueError, "^y must hold labels of classes only, got 1 others$"),
+        ("abc", {}, ValueError, "y must hold exactly two labels"),
     ],
 )
 def test_classes_that_do_not_fit_are_refused_by_name(labels, how, error, message):

@@ -10,7 +10,8 @@ import scipy.sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import Transform
-from dpkern.models.oracles import MLP, Oracle, check_gradients, load_oracle
+from dpkern.models.networks import MLP, load_oracle
+from dpkern.models.oracles import Oracle, check_gradients
 from dpkern.solvers.releases.record_sums import RecordSums, clipped
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from dpkern.data import is_sparse
 from dpkern.models.losses import Loss
-from dpkern.models.oracles import MLP, Oracle
-from dpkern.models.penalties import PenaltySum, Term
+from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle
+from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.shared import SHARED

@@ -12,7 +12,8 @@ from dpkern._serialize import decode, encode
 from dpkern.data import Transform
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.io import refuse_unwritable, replacing
-from dpkern.models.oracles import MLP, Oracle, load_oracle
+from dpkern.models.networks import MLP, load_oracle
+from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
 
 FORMAT = 1

@@ -11,7 +11,7 @@ from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
-from dpkern.models.penalties import Penalty
+from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
 from dpkern.solvers.base.options import UNDECLARED, NotNegative, Option, one_of, options_of
 
