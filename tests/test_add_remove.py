@@ -299,7 +299,7 @@ def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh
     y, sums = np.where(X[:, 0] + X[:, 1] > 0.0, "a", "b"), []
     for n in (300, 299):
         spied.clear()
-        data = dpk.SiloData.split(X[:n], y[:n], 3, rng=0)
+        data = dpk.SiloData.split(X[:n], y[:n], 3, seed=0)
         how = {"trust": "silo", "clip": 0.5, "step_size": 0.1, "rounds": 1, "rng": 1}
         result = run("gradient_descent", data, **how)
         sums.append(spied[0][1])

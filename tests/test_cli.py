@@ -96,7 +96,7 @@ def test_fit_is_the_library_call_with_the_stated_parameters(capsys, tmp_path, tr
     shown(capsys, ["fit", train, *flags, *sets, *BUDGET, *QUICK, "--out", model])
     table = io.read_table(train)
     data = dpk.SiloData.split(
-        table.X, table.y, 5, how="random", rng=3, intercept=True, row_bound=1.0
+        table.X, table.y, 5, how="random", seed=3, intercept=True, row_bound=1.0
     )
     expected = dpk.solve(
         "gradient_descent",
@@ -546,7 +546,7 @@ def test_the_check_before_a_comparison_reads_no_record(train):
     bounds = -np.ones(3), 3 * np.ones(3)
     for task, y in (("classification", table.y), ("regression", table.X[:, 0])):
         data = dpk.SiloData.split(
-            *(table.X, y, 7), rng=0, how="random", row_bound=2.0, intercept=True,
+            *(table.X, y, 7), seed=0, how="random", row_bound=2.0, intercept=True,
             feature_range=bounds, task=task,
         )  # fmt: skip
         empty = _solvers.without_records(data)

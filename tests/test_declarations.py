@@ -32,7 +32,7 @@ def make_data(task="classification", **options):
     z = X @ rng.standard_normal(5) + 0.5 * rng.standard_normal(240)
     y = np.where(z > 0, "yes", "no") if task == "classification" else z
     options = {"row_bound": 2.0, "intercept": True} | options
-    return dpk.SiloData.split(X, y, 4, how="random", rng=0, min_size=20, **options)
+    return dpk.SiloData.split(X, y, 4, how="random", seed=0, min_size=20, **options)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def shown(value: Any) -> str:
 
 def score(result: SolverResult, X: Matrix, y: Any) -> float:
     """Accuracy, or mean squared error."""
-    if result.classes_ is not None:
+    if result.classes is not None:
         return result.score(X, y)
     return float(np.mean((result.predict(X) - y) ** 2))
 

@@ -64,11 +64,11 @@ class MLP(Oracle):
 
     def layers(self, data: "SiloData") -> tuple[int, ...]:
         """Sizes of the hidden layers and of the output."""
-        if self.loss == "softmax" and data.classes_ is None:
+        if self.loss == "softmax" and data.classes is None:
             raise ValueError("loss 'softmax' is for classes, and the data's task is regression")
         if self.loss != "softmax" and data.task == "multiclass":
             raise ValueError(f"loss {self.loss!r} has one output, the data have several classes")
-        outputs = len(data.classes_) if self.loss == "softmax" and data.classes_ is not None else 1
+        outputs = len(data.classes) if self.loss == "softmax" and data.classes is not None else 1
         return (*self.hidden, outputs)
 
     def dim(self, data: "SiloData") -> int:

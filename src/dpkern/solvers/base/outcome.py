@@ -76,7 +76,7 @@ def declared(run: "Run") -> dict[str, Any]:
         "row_bound": data.row_bound,
         "feature_range": data.feature_range is not None,
         "sparse": is_sparse(data.X),
-        "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
+        "labels": None if data.classes is None else [str(c) for c in data.classes],
         "monitor": monitor,
     }
 

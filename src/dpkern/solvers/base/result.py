@@ -35,7 +35,7 @@ class SolverResult:
         Weights of the features as transformed by the data's feature range and row bound.
     intercept : float
         Weight of the constant feature; 0 without an intercept.
-    classes_ : ndarray, shape (2,) or (K,), or None
+    classes : ndarray, shape (2,) or (K,), or None
         Labels of the negative and the positive class, or of all classes; None for regression.
     converged : bool
         Whether the last released gradient of the objective is at most 1e-6 in norm. Noise usually
@@ -67,7 +67,7 @@ class SolverResult:
     solver: str
     coef: NDArray[np.float64]
     intercept: float
-    classes_: NDArray[Any] | None
+    classes: NDArray[Any] | None
     converged: bool
     n_rounds: int
     parameters: dict[str, Any]
@@ -88,7 +88,7 @@ class SolverResult:
 
     @property
     def _identity(self) -> tuple[object, ...]:
-        labels = None if self.classes_ is None else self.classes_.tolist()
+        labels = None if self.classes is None else self.classes.tolist()
         return self.solver, self.loss, self.w.tobytes(), labels, self.transform, self.privacy
 
     @property
@@ -113,12 +113,12 @@ class SolverResult:
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict labels (classification) or values (regression) of rows X, shape (n,)."""
         z = self.decision_function(X)
-        if self.classes_ is None:
+        if self.classes is None:
             return z
-        return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
+        return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predict class probabilities, shape (n, K), with columns in the order of `classes_`.
+        """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
         They exist for the logistic loss and for perceptrons with "softmax".
 
@@ -146,21 +146,21 @@ class SolverResult:
         Raises
         ------
         ValueError
-            When y has another shape than the rows, or holds other labels than `classes_`.
+            When y has another shape than the rows, or holds other labels than `classes`.
         """
         y = np.asarray(y)
         predicted = self.predict(X)
         if y.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, got {y.shape}")
-        if self.classes_ is not None:
+        if self.classes is not None:
             if y.dtype.hasobject:
                 y = np.asarray(y.tolist())
-            known = np.isin(y, self.classes_)
-            known &= (y.dtype.kind in "US") == (self.classes_.dtype.kind in "US")
+            known = np.isin(y, self.classes)
+            known &= (y.dtype.kind in "US") == (self.classes.dtype.kind in "US")
             if not known.all():
                 raise ValueError(
                     f"y holds {np.count_nonzero(~known)} labels that are none of the model's, "
-                    f"which are {' and '.join(repr(c) for c in self.classes_.tolist())}"
+                    f"which are {' and '.join(repr(c) for c in self.classes.tolist())}"
                 )
             return float(np.mean(predicted == y))
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
@@ -193,8 +193,8 @@ class SolverResult:
             "feature_names": self.feature_names,
         }
         arrays: dict[str, Any] = {"coef": self.coef}
-        if self.classes_ is not None:
-            arrays["classes"] = np.array(self.classes_.tolist())
+        if self.classes is not None:
+            arrays["classes"] = np.array(self.classes.tolist())
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
@@ -249,7 +249,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             solver=header["solver"],
             coef=coef,
             intercept=header["intercept"],
-            classes_=classes,
+            classes=classes,
             converged=header["converged"],
             n_rounds=header["n_rounds"],
             parameters=header["parameters"],

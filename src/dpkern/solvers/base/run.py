@@ -309,7 +309,7 @@ class Run(AbstractContextManager["Run"]):
             solver=self.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
             intercept=float(w[-1]) if data.intercept else 0.0,
-            classes_=data.classes_,
+            classes=data.classes,
             converged=converged,
             n_rounds=self.rounds,
             parameters={name: plain(value) for name, value in self.parameters.items()},
