@@ -1,13 +1,13 @@
-"""Penalties and constraints: their strengths, parameters and bounds of what the kernels compute.
+"""Penalties and constraints: strengths, parameters and constants.
 
 A penalty is strength g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) + dpkern.L1(1e-4)`` a
-sum, ``dpkern.Simplex()`` a constraint, which has no strength. A penalty acts in one of two ways:
+sum, ``dpkern.Simplex()`` a constraint, which has no strength. Solvers use a penalty either
 
-- by its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
-  argmin_x gamma strength g(x) + |x - v|^2 / 2; a constraint is the g that is 0 where it holds and
-  infinite elsewhere, and its prox is the projection, whatever gamma is;
-- by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
-  strength f'(|x|) / |x| x to the gradient of the data, also where it has a prox.
+- through its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
+  argmin_x gamma strength g(x) + |x - v|^2 / 2; for a constraint g is the indicator function of the
+  set, and the prox is the projection, for any gamma;
+- or through its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers
+  add strength f'(|x|) / |x| x to the gradient of the data, even if g has a prox as well.
 """
 
 import math
@@ -24,8 +24,8 @@ from dpkern._numbers import not_negative, positive, real
 
 FloatArray = NDArray[np.float64]
 
-#: How far from a constraint, relative to its size, a point still counts as feasible: computed
-#: projections are within d 2^-52.
+#: Feasibility tolerance, relative to the size of the constraint; computed projections are within
+#: d 2^-52.
 FEASIBLE = 1e-9
 
 
@@ -35,7 +35,7 @@ class Penalty(ABC):
     @property
     @abstractmethod
     def terms(self) -> tuple["Term", ...]:
-        """The penalties that this one is the sum of."""
+        """The terms of the sum."""
 
     def __add__(self, other: object) -> "PenaltySum":
         if not isinstance(other, Penalty):
@@ -50,7 +50,7 @@ class PenaltySum(Penalty):
     Parameters
     ----------
     terms : tuple of Term
-        Its terms.
+        The terms of the sum.
     """
 
     terms: tuple["Term", ...] = ()
@@ -58,21 +58,20 @@ class PenaltySum(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class Term(Penalty):
-    """One penalty strength g; the other fields of a subclass are its parameters.
+    """A single penalty strength g; the other fields of a subclass are its parameters.
 
-    Two are equal when they are of one class and have equal strengths and parameters.
+    Terms are equal if their class, strengths and parameters are.
 
     Attributes
     ----------
     name : str
-        The key in `PENALTIES` or `SMOOTH`.
+        Key in `PENALTIES` or `SMOOTH`.
     strength : float
-        What g is multiplied by; 1 for a constraint.
+        Factor of g; 1 for a constraint.
     convex : bool
-        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
-        contraction bound.
+        Whether g is convex. A convex g has a nonexpansive prox.
     separable : bool
-        Whether g is a sum over coordinates, so that its prox takes them one by one.
+        Whether g is a sum over coordinates, so that its prox is computed for each of them.
     """
 
     name: ClassVar[str]
@@ -85,49 +84,47 @@ class Term(Penalty):
 
     @property
     def terms(self) -> tuple["Term", ...]:
-        """Itself."""
+        """The term itself."""
         return (self,)
 
     @cached_property
     def params(self) -> FloatArray:
-        """Parameters as C reads them, in the layout that ``prox.h`` states; at least one number."""
+        """Parameters in the layout of ``prox.h``; at least one number."""
         return np.array([*self.parameters.values()] or [0.0], dtype=np.float64)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of g by name, as ``kernels.prox`` takes them; the strength is none of them."""
+        """Parameters of g by name, without the strength."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strength"}
 
     @property
     def size(self) -> int | None:
-        """Coordinates d of the points that g takes; None where they may be any number."""
+        """Number of coordinates d of x; None if it is arbitrary."""
         return None
 
     @property
     def largest_gamma(self) -> float:
-        """Up to it, and no further, gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
+        """The largest gamma for which gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
 
         The sum is strictly convex for gamma c > -1, c the smallest curvature of g. Where
-        gamma g + |x|^2 / 2 is not convex, a line that supports it touches it twice: two minimisers,
-        for the v that is its slope.
+        gamma g + |x|^2 / 2 is not convex, some supporting line touches it twice, and its slope is a
+        v with two minimisers.
         """
         return math.inf if self.convex else -1.0 / self.strong_convexity
 
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
-        """Smallest curvature: the largest c, below 0 without convexity, for which
-        g - c |x|^2 / 2 is convex; 0 for a constraint.
-        """
+        """Smallest curvature of g: the largest c for which g - c |x|^2 / 2 is convex."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink or is infinite."""
+        """Lipschitz constant of the gradient of g; ``inf`` if g is not smooth."""
 
     @abstractmethod
     def __call__(self, x: FloatArray) -> float:
-        """g(x), x of shape (d,); a constraint is 0 up to `FEASIBLE` outside, then infinite."""
+        """Return g(x), x of shape (d,); for a constraint 0 or, beyond `FEASIBLE`, infinity."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -151,7 +148,7 @@ class L1(Term):
     smoothness = math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """|x|_1."""
+        """Return |x|_1."""
         return float(np.sum(np.abs(x)))
 
 
@@ -165,7 +162,7 @@ class L2(Term):
     smoothness = 1.0
 
     def __call__(self, x: FloatArray) -> float:
-        """|x|^2 / 2."""
+        """Return |x|^2 / 2."""
         return 0.5 * float(np.sum(x**2))
 
 
@@ -176,7 +173,7 @@ class ElasticNet(Term):
     Parameters
     ----------
     l1_ratio : float, default=0.5
-        Share of the l1 norm, between 0 and 1; scikit-learn's parameter.
+        Share of the l1 norm, between 0 and 1, as in scikit-learn.
     """
 
     l1_ratio: float = 0.5
@@ -193,16 +190,16 @@ class ElasticNet(Term):
 
     @property
     def strong_convexity(self) -> float:
-        """The share of the squared norm."""
+        """The share of the squared norm, which is the smallest curvature."""
         return 1.0 - self.l1_ratio
 
     @property
     def smoothness(self) -> float:
-        """Finite only where the l1 norm is absent."""
+        """1 without the l1 norm, else ``inf``."""
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """The mean of both, weighted."""
+        """Return the weighted mean of |x|_1 and |x|^2 / 2."""
         return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2()(x)
 
 
@@ -210,14 +207,14 @@ class ElasticNet(Term):
 class GroupLasso(Term):
     """g(x) = sum_g weight_g |x_g| over consecutive groups (Yuan and Lin 2006, equation 2.1).
 
-    Prox: every group shortened by gamma weight_g, to 0 where it is no longer than that.
+    Prox: block soft thresholding of every group by gamma weight_g.
 
     Parameters
     ----------
     groups : array_like of int
         Sizes of the groups, in order; their sum is d.
     weights : array_like, optional
-        One number >= 0 a group; None: all 1. Yuan and Lin take the roots of the sizes.
+        One weight >= 0 per group, by default 1. Yuan and Lin take the square roots of the sizes.
     """
 
     groups: ArrayLike = field(kw_only=True)
@@ -248,7 +245,7 @@ class GroupLasso(Term):
 
     @cached_property
     def params(self) -> FloatArray:
-        """The number of groups, their sizes, their weights."""
+        """The number of groups, their sizes and their weights."""
         sizes, weights = np.asarray(self.groups), np.asarray(self.weights)
         return np.concatenate([[sizes.size], sizes, weights], dtype=np.float64)
 
@@ -258,7 +255,7 @@ class GroupLasso(Term):
         return int(np.sum(self.groups))
 
     def __call__(self, x: FloatArray) -> float:
-        """sum_g weight_g |x_g|."""
+        """Return sum_g weight_g |x_g|."""
         sizes = np.asarray(self.groups)
         norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
         return float(norms @ np.asarray(self.weights))
@@ -266,7 +263,7 @@ class GroupLasso(Term):
 
 @dataclass(frozen=True, eq=False)
 class Constraint(Term):
-    """A convex set: g is 0 on it and infinite elsewhere, the prox the projection onto it."""
+    """A convex set: g is its indicator function, and the prox is the projection onto it."""
 
     strength: float = field(default=1.0, init=False)
     strong_convexity = 0.0
@@ -274,10 +271,10 @@ class Constraint(Term):
 
     @abstractmethod
     def violation(self, x: FloatArray) -> float:
-        """How far x lies outside, relative to the size of what bounds it; 0 inside."""
+        """Return the constraint violation of x relative to the size of the set; 0 inside."""
 
     def __call__(self, x: FloatArray) -> float:
-        """0, or infinity where the violation exceeds `FEASIBLE`."""
+        """Return 0, or infinity if the violation exceeds `FEASIBLE`."""
         return 0.0 if self.violation(x) <= FEASIBLE else math.inf
 
 
@@ -288,7 +285,7 @@ class L2Ball(Constraint):
     Parameters
     ----------
     radius : float, default=1.0
-        Finite and above 0. Computed projections are no longer than (1 + (d / 32 + 8) 2^-53) radius.
+        Finite and above 0. Computed projections have norm at most (1 + (d / 32 + 8) 2^-53) radius.
     """
 
     radius: float = 1.0
@@ -299,13 +296,13 @@ class L2Ball(Constraint):
         object.__setattr__(self, "radius", positive("radius", self.radius))
 
     def violation(self, x: FloatArray) -> float:
-        """(|x| - radius) / radius."""
+        """Return max(0, |x| - radius) / radius."""
         return max(0.0, float(np.linalg.norm(x / self.radius)) - 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Box(Constraint):
-    """lower <= x <= upper, coordinate by coordinate; computed projections lie inside exactly.
+    """lower <= x <= upper elementwise; computed projections are exactly feasible.
 
     Parameters
     ----------
@@ -338,30 +335,30 @@ class Box(Constraint):
 
     @cached_property
     def params(self) -> FloatArray:
-        """The number of lower bounds, these, and the upper ones."""
+        """The number of bounds, the lower bounds and the upper bounds."""
         lower, upper = np.ravel(self.lower), np.ravel(self.upper)
         return np.concatenate([[lower.size], lower, upper], dtype=np.float64)
 
     @property
     def size(self) -> int | None:
-        """The number of bounds; None of a pair of numbers."""
+        """Number of bounds; None if both are single numbers."""
         return len(self.lower) if isinstance(self.lower, np.ndarray) else None
 
     def violation(self, x: FloatArray) -> float:
-        """The largest distance from a bound, relative to it where that is beyond 1."""
+        """Return the largest violation of a bound b, relative to max(|b|, 1)."""
         nearest = np.clip(x, self.lower, self.upper)
         return float(np.max(np.abs(x - nearest) / np.maximum(np.abs(nearest), 1.0), initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class NonNegative(Constraint):
-    """x >= 0, coordinate by coordinate; computed projections lie inside exactly."""
+    """x >= 0 elementwise; computed projections are exactly feasible."""
 
     name = "non_negative"
     separable = True
 
     def violation(self, x: FloatArray) -> float:
-        """The largest distance below 0."""
+        """Return the largest distance of an entry below 0."""
         return float(np.max(-x, initial=0.0))
 
 
@@ -372,7 +369,7 @@ class Simplex(Constraint):
     Parameters
     ----------
     total : float, default=1.0
-        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum up to
+        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum `total` up to
         d 2^-52 total.
     """
 
@@ -387,7 +384,7 @@ class Simplex(Constraint):
         object.__setattr__(self, "total", total)
 
     def violation(self, x: FloatArray) -> float:
-        """The larger of both, relative to the total."""
+        """Return the larger violation of the two conditions, relative to the total."""
         off = abs(float(np.sum(x)) - self.total)
         return max(off, float(np.max(-x, initial=0.0))) / self.total
 
@@ -397,16 +394,16 @@ class SmoothPenalty(Term):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
 
     def __call__(self, x: FloatArray) -> float:
-        """f(|x|)."""
+        """Return f(|x|)."""
         return self.value(float(np.linalg.norm(x)))
 
     @abstractmethod
     def value(self, r: float) -> float:
-        """f(r), r >= 0."""
+        """Return f(r), r >= 0."""
 
     @abstractmethod
     def coefficient(self, r: float) -> float:
-        """f'(r) / r, so that the gradient of g is this times x; its limit at r = 0."""
+        """Return f'(r) / r, or its limit at r = 0, so that the gradient of g is this times x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,8 +412,8 @@ class PL(SmoothPenalty):
 
     With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
     section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r. Prox (Kang
-    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, of which the left side rises for
-    gamma <= 1/4.
+    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, whose left side is increasing
+    for gamma <= 1/4.
     """
 
     name = "pl"
@@ -425,15 +422,15 @@ class PL(SmoothPenalty):
     smoothness = 8.0
 
     def value(self, r: float) -> float:
-        """r^2 + 3 sin^2 r."""
+        """Return r^2 + 3 sin^2 r."""
         return r * r + 3.0 * math.sin(r) ** 2
 
     def coefficient(self, r: float) -> float:
-        """2 + 3 sin(2 r) / r."""
+        """Return 2 + 3 sin(2 r) / r."""
         return 2.0 + 3.0 * math.sin(2.0 * r) / r if r > 0.0 else 8.0
 
 
-#: Those with a compiled prox.
+#: Penalties with a compiled prox.
 PENALTIES: dict[str, type[Term]] = {
     penalty.name: penalty
     for penalty in (
@@ -442,20 +439,19 @@ PENALTIES: dict[str, type[Term]] = {
     )
 }
 
-#: Those that act by their gradient.
+#: Penalties that solvers use through their gradient.
 SMOOTH: dict[str, type[SmoothPenalty]] = {PL.name: PL}
 
 
 def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
-    """The penalty of `PENALTIES` or `SMOOTH` with these parameters, defaults for the others.
+    """Return the penalty of `PENALTIES` or `SMOOTH` with these parameters.
 
     Raises
     ------
     TypeError
-        When a parameter is unknown or one without a default is missing.
+        When a parameter is unknown, or one without a default is missing.
     ValueError
-        When the name is unknown, in which case the message lists the known ones, or a parameter
-        does not fit.
+        When the name is unknown, or a parameter is out of range.
     """
     known = PENALTIES | SMOOTH
     if name not in known:
@@ -473,7 +469,7 @@ def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
 
 
 def get_penalty(penalty: str | Term) -> Term:
-    """The penalty behind a name, which stands for its default parameters, or behind itself.
+    """Return a penalty given by name, with default parameters, or as a Term.
 
     Raises
     ------
@@ -490,7 +486,7 @@ def get_penalty(penalty: str | Term) -> Term:
 
 
 def _vector(name: str, value: ArrayLike) -> FloatArray:
-    """`value` as numbers of shape (k,), none of them NaN; one number has k = 1."""
+    """Return a number or a vector as an array of shape (k,) without NaN."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" or array.ndim > 1 or not array.size:
         raise TypeError(f"{name} must be a number or a vector of numbers, got {value!r}")
@@ -505,13 +501,13 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
-    """The strengths of L2 and L1 in all, and the one other term.
+    """Return the total strengths of L2 and L1, and the other term.
 
     Raises
     ------
     ValueError
-        When there are several others, or one that acts by its prox beside L1: the prox of their sum
-        is not known.
+        When there are several other terms, or a nonsmooth one together with L1, since the prox of
+        their sum is not known.
     """
     others: list[Term] = []
     for term in () if penalty is None else penalty.terms:
