@@ -16,7 +16,7 @@ from dpkern.privacy import NoiseStream, compose_parallel, compose_sequential
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import choose_grid, records_of, total_on_grid
+from dpkern.privacy.mechanisms.grids import choose_grid, grid_records, total_on_grid
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import SOLVERS
@@ -232,8 +232,8 @@ def test_the_grid_suits_twice_the_public_size_and_any_number_of_records(n, clip,
 
 def test_rows_of_hessians_suit_twice_the_public_size_and_any_number_of_records():
     for n in (1, 1000, 2**21, 2**31 - 1):
-        assert records_of(n) >= 2 * n
-        assert records_of(n) << 11 >= 2**31
+        assert grid_records(n) >= 2 * n
+        assert grid_records(n) << 11 >= 2**31
 
 
 # --------------------------------------------------------------------------------- mechanisms
@@ -253,7 +253,7 @@ def test_sensitivities_are_those_of_one_record_more_or_less():
         D = Fraction(0.7) + 3 * Fraction(H.grid)
         assert D <= Fraction(H.sensitivity) <= D * (1 + Fraction(1, 2**50))
         assert H.sensitivity / H.sigma == pytest.approx(0.5, rel=1e-12)
-        assert (H.records, H2.records) == (records_of(14), None)
+        assert (H.records, H2.records) == (grid_records(14), None)
         triangle = GaussianHessian(channels[1], hess_clip=0.7, triangle=True, **how)
         assert triangle.sensitivity == pytest.approx(0.7 + math.sqrt(6) * triangle.grid, rel=1e-12)
 

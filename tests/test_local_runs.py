@@ -14,7 +14,7 @@ from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import local_runs as module
 from dpkern.privacy.local_runs import LocalRuns, norm_bound
-from dpkern.privacy.recursions import carry, carry_batches, last_iterate_factor
+from dpkern.privacy.recursions import last_iterate_factor, propagate, propagate_batches
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
@@ -47,7 +47,7 @@ curvatures = st.fractions(-20, 20, max_denominator=997)
     ends=st.tuples(curvatures, curvatures).map(sorted),
 )
 def test_carried_steps_are_the_sum_spelled_out_and_rounded_up(steps, ends):
-    E, F, largest = carry(steps, *ends)
+    E, F, largest = propagate(steps, *ends)
     for ours, exact in zip((E, F), spelled_out(steps, *ends), strict=True):
         assert exact <= ours <= exact * (1 + len(steps) * Fraction(2) ** -52)
     assert largest == max(max(abs(1 - Fraction(e) * k) for k in ends) for e in steps)
@@ -73,7 +73,7 @@ def test_carried_batches_are_those_of_the_record_that_is_used_at_the_worst_steps
         for i in range(t * b, t * b + b):
             used[(i + shift) % n] += share
             times[(i + shift) % n] += 1
-    ours = carry_batches(steps, *ends, n=n, batch=b)
+    ours = propagate_batches(steps, *ends, n=n, batch=b)
     assert max(used) <= ours <= max(used) * (1 + len(steps) * Fraction(2) ** -51)
     assert max(times) == -(-len(steps) * b // n)
 
@@ -101,15 +101,15 @@ def near(value):
 
 def test_carried_steps_have_the_closed_forms_of_each_kind_of_objective():
     K = 50
-    assert public().carried == near(K)
-    assert public(l2=0.1).carried == near((1 - 0.9**K) / 0.1)
-    assert public(l2=0.1, all_penalized=False).carried == near(K)
-    assert public(convex=False).carried == near((1.25**K - 1) / 0.25)
+    assert public().propagation == near(K)
+    assert public(l2=0.1).propagation == near((1 - 0.9**K) / 0.1)
+    assert public(l2=0.1, all_penalized=False).propagation == near(K)
+    assert public(convex=False).propagation == near((1.25**K - 1) / 0.25)
     # beyond 2 / L steps expand; the recursion stays true
-    assert public(loss_smoothness=2.5).carried == near((1.5**K - 1) / 0.5)
+    assert public(loss_smoothness=2.5).propagation == near((1.5**K - 1) / 0.5)
     # the smooth penalty of curvature -4 .. 8 with strength 0.01, alone and below l2 = 0.1
-    assert public(curvature=(-0.04, 0.08)).carried == near((1.04**K - 1) / 0.04)
-    assert public(curvature=(-0.04, 0.08), l2=0.1).carried == near((1 - 0.94**K) / 0.06)
+    assert public(curvature=(-0.04, 0.08)).propagation == near((1.04**K - 1) / 0.04)
+    assert public(curvature=(-0.04, 0.08), l2=0.1).propagation == near((1 - 0.94**K) / 0.06)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 0.999, 1 - 2.0**-40])
@@ -178,7 +178,7 @@ def moved_and_bound(descent, X, labels, w, *, loss, clip, step_size, steps, data
         thetas.append(ran(descent, own, w, runs, loss=loss, **options)[0])
     start = float(np.linalg.norm(w)) * (1 + 1e-12)
     (D,) = runs.sensitivities(start, [1.0])
-    return distance(*thetas), D, 2 * clip / len(labels[0]) * runs.carried
+    return distance(*thetas), D, 2 * clip / len(labels[0]) * runs.propagation
 
 
 def one_apart(n, x, y=0.0, d=3):
@@ -230,7 +230,7 @@ def test_unpenalised_intercept_is_carried_without_contraction(descent):
         **options,
     )  # fmt: skip
     assert 0.999 * nominal < moved <= D
-    assert moved > 4.9 * 2 / 10 * public(step_sizes=(0.5,) * 100, l2=0.1).carried
+    assert moved > 4.9 * 2 / 10 * public(step_sizes=(0.5,) * 100, l2=0.1).propagation
 
 
 def test_largest_curvature_counts_beside_an_unpenalised_intercept(descent):
@@ -407,9 +407,9 @@ def test_m_uneven_silos_cost_nothing():
     runs = public(sizes=sizes, l2=0.01)
     n = sum(sizes)
     D = runs.sensitivities(0.0, [k / n for k in sizes])
-    assert max(D) == pytest.approx(2 / n * runs.carried, rel=1e-9)
+    assert max(D) == pytest.approx(2 / n * runs.propagation, rel=1e-9)
     uniform = runs.sensitivities(0.0, [1 / 32] * 32)
-    assert max(uniform) == uniform[0] == pytest.approx(2 / (32 * 20) * runs.carried, rel=1e-9)
+    assert max(uniform) == uniform[0] == pytest.approx(2 / (32 * 20) * runs.propagation, rel=1e-9)
 
 
 # -------------------------------------------------------------------- in floating point
@@ -517,8 +517,8 @@ def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coars
     w = case["w"]
     ours = ran(runner, data, w, runs, loss=case["loss"], **options)[0]
     exact = exact_run(data, w, runs, loss=case["loss"], **options)
-    E, F, _ = runs._carried
-    W = runs.reach(float(np.linalg.norm(w)) * (1 + 1e-12))
+    E, F, _ = runs._propagation
+    W = runs.iterate_bound(float(np.linalg.norm(w)) * (1 + 1e-12))
     error = mpmath.sqrt(sum((mpmath.mpf(a) - b) ** 2 for a, b in zip(ours, exact, strict=True)))
     bound = runs._tau(runs.grids[0], W) * E + 4 * Fraction(U) * W * F
     assert error <= mpmath.mpf(bound.numerator) / bound.denominator
@@ -631,7 +631,7 @@ def test_smoothness_has_room_for_the_rounding_of_row_norms_and_factors(d):
 
 def test_float_terms_above_a_quarter_of_the_nominal_sensitivity_are_refused():
     runs = public(sizes=(2**22,), dim=1000)
-    nominal = 2 / 2**22 * runs.carried
+    nominal = 2 / 2**22 * runs.propagation
     assert nominal < runs.sensitivities(0.0, [1.0])[0] < 1.25 * nominal
     with pytest.raises(ValueError, match=r"floating-point errors .* above 1.25"):
         public(sizes=(2**24,), dim=1000).sensitivities(0.0, [1.0])

@@ -302,8 +302,8 @@ def test_noisy_iterates_stay_within_half_the_reach_and_need_their_noise_in_it():
     seen.append(np.linalg.norm(mechanism.release(np.zeros(4), 1.0, step), axis=1))
     (release,) = ledger
     for norms, std in zip(np.array(seen).T, release.std, strict=True):
-        assert norms.max() <= runs().noisy_reach(1.0, std) / 2
-        assert norms.max() > runs().reach(1.0)
+        assert norms.max() <= runs().noisy_iterate_bound(1.0, std) / 2
+        assert norms.max() > runs().iterate_bound(1.0)
 
 
 def test_last_iterate_bound_is_what_a_quadratic_run_really_spends():

@@ -136,8 +136,8 @@ def test_states_part_by_no_more_than_the_recursion_allows_and_by_as_much_in_the_
 def test_rounding_errors_of_states_count_in_full():
     """Twice what every round may add, over the share of a distance that a round takes away."""
     runs = public(step_sizes=(2.0,) * 2)  # too few for the bound of proxes
-    E, F, _ = runs._carried
-    W = {start: runs.reach(start + runs.state_bound) for start in (2.0**20, 2.0**30)}
+    E, F, _ = runs._propagation
+    W = {start: runs.iterate_bound(start + runs.state_bound) for start in (2.0**20, 2.0**30)}
     small, large = (
         runs.hidden_states(start, keep=0.75, take=0.25, weights=[1.0, 0.0])[0] for start in W
     )

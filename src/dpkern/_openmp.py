@@ -1,11 +1,9 @@
-"""Loads the compiled part with OpenMP threads that sleep soon when they wait.
+"""Loads the extension module with OpenMP threads that spin only briefly.
 
-GNU OpenMP's threads spin for milliseconds at the end of every parallel region. Beside other work on
-the same cores they take the time that the work they wait for needs, and a run of many short regions
-becomes tens of times slower. How long they spin is read from the environment when the library is
-loaded, so it is set for this moment alone: nothing that is loaded or started later sees it, and
-what a user has set stays. Where another package has loaded the same library before, its setting
-holds.
+GNU OpenMP's threads spin for milliseconds at the end of every parallel region. With other load on
+the same cores this makes a run of many short regions tens of times slower. The spin time is read
+from the environment when the library is loaded, and is therefore set during the import only, unless
+the user has set it. If another package has loaded the same library before, its setting applies.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""What results and certificates hold, as plain Python values and as standard JSON.
+"""Conversion of results and certificates to plain Python values and to standard JSON.
 
-JSON has neither infinities nor NaN. There is one encoding of them: {"__float__": "inf"}.
+JSON has neither infinities nor NaN, which are encoded as {"__float__": "inf"}.
 """
 
 import math
@@ -13,20 +13,20 @@ _NOT_FINITE = "__float__"
 
 
 def plain_mapping(name: str, value: object) -> dict[str, Any]:
-    """Return a copy of a mapping in plain Python values, with tuples in the place of lists.
+    """Return a copy of a mapping in plain Python values, with tuples instead of lists.
 
     Parameters
     ----------
     name : str
-        The argument, for error messages.
+        Name of the argument, for error messages.
     value : mapping
-        With strings as keys; values are None, bool, numbers, strings, NumPy scalars and arrays, or
-        lists and mappings of these.
+        A mapping with strings as keys, and values that are None, bool, numbers, strings, NumPy
+        scalars and arrays, or lists and mappings of these.
 
     Raises
     ------
     TypeError, ValueError
-        `value` is no such mapping, or holds a NaN, which is equal to nothing.
+        When `value` is no such mapping, or contains NaN, which would break equality.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, got {type(value).__name__}")
@@ -54,7 +54,7 @@ def _plain(name: str, value: object) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """Return what `json.dumps(..., allow_nan=False)` holds without loss, tuples as lists."""
+    """Return a value for `json.dumps(..., allow_nan=False)` without loss, tuples as lists."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -67,7 +67,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Return what `encode` has encoded; tuples come back as lists."""
+    """Return the inverse of `encode`, with lists instead of tuples."""
     if isinstance(value, Mapping):
         if set(value) == {_NOT_FINITE}:
             return float(value[_NOT_FINITE])

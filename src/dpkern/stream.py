@@ -1,12 +1,12 @@
-"""The keyed stream that all private randomness of a run comes from.
+"""The keyed random stream of all noise and samples of a run.
 
-A run has one 256-bit key. Release number r of the run uses the subkey
+A run has one 256-bit key, which is used only to derive the subkey of its release number r,
 
-    first 32 bytes of ChaCha20(run key, counter = r, nonce = KEY_NONCE)
+    first 32 bytes of ChaCha20(run key, counter = r, nonce = KEY_NONCE).
 
-and the run key serves for nothing else. Within a release the nonce is purpose (16 bits) and silo
-(48 bits) and the counter is the coordinate's block, so no two draws of a run share a block. See
-Bernstein, "ChaCha, a variant of Salsa20" (2008), and RFC 8439 section 2.3 for the block function.
+Within a release the nonce is purpose (16 bits) and silo (48 bits) and the counter is the
+coordinate's block, so that no two draws of a run share a block. See Bernstein, "ChaCha, a variant
+of Salsa20" (2008), and RFC 8439 section 2.3 for the block function.
 """
 
 import enum
@@ -43,15 +43,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _this_process() -> tuple[int, int]:
-    # A process number alone can recur in a child, as 1 does in a new process namespace; a fork
-    # from C is not counted.
+    # Neither suffices alone: a child can have its parent's process id (1 in a new namespace), and
+    # forks from C are not counted.
     return os.getpid(), _forks
 
 
 class Purpose(enum.IntEnum):
-    """What a draw within a release is for: the upper 16 bits of the nonce.
+    """The purpose of a draw within a release, which is the upper 16 bits of the nonce.
 
-    Bit 15 is the kernels' own: it marks the blocks that continue a Gaussian draw's bits.
+    The kernels set bit 15 for blocks with further bits of a Gaussian draw.
     """
 
     GAUSSIAN = 1
@@ -66,7 +66,7 @@ class Purpose(enum.IntEnum):
 
 
 class _Secret:
-    """32 bytes that are never shown, copied or pickled, and can be overwritten."""
+    """A key of 32 bytes that cannot be printed, copied or pickled, and can be wiped."""
 
     __slots__ = ("_key",)
 
@@ -96,12 +96,12 @@ class _Secret:
 
 
 class ReleaseKey(_Secret):
-    """The subkey of one release, handed out by `NoiseStream.release`. Use once.
+    """The subkey of one release, from `NoiseStream.release`, to be used once.
 
     Attributes
     ----------
     number : int
-        The release's number in its stream.
+        Number of the release in its stream.
     """
 
     __slots__ = ("number",)
@@ -111,22 +111,22 @@ class ReleaseKey(_Secret):
 
     @property
     def key(self) -> bytearray:
-        """The 32 bytes themselves, for the kernels: not a copy, so that wiping reaches them."""
+        """The key's 32 bytes, for the kernels; not a copy, so that `wipe` overwrites them."""
         if not self._key:
             raise RuntimeError("ReleaseKey was wiped and cannot be used again")
         return self._key
 
     def words(self, purpose: Purpose, count: int, index: int = 0) -> NDArray[np.uint64]:
-        """The first `count` words of 64 bits that this release has for a purpose.
+        """Return the first `count` 64-bit words of this release for a purpose.
 
         Parameters
         ----------
         purpose : Purpose
-            What they are for.
+            Purpose of the words.
         count : int
-            How many; a longer call begins with the words of a shorter one.
+            Number of words; a longer call begins with the words of a shorter one.
         index : int
-            In the place of a draw's silo, 0 <= index < 2^48: other words for every index.
+            Index in place of the silo, 0 <= index < 2^48; each has different words.
         """
         words = np.empty(-(-count // _CHUNK_WORDS) * _CHUNK_WORDS, dtype=np.uint64)
         if count:
@@ -143,8 +143,8 @@ class NoiseStream(_Secret):
     Parameters
     ----------
     seed : int, optional
-        None draws the key from the operating system. An int >= 0 derives it from the number: runs
-        can be repeated, by anybody who guesses the number.
+        None draws the key from the operating system. An int >= 0 derives it from the seed: runs are
+        reproducible, by anybody who guesses the seed.
 
     Attributes
     ----------
@@ -154,14 +154,13 @@ class NoiseStream(_Secret):
     Raises
     ------
     TypeError, ValueError
-        `seed` is neither None nor an int >= 0.
+        When `seed` is neither None nor an int >= 0.
 
     Notes
     -----
-    - Release numbers only increase, also across threads; none is handed out twice.
-    - The stream belongs to the process that made it: a forked child would repeat its parent's
-      noise, so use there raises RuntimeError.
-    - The key is never shown or pickled; `wipe`, or leaving a `with` block, overwrites it.
+    - Release numbers increase and are never reused, also across threads.
+    - Use in a forked child, which would repeat its parent's noise, raises RuntimeError.
+    - The key is never printed or pickled; `wipe`, or leaving a `with` block, overwrites it.
     """
 
     __slots__ = ("_lock", "_next", "_process", "kind")
@@ -183,7 +182,7 @@ class NoiseStream(_Secret):
         self._lock = threading.Lock()
 
     def release(self) -> ReleaseKey:
-        """The key of the next release.
+        """Return the key of the next release.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""Records held by silos, and the map from stored rows to those that models see.
+"""Records held by silos, and the map from stored rows to effective rows.
 
-`SiloData` holds the records, `Transform` is what a model keeps of it to predict, and
-`train_test_split` divides records before silos hold them.
+`SiloData` holds the records, `Transform` is stored with a model to predict, and `train_test_split`
+divides records before they are assigned to silos.
 """
 
 from dpkern.data.csr import is_sparse

@@ -1,7 +1,7 @@
-"""Sparse rows in CSR form: checked, made canonical and gathered, and never made dense as a whole.
+"""Validation, canonical format and gathering of CSR rows, without dense copies.
 
-Canonical: the column indices of a row increase strictly, so that no entry is stored twice. The norm
-of a row is then that of its stored values, which the clip bound relies on.
+In canonical format the column indices of a row increase strictly, so that no entry is stored twice.
+The norm of a row is then that of its stored values, which the clip norm relies on.
 """
 
 import sys
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 MAX_FEATURES = 2**31 - 1  # column indices are int32
 
-_BLOCK_ENTRIES = 1 << 16  # entries, and rows, that are worked on at a time: they fit a cache
+_BLOCK_ENTRIES = 1 << 16  # entries, and rows, of a block that fits into the cache
 
 
 def is_sparse(X: ArrayLike) -> bool:
-    """Whether X is a scipy.sparse matrix or array; scipy is not imported for the question."""
+    """Return whether X is a scipy.sparse matrix or array, without importing scipy."""
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(X))
 
 
 def row_blocks(indptr: NDArray[Any]) -> Iterator[slice]:
-    """Slices of whole rows that hold about _BLOCK_ENTRIES entries; a longer row is on its own."""
+    """Yield slices of whole rows with about _BLOCK_ENTRIES entries; a longer row is one block."""
     n, start = len(indptr) - 1, 0
     while start < n:
         last = np.searchsorted(indptr, int(indptr[start]) + _BLOCK_ENTRIES, side="right") - 1
@@ -38,7 +38,7 @@ def row_blocks(indptr: NDArray[Any]) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Csr:
-    """The arrays of a CSR matrix, whose structure is valid; rows need not be canonical.
+    """The arrays of a valid CSR matrix, not necessarily in canonical format.
 
     Attributes
     ----------
@@ -55,14 +55,14 @@ class Csr:
 
     @classmethod
     def checked(cls, X: Any) -> Self:
-        """The arrays of X, not copied but for an indptr of another type.
+        """Validate X and return its arrays, uncopied except for an indptr of another dtype.
 
         Raises
         ------
         TypeError
             When X is sparse in another format, or not of real numbers.
         ValueError
-            When X is not two-dimensional, too wide, or its arrays do not fit together.
+            When X is not two-dimensional, has too many columns, or has inconsistent arrays.
         """
         if X.format != "csr":
             raise TypeError(f"sparse X must be CSR, got a {type(X).__name__}: pass X.tocsr()")
@@ -74,7 +74,7 @@ class Csr:
         if n_features > MAX_FEATURES:
             raise ValueError(f"X must have at most {MAX_FEATURES} features, got {n_features}")
         data, indices, indptr = (np.asarray(a) for a in (X.data, X.indices, X.indptr))
-        # scipy checks none of this when it is given arrays, and kernels trust it.
+        # scipy does not validate the arrays it is given, and the kernels rely on this.
         valid = indptr.shape == (n + 1,) and data.ndim == indices.ndim == 1
         valid = valid and indptr.dtype.kind == indices.dtype.kind == "i" and indptr[0] == 0
         valid = valid and bool(np.all(indptr[1:] >= indptr[:-1]))
@@ -95,7 +95,7 @@ class Csr:
 
     @classmethod
     def joined(cls, parts: Sequence["Csr"], dtype: DTypeLike) -> Self:
-        """A copy of the rows of all parts, one after the other, with int32 indices."""
+        """Return the concatenated rows of all parts, with int32 indices."""
         indptr = np.zeros(1 + sum(len(part) for part in parts), dtype=np.int64)
         np.concatenate([np.diff(part.indptr) for part in parts], out=indptr[1:])
         return cls(
@@ -110,16 +110,16 @@ class Csr:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         return len(self), self.n_features
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The dtype of the values."""
         return self.data.dtype
 
     def block(self, rows: slice) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]:
-        """Row (counted within the block), column and value of the entries of some rows."""
+        """Return row (within the block), column and value of the entries of some rows."""
         lengths = np.diff(self.indptr[rows.start : rows.stop + 1])
         entries = slice(self.indptr[rows.start], self.indptr[rows.stop])
         return (
@@ -129,7 +129,7 @@ class Csr:
         )
 
     def gather(self, order: NDArray[np.int64], dtype: DTypeLike) -> "Csr":
-        """A copy of the rows in the given order, with int32 indices."""
+        """Return a copy of the rows in the given order, with int32 indices."""
         indptr = np.zeros(len(order) + 1, dtype=np.int64)
         for start in range(0, len(order), _BLOCK_ENTRIES):
             chosen = order[start : start + _BLOCK_ENTRIES]
@@ -144,28 +144,25 @@ class Csr:
         )
         for rows in row_blocks(indptr):
             first, last = indptr[rows.start], indptr[rows.stop]
-            moved = self.indptr[order[rows]] - indptr[rows]
-            entries = np.repeat(moved, np.diff(indptr[rows.start : rows.stop + 1]))
+            shifts = self.indptr[order[rows]] - indptr[rows]
+            entries = np.repeat(shifts, np.diff(indptr[rows.start : rows.stop + 1]))
             entries += np.arange(first, last)
             copy.data[first:last] = self.data[entries]
             copy.indices[first:last] = self.indices[entries]
         return copy
 
     def is_canonical(self) -> bool:
-        """Whether the indices of every row increase strictly."""
+        """Return whether the indices of every row increase strictly."""
         for start in range(1, len(self.indices), _BLOCK_ENTRIES):
             part = self.indices[start - 1 : start + _BLOCK_ENTRIES]
-            falls = start + np.flatnonzero(part[1:] <= part[:-1])
-            # Between two entries of the same row there is no beginning of a row.
-            if not np.array_equal(self.indptr[np.searchsorted(self.indptr, falls)], falls):
+            decreases = start + np.flatnonzero(part[1:] <= part[:-1])
+            # Indices may only decrease where a row begins.
+            if not np.array_equal(self.indptr[np.searchsorted(self.indptr, decreases)], decreases):
                 return False
         return True
 
     def made_canonical(self) -> "Csr":
-        """Sort every row and add up what is stored twice, in these arrays, which are overwritten.
-
-        Parameters are those of a `gather`: nobody else may hold them.
-        """
+        """Sort every row and sum duplicates, overwriting these arrays, which must be own copies."""
         indptr, end = np.zeros_like(self.indptr), 0
         for rows in row_blocks(self.indptr):
             row, column, value = self.block(rows)
@@ -174,8 +171,8 @@ class Csr:
             new = np.ones(len(row), dtype=np.bool_)
             new[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
             first = np.flatnonzero(new)
-            # What is written lies before what is still to be read.
-            with np.errstate(over="ignore"):  # refused with other values that are not finite
+            # Writes never overtake reads.
+            with np.errstate(over="ignore"):  # non-finite values raise later
                 self.data[end : end + len(first)] = np.add.reduceat(value, first)
             self.indices[end : end + len(first)] = column[first]
             lengths = np.bincount(row[first], minlength=rows.stop - rows.start)
@@ -184,9 +181,9 @@ class Csr:
         return Csr(self.data[:end], self.indices[:end], indptr, self.n_features)
 
     def canonical(self, dtype: DTypeLike, *, owned: bool) -> tuple["Csr", bool]:
-        """Canonical rows with int32 indices, and whether nobody else holds their arrays.
+        """Return canonical rows with int32 indices, and whether their arrays are own copies.
 
-        Values or indices are copied only where they must change.
+        Values or indices are copied only if they must change.
         """
         if not self.is_canonical():
             own = self if owned else Csr.joined([self], dtype)
@@ -198,11 +195,11 @@ class Csr:
         return Csr(data, indices, self.indptr, self.n_features), False
 
     def to_scipy(self) -> "csr_array":
-        """The same arrays as a scipy.sparse.csr_array; for canonical rows."""
+        """Return canonical rows as a scipy.sparse.csr_array of the same arrays."""
         from dpkern.data.read_only_csr import ReadOnlyCsr
 
         X = ReadOnlyCsr(self.shape, dtype=self.dtype)
-        # Given the arrays, the constructor would bring both kinds of index to one dtype.
+        # The constructor would convert indices and indptr to one dtype.
         X.indices, X.indptr, X.data = self.indices, self.indptr, self.data
         X.has_canonical_format = True
         return X

@@ -1,6 +1,6 @@
-"""Data frames of pandas, polars and the like: their column names, and their values as a matrix.
+"""Column names and values of data frames of pandas, polars and similar libraries.
 
-Neither library is imported: a frame is what has ``columns`` and ``dtypes``.
+Neither library is imported: a frame is an object with ``columns`` and ``dtypes``.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame."""
+    """Return whether X is a data frame."""
     return hasattr(X, "columns") and hasattr(X, "dtypes")
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
-    """The names of a frame's columns; None where X is no frame, or has numbered columns."""
+    """Return a frame's column names; None if X is no frame, or its columns are numbered."""
     names = tuple(X.columns) if is_frame(X) else ()
     return names if names and _are_strings(names) else None
 
@@ -26,7 +26,7 @@ def _are_strings(names: tuple[Any, ...]) -> TypeGuard[tuple[str, ...]]:
 
 
 def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Given feature names as a tuple.
+    """Return given feature names as a tuple.
 
     Raises
     ------
@@ -46,13 +46,7 @@ def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 def refuse_other_names(
     names: tuple[str, ...] | None, expected: tuple[str, ...] | None, what: str = "X"
 ) -> None:
-    """Raise unless columns have the expected names in the expected order, where both are known.
-
-    Raises
-    ------
-    ValueError
-        Which names the first column that differs, and says whether only the order does.
-    """
+    """Raise ValueError unless the columns have the expected names and order, if both are known."""
     if names is None or expected is None or names == expected:
         return
     if len(names) != len(expected):
@@ -76,14 +70,14 @@ def refuse_other_names(
 
 
 def frame_matrix(X: Any) -> NDArray[Any]:
-    """The values of a frame, booleans as 0 and 1: float32 where all columns are, else float64.
+    """Return the values of a frame, booleans as 0 and 1: float32 if all columns are, else float64.
 
     Raises
     ------
     TypeError
-        When a column holds text or anything else that is no number.
+        When a column is not numeric.
     ValueError
-        When a column has missing values, NaN among them.
+        When a column has missing values, including NaN.
     """
     n, p = X.shape
     columns = [X.iloc[:, k] if hasattr(X, "iloc") else X[:, k] for k in range(p)]
@@ -108,14 +102,14 @@ def frame_matrix(X: Any) -> NDArray[Any]:
 
 
 def _is_numeric(dtype: Any) -> bool:
-    """By pandas' and NumPy's letter for the kind, or by polars' own word."""
+    """Return whether a dtype of pandas, NumPy or polars is numeric or boolean."""
     if hasattr(dtype, "kind"):
         return dtype.kind in "fiub"
     return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
 
 
 def _missing(column: Any) -> int:
-    """Missing values of a type that has a mark for them beside NaN."""
+    """Return the number of missing values other than NaN."""
     if hasattr(column, "null_count"):
         return int(column.null_count())
     return 0 if isinstance(column.dtype, np.dtype) else int(column.isna().sum())

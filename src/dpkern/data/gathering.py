@@ -10,7 +10,7 @@ from dpkern.data.validation import FLOATS, Matrix, aligned, blocks
 
 
 def gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
-    """Rows of X in the given order, float32 or float64, and whether they are a copy."""
+    """Return the rows of X in the given order, float32 or float64, and whether they are a copy."""
     dtype = X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
     if order is not None and np.array_equal(order, np.arange(len(X))):
         order = None
@@ -28,7 +28,7 @@ def gathered(X: NDArray[Any] | Csr, order: NDArray[np.int64] | None) -> tuple[Ma
 
 
 def joined(parts: list[NDArray[Any] | Csr]) -> Matrix:
-    """A copy of the rows of all parts, all sparse or all dense; single precision where all are."""
+    """Return the concatenated rows of sparse or dense parts, float32 if all parts are."""
     single = all(X.dtype == np.float32 for X in parts)
     dtype = np.dtype(np.float32 if single else np.float64)
     sparse = [X for X in parts if isinstance(X, Csr)]

@@ -1,9 +1,9 @@
-"""Rules that give records to silos, or to a training and a test part.
+"""Partitions of records among silos, or into a training and a test part.
 
-A rule for silos returns the order of the records, sorted by silo, and the sizes of the silos.
+A partition among silos is the order of the records, sorted by silo, and the sizes of the silos.
 """
 
-from __future__ import annotations  # help() shows the names of types, not what they stand for
+from __future__ import annotations  # help() then shows type aliases by name
 
 from typing import Any, Literal
 
@@ -78,7 +78,7 @@ def partition(
 
 
 def _shares(n: int, weights: Float64Array) -> NDArray[np.int64]:
-    """Share n records in proportion to the weights, by largest remainders (Hamilton's method)."""
+    """Divide n records in proportion to the weights, by largest remainders (Hamilton's method)."""
     shares = n * weights / weights.sum()
     sizes = np.floor(shares).astype(np.int64)
     largest_remainders = np.argsort(sizes - shares, kind="stable")[: n - sizes.sum()]
@@ -113,12 +113,12 @@ def train_test_split(
         Between 0 and 1; round(test_fraction * N) records are for testing, at least 1 and at most
         N - 1.
     seed : int, numpy.random.Generator or None, default=0
-        Randomness of the division, which is by records and not by labels.
+        Source of the division, which is not stratified.
 
     Returns
     -------
     X_train, y_train, X_test, y_test : ndarray
-        The parts of X are sparse where X is, and data frames where X is one.
+        The two parts; those of X are sparse or data frames if X is.
     """
     rows: Any = X if is_sparse(X) or is_frame(X) else np.asarray(X)
     n, y = rows.shape[0], np.asarray(y)

@@ -1,4 +1,4 @@
-"""The class of `SiloData.X` for sparse data; a module of its own because it imports scipy."""
+"""The class of `SiloData.X` for sparse data, in a separate module because it imports scipy."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from scipy.sparse import csr_array
 
 
 class ReadOnlyCsr(csr_array):
-    """A csr_array that cannot be assigned to while its arrays are read-only.
+    """A csr_array that is immutable while its arrays are read-only.
 
-    scipy would put an entry that is not stored yet into new arrays. Slices and copies have arrays
-    of their own, and can be assigned to.
+    scipy would insert a new entry by allocating new arrays. Slices and copies have their own arrays
+    and are mutable.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Other arrays or another shape would leave the row norms, and the clip bound with them,
-        # behind. What scipy's own checks put there is equal and differs in its dtype only.
+        # Other arrays or another shape would invalidate the row norms, and the clipping with them.
+        # scipy's own checks may assign equal arrays of another dtype.
         if name in ("data", "indices", "indptr", "_shape") and self._is_frozen():
             if not np.array_equal(value, getattr(self, name)):
                 raise ValueError("assignment destination is read-only")

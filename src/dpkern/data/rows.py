@@ -1,4 +1,4 @@
-"""Rows that belong to no `SiloData`, in the form that kernels read, and their norms."""
+"""Rows outside of a `SiloData`, in the form that kernels read, and their norms."""
 
 import math
 from dataclasses import dataclass
@@ -53,17 +53,17 @@ class Rows:
         return np.array([0, self.n])
 
     def as_data(self) -> "SiloData":
-        """The same object under the type that kernels declare."""
+        """Return this object under the type that kernels declare."""
         return cast("SiloData", self)
 
 
 def row_norms(V: "NDArray[Any] | csr_array") -> NDArray[np.float64]:
-    """Upper bounds sqrt(|v|^2 + d 2^-240) of the norms of rows, each from its own row alone.
+    """Return upper bounds sqrt(|v|^2 + d 2^-240) of the norms of rows, each from its row alone.
 
-    What a record contributes is scaled by its norm, so the norm must not depend on other records,
-    not even in its last bit. The kernel adds up each row in an order that its length alone decides;
-    ``np.einsum("ij,ij->i", V, V)`` does not beyond 8 192 columns, where it works in chunks
-    of its buffer that begin in one row and end in another.
+    A record's contribution is scaled by its norm, which therefore must not depend on other records,
+    not even in its last bit. The kernel sums each row in an order that depends on its length only;
+    ``np.einsum("ij,ij->i", V, V)`` does not beyond 8 192 columns, where its buffer spans several
+    rows.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
 """Records held by silos: `SiloData`.
 
 Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
-the feature range and the row bound. In particular, the two labels are read from y and taken to be
+the feature range and the row bound. In particular, the two labels are read from y and assumed to be
 public.
 """
 
-from __future__ import annotations  # help() shows the names of types, not what they stand for
+from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ from dpkern.data.validation import (
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class SiloData:
-    """Records sorted by silo, with the public facts about them.
+    """Records sorted by silo, with their public parameters.
 
     Parameters
     ----------
@@ -61,61 +61,59 @@ class SiloData:
     offsets : array_like of shape (m + 1,), integer
         From 0 to N, strictly increasing: no silo is empty.
     intercept : bool, default=False
-        Whether rows are followed by a virtual constant 1, the last coordinate of w. It counts in
-        the row norm.
+        Whether rows are followed by a constant feature 1, which is not stored, is the last
+        coordinate of w and is included in the row norm.
     row_bound : float, optional
-        Public R > 0; rows longer than R are scaled to R.
+        Public R > 0; rows of larger norm are scaled down to norm R.
     feature_range : pair (lo, hi), optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
-        are mapped by the same line, not clipped. Where X is sparse only the scale 2 / (hi - lo) is
-        applied: 0 stays 0, and [lo, hi] goes to an interval of length 2 around or beside it. With
-        an intercept this is the same set of models, written with another intercept.
+        are mapped affinely too, not clipped. For sparse X only the scale 2 / (hi - lo) is applied,
+        so that 0 stays 0 and [lo, hi] is mapped to an interval of length 2. With an intercept this
+        is the same set of models, with a different intercept.
     task : {"classification", "regression", "multiclass"}, optional
-        Needed only where y leaves it open: by default two distinct labels are classification, a
-        floating-point y with more is regression, and the rest raises. "multiclass" is for models
-        with one output per class.
+        By default, two distinct labels mean classification, a floating-point y with more means
+        regression, and anything else raises. "multiclass" is for models with one output per class.
     classes : array_like of shape (K,), optional
-        The K >= 2 labels that a record can have, public, in the order of the outputs: needed for
-        "multiclass", since taken from the data, a label that one record alone has would number the
-        labels of the others. Two of them, negative first, may be given for classification, and must
-        be where y holds one label only. A label that is not among them is refused.
+        The K >= 2 possible labels, public, in the order of the outputs. They are required for
+        "multiclass", where numbering the labels that occur would let one record change the numbers
+        of others. For classification the two labels, negative first, may be given, and must be if
+        y has only one distinct label. Other labels raise.
     feature_names : sequence of str, optional
-        Public names of the columns of X, by default those of a data frame; models keep them.
+        Public names of the columns of X, by default those of a data frame; stored with models.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (N, n_features)
-        The same memory as was given, read-only. A csr_array has sorted rows and int32 ``indices``.
+        A read-only view of the given memory. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1 for classification, places in `classes`, from 0, for multiclass, the targets for
+        -1 and +1 for classification, indices into `classes` for multiclass, the targets for
         regression.
     offsets : ndarray of shape (m + 1,), int64
     sizes : ndarray of shape (m,), int64
     m, n, n_features, d : int
-        Silos, records, columns of X, and entries of w (the features, then the intercept).
+        Numbers of silos, records, columns of X, and entries of w (features, then intercept).
     intercept : bool
     row_bound : float
-        ``inf`` when there is none.
+        ``inf`` without a row bound.
     feature_range : pair of ndarrays of shape (n_features,), or None
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
     classes : ndarray of shape (2,) or (K,), or None
-        The labels that -1 and +1 stand for, sorted, or `classes`; None for regression.
+        The labels of -1 and +1, sorted, or `classes`; None for regression.
     feature_names : tuple of str, or None
     partition : str
-        How records were given to silos: "given", or the ``how`` of `split`.
+        "given", or the argument ``how`` of `split`.
     partition_note : str or None
-        What a certificate must say about a partition that depends on the labels.
+        The certificate's note about a partition that depends on the labels.
     silo_names : tuple or None
         The groups of `from_groups`.
     transform : Transform
-        What a model needs of this to predict.
+        The map of rows that a model needs to predict.
     row_norms : ndarray of shape (N,), float64, or None
-        Upper bounds of |[scale x + shift, 1]|, before the row bound. Kept when the arrays of X
-        belong to this object, which has then copied them; None when they are the caller's, who
-        could still write to them, and when the thread that made this object took denormals for
-        zeros. Kernels that run in such a thread do not use them.
+        Upper bounds of |[scale x + shift, 1]|, before the row bound. They are stored if this object
+        has copied X; None if the arrays are the caller's, who could still write to them, or if this
+        object was made in denormals-are-zero mode. Kernels in a thread in that mode ignore them.
 
     Raises
     ------
@@ -201,9 +199,9 @@ class SiloData:
             self._keep_norms()
 
     def _keep_norms(self) -> None:
-        """Compute the row norms once; for an object whose X nobody else can write to.
+        """Compute the row norms of an X that nobody else can write to.
 
-        A thread that takes denormals for zeros sees other rows than those that use the norms.
+        In denormals-are-zero mode they would be those of different rows.
         """
         flushed = kernels.flushes_denormals()
         self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
@@ -213,22 +211,22 @@ class SiloData:
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by __setstate__: early releases of Python 3.11 put that of dataclasses over it.
+        # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
         return _restored, (type(self), [getattr(self, name) for name in self.__slots__])
 
     def _restore(self, state: list[Any]) -> None:
         self._set(**dict(zip(self.__slots__, state, strict=True)))
-        # Pickling forgets that arrays are read-only, and the row norms must stay true of X.
+        # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
         rows = Csr.checked(self.X) if is_sparse(self.X) else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
-        # Out-of-band pickles (protocol 5) and memory maps leave X in memory of somebody else's.
+        # Out-of-band pickles (protocol 5) and memory maps leave X in a buffer of the caller.
         parts = (rows.data, rows.indices, rows.indptr) if isinstance(rows, Csr) else (rows,)
         if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
             self._set(row_norms=None)
         if self.row_norms is not None and self.scale is not None:
-            # Another machine may round scale x + shift otherwise (without a fused operation), far
-            # otherwise where the two cancel: those would be the norms of other rows.
+            # Another machine may round scale x + shift differently (without FMA), with a large
+            # relative difference under cancellation.
             self._keep_norms()
 
     def __len__(self) -> int:
@@ -245,7 +243,7 @@ class SiloData:
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
 
     def weights(self, weights: Literal["size", "uniform"] = "size") -> Float64Array:
-        """Silo weights p_j of the objective, which sum to one.
+        """Return the silo weights p_j of the objective, which sum to one.
 
         Parameters
         ----------
@@ -263,12 +261,12 @@ class SiloData:
         raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
-        """The chosen records, copied, each in a silo of its own.
+        """Return a copy of the chosen records with one silo per record.
 
         Parameters
         ----------
         records : ndarray of shape (k,), int64
-            Numbers of records, at least one.
+            Indices of records, at least one.
 
         Returns
         -------
@@ -299,8 +297,8 @@ class SiloData:
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
-        X is float32 when every silo's is, and float64 otherwise. It is sparse, in CSR form, in
-        every silo or in none. The options are those of the class.
+        X is float32 if that of every silo is, and float64 otherwise. It must be CSR in every silo
+        or in none. The options are those of the class.
         """
         given = [pair(j, silo) for j, silo in enumerate(silos)]
         if not given:
@@ -334,8 +332,7 @@ class SiloData:
         groups: ArrayLike,
         **options: Unpack[RowOptions],
     ) -> Self:
-        """One silo for each distinct group, in sorted order; copies X once unless it is in that
-        order.
+        """Make one silo per distinct group, in sorted order; copies X unless it is sorted.
 
         Parameters
         ----------
@@ -377,7 +374,7 @@ class SiloData:
         concentration: float | None = None,
         **options: Unpack[RowOptions],
     ) -> Self:
-        """Give every record to exactly one of m silos, at random; copies X once.
+        """Assign every record to one of m silos at random; copies X once.
 
         Parameters
         ----------
@@ -388,19 +385,18 @@ class SiloData:
         how : {"even", "random", "two_groups", "by_label", "dirichlet"}, default="even"
             "even": sizes differ by at most one. "random": sizes uniformly random above min_size.
             "two_groups": m // 2 silos are `ratio` times as large as the others. "by_label": every
-            silo holds a single label, silos being shared out in proportion to the labels.
-            "dirichlet": the shares of each label over silos are drawn from a symmetric Dirichlet
-            distribution, after every silo has received min_size records. The last two make sizes
-            depend on the labels; `partition_note` says so.
+            silo has a single label, with numbers of silos in proportion to the labels.
+            "dirichlet": after every silo has received min_size records, the shares of each label
+            over silos are drawn from a symmetric Dirichlet distribution. With the last two, sizes
+            depend on the labels, which `partition_note` states.
         seed : int, numpy.random.Generator or None
-            Randomness of the split, which is not part of any privacy guarantee. None is fresh
-            entropy.
+            Source of the split, which is not part of any privacy guarantee; None is fresh entropy.
         min_size : int, default=1
-            Smallest size that a silo may have.
+            Smallest allowed size of a silo.
         ratio : float
-            For "two_groups" only, and needed there: at least 1.
+            At least 1; required for "two_groups", and only there.
         concentration : float
-            For "dirichlet" only, and needed there: positive; small values give each silo few
+            Positive; required for "dirichlet", and only there. Small values give each silo few
             labels.
         **options
             As for the class: intercept, row_bound, feature_range, task, classes, feature_names.
@@ -408,7 +404,7 @@ class SiloData:
         Raises
         ------
         ValueError
-            When the records do not suffice for m silos of min_size, beside what the class raises.
+            When there are too few records for m silos of min_size, and as for the class.
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])

@@ -1,17 +1,15 @@
-"""The map from stored rows to effective rows, which a model keeps so that it can predict.
+"""The map from stored rows to effective rows, which a model needs to predict.
 
-What a record contributes is its effective row: the features x, mapped by the public feature range,
-followed by the constant 1 of the intercept, the whole scaled down to the row bound R where it is
-longer,
+The effective row of a record consists of the features x, mapped by the public feature range, and
+the constant 1 of the intercept, scaled down to the row bound R if it is longer,
 
     x~ = min(1, R / |v|) v,    v = [scale * x + shift, 1].
 
-Effective rows are never stored: X stays as it was given, and kernels and `Transform` apply the rule
-as they read. Where X is sparse there is no shift, which would fill every row: entries that are not
-stored stay 0, and nothing is made dense.
+Effective rows are not stored: kernels and `Transform` compute them from X on the fly. For sparse X
+there is no shift, so that entries that are not stored stay 0.
 """
 
-from __future__ import annotations  # help() shows the names of types, not what they stand for
+from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 from dataclasses import asdict, dataclass
@@ -37,16 +35,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The map from a row of X to its effective row, kept with a model so that it can predict.
+    """The map from a row of X to its effective row, which is stored with a model.
 
     Parameters
     ----------
     n_features : int
-        Columns of X.
+        Number of columns of X.
     intercept : bool, default=False
         Whether a constant 1 follows the features.
     row_bound : float, default=inf
-        Rows longer than this, constant included, are scaled down to it.
+        Rows of larger norm, constant included, are scaled down to it.
     scale, shift : tuple of n_features floats, optional
         The affine map of the features: both, the scale alone, or neither.
     """
@@ -63,7 +61,7 @@ class Transform:
         return self.n_features + self.intercept
 
     def apply(self, X: ArrayLike) -> Matrix:
-        """Effective rows of X.
+        """Return the effective rows of X.
 
         Parameters
         ----------
@@ -73,7 +71,7 @@ class Transform:
         Returns
         -------
         ndarray of shape (n, d), float64
-            A csr_array when X is sparse, unless there is a shift, which leaves no entry at 0.
+            The effective rows; a csr_array if X is sparse and there is no shift.
 
         Raises
         ------
@@ -88,7 +86,7 @@ class Transform:
         return self._rows(checked, slice(0, len(checked)))
 
     def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
-        """Products of the effective rows with w, each a function of its own row alone.
+        """Return the products of the effective rows with w, each from its row alone.
 
         Parameters
         ----------
@@ -102,7 +100,7 @@ class Transform:
         Raises
         ------
         TypeError, ValueError
-            As `apply`, and when w has not d entries.
+            As for `apply`, and when w does not have d entries.
         """
         checked = self._check(X)
         w = np.asarray(w, dtype=np.float64)
@@ -116,14 +114,14 @@ class Transform:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in types that JSON has; no row bound is None."""
+        """Return a dictionary of JSON types, with None for no row bound."""
         values = asdict(self)
         values["row_bound"] = None if math.isinf(self.row_bound) else self.row_bound
         return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, also after a passage through JSON."""
+        """Return the transform of a dictionary from `to_dict`, also after a JSON round trip."""
         scale, shift, row_bound = (values[key] for key in ("scale", "shift", "row_bound"))
         return cls(
             n_features=values["n_features"],
@@ -145,7 +143,7 @@ class Transform:
         return checked
 
     def _rows(self, X: NDArray[Any] | Csr, rows: slice) -> Float64Array:
-        """Dense effective rows. Every operation works on entries, or takes each row by itself."""
+        """Return dense effective rows by operations that are elementwise or act on single rows."""
         effective = np.zeros((rows.stop - rows.start, self.d))
         features = effective[:, : self.n_features]
         if isinstance(X, Csr):
@@ -164,7 +162,7 @@ class Transform:
         return effective
 
     def _ratio(self, norms: Float64Array) -> Float64Array:
-        """min(1, row bound / norm); a norm that overflows scales its row to zero."""
+        """Return min(1, row bound / norm), which is 0 for a norm that overflows."""
         ratio = np.ones(len(norms))
         long = norms > self.row_bound
         ratio[long] = self.row_bound / norms[long]

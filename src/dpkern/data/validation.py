@@ -1,7 +1,6 @@
-"""Validation of records and of what is public about them.
+"""Validation of records and of their public parameters.
 
-Kernels and solvers rely on it and do not validate again. Messages about records name counts, never
-values.
+Kernels and solvers do not validate these again. Messages about records name counts, never values.
 """
 
 import math
@@ -25,7 +24,7 @@ Task = Literal["classification", "regression", "multiclass"]
 
 
 class RowOptions(TypedDict, total=False):
-    """Arguments of `SiloData` that its other constructors take too."""
+    """The arguments of `SiloData` that its other constructors share."""
 
     intercept: bool
     row_bound: float | None
@@ -37,11 +36,11 @@ class RowOptions(TypedDict, total=False):
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
-_BLOCK_BYTES = 4 << 20  # rows are read in blocks of about this size, so that a memmap stays on disk
+_BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
 
 
 def checked_matrix(X: Any) -> tuple[NDArray[Any] | Csr, bool]:
-    """X in the form that kernels read, and whether its arrays are new ones."""
+    """Return X in the form that kernels read, and whether its arrays are copies."""
     if is_sparse(X):
         return _checked_csr(X)
     if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
@@ -77,7 +76,7 @@ def _refuse_dtype(X: Any) -> None:
 
 
 def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
-    """X as an array, or as the checked arrays of a CSR matrix, of any real dtype."""
+    """Return X as an array, or as the validated arrays of a CSR matrix, of any real dtype."""
     if is_sparse(X):
         return Csr.checked(X)
     if is_frame(X):
@@ -104,12 +103,12 @@ def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
 
 
 def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
-    """y as an array of n numbers, booleans or strings, without missing or non-finite values."""
+    """Return y as an array of n finite numbers, booleans or strings."""
     if isinstance(y, np.ma.MaskedArray):
         raise TypeError(f"{name} must be an array without mask, got a masked one: fill or drop")
     refuse_length(name, y, range(n, n + 1))
     y = np.asarray(y)
-    if y.dtype.kind in "OT":  # what pandas and NumPy make of strings, and of types with gaps
+    if y.dtype.kind in "OT":  # strings and nullable types of pandas and NumPy
         if all(isinstance(v, str) for v in y.flat):
             y = y.astype(str)
         elif all(isinstance(v, numbers.Real) for v in y.flat):
@@ -131,7 +130,7 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
 def targets(
     y: NDArray[Any], task: Task | None, classes: ArrayLike | None = None
 ) -> tuple[Float64Array, Task, NDArray[Any] | None]:
-    """The task, y as float64 (a new array), and the labels when it has some."""
+    """Return y as a new float64 array, the task, and the labels of a classification."""
     if task not in (None, "classification", "regression", "multiclass"):
         raise ValueError(
             f"task must be 'classification', 'regression' or 'multiclass', got {task!r}"
@@ -161,7 +160,7 @@ def targets(
 def _known_targets(
     y: NDArray[Any], task: Task | None, classes: ArrayLike
 ) -> tuple[Float64Array, Task, NDArray[Any]]:
-    """Targets of labels that are declared public, whichever of them occur."""
+    """Return the targets for labels that are declared public."""
     known = _known(y, classes)
     if task == "regression":
         raise ValueError("classes must be None where task is 'regression', got labels")
@@ -187,11 +186,13 @@ def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
 
 
 def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
-    """Where in `known` each label stands. Numbers that labels of the data had among themselves
-    would be private: with the only record of a label, those of many others change."""
+    """Return the index of each label in `known`.
+
+    An index among the labels that occur would depend on other records.
+    """
     order = np.argsort(known)
-    place = np.searchsorted(known, y, sorter=order)
-    number = order[np.minimum(place, len(known) - 1)]
+    position = np.searchsorted(known, y, sorter=order)
+    number = order[np.minimum(position, len(known) - 1)]
     other = np.count_nonzero(known[number] != y)
     if other:
         raise ValueError(f"y must hold labels of classes only, got {other} others")
@@ -199,7 +200,7 @@ def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
-    """The distinct values of y, sorted, or None when there are more than two; y is not sorted."""
+    """Return the distinct values of y, sorted, or None if there are more than two."""
     second = y[:0]
     for rows in blocks(len(y), y.itemsize):
         others = y[rows][y[rows] != y[0]]
@@ -221,9 +222,9 @@ def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
             f"offsets must go from 0 to the number of records, {n}, got {given[0]} to {given[-1]}"
         )
     checked = given.astype(np.int64)
-    falls = checked[1:] < checked[:-1]  # not by differences, which could wrap around
-    if falls.any():
-        raise ValueError(f"offsets must increase, got a fall after entry {np.argmax(falls)}")
+    decreases = checked[1:] < checked[:-1]  # differences could overflow
+    if decreases.any():
+        raise ValueError(f"offsets must increase, got a fall after entry {np.argmax(decreases)}")
     empty = checked[1:] == checked[:-1]
     if empty.any():
         raise ValueError(
@@ -234,10 +235,7 @@ def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
 
 
 def refuse_length(name: str, values: Any, lengths: range) -> None:
-    """Raise when a sequence has another length than those allowed, before NumPy makes an array.
-
-    A ``range`` takes no memory, and its array may take all there is.
-    """
+    """Raise if a sequence has a wrong length, before NumPy allocates an array of that length."""
     try:
         found = len(values)
     except TypeError:
@@ -249,7 +247,7 @@ def refuse_length(name: str, values: Any, lengths: range) -> None:
 
 
 def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[Any]]:
-    """Lower and upper bounds of the features as given, each a number or one per feature."""
+    """Return the lower and upper bounds of the features, each a number or an array."""
     if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
         raise TypeError(
             f"feature_range must be a pair (lo, hi), got a {type(feature_range).__name__}"
@@ -272,7 +270,7 @@ def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[
 def checked_options(
     options: RowOptions, names: tuple[str, ...] | None, n_features: int
 ) -> RowOptions:
-    """Options with a frame's column names; what is refused by its size is refused before a copy."""
+    """Return the options with a frame's column names; check sizes before records are copied."""
     if (feature_range := options.get("feature_range")) is not None:
         public_bounds(feature_range, n_features)
     return {"feature_names": names, **options}
@@ -287,7 +285,7 @@ def affine(
         np.full(n_features, values, dtype=np.float64)
         for values in public_bounds(feature_range, n_features)
     )
-    with np.errstate(all="ignore"):  # the next line reports whatever went wrong
+    with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
         good &= np.isfinite(scale) & np.isfinite(shift)
@@ -301,7 +299,7 @@ def affine(
 
 
 def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
-    """Raise when X, or X mapped by the feature range, is not finite; read a block at a time."""
+    """Raise if X, or X mapped by the feature range, is not finite; works in blocks of rows."""
     scale, shift = (None if a is None else np.asarray(a) for a in (scale, shift))
     bad_values = bad_rows = bad_mapped = 0
     for part, row, column in _entries(X):
@@ -310,7 +308,7 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
             bad_values += finite.size - np.count_nonzero(finite)
             bad_rows += _rows_with(~finite, row)
         elif scale is not None:
-            # An infinite coordinate times a clipped-away derivative of 0 would be NaN in a sum.
+            # An infinite coordinate times a derivative of 0 would be NaN in a sum.
             with np.errstate(over="ignore"):
                 mapped = part * scale[column]
                 if shift is not None:
@@ -327,10 +325,7 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
 
 
 def _entries(X: NDArray[Any] | Csr) -> Iterator[tuple[NDArray[Any], Any, Any]]:
-    """Blocks of whole rows: their values, and the row and column of each.
-
-    In a dense block these are a matrix, None, and all columns.
-    """
+    """Yield blocks of whole rows as values, rows and columns; (matrix, None, all) if dense."""
     if isinstance(X, Csr):
         for rows in row_blocks(X.indptr):
             row, column, values = X.block(rows)
@@ -350,28 +345,28 @@ def blocks(n: int, row_bytes: int) -> Iterator[slice]:
 
 
 def frozen_matrix(X: NDArray[Any] | Csr) -> Matrix:
-    """The same memory, read-only, as an array or a csr_array."""
+    """Return a read-only view as an array or a csr_array."""
     if isinstance(X, Csr):
         return Csr(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.n_features).to_scipy()
     return frozen(X)
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of the same memory."""
+    """Return a read-only view."""
     view = a.view()
     view.flags.writeable = False
     return view
 
 
 def no_buffer(a: NDArray[Any]) -> bool:
-    """Whether the memory of an array is NumPy's own or that of bytes, not a caller's buffer."""
+    """Return whether an array owns its memory, or views bytes, instead of a caller's buffer."""
     while isinstance(a.base, np.ndarray):
         a = a.base
     return a.base is None or isinstance(a.base, bytes)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array from the start of a cache line on, where kernels read it fastest."""
+    """Return an empty array that is aligned to a cache line."""
     size = math.prod(shape) * dtype.itemsize
     space = np.empty(size + 64, dtype=np.uint8)
     skip = -space.ctypes.data % 64

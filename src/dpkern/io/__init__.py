@@ -1,4 +1,4 @@
-"""Readers of data files, and files that appear whole or not at all."""
+"""Readers of data files, and atomic writing of files."""
 
 from dpkern.io.files import refuse_unwritable, replacing
 from dpkern.io.reading import read_feature_range, read_records, read_table

@@ -1,4 +1,4 @@
-"""Comma-separated values, or values between other marks, with a target and perhaps silos."""
+"""Delimited text with a target and optionally a silo column."""
 
 import csv
 import io
@@ -22,10 +22,9 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
 def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Line number and stripped fields of every row that is not blank.
+    """Yield line number and stripped fields of every row that is not blank.
 
-    sep: what separates fields; by default the one of comma, semicolon, tab and bar that fits the
-    first two lines.
+    The default of `sep` is the one of comma, semicolon, tab and bar that fits the first two lines.
     """
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ValueError(f"sep must be one character, and no quote or end of a line, got {sep!r}")
@@ -56,9 +55,10 @@ def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str
 
 
 def _likely_separator(lines: list[str]) -> str:
-    """The separator that gives the lines equally many fields, at least two, most of them numbers.
+    """Return the separator for which the lines have equally many fields, at least two.
 
-    Where several do, or none, the first in the order of `_SEPARATORS`.
+    Among several it is the one with the most numbers, then with the most fields, then the first of
+    `_SEPARATORS`, which is also the default.
     """
     best, separator = (0, 0), _SEPARATORS[0]
     for candidate in _SEPARATORS:
@@ -192,7 +192,7 @@ def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -
 
 
 def _missing(texts: list[str]) -> NDArray[np.bool_]:
-    """Which entries of a target or silo column are missing; beside words "NA" may be one too."""
+    """Return which labels are missing; among words, "NA" and the like may be labels."""
     others = [text for text in texts if text.lower() not in _MISSING]
     words = _MISSING if others and all(map(is_number, others)) else {"", "?"}
     return np.array([text.lower() in words for text in texts])

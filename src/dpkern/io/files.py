@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writing of files."""
 
 import os
 import secrets
@@ -11,19 +11,19 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that takes its place when the block ends without error.
+    """Open a temporary file that replaces `path` when the block ends without error.
 
     Raises
     ------
     OSError
-        When `path` is there and no regular file, at the start or at the end of the block, or its
-        folder cannot be written to. `path` is as it was then, as after any other error.
+        When `path` exists and is no regular file, at the start or at the end of the block, or its
+        folder is not writable. `path` is unchanged then, as after any other error.
     ValueError
         When `path` is "-".
     """
     _refuse_all_but_regular(path)
     path = Path(path)
-    # Not tempfile, whose files only their owner may read.
+    # Not tempfile, whose files are readable by their owner only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -38,12 +38,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Find out that `path` cannot be written before any work, or budget, is spent on it.
+    """Raise if `path` cannot be written, before any work or budget is spent.
 
     Raises
     ------
     OSError
-        When its folder is not there or not writable, or `path` is there and no regular file.
+        When its folder is missing or not writable, or `path` exists and is no regular file.
     ValueError
         When `path` is "-".
     """

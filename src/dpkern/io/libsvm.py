@@ -11,10 +11,10 @@ from dpkern.io.table import Table, canonical, is_number, refuse_width, tidy_numb
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
-# Where at most this share of the entries is stored, CSR takes less than half the memory (12 bytes
-# an entry, and 8 a row), and a kernel less time. The choice is public: certificates state it.
+# Up to this share of stored entries, CSR takes less than half the memory (12 bytes per entry and 8
+# per row), and kernels are faster. The choice is public: certificates state it.
 _SPARSE_SHARE = 0.25
-_SNIFFED_LINES = 50  # a record without any non-zero feature is a bare label, so look further
+_SNIFFED_LINES = 50  # several, since a record without nonzero features is a bare label
 
 
 def looks_like_libsvm(path: Path) -> bool:
@@ -34,11 +34,11 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
 
     try:
         with opened(path) as stream:
-            # The format counts from 1; guessing would shift a file whose first column is empty.
+            # zero_based="auto" would shift the columns of a file whose first column is empty.
             rows, y = load_svmlight_file(stream, dtype=np.float64, zero_based=False)
             rows.check_format()
     except ValueError:
-        # scikit-learn's message quotes the data and names no line, so look for the line here.
+        # scikit-learn's message quotes the data and has no line number.
         line = _first_bad_libsvm_line(path)
         if line is None:
             raise

@@ -1,4 +1,4 @@
-"""Archives of arrays, .npz, whose X may stand in CSR form."""
+"""Archives of arrays, .npz, whose X may be dense or CSR."""
 
 import zipfile
 import zlib

@@ -1,6 +1,6 @@
 """Readers of tables, records to predict, and feature ranges."""
 
-from __future__ import annotations  # help() shows the names of types, not what they stand for
+from __future__ import annotations  # help() then shows type aliases by name
 
 import os
 from collections import Counter
@@ -35,10 +35,10 @@ def read_table(
     with the arrays X, y and, if there are silos, groups. Any other text is LIBSVM when its lines
     look like ``label index:value ...``, and comma-separated values otherwise.
 
-    LIBSVM text gives a CSR matrix where at most a quarter of the entries is written down, and an
-    ndarray otherwise. In an archive, X may stand in CSR form, as the arrays that
-    `scipy.sparse.save_npz` writes: ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data,
-    indices=X.indices, indptr=X.indptr)``. It is kept so.
+    LIBSVM text gives a CSR matrix if at most a quarter of the entries is stored, and an ndarray
+    otherwise. In an archive, X may also be CSR, with the arrays of `scipy.sparse.save_npz`:
+    ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data, indices=X.indices,
+    indptr=X.indptr)``.
 
     Parameters
     ----------
@@ -47,20 +47,20 @@ def read_table(
         CSV only: the column of y, by name or index (negative ones count from the end). The default
         is the last column.
     silo_column : str or int, optional
-        CSV only: the column that says which silo a record belongs to.
+        CSV only: the column with the silo of a record.
     header : bool, optional
-        CSV only: whether the first row holds column names. By default it does when some field of
-        it is not a number while the field below is.
+        CSV only: whether the first row holds column names. By default it does if some field of it
+        is not a number and the field below is.
     sep : str, optional
         CSV only: the character between fields. By default the first of comma, semicolon, tab and
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
     n_features : int, optional
-        Columns that X must have. LIBSVM rows with fewer are padded with zeros (an absent feature is
-        a zero there); else a file with another number raises.
+        Required number of columns of X. LIBSVM rows with fewer are padded with zeros (an absent
+        feature is a zero there); otherwise a file with another number raises.
     feature_names : tuple of str, optional
-        Names that a CSV header, where there is one, must give to the features, in this order.
+        Required names of the features in a CSV header, in this order.
     dtype : dtype, default=float64
-        Of X: float32 or float64.
+        The dtype of X, float32 or float64.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def read_table(
     FileNotFoundError, IsADirectoryError
         When there is no such file.
     ValueError
-        When the file is empty, damaged, in no known format, ragged, or has missing or non-numeric
+        When the file is empty, damaged, ragged, in no known format, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
     columns = (target, silo_column, header, sep)
@@ -91,27 +91,27 @@ def read_records(
 ) -> tuple[Matrix, NDArray[Any] | None]:
     """Read records to predict, whose labels may be missing.
 
-    Without `target`, a CSV file with as many columns as there are features holds no labels, and one
-    with a column more holds them in its last column. An archive may lack y. LIBSVM text always
-    has labels, if only placeholders.
+    Without `target`, a CSV file with n_features columns has no labels, and one with an additional
+    column has them in the last one. An archive may lack y. LIBSVM text always has labels, possibly
+    placeholders.
 
     Parameters
     ----------
     path, target, silo_column, header, sep, feature_names, dtype
-        As for `read_table`; the silo column is left out.
+        As for `read_table`; the silo column is ignored.
     n_features : int
-        Columns that X must have; LIBSVM rows with fewer are padded with zeros.
+        Required number of columns of X; LIBSVM rows with fewer are padded with zeros.
 
     Returns
     -------
     X : ndarray or csr_array of shape (N, n_features)
-        As `read_table` gives it.
+        As for `read_table`.
     y : ndarray of shape (N,), or None
 
     Raises
     ------
     FileNotFoundError, IsADirectoryError, ValueError
-        As `read_table`.
+        As for `read_table`.
     """
     columns = (target, silo_column, header, sep)
     table = _read(Path(path), *columns, n_features, feature_names, dtype, labelled=False)
@@ -133,7 +133,7 @@ def read_feature_range(
     path : str or path
         Plain or compressed as for `read_table`.
     feature_names : tuple of str, optional
-        When the rows have names, put them into this order.
+        Order of the features, for rows with names.
     sep : str, optional
         As for `read_table`.
 
@@ -146,7 +146,7 @@ def read_feature_range(
     FileNotFoundError, IsADirectoryError
         When there is no such file.
     ValueError
-        When a row has other fields, or names do not match `feature_names`.
+        When a row has other fields, or the names do not match `feature_names`.
     """
     path = Path(path)
     rows = list(csv_rows(path, sep))
@@ -192,7 +192,7 @@ def _read(
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
-    """`read_table`; where labels are not needed, y has no entries when there are none."""
+    """Read a table; without labels, which `labelled` requires, y is empty."""
     if n_features is not None:
         n_features = count("n_features", n_features)
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):

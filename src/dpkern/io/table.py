@@ -1,4 +1,4 @@
-"""What a data file holds, and checks and conversions that its readers share."""
+"""The contents of a data file, and common checks and conversions of its readers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from dpkern.data.validation import Float64Array, Matrix
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a data file holds.
+    """The contents of a data file.
 
     Attributes
     ----------
     X : ndarray (C-contiguous) or csr_array of shape (N, n_features), float32 or float64
     y : ndarray of shape (N,)
-        Whole numbers as int64, other numbers as float64, the rest as strings.
+        Integers as int64, other numbers as float64, the rest as strings.
     groups : ndarray of shape (N,), or None
         The silo of each record, int64 or strings.
     feature_names : tuple of str, or None
@@ -49,7 +49,7 @@ def is_number(text: str | bytes) -> bool:
 
 
 def tidy(texts: list[str]) -> NDArray[Any]:
-    """Whole numbers as int64, other numbers as float64, the rest as they are."""
+    """Convert integers to int64 and other numbers to float64; return the rest as strings."""
     try:
         return tidy_numbers(np.array([float(text) for text in texts]))
     except ValueError:

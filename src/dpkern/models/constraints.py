@@ -13,14 +13,14 @@ from dpkern.models.terms import Term, read_only, vector
 
 FloatArray = NDArray[np.float64]
 
-#: How far from a constraint, relative to its size, a point still counts as feasible: computed
-#: projections are within d 2^-52.
+#: Feasibility tolerance, relative to the size of the constraint; computed projections are within
+#: d 2^-52.
 FEASIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Constraint(Term):
-    """A convex set: g is 0 on it and infinite elsewhere, the prox the projection onto it."""
+    """A convex set: g is its indicator function, and the prox is the projection onto it."""
 
     strength: float = field(default=1.0, init=False)
     strong_convexity = 0.0
@@ -28,10 +28,10 @@ class Constraint(Term):
 
     @abstractmethod
     def violation(self, x: FloatArray) -> float:
-        """How far x lies outside, relative to the size of what bounds it; 0 inside."""
+        """Return the constraint violation of x relative to the size of the set; 0 inside."""
 
     def __call__(self, x: FloatArray) -> float:
-        """0, or infinity where the violation exceeds `FEASIBLE`."""
+        """Return 0, or infinity if the violation exceeds `FEASIBLE`."""
         return 0.0 if self.violation(x) <= FEASIBLE else math.inf
 
 
@@ -42,7 +42,7 @@ class L2Ball(Constraint):
     Parameters
     ----------
     radius : float, default=1.0
-        Finite and above 0. Computed projections are no longer than (1 + (d / 32 + 8) 2^-53) radius.
+        Finite and above 0. Computed projections have norm at most (1 + (d / 32 + 8) 2^-53) radius.
     """
 
     radius: float = 1.0
@@ -53,13 +53,13 @@ class L2Ball(Constraint):
         object.__setattr__(self, "radius", positive("radius", self.radius))
 
     def violation(self, x: FloatArray) -> float:
-        """(|x| - radius) / radius."""
+        """Return max(0, |x| - radius) / radius."""
         return max(0.0, float(np.linalg.norm(x / self.radius)) - 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Box(Constraint):
-    """lower <= x <= upper, coordinate by coordinate; computed projections lie inside exactly.
+    """lower <= x <= upper elementwise; computed projections are exactly feasible.
 
     Parameters
     ----------
@@ -92,30 +92,30 @@ class Box(Constraint):
 
     @cached_property
     def params(self) -> FloatArray:
-        """The number of lower bounds, these, and the upper ones."""
+        """The number of bounds, the lower bounds and the upper bounds."""
         lower, upper = np.ravel(self.lower), np.ravel(self.upper)
         return np.concatenate([[lower.size], lower, upper], dtype=np.float64)
 
     @property
     def size(self) -> int | None:
-        """The number of bounds; None of a pair of numbers."""
+        """Number of bounds; None if both are single numbers."""
         return len(self.lower) if isinstance(self.lower, np.ndarray) else None
 
     def violation(self, x: FloatArray) -> float:
-        """The largest distance from a bound, relative to it where that is beyond 1."""
+        """Return the largest violation of a bound b, relative to max(|b|, 1)."""
         nearest = np.clip(x, self.lower, self.upper)
         return float(np.max(np.abs(x - nearest) / np.maximum(np.abs(nearest), 1.0), initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class NonNegative(Constraint):
-    """x >= 0, coordinate by coordinate; computed projections lie inside exactly."""
+    """x >= 0 elementwise; computed projections are exactly feasible."""
 
     name = "non_negative"
     separable = True
 
     def violation(self, x: FloatArray) -> float:
-        """The largest distance below 0."""
+        """Return the largest distance of an entry below 0."""
         return float(np.max(-x, initial=0.0))
 
 
@@ -126,7 +126,7 @@ class Simplex(Constraint):
     Parameters
     ----------
     total : float, default=1.0
-        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum up to
+        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum `total` up to
         d 2^-52 total.
     """
 
@@ -141,6 +141,6 @@ class Simplex(Constraint):
         object.__setattr__(self, "total", total)
 
     def violation(self, x: FloatArray) -> float:
-        """The larger of both, relative to the total."""
+        """Return the larger violation of the two conditions, relative to the total."""
         off = abs(float(np.sum(x)) - self.total)
         return max(off, float(np.max(-x, initial=0.0))) / self.total

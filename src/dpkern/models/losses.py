@@ -1,8 +1,8 @@
-"""Margin losses: names, parameters and bounds of what the compiled loss table computes.
+"""Margin losses: names, parameters and constants of the compiled loss table.
 
-A loss is a function phi(y, z) of the label y and the margin z = x.w (+ intercept). The formulas
-themselves live in the C loss table and in the NumPy twins; this module only says what a solver and
-a certificate need to know. The bounds are over all real z and all labels that the loss's task
+A loss is a function phi(y, z) of the label y and the margin z = x.w (+ intercept). The formulas are
+in the C loss table and in the NumPy reference implementations; this module has the properties that
+solvers and certificates need. Bounds are over all real z and all labels that the loss's task
 allows, and derivatives are with respect to z.
 """
 
@@ -13,40 +13,40 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, Field, asdict, dataclass, fields
 from typing import Any, ClassVar
 
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, positive
 
 
 class Loss(ABC):
-    """A margin loss; the fields of a subclass are its parameters, in the order in which C reads.
+    """A margin loss; the fields of a subclass are its parameters, in the order of the C code.
 
     Attributes
     ----------
     name : str
-        The key in `LOSSES`, and what the keyword ``loss=`` accepts.
+        Key in `LOSSES`, accepted as ``loss=``.
     task : {"classification", "regression"}
-        What the label means. Classification losses need labels -1 and +1; regression losses take
-        any real label, -1 and +1 included.
+        Classification losses need labels -1 and +1; regression losses accept any real label.
     convex : bool
         Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex, and
-        bounds the gradient of any loss: convexity decides what a run finds, not what it reveals.
+        bounds the gradient of any loss: convexity matters for utility, not for privacy, except for
+        hidden local steps.
     kappa : float
-        Error of the computed derivative: it lies within kappa 2^-53 |phi'(y, z)| + 2^-1020 of the
-        true one for the doubles y and z, on every instruction set.
+        Error bound of the computed derivative: it is within kappa 2^-53 |phi'(y, z)| + 2^-1020 of
+        the true one for the doubles y and z, on every instruction set.
 
     Notes
     -----
-    The values of kappa. One rounding makes a relative error of at most u/(1 + u), u = 2^-53; k of
-    them, multiplied, stay below k u. With y = -1 or 1 products by y are exact.
+    Derivation of kappa: one rounding has a relative error of at most u/(1 + u), u = 2^-53, and the
+    product of k of them an error below k u. Products by y = -1 or 1 are exact.
 
-    - squared, huber, squared_hinge: z - y, or 1 - y z, is the only rounding; clamping to an exact
-      bound does not enlarge a relative error. kappa = 1.
-    - smoothed_hinge: that and the division by h. kappa = 2.
+    - squared, huber, squared_hinge: the only rounding is in z - y, or 1 - y z; clamping to an exact
+      bound does not increase a relative error. kappa = 1.
+    - smoothed_hinge: in addition the division by h is rounded. kappa = 2.
     - logistic: with t = y z and e = exp(-|t|) the derivative is -y e q or -y q, q = 1/(1 + e). The
-      computed e has relative error x <= 1.9 u (``vmath.h``; 2^-1020 stands for |t| > 708, where it
-      stays at exp(-708)). In q it counts x e/(1 + e), and 1 + e and the quotient round: below 3 u.
-      In e q it counts x/(1 + e), and the product rounds too: below 5 u. kappa = 5.
+      computed e has relative error x <= 1.9 u (``vmath.h``; 2^-1020 covers |t| > 708, where e is
+      exp(-708)). It contributes x e/(1 + e) to q, and 1 + e and the quotient are rounded: below
+      3 u. It contributes x/(1 + e) to e q, and the product is rounded too: below 5 u. kappa = 5.
     """
 
     name: str
@@ -57,23 +57,23 @@ class Loss(ABC):
 
     @property
     def params(self) -> tuple[float, ...]:
-        """Parameters as handed to C."""
+        """Parameters for the C code."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Name and parameters, as results and certificates keep them."""
+        """Name and parameters, for results and certificates."""
         return {"name": self.name, **asdict(self)}
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """Supremum of the absolute first derivative; ``inf`` when there is none."""
+        """Supremum of the absolute first derivative; ``inf`` if it is unbounded."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Supremum of the absolute second derivative; ``inf`` when there is none."""
+        """Supremum of the absolute second derivative; ``inf`` if it is unbounded."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Huber(Loss):
     Parameters
     ----------
     delta : float, default=1.0
-        Where the quadratic becomes linear; positive and finite.
+        Threshold between the quadratic and the linear part; positive and finite.
     """
 
     delta: float = 1.0
@@ -173,8 +173,7 @@ LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (Logistic, Squared, Huber, SmoothedHinge, SquaredHinge)
 }
 
-# What intptr_t may be called: by C, NumPy and Cython, and by ctypes, through which numba goes and
-# where a typedef's name is lost.
+# Names of intptr_t in C, NumPy and Cython, and in ctypes (used by numba), which resolves typedefs.
 _INTPTR = ctypes.sizeof(ctypes.c_void_p)
 _INTEGERS = {
     **dict.fromkeys(("intptr_t", "ptrdiff_t", "ssize_t", "Py_ssize_t"), _INTPTR),
@@ -187,7 +186,7 @@ _SIGNATURE = "void (intptr_t, double *, double *, double *, double *, double *, 
 
 
 def _has_signature(found: str) -> bool:
-    """Whether a signature as scipy spells it is `_SIGNATURE`, const or not."""
+    """Whether a signature in scipy's notation is `_SIGNATURE`, up to const and integer names."""
     outer = re.fullmatch(r"\s*void\s*\((.*)\)\s*", found)
     if not outer:
         return False
@@ -198,9 +197,9 @@ def _has_signature(found: str) -> bool:
 
 @dataclass(frozen=True)
 class Custom(Loss):
-    """A loss that a compiled function of the user's computes, inside the kernels.
+    """A loss computed by a user's compiled function, which the kernels call.
 
-    The function fills blocks of n records, with the signature
+    The function is called for blocks of n records, and has the signature
 
     ``void (intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
     void *params)``
@@ -216,38 +215,37 @@ class Custom(Loss):
         cffi function pointer.
     smoothness, lipschitz : float, default=inf
         Suprema of the absolute second and first derivative over all z and all labels of the task;
-        positive. ``inf`` declares no bound, and what needs one refuses the loss.
+        positive. ``inf`` means no bound; solvers that need one raise an error.
     convex : bool, default=True
         Whether phi is convex in z for every label.
     kappa : float, default=16
         The computed first derivative is within kappa 2^-53 |phi'| + 2^-1020 of the true one; at
-        least 0 and finite. A straight formula of k operations without cancellation has kappa <= 2 k
-        or so.
+        least 0 and finite. A formula of k operations without cancellation has kappa <= 2 k
+        approximately.
     task : {"classification", "regression"}
-        "classification" gets labels -1 and +1.
+        "classification" means labels -1 and +1.
     name : str, default="custom"
-        What results and certificates call it; not the name of a built-in loss.
+        Name in results and certificates; not that of a built-in loss.
 
     Raises
     ------
     TypeError, ValueError
-        When an argument does not fit; the message names it. In particular when the callable has
-        another signature. `n` may go by any name of a signed integer as wide as a pointer, and
-        ``const`` may be left out.
+        When an argument is invalid, in particular when the callable has another signature; `n` may
+        have any type name of a signed integer as wide as a pointer, and ``const`` is optional.
 
     Notes
     -----
-    Nothing here can check the function, and every certificate names what is declared of it:
+    The function cannot be checked here, and every certificate states these assumptions:
 
-    - Each derivative is a function of its own label and margin, whatever else is in the block,
-      whatever was computed before and in which thread: the sensitivity of a sum rests on it. So the
-      function keeps no state, draws no random numbers and writes to nothing but its outputs. Its
-      bits should not depend on where in a block a record stands either, as those of vectorised
-      loops compiled with -ffast-math do.
-    - It runs in several threads at once without Python's lock: no Python object may be touched. A
-      ctypes callback of a Python function takes the lock for every block; it works, slowly.
-    - The bounds, kappa and convexity are true. The clip bounds every sum whatever they are, but
-      step sizes, and the sensitivity of hidden local steps, are computed from them.
+    - Each derivative is a function of its own label and margin, independent of other records, of
+      earlier calls and of the thread, since the sensitivity of a sum relies on it. So the function
+      keeps no state, draws no random numbers and writes only to its outputs. Its bits should not
+      depend on the position of a record in a block either, as they do for vectorised loops compiled
+      with -ffast-math.
+    - It is called from several threads at once without the GIL, and must not access Python objects.
+      A ctypes callback of a Python function acquires the GIL for every block, which is slow.
+    - The bounds, kappa and convexity are true. The clip norm bounds every sum in any case, but step
+      sizes, and the sensitivity of hidden local steps, are computed from them.
 
     Derivatives that are not finite, or were not written, count as 0.
     """
@@ -285,25 +283,24 @@ class Custom(Loss):
 
     @property
     def params(self) -> tuple[float, ...]:
-        """None that C could read: the callable has its own."""
+        """Empty, since the callable has its own user data."""
         return ()
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """What is believed of the function."""
+        """The assumptions about the function, for results and certificates."""
         names = ("name", "task", "convex", "smoothness", "lipschitz", "kappa")
         declared = {name: getattr(self, name) for name in names}
         return declared | {"custom": "each derivative depends on its own label and margin only"}
 
 
 def get_loss(loss: str | Loss) -> Loss:
-    """The loss object behind what a user passes as ``loss=``.
+    """Return the loss object of an argument ``loss=``.
 
     Parameters
     ----------
     loss : str or Loss
-        A name in `LOSSES`, which stands for the loss with its default parameters, or a loss object,
-        which is returned as it is.
+        A name in `LOSSES`, for the loss with default parameters, or a loss object.
 
     Raises
     ------

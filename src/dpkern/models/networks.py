@@ -27,17 +27,18 @@ class MLP(Oracle):
     Parameters
     ----------
     hidden : sequence of int
-        Sizes of the hidden layers; none is a linear model, with "softmax" softmax regression.
+        Sizes of the hidden layers; without any the model is linear, or softmax regression.
     activation : {"relu", "tanh"}
-        Of the hidden layers.
+        Activation of the hidden layers.
     loss : str
         "softmax", the cross-entropy of one output per class, or a margin loss of one output.
     seed : int
-        Of the start, which has entries uniform in +-1 / sqrt(inputs), as PyTorch's layers.
+        Seed of the start, whose entries are uniform in +-1 / sqrt(inputs), as in PyTorch.
     smoothness : float
-        A public guess of how fast a record's gradient changes with the model: "spider" clips the
-        differences between two models to this times their distance, and draws less noise for them.
-        Without one their noise does not shrink with the steps. No guarantee rests on it.
+        A public guess of the Lipschitz constant of a record's gradient. Solvers with variance
+        reduction, such as "spider", clip differences of gradients to this times the distance of the
+        models, with noise in proportion; without it this noise does not shrink with the steps. No
+        guarantee relies on it.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -63,7 +64,7 @@ class MLP(Oracle):
             )
 
     def layers(self, data: "SiloData") -> tuple[int, ...]:
-        """Sizes of the hidden layers and of the output."""
+        """Return the sizes of the hidden layers and of the output."""
         if self.loss == "softmax" and data.classes is None:
             raise ValueError("loss 'softmax' is for classes, and the data's task is regression")
         if self.loss != "softmax" and data.task == "multiclass":
@@ -84,7 +85,7 @@ class MLP(Oracle):
         return np.concatenate(parts)
 
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        """As of any oracle, by NumPy; the solvers take clipped sums from the kernels instead."""
+        """Return the gradients by NumPy; the solvers use clipped sums of the kernels instead."""
         matrices, inputs, z = self._forward(w, X)
         if self.loss == "softmax":
             delta = np.exp(z - z.max(axis=1, keepdims=True))
@@ -114,7 +115,7 @@ class MLP(Oracle):
     def _forward(
         self, w: FloatArray, X: NDArray[Any]
     ) -> tuple[list[FloatArray], list[FloatArray], FloatArray]:
-        """Matrices [W_l, bias] and inputs a_(l-1) of the layers, and what the last gives."""
+        """Return matrices [W_l, bias] and inputs a_(l-1) of the layers, and the last output."""
         matrices: list[FloatArray] = []
         a, begin = [np.asarray(X, dtype=np.float64)], 0
         remaining = [*self.hidden]
@@ -135,7 +136,7 @@ class MLP(Oracle):
 
 
 def load_oracle(declaration: dict[str, Any]) -> Oracle:
-    """The oracle that a file describes."""
+    """Return the oracle of a declaration from a file."""
     if declaration.get("name") != MLP.name:
         return NotKept(declaration)
     values = {key: value for key, value in declaration.items() if key != "name"}

@@ -1,8 +1,8 @@
-"""Models beyond generalised linear ones: what the stochastic solvers need to know of them.
+"""Models other than generalised linear ones, for the stochastic solvers.
 
-Wherever a solver takes ``loss="logistic"`` for a linear model, the stochastic ones also take an
-`Oracle`: `MLP`, whose clipped sums are kernels, or a model of the user's own that gives the
-gradient of each record.
+Instead of a loss of a linear model, the stochastic solvers also accept an `Oracle` as ``model=``:
+`MLP`, whose clipped sums are compiled kernels, or a user's own model that returns the gradient of
+each record.
 """
 
 import math
@@ -22,26 +22,26 @@ FloatArray = NDArray[np.float64]
 
 
 class Oracle(ABC):
-    """A model with P parameters w, and the loss of a record (x, y) under it.
+    """A model with P parameters w, and its loss of a record (x, y).
 
-    A subclass gives `dim` and `gradients`, and what of the rest it is to be used for: `losses` for
-    ``monitor=``, `outputs` for predictions.
+    A subclass defines `dim` and `gradients`, and optionally `losses`, for ``monitor=``, and
+    `outputs`, for predictions.
 
     Attributes
     ----------
     name : str
-        For results and certificates.
+        Name in results and certificates.
     smoothness : float
-        A bound of |g(w) - g(v)| / |w - v| for the gradient g of any one record; infinite where none
-        is known. Solvers choose steps and clip norms by it, no guarantee rests on it.
+        A bound of |g(w) - g(v)| / |w - v| for the gradient g of any record; infinite if unknown.
+        Solvers use it for step sizes and clip norms; no guarantee relies on it.
 
     Notes
     -----
-    What a guarantee does rest on, and certificates name: the gradient of a record is a function of
-    this record, of its place in the batch and of public numbers, not of the other records. Batch
-    normalisation breaks that. Where samples are secret or records are added or removed neighbours
-    differ in the places of other records too: there it must not depend on the place, either, not in
-    its last bit, as a product of matrices by BLAS may. `check_gradients` looks for such a thing.
+    Guarantees rely on an assumption that certificates state: the gradient of a record is a function
+    of this record, of its position in the batch and of public numbers, not of other records. Batch
+    normalisation violates it. With secret samples or add/remove neighbours, the positions of other
+    records differ too: the gradient must then be independent of the position, to the last bit,
+    which a matrix product by BLAS may not be. `check_gradients` searches for violations.
     """
 
     name: ClassVar[str] = "oracle"
@@ -49,50 +49,51 @@ class Oracle(ABC):
 
     @abstractmethod
     def dim(self, data: "SiloData") -> int:
-        """Number of parameters P."""
+        """Return the number of parameters P."""
 
     @abstractmethod
     def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> Any:
-        """The gradient of the loss of each record.
+        """Return the gradient of the loss of each record.
 
         Parameters
         ----------
         w : ndarray, shape (P,), float64
+            The parameters.
         X : ndarray, shape (k, n_features)
-            Rows after feature range and row bound; as they are stored where the data have neither,
-            and CSR where the data are sparse.
+            Effective rows, after feature range and row bound; in the dtype of the data if they have
+            neither, and CSR if the data are sparse.
         y : ndarray, shape (k,), float64
-            As `SiloData` holds them: -1 and +1 for two labels, the place in `classes` for several
+            Labels as in `SiloData`: -1 and +1 for two labels, the index in `classes` for several
             (so index with ``y.astype(int)``), targets for regression.
 
         Returns
         -------
         array, shape (k, P)
-            Float32 or float64, of NumPy or of a library with DLPack. Not clipped.
+            Unclipped gradients, float32 or float64, of NumPy or of a library with DLPack.
         """
 
     def start(self, data: "SiloData") -> FloatArray:
-        """Where runs begin, shape (P,): public, so not computed from the records. 0 by default."""
+        """Return the public starting point of runs, shape (P,), by default 0."""
         return np.zeros(self.dim(data))
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        """The loss of each record, shape (k,)."""
+        """Return the loss of each record, shape (k,)."""
         raise NotImplementedError(f"{type(self).__name__} has no losses")
 
     def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
-        """A margin or value for each row, shape (k,), or a score of every class, shape (k, K)."""
+        """Return a margin or value per row, shape (k,), or scores of K classes, shape (k, K)."""
         raise NotImplementedError(f"{type(self).__name__} has no outputs: it cannot predict")
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Name and parameters, as results and certificates keep them."""
+        """Name and parameters, for results and certificates."""
         return {"name": self.name}
 
 
 def record_gradients(
     oracle: Oracle, data: "SiloData", w: FloatArray, records: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """The gradients of some records at w as the solvers take them.
+    """Return the validated gradients of some records at w.
 
     Parameters
     ----------
@@ -100,17 +101,17 @@ def record_gradients(
     data : SiloData
     w : ndarray, shape (P,), float64
     records : ndarray, shape (k,), int64
-        Numbers of records.
+        Indices of records.
 
     Returns
     -------
     gradients : ndarray, shape (k, P), float32 or float64
-        C-contiguous. Not clipped.
+        Unclipped gradients, C-contiguous.
 
     Raises
     ------
     TypeError, ValueError
-        When the oracle returns something else than one row per record.
+        When the oracle does not return one row per record.
     """
     X, transform = data.X[records], data.transform
     if math.isfinite(transform.row_bound) or transform.scale is not None:
@@ -138,32 +139,31 @@ def check_gradients(
     trials: int = 100,
     rng: np.random.Generator | int | None = 0,
 ) -> None:
-    """Raise where the gradient of a record is seen to depend on other records or on its place.
+    """Raise if the gradient of a record depends on other records or on its position.
 
     The gradients of up to 256 records are compared, bit by bit, with those of the same records
-    each by itself, in pairs, in random subsets and in random orders. Passing is evidence and no
-    proof: a dependence may need other numbers of records or other values to show.
+    alone, in pairs, in random subsets and in random orders. Passing is no proof: a dependence may
+    only occur for other numbers of records or other values.
 
     Parameters
     ----------
     oracle : Oracle
     data : SiloData
-        Public or synthetic records, since the outcome is a function of them, but as those to train
-        on in number of features, dtype, layout, feature range and row bound: libraries sum wide
-        rows (``np.einsum`` those of more than 8 192 entries) and large batches in other ways
-        than small ones.
+        Public or synthetic records, since the result depends on them, with the number of features,
+        dtype, layout, feature range and row bound of the training data: libraries sum wide rows
+        (``np.einsum`` beyond 8 192 entries) and large batches in a different order.
     w : ndarray, shape (P,), optional
-        Where to compare; the default is the start of `oracle` with normal noise of deviation 0.1
-        added, since much vanishes at 0.
+        The parameters; by default the start of `oracle` plus normal noise of std 0.1, since many
+        terms vanish at 0.
     trials : int, default=100
-        Arrangements that are tried of each kind.
+        Number of arrangements of each kind.
     rng : numpy.random.Generator, int or None, default=0
-        Choice of records and arrangements.
+        Source of the random records and arrangements.
 
     Raises
     ------
     TypeError, ValueError
-        When a gradient is found to differ, or `gradients` returns what solvers refuse.
+        When a gradient differs, or `gradients` returns an invalid array.
     """
     trials, generator = count("trials", trials), np.random.default_rng(rng)
     if w is None:
@@ -180,11 +180,11 @@ def check_gradients(
         ),
         "in another order": lambda: generator.permutation(n),
     }
-    for name, places_of in arrangements.items():
+    for name, arrange in arrangements.items():
         for _ in range(trials):
-            places = places_of()
-            found = record_gradients(oracle, data, w, chosen[places])
-            if not np.array_equal(found, reference[places], equal_nan=True):
+            positions = arrange()
+            found = record_gradients(oracle, data, w, chosen[positions])
+            if not np.array_equal(found, reference[positions], equal_nan=True):
                 raise ValueError(
                     f"gradients of {oracle.name!r} must depend on their own record alone, got "
                     f"others for a record {name}"
@@ -193,12 +193,12 @@ def check_gradients(
 
 @dataclass(frozen=True)
 class NotKept(Oracle):
-    """A user's own model in a file: its name and declaration, not its code.
+    """A user's own model from a file, which stores its declaration but not its code.
 
     Parameters
     ----------
     declared : dict
-        Its declaration.
+        The model's declaration.
     """
 
     declared: dict[str, Any]

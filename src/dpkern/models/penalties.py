@@ -1,13 +1,13 @@
-"""Penalties and constraints: their strengths, parameters and bounds of what the kernels compute.
+"""Penalties and constraints: strengths, parameters and constants.
 
 A penalty is strength g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) + dpkern.L1(1e-4)`` a
-sum, ``dpkern.Simplex()`` a constraint, which has no strength. A penalty acts in one of two ways:
+sum, ``dpkern.Simplex()`` a constraint, which has no strength. Solvers use a penalty either
 
-- by its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
-  argmin_x gamma strength g(x) + |x - v|^2 / 2; a constraint is the g that is 0 where it holds and
-  infinite elsewhere, and its prox is the projection, whatever gamma is;
-- by its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers add
-  strength f'(|x|) / |x| x to the gradient of the data, also where it has a prox.
+- through its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
+  argmin_x gamma strength g(x) + |x - v|^2 / 2; for a constraint g is the indicator function of the
+  set, and the prox is the projection, for any gamma;
+- or through its gradient (`SMOOTH`): g(x) = f(|x|) is differentiable, and local runs and solvers
+  add strength f'(|x|) / |x| x to the gradient of the data, even if g has a prox as well.
 """
 
 import math
@@ -37,7 +37,7 @@ class L1(Term):
     smoothness = math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """|x|_1."""
+        """Return |x|_1."""
         return float(np.sum(np.abs(x)))
 
 
@@ -51,7 +51,7 @@ class L2(Term):
     smoothness = 1.0
 
     def __call__(self, x: FloatArray) -> float:
-        """|x|^2 / 2."""
+        """Return |x|^2 / 2."""
         return 0.5 * float(np.sum(x**2))
 
 
@@ -62,7 +62,7 @@ class ElasticNet(Term):
     Parameters
     ----------
     l1_ratio : float, default=0.5
-        Share of the l1 norm, between 0 and 1; scikit-learn's parameter.
+        Share of the l1 norm, between 0 and 1, as in scikit-learn.
     """
 
     l1_ratio: float = 0.5
@@ -79,16 +79,16 @@ class ElasticNet(Term):
 
     @property
     def strong_convexity(self) -> float:
-        """The share of the squared norm."""
+        """The share of the squared norm, which is the smallest curvature."""
         return 1.0 - self.l1_ratio
 
     @property
     def smoothness(self) -> float:
-        """Finite only where the l1 norm is absent."""
+        """1 without the l1 norm, else ``inf``."""
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """The mean of both, weighted."""
+        """Return the weighted mean of |x|_1 and |x|^2 / 2."""
         return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2()(x)
 
 
@@ -96,14 +96,14 @@ class ElasticNet(Term):
 class GroupLasso(Term):
     """g(x) = sum_g weight_g |x_g| over consecutive groups (Yuan and Lin 2006, equation 2.1).
 
-    Prox: every group shortened by gamma weight_g, to 0 where it is no longer than that.
+    Prox: block soft thresholding of every group by gamma weight_g.
 
     Parameters
     ----------
     groups : array_like of int
         Sizes of the groups, in order; their sum is d.
     weights : array_like, optional
-        One number >= 0 a group; None: all 1. Yuan and Lin take the roots of the sizes.
+        One weight >= 0 per group, by default 1. Yuan and Lin take the square roots of the sizes.
     """
 
     groups: ArrayLike = field(kw_only=True)
@@ -134,7 +134,7 @@ class GroupLasso(Term):
 
     @cached_property
     def params(self) -> FloatArray:
-        """The number of groups, their sizes, their weights."""
+        """The number of groups, their sizes and their weights."""
         sizes, weights = np.asarray(self.groups), np.asarray(self.weights)
         return np.concatenate([[sizes.size], sizes, weights], dtype=np.float64)
 
@@ -144,7 +144,7 @@ class GroupLasso(Term):
         return int(np.sum(self.groups))
 
     def __call__(self, x: FloatArray) -> float:
-        """sum_g weight_g |x_g|."""
+        """Return sum_g weight_g |x_g|."""
         sizes = np.asarray(self.groups)
         norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
         return float(norms @ np.asarray(self.weights))
@@ -155,16 +155,16 @@ class SmoothPenalty(Term):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
 
     def __call__(self, x: FloatArray) -> float:
-        """f(|x|)."""
+        """Return f(|x|)."""
         return self.value(float(np.linalg.norm(x)))
 
     @abstractmethod
     def value(self, r: float) -> float:
-        """f(r), r >= 0."""
+        """Return f(r), r >= 0."""
 
     @abstractmethod
     def coefficient(self, r: float) -> float:
-        """f'(r) / r, so that the gradient of g is this times x; its limit at r = 0."""
+        """Return f'(r) / r, or its limit at r = 0, so that the gradient of g is this times x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +173,8 @@ class PL(SmoothPenalty):
 
     With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
     section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r. Prox (Kang
-    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, of which the left side rises for
-    gamma <= 1/4.
+    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, whose left side is increasing
+    for gamma <= 1/4.
     """
 
     name = "pl"
@@ -183,15 +183,15 @@ class PL(SmoothPenalty):
     smoothness = 8.0
 
     def value(self, r: float) -> float:
-        """r^2 + 3 sin^2 r."""
+        """Return r^2 + 3 sin^2 r."""
         return r * r + 3.0 * math.sin(r) ** 2
 
     def coefficient(self, r: float) -> float:
-        """2 + 3 sin(2 r) / r."""
+        """Return 2 + 3 sin(2 r) / r."""
         return 2.0 + 3.0 * math.sin(2.0 * r) / r if r > 0.0 else 8.0
 
 
-#: Those with a compiled prox.
+#: Penalties with a compiled prox.
 PENALTIES: dict[str, type[Term]] = {
     penalty.name: penalty
     for penalty in (
@@ -200,20 +200,19 @@ PENALTIES: dict[str, type[Term]] = {
     )
 }
 
-#: Those that act by their gradient.
+#: Penalties that solvers use through their gradient.
 SMOOTH: dict[str, type[SmoothPenalty]] = {PL.name: PL}
 
 
 def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
-    """The penalty of `PENALTIES` or `SMOOTH` with these parameters, defaults for the others.
+    """Return the penalty of `PENALTIES` or `SMOOTH` with these parameters.
 
     Raises
     ------
     TypeError
-        When a parameter is unknown or one without a default is missing.
+        When a parameter is unknown, or one without a default is missing.
     ValueError
-        When the name is unknown, in which case the message lists the known ones, or a parameter
-        does not fit.
+        When the name is unknown, or a parameter is out of range.
     """
     known = PENALTIES | SMOOTH
     if name not in known:
@@ -231,7 +230,7 @@ def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
 
 
 def get_penalty(penalty: str | Term) -> Term:
-    """The penalty behind a name, which stands for its default parameters, or behind itself.
+    """Return a penalty given by name, with default parameters, or as a Term.
 
     Raises
     ------
@@ -248,13 +247,13 @@ def get_penalty(penalty: str | Term) -> Term:
 
 
 def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
-    """The strengths of L2 and L1 in all, and the one other term.
+    """Return the total strengths of L2 and L1, and the other term.
 
     Raises
     ------
     ValueError
-        When there are several others, or one that acts by its prox beside L1: the prox of their sum
-        is not known.
+        When there are several other terms, or a nonsmooth one together with L1, since the prox of
+        their sum is not known.
     """
     others: list[Term] = []
     for term in () if penalty is None else penalty.terms:

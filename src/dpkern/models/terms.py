@@ -20,7 +20,7 @@ class Penalty(ABC):
     @property
     @abstractmethod
     def terms(self) -> tuple["Term", ...]:
-        """The penalties that this one is the sum of."""
+        """The terms of the sum."""
 
     def __add__(self, other: object) -> "PenaltySum":
         if not isinstance(other, Penalty):
@@ -35,7 +35,7 @@ class PenaltySum(Penalty):
     Parameters
     ----------
     terms : tuple of Term
-        Its terms.
+        The terms of the sum.
     """
 
     terms: tuple["Term", ...] = ()
@@ -43,21 +43,20 @@ class PenaltySum(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class Term(Penalty):
-    """One penalty strength g; the other fields of a subclass are its parameters.
+    """A single penalty strength g; the other fields of a subclass are its parameters.
 
-    Two are equal when they are of one class and have equal strengths and parameters.
+    Terms are equal if their class, strengths and parameters are.
 
     Attributes
     ----------
     name : str
-        The key in `PENALTIES` or `SMOOTH`.
+        Key in `PENALTIES` or `SMOOTH`.
     strength : float
-        What g is multiplied by; 1 for a constraint.
+        Factor of g; 1 for a constraint.
     convex : bool
-        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
-        contraction bound.
+        Whether g is convex. A convex g has a nonexpansive prox.
     separable : bool
-        Whether g is a sum over coordinates, so that its prox takes them one by one.
+        Whether g is a sum over coordinates, so that its prox is computed for each of them.
     """
 
     name: ClassVar[str]
@@ -70,49 +69,47 @@ class Term(Penalty):
 
     @property
     def terms(self) -> tuple["Term", ...]:
-        """Itself."""
+        """The term itself."""
         return (self,)
 
     @cached_property
     def params(self) -> FloatArray:
-        """Parameters as C reads them, in the layout that ``prox.h`` states; at least one number."""
+        """Parameters in the layout of ``prox.h``; at least one number."""
         return np.array([*self.parameters.values()] or [0.0], dtype=np.float64)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of g by name, as ``kernels.prox`` takes them; the strength is none of them."""
+        """Parameters of g by name, without the strength."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strength"}
 
     @property
     def size(self) -> int | None:
-        """Coordinates d of the points that g takes; None where they may be any number."""
+        """Number of coordinates d of x; None if it is arbitrary."""
         return None
 
     @property
     def largest_gamma(self) -> float:
-        """Up to it, and no further, gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
+        """The largest gamma for which gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
 
         The sum is strictly convex for gamma c > -1, c the smallest curvature of g. Where
-        gamma g + |x|^2 / 2 is not convex, a line that supports it touches it twice: two minimisers,
-        for the v that is its slope.
+        gamma g + |x|^2 / 2 is not convex, some supporting line touches it twice, and its slope is a
+        v with two minimisers.
         """
         return math.inf if self.convex else -1.0 / self.strong_convexity
 
     @property
     @abstractmethod
     def strong_convexity(self) -> float:
-        """Smallest curvature: the largest c, below 0 without convexity, for which
-        g - c |x|^2 / 2 is convex; 0 for a constraint.
-        """
+        """Smallest curvature of g: the largest c for which g - c |x|^2 / 2 is convex."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink or is infinite."""
+        """Lipschitz constant of the gradient of g; ``inf`` if g is not smooth."""
 
     @abstractmethod
     def __call__(self, x: FloatArray) -> float:
-        """g(x), x of shape (d,); a constraint is 0 up to `FEASIBLE` outside, then infinite."""
+        """Return g(x), x of shape (d,); for a constraint 0 or, beyond `FEASIBLE`, infinity."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -127,7 +124,7 @@ class Term(Penalty):
 
 
 def vector(name: str, value: ArrayLike) -> FloatArray:
-    """`value` as numbers of shape (k,), none of them NaN; one number has k = 1."""
+    """Return a number or a vector as an array of shape (k,) without NaN."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu" or array.ndim > 1 or not array.size:
         raise TypeError(f"{name} must be a number or a vector of numbers, got {value!r}")

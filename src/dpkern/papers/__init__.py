@@ -1,1 +1,1 @@
-"""The papers' printed noise and what it really gives; demonstrations of their flaws."""
+"""The noise that the papers print, and mechanisms that only demonstrate flaws of papers."""

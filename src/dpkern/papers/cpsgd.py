@@ -1,4 +1,4 @@
-"""The published guarantee of binomial noise, to compare with: Agarwal et al. (2018), "cpSGD"."""
+"""The published guarantee of binomial noise by Agarwal et al. (2018), "cpSGD", for comparison."""
 
 import math
 
@@ -23,9 +23,9 @@ def cpsgd_epsilon(coins: int, g: int, dim: int, delta: float) -> float:
     Returns
     -------
     float
-        Infinity where the theorem asks for more coins: m/4 >= max(23 log(10 d / delta), 2 (g + 1)).
-        What `BinomialSum` certifies is smaller and rests on a proof of its own; this is the
-        figure to compare with the literature. Nearest value, not rounded up.
+        The nearest value, not rounded up; infinity unless m/4 >= max(23 log(10 d / delta),
+        2 (g + 1)), which the theorem requires. `BinomialSum` certifies a smaller epsilon by its own
+        proof.
     """
     m, g, d = count("coins", coins), count("g", g), count("dim", dim)
     delta = probability("delta", delta)

@@ -1,4 +1,4 @@
-"""The coordinate-wise Laplace noise that papers print for an average of models: no guarantee."""
+"""The average model with the coordinate-wise Laplace noise of papers, which has no guarantee."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,14 @@ FloatArray = NDArray[np.float64]
 
 
 class LaplaceAverage:
-    """The average model with the coordinate-wise Laplace noise that papers print: no guarantee.
+    """The average model with coordinate-wise Laplace noise, without a guarantee.
 
     Parameters
     ----------
     run : Run
-        Gives objective, ledger and stream.
+        The run.
     sensitivity, epsilon : float
-        The printed l2 sensitivity and the claim: the scale is their quotient.
+        The printed l2 sensitivity and the claimed epsilon, whose quotient is the scale.
     """
 
     def __init__(self, run: Run, *, sensitivity: float, epsilon: float) -> None:

@@ -1,4 +1,4 @@
-"""The line search of Cao, Guo, Zhang (2023), which reads what no release covers."""
+"""The line search of Cao, Guo, Zhang (2023), which reads un-noised quantities."""
 
 import math
 
@@ -15,18 +15,18 @@ FloatArray = NDArray[np.float64]
 class PaperSearch:
     """The line search of Cao, Guo, Zhang (2023), Equation (10), on un-noised quantities.
 
-    The largest candidate a, or the least, with
-    f(w - a p) <= f(w) - a p.g + a (1 - beta) p.H p, beta = 1/2; f, g and H are the silo's own,
-    without noise: the step is no function of the releases, and nothing is certified.
+    The step is the largest candidate a with f(w - a p) <= f(w) - a p.g + a (1 - beta) p.H p,
+    beta = 1/2, or else the smallest candidate. f, g and H are the silo's own without noise, so that
+    the step is no function of the releases, and nothing is certified.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm and ledger.
+        The run.
     hess_clip : float
-        Bound of one record's Hessian.
+        Clip norm of one record's Hessian.
     max_step : float
-        The largest candidate; the others are its halves, quarters and so on.
+        The largest candidate, to be halved repeatedly.
     """
 
     def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:

@@ -1,4 +1,4 @@
-"""Noise that papers print and that certifies nothing."""
+"""Mechanisms that papers print and that have no guarantee."""
 
 import math
 from dataclasses import replace
@@ -13,14 +13,14 @@ FloatArray = NDArray[np.float64]
 
 
 class UncertifiedLaplace:
-    """Coordinate-wise Laplace noise in floating point, as papers print it: no guarantee.
+    """Coordinate-wise Laplace noise in floating point, without a guarantee.
 
     Parameters
     ----------
     channel : Channel
         Ledger, stream and readers.
     what : str
-        What is released, for the ledger.
+        Description of the release, for the ledger.
     sensitivity : float
         The l2 sensitivity that the paper divides by epsilon.
     scale : float
@@ -51,16 +51,17 @@ class UncertifiedLaplace:
 
 
 class WeightNoise:
-    """One normal number for the silos' weights, as Kang et al. (2021) print it.
+    """One normal draw on the silos' weights, as in Kang et al. (2021).
 
-    Replacing a record changes no weight: the noise protects nothing, and has no sensitivity.
+    Replacing a record changes no weight, so that the sensitivity is 0 and the noise protects
+    nothing.
 
     Parameters
     ----------
     channel : Channel
         Ledger and stream; nobody sees the number itself.
     sigma : float
-        Its standard deviation, finite and above 0.
+        Standard deviation of the draw, finite and above 0.
     """
 
     def __init__(self, channel: Channel, *, sigma: float) -> None:

@@ -1,7 +1,7 @@
-"""The noise that the papers print, as functions of public numbers alone.
+"""The noise that the papers print, as functions of public numbers.
 
-Every function returns a standard deviation, or what stands for one, for the claim (epsilon, delta)
-of a paper. Solvers draw it with calibration="paper", and certificates state what it really gives.
+Every function returns the noise std, or an equivalent, for the claim (epsilon, delta) of a paper.
+Solvers draw it with calibration="paper", and certificates state its true guarantee.
 """
 
 import math
@@ -12,25 +12,26 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Claim = dict[str, float]
 
-# Kang et al. leave their constant open; 8 is that of the works they compare with.
+# Kang et al. do not specify their constant; the works that they compare with have 8.
 _WD_DP_CONSTANT = 8.0
 
 
 def gradient_descent(claim: Claim, *, clip: float, n: int, rounds: int) -> float:
-    """On the mean gradient: sqrt(8 T ln(1/delta)) C / (N epsilon) (Wang, Ye, Xu 2017)."""
+    """Noise on the mean gradient, sqrt(8 T ln(1/delta)) C / (N epsilon) (Wang, Ye, Xu 2017)."""
     return math.sqrt(8.0 * rounds * math.log(1.0 / claim["delta"])) * clip / (n * claim["epsilon"])
 
 
 def federated_gd(claim: Claim, *, clip: float, smallest: int, m: int, steps: int) -> float:
-    """On a silo's mean gradient: sqrt(8 T ln(1/delta)) C / (m n_min epsilon) (Huang)."""
+    """Noise on a silo's mean gradient, sqrt(8 T ln(1/delta)) C / (m n_min epsilon) (Huang)."""
     root = math.sqrt(8.0 * steps * math.log(1.0 / claim["delta"]))
     return root * clip / (m * smallest * claim["epsilon"])
 
 
 def wd_dp(claim: Claim, *, clip: float, n: int, steps: int) -> tuple[float, float]:
-    """On a silo's mean gradient at every step, and on the weights (Kang et al. 2021).
+    """Noise on a silo's mean gradient at every step and on the weights (Kang et al. 2021).
 
-    Half of epsilon and of delta each, sqrt(8 T ln(2/delta)) 2 C / (N epsilon) and without C and T.
+    Each has half of epsilon and of delta: sqrt(8 T ln(2/delta)) 2 C / (N epsilon), and the same
+    without C and T.
     """
     log_term = math.log(2.0 / claim["delta"])
     unit = math.sqrt(_WD_DP_CONSTANT * log_term) / (n * (claim["epsilon"] / 2))
@@ -45,16 +46,16 @@ def output_perturbation(*, clip: float, smallest: int, m: int, l2: float) -> flo
 
 
 def newton(mu: float, *, clip: float, hess_clip: float, releases: int) -> tuple[float, float]:
-    """On sums of gradients and of Hessians: 2 C sqrt(2 T) / mu and 2 B sqrt(2 T) / mu, 2 T
-    releases in all (Cao, Guo, Zhang 2023).
+    """Noise on sums of gradients and of Hessians, 2 C sqrt(2 T) / mu and 2 B sqrt(2 T) / mu for 2 T
+    releases (Cao, Guo, Zhang 2023).
     """
     root = math.sqrt(releases) / mu
     return 2.0 * clip * root, 2.0 * hess_clip * root
 
 
 def minibatch_sgd(claim: Claim, *, clip: float, sizes: FloatArray, releases: int) -> FloatArray:
-    """On the silos' means: sqrt(8 R ln(1/delta)) C / (n_j epsilon), R = 1 in one pass, K R with
-    local steps (Lowy, Ghafelebashi, Razaviyayn 2023).
+    """Noise on the silos' means, sqrt(8 R ln(1/delta)) C / (n_j epsilon), with 1 for R in one pass
+    and K R for R with local steps (Lowy, Ghafelebashi, Razaviyayn 2023).
     """
     root = math.sqrt(8.0 * releases * math.log(1.0 / claim["delta"]))
     return root * clip / (claim["epsilon"] * sizes)
@@ -69,7 +70,7 @@ def prox_svrg(
     epochs: int,
     restarts: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """On the silos' means of gradients and of differences, by Theorem E.2 (the same paper)."""
+    """Noise on the silos' means of gradients and of differences (Theorem E.2 of the same paper)."""
     delta, E, R = claim["delta"], epochs / restarts, -(-rounds // restarts)
     unit = clip / (claim["epsilon"] * sizes.astype(np.float64))
     log_term = restarts * math.log(2.0 / delta)
@@ -80,12 +81,12 @@ def prox_svrg(
 
 
 class Spider:
-    """On the silos' means, by Theorem F.1, and by Appendix H for "alternate" (the same paper).
+    """Noise on the silos' means (Theorem F.1 of the same paper; Appendix H for "alternate").
 
     Parameters
     ----------
     claim : dict or None
-        epsilon and delta; None draws no such noise.
+        epsilon and delta; None means sound calibration.
     clip : float
         C.
     sizes : ndarray, shape (m,)
@@ -98,7 +99,7 @@ class Spider:
     Attributes
     ----------
     refresh : ndarray, shape (m,), or None
-        The deviations on means of gradients.
+        Noise std on means of gradients.
     """
 
     def __init__(
@@ -124,14 +125,14 @@ class Spider:
         self._per_length = math.sqrt(16.0 * rounds) * unit
 
     def difference(self, clip: float) -> FloatArray | None:
-        """min(sigma_2 |dw|, sigma_2hat) on means of differences clipped to C_r, which stands for
-        beta |dw|; without a known beta the second.
+        """Return min(sigma_2 |dw|, sigma_2hat), the noise on means of differences clipped to
+        C_r = beta |dw|, or sigma_2hat without a known beta.
         """
         return None if self.refresh is None else np.minimum(clip * self._per_length, self._most)
 
 
 def admm_rho(claim: Claim) -> float:
-    """rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, as in the authors' code."""
+    """Return rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, as in the authors' code."""
     log_term = math.log(1.0 / claim["delta"])
     return (math.sqrt(log_term + claim["epsilon"]) - math.sqrt(log_term)) ** 2
 
@@ -139,10 +140,10 @@ def admm_rho(claim: Claim) -> float:
 def admm(
     claim: Claim, *, mode: str, clip: float, prox_step: float, n: int, rounds: int, most: int
 ) -> float:
-    """sigma of the table of Cyffers, Bellet, Basu (2023), whose RDP of order a is a rho.
+    """Return sigma of the table of Cyffers, Bellet, Basu (2023), whose RDP of order a is a rho.
 
-    sigma^2 = 8 rounds C^2 gamma^2 / (rho n^2), with 16 for 8 in federated mode, and
-    8 K C^2 gamma^2 ln n / (rho n) for a token that visits nobody more than `most` = K times.
+    sigma^2 is 8 rounds C^2 gamma^2 / (rho n^2) in central mode, twice that in federated mode, and
+    8 K C^2 gamma^2 ln n / (rho n) for a token that visits a user at most `most` = K times.
     """
     if mode == "token":
         per_rho = 8.0 * most * math.log(n) / n

@@ -1,4 +1,4 @@
-"""Budgets, certificates and conversions; below them the ledger of releases and the mechanisms."""
+"""Budgets, certificates and conversions of privacy guarantees."""
 
 from dpkern.privacy.budget import Budget, BudgetWarning, split_budget
 from dpkern.privacy.certificate import Certificate

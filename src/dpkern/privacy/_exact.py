@@ -47,10 +47,10 @@ def round_down(value: Fraction) -> float:
 def _sqrt(value: Fraction) -> float:
     """Return sqrt(value) to less than one unit in the last place, for value > 0.
 
-    So its neighbours lie on the two sides of the root, and one step settles either direction.
+    One step to the adjacent double then suffices for rounding in either direction.
     """
-    # An even power of two brings the value into [1, 4): its root is then free of under- and
-    # overflow, which the value itself is not (a mu of 1e-200 has the square 1e-400).
+    # Scaling the value to [1, 4) by an even power of two avoids under- and overflow, as in the
+    # square 1e-400 of a mu of 1e-200.
     half = floor_log2(value) // 2
     root = math.sqrt(float(value / power_of_two(2 * half)))
     try:
@@ -80,10 +80,10 @@ def sqrt_down(value: Fraction) -> float:
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Return neighbouring doubles (a, b), `holds` false at a and true at b, 0 <= low < high.
+    """Return adjacent doubles (a, b) with `holds` false at a and true at b, 0 <= low < high.
 
-    Bisects the bit patterns, which are ordered as the doubles are: 64 steps at any magnitude.
-    `holds` is taken as false at `low` and true at `high`.
+    The bisection is on the bit patterns, which have the order of the doubles, and so takes at most
+    64 steps. `holds` is assumed to be false at `low` and true at `high`.
     """
     below, above = _bits(low), _bits(high)
     while above - below > 1:

@@ -1,14 +1,14 @@
-"""Releases about secret samples of the records, by Google's dp-accounting.
+"""Privacy amplification by secret samples of the records, by Google's dp-accounting.
 
-Two pairs of neighbours and sampling are certified, and no others:
+Two combinations of neighbour relation and sampling are certified:
 
     replace_one   batches of fixed size without replacement, Renyi DP
                   (Wang, Balle, Kasiviswanathan 2019, Theorem 27)
     add_remove    Poisson batches, privacy loss distributions (Koskela, Jalko, Honkela 2020)
 
-A release of sensitivity D with noise std s has the noise multiplier s / D in either: the Renyi
-accountant does not double the sensitivity when a record is replaced, so D is what a replaced
-record moves. (dp-accounting's other pairs differ in this; they are not used.)
+A release of sensitivity D with noise std s has the noise multiplier s / D in both: the Renyi
+accountant does not double the sensitivity for replaced records, so that D is the sensitivity under
+replacement. (dp-accounting's other combinations differ in this; they are not used.)
 """
 
 import functools
@@ -18,22 +18,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 WITHOUT_REPLACEMENT, POISSON = "without_replacement", "poisson"
 
-#: The sampling that goes with each kind of neighbours.
+#: The sampling that is certified for each neighbour relation.
 AMPLIFIES = {"replace_one": WITHOUT_REPLACEMENT, "add_remove": POISSON}
 
-# Multipliers are rounded down to so many bits: releases of one budget share an event then.
+# Multipliers are rounded down to so many bits, so that releases of one budget share an event.
 _BITS = 40
-# What the accountants compute in floating point is enlarged by so much. In the Renyi one's sums for
-# samples without replacement terms cancel the more, the larger the multiplier: up to this one they
-# keep seven digits, and a larger one, which would be charged too little, counts as this one.
+# Relative error bound of the accountants' floating-point results. The Renyi accountant's sums for
+# samples without replacement suffer cancellation for large multipliers: up to the largest here they
+# have seven correct digits, and larger ones, which would be charged too little, are reduced to it.
 _SLACK = 1e-6
 _LARGEST_MULTIPLIER = 256.0
-# With less noise, or where the privacy loss of all releases may be above this in the mean, epsilon
-# is beyond use, and a privacy loss distribution takes minutes and gigabytes.
+# With less noise, or a larger expected privacy loss of all releases, epsilon is useless, and a
+# privacy loss distribution would take minutes and gigabytes.
 _LEAST_MULTIPLIER = 0.25
 _LARGEST_LOSS = 64.0
 
@@ -47,9 +47,9 @@ class Sampled:
     method : str or None
         `WITHOUT_REPLACEMENT`, `POISSON`, or None where all records were used.
     batch, size : int
-        Records of a batch, for "poisson" the expected number, and of the silo.
+        Numbers of records of a batch (expected for "poisson") and of the silo.
     multiplier : float
-        Noise std over sensitivity.
+        Noise multiplier, std over sensitivity.
     """
 
     method: str | None
@@ -59,7 +59,7 @@ class Sampled:
 
     @classmethod
     def of(cls, sampling: Mapping[str, Any] | None, silo: int, multiplier: float) -> Self:
-        """The release of one silo, from what its `Release` says of the sampling."""
+        """Return the release of one silo, given the sampling of its `Release`."""
         multiplier = _rounded_down(multiplier)
         if sampling is None or sampling["batch_sizes"][silo] == sampling["sizes"][silo]:
             return cls(None, 1, 1, multiplier)
@@ -71,7 +71,7 @@ class Sampled:
         )
 
     def scaled(self, factor: float) -> Self:
-        """The same with another multiplier."""
+        """Return the same release with the multiplier times `factor`."""
         return replace(self, multiplier=_rounded_down(self.multiplier * factor))
 
 
@@ -84,42 +84,42 @@ def _rounded_down(multiplier: float) -> float:
 
 
 def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
-    """Return the epsilon at `delta` of so many releases of each kind, composed.
+    """Return the epsilon at `delta` of composed releases.
 
     Parameters
     ----------
     events : frozenset of (Sampled, int)
-        What was released about one silo's records, and how often.
+        The releases about one silo's records, with their counts.
     delta : float
         In (0, 1).
     neighbours : {"replace_one", "add_remove"}
-        With the sampling of `AMPLIFIES` only.
+        The neighbour relation, to be combined with the sampling of `AMPLIFIES` only.
 
     Returns
     -------
     float
-        dp-accounting's figure and a relative 1e-6; infinity where there is next to no privacy.
+        dp-accounting's epsilon, enlarged by a relative 1e-6; infinity if it would be useless.
 
     Raises
     ------
     ValueError
-        When a sampling does not go with the neighbours.
+        When a sampling is not certified for the neighbour relation.
     ModuleNotFoundError
-        Without dp-accounting; the message says how to get it.
+        When dp-accounting is not installed; the message says how to install it.
     """
-    if _beyond_use(events):
+    if _is_useless(events):
         return math.inf
     return float(_composed(events, neighbours).get_epsilon(delta)) * (1.0 + _SLACK)
 
 
 def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
     """Return the delta at `epsilon` >= 0, 1 for infinity; the rest is as for `sampled_epsilon`."""
-    if _beyond_use(events):
+    if _is_useless(events):
         return 1.0
     return min(1.0, float(_composed(events, neighbours).get_delta(epsilon)) * (1.0 + _SLACK))
 
 
-def _beyond_use(events: Events) -> bool:
+def _is_useless(events: Events) -> bool:
     if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
         return True
     # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
@@ -174,26 +174,24 @@ def _accountant(neighbours: str) -> tuple[Any, Any]:
 def sampled_scale(
     events: Events, epsilon: float, delta: float, neighbours: str, *, least: float = 0.0
 ) -> float:
-    """Return how much smaller all multipliers may be than without secret samples.
+    """Return the factor by which secret samples allow all multipliers to be reduced.
 
     Parameters
     ----------
     events : frozenset of (Sampled, int)
-        Releases about one silo's records, and how often, with the multipliers that spend the budget
-        when samples are charged in full.
+        The releases about one silo's records, with their counts and with multipliers that spend the
+        budget when samples are charged in full.
     epsilon, delta : float
         The budget.
     neighbours : str
         As in `sampled_epsilon`.
     least : float
-        A factor that is wanted at least, such as that of another silo: one look tells whether it
-        serves.
+        A lower bound for the result, such as the factor of another silo.
 
     Returns
     -------
     float
-        The factor, above the least one by a relative 1e-4 or so; 1 where the accountant has nothing
-        better.
+        The factor, about a relative 1e-4 above the optimum; 1 where sampling gains nothing.
     """
 
     def excess(log_factor: float) -> float:

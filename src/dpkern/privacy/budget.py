@@ -44,15 +44,15 @@ def split_budget(
     return tuple(sqrt_down(Fraction(mu) ** 2 * d / total) for d in exact)
 
 
-# What a Budget keeps of delta for the noise itself: the rest pays for the draws' distance from
-# real Gaussians, (1 + exp(epsilon)) 2^-100 each. Where that is more than 2^-30 of delta (a delta
-# near 1e-20 or an epsilon above 20), the certificate is true all the same, and above the budget.
-_ROOM = 1.0 - 2.0**-30
+# Share of delta for exact Gaussian noise; the rest covers the draws' distance from real Gaussians,
+# (1 + exp(epsilon)) 2^-100 each. Where that exceeds 2^-30 of delta (a delta near 1e-20 or an
+# epsilon above 20), the certificate is still valid, but above the budget.
+_EXACT_NOISE_SHARE = 1.0 - 2.0**-30
 
 
-#: Budgets beyond these warn. A delta of 1e-3 is 1/N for a thousand records; epsilon bounds how much
-#: the odds of any conclusion about a record change, by a factor of exp(20); with mu = 6 one of two
-#: neighbouring data sets is recognised with probability Phi(3) = 0.9987.
+#: Larger budgets cause a warning. A delta of 1e-3 is 1/N for a thousand records; epsilon = 20 lets
+#: the odds of any conclusion about a record change by a factor of exp(20); with mu = 6 neighbouring
+#: data sets are distinguished with probability Phi(3) = 0.9987.
 LARGEST_USUAL_DELTA, LARGEST_USUAL_EPSILON, LARGEST_USUAL_MU = 1e-3, 20.0, 6.0
 
 
@@ -71,13 +71,13 @@ class Budget:
     mu : float, optional
         Gaussian DP, finite and above 0.
     rho : float, optional
-        Zero-concentrated DP, finite and above 0; stands for mu = sqrt(2 rho).
+        Zero-concentrated DP, finite and above 0; equivalent to mu = sqrt(2 rho) here.
 
     Attributes
     ----------
     mu : float
-        Total GDP budget, always rounded down. From (epsilon, delta) it leaves a 2^-30-th of delta
-        for the rounding of the noise.
+        Total GDP budget, rounded down. From (epsilon, delta) it leaves a share 2^-30 of delta for
+        the error of the noise sampler.
     epsilon, delta : float or None
         As given.
     rho : float
@@ -86,14 +86,14 @@ class Budget:
     Raises
     ------
     TypeError
-        An argument is no real number.
+        When an argument is not a real number.
     ValueError
-        An argument is out of range, or not exactly one form was given.
+        When an argument is out of range, or not exactly one form is given.
 
     Warns
     -----
     BudgetWarning
-        delta is above 1e-3, epsilon above 20 or mu above 6: such a budget protects little.
+        When delta is above 1e-3, epsilon above 20 or mu above 6, which protects little.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class Budget:
         if epsilon is not None and delta is not None:
             epsilon = positive("epsilon", epsilon)
             delta = probability("delta", delta)
-            mu = gdp_mu(epsilon, delta * _ROOM)
+            mu = gdp_mu(epsilon, delta * _EXACT_NOISE_SHARE)
         elif rho is not None:
             rho = positive("rho", rho)
             mu = sqrt_down(2 * Fraction(rho))
@@ -142,7 +142,7 @@ class Budget:
         self._warn()
 
     def _warn(self) -> None:
-        """Warn of a budget that is a guarantee on paper only."""
+        """Warn of a budget that protects little."""
         causes = []
         if self.delta is not None and self.delta > LARGEST_USUAL_DELTA:
             causes.append(

@@ -1,8 +1,8 @@
-"""What a run guarantees, for whom and on which assumptions: Certificate.
+"""Certificates: the guarantee of a run, the adversary and the assumptions.
 
-mu comes from the ledger in rational arithmetic and is rounded up once; epsilon and delta follow by
-the exact law of the Gaussian mechanism, by concentrated DP where not all noise is Gaussian, or by
-dp-accounting where secret samples make them smaller.
+mu comes from the ledger in rational arithmetic and is rounded up once; epsilon and delta follow
+from the exact conversion of Gaussian DP, from concentrated DP where not all noise is Gaussian, or
+from dp-accounting where secret samples make them smaller.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Self
 
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern._serialize import decode, encode, plain_mapping
@@ -29,7 +29,7 @@ from dpkern.privacy.ledger import Ledger, Release, known_fields, text
 from dpkern.privacy.report import report
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
 
-#: Total variation between one draw and the rounded real Gaussian it stands for.
+#: Total variation distance of one draw from the rounded real Gaussian.
 DRAW_ERROR = 2.0**-100
 
 ADVERSARIES = {
@@ -43,44 +43,43 @@ ADVERSARIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What a run guarantees, for whom, and on which assumptions.
+    """The privacy guarantee of a run, with its adversary and its assumptions.
 
-    Made by `Certificate.from_ledger`, `compose_sequential` or `compose_parallel`.
+    Certificates are made by `Certificate.from_ledger`, `compose_sequential` or `compose_parallel`.
 
     Attributes
     ----------
     trust : str
-        "central", "silo", "shuffle" or "local"; joined by " + " where several were composed.
+        Trust model "central", "silo", "shuffle" or "local", joined by " + " after composition.
     noise : str
-        "os", or "seeded: not private": then the figures are those that fresh noise would give.
+        "os", or "seeded: not private", where the figures are those that fresh noise would give.
     mu : float
-        GDP parameter, rounded up; infinity means none, and no guarantee unless `zcdp` gives one.
+        GDP parameter, rounded up; infinity means no guarantee unless `zcdp` states one.
     n_draws : int
         Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation.
     releases : tuple of Release
-        What was released.
+        All releases of the run.
     unit : str
-        Whose privacy it is.
+        The unit of privacy.
     neighbours : str
-        "replace_one" or "add_remove".
+        The neighbour relation, "replace_one" or "add_remove".
     arithmetic : str
-        "grid", or "float": then there is no guarantee.
+        "grid", or "float", which gives no guarantee.
     declared : dict
-        Parameters taken as public.
+        Parameters assumed to be public.
     claimed : dict or None
-        Figures a paper claims for the same noise ("epsilon", "delta", "mu", "rho").
+        Figures that a paper claims for the same noise ("epsilon", "delta", "mu", "rho").
     bound : str
         "exact", or "upper" where the true value may be smaller.
     notes : tuple of str
-        What else the reader has to know.
+        Further assumptions and remarks.
     at_delta : float or None
         The delta at which the text states epsilon; by default the claimed one, else 1e-6.
     zcdp : float or None
-        Where not all noise is Gaussian: rho of zero-concentrated DP, rounded up, on an event whose
-        complement has probability n_draws 2^-100 at most; then mu is infinite.
+        Where not all noise is Gaussian, rho of zero-concentrated DP, rounded up, on an event whose
+        complement has probability at most n_draws 2^-100; mu is infinite then.
     amplified : bool
-        Whether epsilon and delta use that the samples of the releases are secret; mu and rho never
-        do.
+        Whether epsilon and delta use the secrecy of samples; mu and rho never do.
     """
 
     trust: str
@@ -157,12 +156,12 @@ class Certificate:
         Parameters
         ----------
         ledger : Ledger
-            Everything that the run released.
+            All releases of the run.
         trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
-            The fields of the certificate. A run with a release without noise, or in float
-            arithmetic, gets mu = infinity and a note. Noise without a grid is float arithmetic.
-            Where the sampling is the one that goes with the neighbours, `epsilon` and `delta` use
-            it; mu charges it as full composition, which makes the bound "upper".
+            The fields of the certificate. A release without noise, or in float arithmetic, gives
+            mu = infinity and a note; noise without a grid is float arithmetic. If the sampling is
+            the one that `accounting.AMPLIFIES` supports for the neighbour relation, `epsilon` and
+            `delta` use it; mu charges full batches, which makes the bound "upper".
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases = ledger.releases
@@ -211,7 +210,7 @@ class Certificate:
 
     @property
     def adversary(self) -> str:
-        """What the adversary sees under this trust model."""
+        """The view of the adversary under this trust model."""
         return "; ".join(ADVERSARIES[trust] for trust in self.trust.split(" + "))
 
     @property
@@ -224,9 +223,9 @@ class Certificate:
     def _turning_point(self) -> tuple[float, float]:
         """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow).
 
-        In exp(epsilon), delta(epsilon; mu) has the derivative -Phi(-epsilon/mu - mu/2) and the
-        correction n_draws 2^-100. Any value is valid, this one is the best. Without a mu it is
-        where the correction reaches delta itself, at most twice the best sum.
+        As functions of exp(epsilon), delta(epsilon; mu) has the derivative
+        -Phi(-epsilon/mu - mu/2) and the correction n_draws 2^-100. Any value is valid; this one is
+        optimal. Without a mu it is where the correction equals delta, at most twice the optimum.
         """
         error = min(1.0, self.n_draws * DRAW_ERROR)
         if error == 0.0 or self.rho in (0.0, math.inf):
@@ -239,7 +238,7 @@ class Certificate:
         return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
 
     def _delta_of_exact_noise(self, epsilon: float) -> float:
-        """Return the delta of draws without any error, rounded up."""
+        """Return the delta for exact draws, rounded up."""
         if self.zcdp is None:
             return gdp_delta_upper(self.mu, epsilon)
         return zcdp_delta(self.zcdp, epsilon)
@@ -254,10 +253,10 @@ class Certificate:
 
         Notes
         -----
-        delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term is what the
-        sampler may differ from the real Gaussian, on both sides of the definition. Where that
-        sum grows with e, the value of the best smaller e holds too and is returned. Without a mu
-        the first term is that of concentrated DP.
+        delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term bounds the
+        sampler's distance from the real Gaussian, on both sides of the definition. Where the sum
+        increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
+        first term is that of concentrated DP.
         """
         full = self._full_delta(epsilon)
         return min(full, self._sampled_delta(epsilon)) if self.amplified else full
@@ -284,8 +283,7 @@ class Certificate:
         -------
         float
             The smallest epsilon with `self.delta(epsilon)` <= delta. Infinity means that none is
-            certified: mu is infinite, or delta is below what n_draws draws that are each within
-            2^-100 of the real Gaussian can certify at this mu.
+            certified: mu is infinite, or delta is too small for the error of n_draws draws.
         """
         full = self._full_epsilon(delta)
         return min(full, self._sampled_epsilon(delta)) if self.amplified else full
@@ -305,7 +303,7 @@ class Certificate:
         return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
 
     def _sampled_silos(self) -> set[Events]:
-        """Return what was released about each silo's records; equal ones once."""
+        """Return the distinct sets of releases about a silo's records."""
         silos = max(len(dict(r.sampling)["sizes"]) for r in self.releases if r.sampling is not None)
         found = set()
         for j in range(silos):
@@ -323,14 +321,14 @@ class Certificate:
         return min(1.0, (sampled + error) * (1.0 + 2.0**-48))
 
     def _sampled_epsilon(self, delta: float) -> float:
-        """Return dp-accounting's epsilon; infinity where the draws' own error is too large."""
-        room = delta * (1.0 - 2.0**-30)
-        epsilon = max(sampled_epsilon(e, room, self.neighbours) for e in self._sampled_silos())
+        """Return dp-accounting's epsilon; infinity where the error of the draws is too large."""
+        most = delta * (1.0 - 2.0**-30)
+        epsilon = max(sampled_epsilon(e, most, self.neighbours) for e in self._sampled_silos())
         error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
-        return epsilon if error <= delta - room else math.inf
+        return epsilon if error <= delta - most else math.inf
 
     def group(self, r: int) -> Self:
-        """Return the certificate for a person with r records, wherever they are: mu times r."""
+        """Return the certificate for a person with r records in any silos: mu times r."""
         r = count("r", r)
         if self.unit != "one record":
             raise ValueError(f"unit must be 'one record' for a group, got {self.unit!r}")
@@ -344,18 +342,18 @@ class Certificate:
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
             mu=self.mu if self.mu == math.inf else round_up(r * Fraction(self.mu)),
-            # A paper's figures are about one record; beside those of a group they would mislead.
+            # A paper's figures are for one record, not for a group.
             claimed=self.claimed if r == 1 else None,
             bound=self.bound if r == 1 else "upper",
             at_delta=self.stated_delta,
         )
 
     def central(self) -> Self:
-        """Return what the run guarantees against an adversary who sees its aggregates alone.
+        """Return the certificate against an adversary who sees the aggregates only.
 
-        They are functions of the messages that this certificate is about, so all its figures hold
-        (Lowy, Ghafelebashi, Razaviyayn 2023, Appendix B: inter-silo record-level DP is stronger
-        than central DP); the noise of the other silos, which would make them smaller, is not used.
+        They are functions of the messages, so that all figures hold (Lowy, Ghafelebashi,
+        Razaviyayn 2023, Appendix B: inter-silo record-level DP is stronger than central DP). The
+        noise of the other silos, which would make them smaller, is not used.
         """
         if "central" in self.trust.split(" + "):
             raise ValueError(f"trust must be other than central already, got {self.trust!r}")
@@ -369,16 +367,16 @@ class Certificate:
         )
 
     def user_level(self) -> Self:
-        """Return what the run guarantees for a silo as a whole: all its records replaced.
+        """Return the certificate for a silo as a whole, with all its records replaced.
 
-        mu times the largest number of records of a silo: a group's mu, where the paper's Appendix B
-        has (n epsilon, n exp((n - 1) epsilon) delta).
+        It is that of a group of the largest silo's size, with mu multiplied by this number; the
+        paper's Appendix B has (n epsilon, n exp((n - 1) epsilon) delta).
 
         Raises
         ------
         ValueError
-            Where no sizes are declared, or public numbers that the records may exceed, or as
-            `group`.
+            When no sizes are declared, or the declared ones may be smaller than the true ones, or
+            as in `group`.
         """
         if self.neighbours == "add_remove":
             raise ValueError(
@@ -392,14 +390,14 @@ class Certificate:
         return replace(found, unit=f"one silo, of {max(sizes)} records at most")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that standard JSON holds without loss."""
+        """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         values["releases"] = [release.to_dict() for release in self.releases]
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the certificate that `to_dict` described."""
+        """Return the certificate of a dictionary from `to_dict`."""
         known_fields(cls, values)
         decoded = {name: decode(value) for name, value in values.items()}
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
@@ -407,13 +405,13 @@ class Certificate:
 
     @property
     def stated_delta(self) -> float | None:
-        """The delta at which a text states epsilon; None where the run names none."""
+        """The delta at which a text states epsilon; None if the run has none."""
         if self.at_delta is not None:
             return self.at_delta
         claimed = None if self.claimed is None else self.claimed.get("delta")
         return claimed if isinstance(claimed, float) and 0.0 < claimed < 1.0 else None
 
-    def __hash__(self) -> int:  # without the mappings, which have none
+    def __hash__(self) -> int:  # without the mappings, which are not hashable
         return hash((self.trust, self.noise, self.mu, self.n_draws, self.releases, self.notes))
 
     def __str__(self) -> str:

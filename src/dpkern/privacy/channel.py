@@ -1,4 +1,4 @@
-"""Where releases go: into the run's ledger, with its stream's noise, to those who see them."""
+"""The channel of releases: ledger, noise stream, readers and neighbour relation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,19 +17,19 @@ SEEN_BY = {
 
 @dataclass(frozen=True)
 class Channel:
-    """What all mechanisms of a run that release to the same readers have in common.
+    """The common parameters of all mechanisms of a run that release to the same readers.
 
     Parameters
     ----------
     ledger : Ledger
         The run's ledger.
     stream : NoiseStream
-        The run's noise stream. A seed is refused: every call and every mechanism would start it
-        afresh and repeat the same noise.
+        The run's noise stream. It cannot be a seed, from which every mechanism would draw the same
+        noise.
     seen_by : str
         Who sees the releases, for the ledger.
     neighbours : {"replace_one", "add_remove"}
-        What neighbouring data sets differ in.
+        The neighbour relation.
     """
 
     ledger: Ledger
@@ -49,7 +49,7 @@ class Channel:
 
     @property
     def add_remove(self) -> bool:
-        """Whether neighbours differ in a record more, so that numbers of records are private."""
+        """Whether neighbours differ in one added record, so that numbers of records are private."""
         return self.neighbours == "add_remove"
 
     def describe(self, **fields: Any) -> Release:

@@ -1,4 +1,4 @@
-"""Certificates of several runs together: sequential and parallel composition."""
+"""Sequential and parallel composition of the certificates of several runs."""
 
 import math
 from fractions import Fraction
@@ -9,9 +9,9 @@ from dpkern.privacy.certificate import Certificate
 
 
 def compose_sequential(*certificates: Certificate) -> Certificate:
-    """Return the certificate of several runs on the same data: mu^2 adds, and so do the draws.
+    """Return the certificate of several runs on the same data: mu^2 and the draws add up.
 
-    Secret samples are charged in full here, and by `compose_parallel`.
+    Secret samples are charged in full, here and in `compose_parallel`.
     """
     _refuse_others(certificates)
     mu, zcdp = math.inf, None
@@ -20,7 +20,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
             mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
         else:
             zcdp = round_up(sum((Fraction(c.rho) for c in certificates), Fraction(0)))
-    # The sum of the runs' largest silo totals; the largest silo of the sum may be smaller.
+    # The sum of the runs' largest silo totals may exceed the largest total of a silo.
     per_silo = any(r.n_messages is not None for c in certificates for r in c.releases)
     return _merged(
         certificates,
@@ -33,9 +33,9 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
 
 
 def compose_parallel(*certificates: Certificate) -> Certificate:
-    """Return the certificate of several runs on disjoint data: the largest mu, the most draws.
+    """Return the certificate of several runs on disjoint data: the largest mu and n_draws.
 
-    The partition of the data must not depend on them.
+    The partition must be independent of the data.
     """
     _refuse_others(certificates)
     mu, rho = max(c.mu for c in certificates), max(c.rho for c in certificates)
@@ -97,7 +97,7 @@ def _merged(
 
 
 def _by_run(parameters: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Merge the parameters of several runs: as they are where all agree, else one entry a run."""
+    """Merge the parameters of several runs, with one entry per run unless all agree."""
     if all(p == parameters[0] for p in parameters):
         return parameters[0]
     return {f"run {i}": p for i, p in enumerate(parameters, 1) if p}

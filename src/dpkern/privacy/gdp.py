@@ -13,15 +13,15 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, probability
 from dpkern.privacy._exact import bisect
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
-# Error of gdp_log_delta, with room to spare: absolute, and relative to its value (the argument of
-# the density is rounded once, which its square doubles).
+# Conservative error bounds of gdp_log_delta, absolute and relative to its value (the rounding error
+# of the density's argument doubles in its square).
 _LOG_DELTA_ABSOLUTE = 2.0**-44
 _LOG_DELTA_RELATIVE = 2.0**-50
 
@@ -36,14 +36,14 @@ _T_WEIGHTS = _STEP * _T * (1.0 + np.exp(-_S))
 def _log_mills_difference(x: float, mu: float) -> float:
     """Return log(R(x) - R(x + mu)), R = Q/phi the Mills ratio, for x > -1.
 
-    R(x) - R(x + mu) = integral over t > 0 of exp(-x t - t^2/2) (1 - exp(-mu t)): positive, so
-    nothing cancels however small mu is.
+    R(x) - R(x + mu) is the integral over t > 0 of exp(-x t - t^2/2) (1 - exp(-mu t)), which has no
+    cancellation for any mu.
     """
     scale = max(x, 1.0)
     t = _T / scale
     terms = np.exp(-x * t - 0.5 * t * t) * -np.expm1(-mu * t)
     if mu * _T[-1] < 1e-290 * scale:
-        # mu t would lose digits as a denormal; there 1 - exp(-mu t) is mu t to the last bit.
+        # mu t would be denormal; 1 - exp(-mu t) equals mu t to double precision here.
         terms = np.exp(-x * t - 0.5 * t * t) * t
         return math.log(float(terms @ _T_WEIGHTS)) - math.log(scale) + math.log(mu)
     return math.log(float(terms @ _T_WEIGHTS)) - math.log(scale)
@@ -110,7 +110,7 @@ def gdp_delta_upper(mu: float, epsilon: float) -> float:
     log_delta = gdp_log_delta(mu, epsilon)
     if log_delta > -math.inf:
         log_delta += _LOG_DELTA_ABSOLUTE - _LOG_DELTA_RELATIVE * log_delta
-    # exp is good to one unit in the last place; the next double up also serves where it underflows
+    # exp has an error of at most one unit in the last place; nextafter also covers underflow.
     value = math.exp(min(0.0, log_delta)) * (1.0 + 2.0**-51)
     return min(1.0, math.nextafter(value, math.inf))
 

@@ -1,8 +1,8 @@
-"""What a run has released, and how releases compose: Release and Ledger.
+"""The releases of a run and their composition: Release and Ledger.
 
-A solver records every release in its ledger before the bits leave. The ledger composes them in
-rational arithmetic: mu^2 = sum of charged D^2/s^2. Silos hold disjoint records, so a release that
-is one message per silo costs the largest of them.
+A solver records every release in its ledger before it publishes the bits. The ledger composes them
+in rational arithmetic: mu^2 = sum of charged D^2/s^2. Silos hold disjoint records and compose in
+parallel, so that the largest total of a silo counts.
 """
 
 import math
@@ -27,34 +27,34 @@ class Release:
     Parameters
     ----------
     what : str
-        What was released, for the reader ("gradient").
+        Description of the released sum ("gradient").
     sensitivity : float or tuple of float
-        l2 sensitivity of the sum that left, before noise. A float for a release about all the
-        data; a tuple of m floats for one message per silo, each over its own records. 0 stands for
-        a silo that sent nothing; infinity is allowed where no noise was added.
+        l2 sensitivity of the sum without noise. A float for a release about all the data; a tuple
+        of m floats for one message per silo, each over its own records. 0 means that a silo sent
+        nothing; infinity is allowed where no noise was added.
     std : float, tuple of float or None
         Standard deviation of the Gaussian noise on that sum, of the same form. None and 0 mean that
         no noise was added.
     grid : float, tuple of float or None
         The grid of the sum and of the noise (a power of two); None for a float sum.
     times : int
-        How often it was released, each time with fresh noise.
+        Number of repetitions, each with fresh noise.
     dim : int
         Number of coordinates of one message.
     seen_by : str
-        Who sees it.
+        Who sees the release.
     sampling : mapping or None
-        The secret sampling of records that preceded it, as plain parameters; kept as a tuple of
-        pairs in the order of their names. "method", "batch_sizes" and "sizes" (one entry per silo)
-        are what `dpkern.privacy.accounting` reads; mu is charged as if there had been none.
+        The secret sampling of records that preceded it, as plain parameters; stored as a tuple of
+        pairs sorted by name. `dpkern.privacy.accounting` reads "method", "batch_sizes" and "sizes"
+        (one entry per silo); mu is charged as for full batches.
     draws : int or None
-        Noise draws of one release; None means dim for each message with noise.
+        Number of noise draws of one release; None means dim for each message with noise.
     per_record : int or None
-        The most of the `times` that any one record has a part in, fixed without looking at the
-        records; None means all of them.
+        Largest number of the `times` repetitions that depend on one record, fixed independently of
+        the records; None means all of them.
     coins : int or None
-        The noise is not Gaussian but Bin(coins, 1/2) in every coordinate of integer sums about all
-        the data, `sensitivity` and `std` counting in ones.
+        If given, the noise is Bin(coins, 1/2) in every coordinate of integer sums about all the
+        data instead of Gaussian, and `sensitivity` and `std` are in units of 1.
     """
 
     what: str
@@ -120,7 +120,7 @@ class Release:
 
     @property
     def n_draws(self) -> int:
-        """Noise draws of all silos, coordinates and repetitions."""
+        """Number of noise draws over all silos, coordinates and repetitions."""
         if self.draws is not None:
             return self.times * self.draws
         with_noise = sum(
@@ -131,13 +131,13 @@ class Release:
 
     @property
     def charged(self) -> int:
-        """How many of the releases one record pays for."""
+        """Number of repetitions that one record pays for."""
         return self.times if self.per_record is None else min(self.times, self.per_record)
 
     def mu_squared(self) -> tuple[Fraction | None, ...]:
         """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity.
 
-        For binomial noise it is charged 2 rho, rho-zCDP being what sqrt(2 rho)-GDP implies.
+        For binomial noise it is charged 2 rho, since sqrt(2 rho)-GDP implies rho-zCDP.
         """
         if self.coins is not None and self.sensitivity:
             rho = binomial_rho(self.coins, entries(self.sensitivity)[0], self.dim)
@@ -155,16 +155,16 @@ class Release:
 
     @property
     def method(self) -> str | None:
-        """How records were sampled for it; None where all were used."""
+        """The method by which records were sampled; None where all were used."""
         return None if self.sampling is None else dict(self.sampling).get("method")
 
     def sampled(self, silo: int) -> tuple[Sampled, int] | None:
-        """Return what dp-accounting composes for a silo's records, and how often; None if nothing.
+        """Return dp-accounting's event for a silo's records and its count; None without release.
 
         Raises
         ------
         ValueError
-            When it has no noise, or is not Gaussian.
+            When the release has no noise, or noise that is not Gaussian.
         """
         j = silo if isinstance(self.sensitivity, tuple) else 0
         sensitivity, std = entries(self.sensitivity)[j], entries(self.std)
@@ -176,12 +176,12 @@ class Release:
         return Sampled.of(sampling, silo, std[j] / sensitivity), self.charged
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that standard JSON holds without loss."""
+        """Return a dictionary that standard JSON can represent without loss."""
         return {f.name: encode(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the release that `to_dict` has described."""
+        """Return the release of a dictionary from `to_dict`."""
         known_fields(cls, values)
         decoded: dict[str, Any] = {name: decode(value) for name, value in values.items()}
         for name, value in decoded.items():
@@ -195,25 +195,25 @@ class Release:
 class Ledger:
     """The releases of one run, in the order of their first appearance.
 
-    Recording an equal release again raises its `times`, so a run of many rounds stays short. With
-    `per_record` only the same object is recorded again: it stands for one series of releases, in so
-    many of which a record has a part, and an equal release of another series can have it too.
+    Recording an equal release again increases its `times`, which keeps the ledger of many rounds
+    short. A release with `per_record` is one series of repetitions, which only the same object
+    continues: the same record may also be part of an equal release of another series.
     """
 
     def __init__(self) -> None:
-        # The number of an object is its own as long as it is kept here.
+        # An id is unique as long as the object is stored here.
         self._entries: dict[Release | int, tuple[Release, int]] = {}
         self._n_silos: int | None = None
 
     def append(self, release: Release) -> None:
-        """Record one release, before its bits leave.
+        """Record one release, before its bits are published.
 
         Raises
         ------
         TypeError
-            `release` is no Release.
+            When `release` is not a Release.
         ValueError
-            It has another number of silos than an earlier one. Nothing is recorded then.
+            When its number of silos differs from an earlier one. Nothing is recorded then.
         """
         if not isinstance(release, Release):
             raise TypeError(f"release must be a Release, got {type(release).__name__}")
@@ -229,7 +229,7 @@ class Ledger:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """What was released so far, equal releases as one with their number."""
+        """All releases so far, equal ones merged."""
         return tuple(
             release if times == release.times else replace(release, times=times)
             for release, times in self._entries.values()
@@ -237,13 +237,13 @@ class Ledger:
 
     @property
     def n_draws(self) -> int:
-        """Number of noise draws so far, of all silos."""
+        """Number of noise draws so far, over all silos."""
         return sum(release.n_draws for release in self.releases)
 
     def mu_squared(self) -> Fraction | None:
         """Return the square of the run's mu exactly; None when it is infinite.
 
-        It is the largest total of a silo; a release about all the data counts for every silo.
+        It is the largest total over silos; a release about all the data counts for every silo.
         """
         totals = [Fraction(0)] * (self._n_silos or 1)
         for release in self.releases:
@@ -264,7 +264,7 @@ class Ledger:
 
 
 def entries(value: PerMessage | None) -> tuple[float, ...]:
-    """Return the numbers of all messages; none for None."""
+    """Return the numbers of all messages, or an empty tuple for None."""
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)

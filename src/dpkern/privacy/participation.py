@@ -1,14 +1,14 @@
-"""Participation of silos and users: who takes part in which round, drawn in advance and public.
+"""Participation schedules of silos and users, drawn in advance and public.
 
-Neither sampling nor a walk amplifies anything here: the adversary knows the schedule. What counts
-is how often one user takes part.
+Neither sampling of users nor a random walk amplifies anything here, since the adversary knows the
+schedule: the noise depends on the number of rounds in which one user participates.
 """
 
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
@@ -20,22 +20,22 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ParticipationSchedule:
-    """Users of every round.
+    """The users of every round.
 
     Attributes
     ----------
     users : ndarray, shape (rounds, k), int64
-        Whose turn it is, without repetition within a round.
-    takes_part : ndarray, shape (rounds, k), bool
-        False where a user stays silent, having taken part as often as it may.
+        The drawn users, without repetition within a round.
+    participates : ndarray, shape (rounds, k), bool
+        False where a user stays silent after its largest number of participations.
     """
 
     users: IntArray
-    takes_part: NDArray[np.bool_]
+    participates: NDArray[np.bool_]
 
     @classmethod
     def capped(cls, users: IntArray, most: int | None) -> Self:
-        """Return the schedule in which nobody takes part more than `most` times, if not None."""
+        """Return the schedule in which no user participates more than `most` times, if given."""
         if most is None:
             return cls(users, np.ones(users.shape, dtype=bool))
         most = count("max_participations", most)
@@ -48,12 +48,12 @@ class ParticipationSchedule:
 
     @property
     def most(self) -> int:
-        """How often the busiest user takes part."""
-        return int(np.bincount(self.users[self.takes_part]).max())
+        """Number of rounds of the busiest user."""
+        return int(np.bincount(self.users[self.participates]).max())
 
     def __getitem__(self, t: int) -> IntArray:
-        """Return the users that take part in round t, sorted; maybe none."""
-        users: IntArray = self.users[t, self.takes_part[t]]
+        """Return the participants of round t, sorted; there may be none."""
+        users: IntArray = self.users[t, self.participates[t]]
         return users
 
 
@@ -65,15 +65,15 @@ def sample_users(
     Parameters
     ----------
     stream : NoiseStream
-        The run's; one release of it is taken.
+        The run's noise stream, of which one release is used.
     n : int
         Number of users.
     participants : int
-        How many are drawn for a round, at most n.
+        Number of users drawn for a round, at most n.
     rounds : int
         Number of rounds.
     most : int, optional
-        A user that has taken part so often stays silent when it is drawn again.
+        Largest number of participations, beyond which a drawn user stays silent.
     """
     participants = count("participation", participants)
     if participants > n:
@@ -86,22 +86,22 @@ def sample_users(
 def walk_graph(
     stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
 ) -> ParticipationSchedule:
-    """Draw the walk of a token from user to user: one user a round.
+    """Draw the random walk of a token, which has one user per round.
 
     Parameters
     ----------
     stream : NoiseStream
-        The run's; one release of it is taken.
+        The run's noise stream, of which one release is used.
     n : int
         Number of users.
     hops : int
         Number of rounds.
     graph : sparse matrix of shape (n, n), optional
-        Symmetric adjacency of a connected graph: any entry that is not 0 is an edge, and every
-        neighbour is equally likely to be next. None is the complete graph: any user is, the last
-        one included. The first user is drawn uniformly.
+        Symmetric adjacency matrix of a connected graph: every nonzero entry is an edge, and the
+        next user is a uniformly random neighbour. None is the complete graph with self-loops. The
+        first user is drawn uniformly.
     most : int, optional
-        A user that has taken part so often hands the token on as it is.
+        Largest number of participations, beyond which a user passes the token on unchanged.
     """
     neighbours = None if graph is None else _neighbours(graph, n)
     with stream.release() as key:
@@ -121,7 +121,7 @@ def walk_graph(
 def activate_blocks(
     stream: NoiseStream, *, blocks: int, rounds: int, probability: float
 ) -> NDArray[np.bool_]:
-    """Draw which blocks are active in which round, each with the same probability, independently.
+    """Draw the active blocks of every round independently with equal probability.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def activate_blocks(
 
 
 def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
-    """Return the rows of the adjacency as CSR lists, which Python reads faster than arrays."""
+    """Return the adjacency in CSR format as lists, whose elements Python reads faster."""
     if not scipy.sparse.issparse(graph):
         raise TypeError(
             f"graph must be None or a scipy.sparse adjacency, got {type(graph).__name__}"
@@ -160,5 +160,5 @@ def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Return integers 0 .. n - 1, uniform but for n 2^-53: for what is public."""
+    """Return integers 0 .. n - 1, uniform up to n 2^-53, which suffices for public choices."""
     return (u * n).astype(np.int64)

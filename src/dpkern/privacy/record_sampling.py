@@ -1,7 +1,7 @@
-"""Sampling of records: which ones of every silo a release is about, and what that is worth.
+"""Sampling of the records that a release uses, and its description for the accountant.
 
-A sampler draws the batches from the run's stream and describes them to the ledger, so that what was
-drawn and what is accounted for cannot differ. Batches, and the sizes of Poisson ones, are secret.
+A sampler draws the batches from the run's stream and describes them to the ledger, so that the
+accounting matches the draws. Batches, and the sizes of Poisson batches, are secret.
 """
 
 from abc import ABC, abstractmethod
@@ -23,23 +23,23 @@ Rows = tuple[IntArray, IntArray]
 
 @dataclass(frozen=True)
 class RecordSampler(ABC):
-    """Batches of every silo for the releases of one kind.
+    """Base class of samplers of batches.
 
     Parameters
     ----------
     sizes : tuple of m ints
-        Records n_j of the silos, or public numbers in their place.
+        Numbers of records n_j of the silos, or public numbers in place of these.
     batch_sizes : tuple of m ints
-        Records of a batch, for Poisson batches their expected number: what means divide by.
+        Numbers of records of a batch (expected for Poisson batches), by which means divide.
 
     Attributes
     ----------
     sampling : mapping or None
-        What the ledger keeps of it.
+        Description of the sampling for the ledger.
     per_record : int or None
-        The most releases that any one record has a part in; None means all.
+        Largest number of releases that use one record; None means all.
     amplifies : bool
-        Whether an accountant makes use of the samples.
+        Whether the accountant uses the secrecy of the samples.
     """
 
     sizes: tuple[int, ...]
@@ -64,18 +64,18 @@ class RecordSampler(ABC):
         Parameters
         ----------
         stream : NoiseStream
-            The run's.
+            The run's noise stream.
         offsets : ndarray, shape (m + 1,)
-            Of the silos in the data.
+            Offsets of the silos in the data.
         t : int
-            Number of the release.
+            Index of the release.
         active : ndarray, shape (m,), bool
-            The silos that take part; the others have an empty batch.
+            The participating silos; the others have an empty batch.
         """
         with stream.release() as key:
             drawn = [
-                start + self._batch(key, j, size, t) if takes_part else np.empty(0, dtype=np.int64)
-                for j, (start, size, takes_part) in enumerate(
+                start + self._batch(key, j, size, t) if present else np.empty(0, dtype=np.int64)
+                for j, (start, size, present) in enumerate(
                     zip(offsets[:-1], np.diff(offsets).tolist(), active, strict=True)
                 )
             ]
@@ -88,7 +88,7 @@ class RecordSampler(ABC):
 
 
 class FullBatch(RecordSampler):
-    """All records."""
+    """Batches of all records."""
 
     method = "full"
     sampling = None
@@ -106,7 +106,7 @@ class FullBatch(RecordSampler):
 
 
 class WithoutReplacement(RecordSampler):
-    """A fixed number of each silo's records, every set of so many equally likely."""
+    """Batches of fixed size, drawn uniformly without replacement."""
 
     method = WITHOUT_REPLACEMENT
     amplifies = True
@@ -116,7 +116,7 @@ class WithoutReplacement(RecordSampler):
 
 
 class Poisson(RecordSampler):
-    """Every record with probability batch size / size, independently."""
+    """Batches that contain every record independently with probability batch size / size."""
 
     method = POISSON
     amplifies = True
@@ -131,7 +131,7 @@ class Poisson(RecordSampler):
 
 @dataclass(frozen=True)
 class OnePass(RecordSampler):
-    """Disjoint batches, a record in one of them: release t takes the t-th of a random order."""
+    """Disjoint batches: release t uses the t-th batch of consecutive records in a random order."""
 
     method = "one_pass"
     sampling = None
@@ -162,27 +162,27 @@ class OnePass(RecordSampler):
         return self._batches(key, silo, size, t, 1)[0]
 
     def _batches(self, key: ReleaseKey, silo: int, size: int, t: int, releases: int) -> IntArray:
-        if silo not in self._orders:  # the order is independent of the records, that is all
+        if silo not in self._orders:  # any order works that is independent of the records
             words = key.words(Purpose.SAMPLING, size, silo)
             small = np.int32 if size < 1 << 31 else np.int64
             self._orders[silo] = np.argsort(words, kind="stable").astype(small)
         k = self.batch_sizes[silo]
-        places = np.arange(t * k, (t + releases) * k) % size
-        batches = self._orders[silo][places].reshape(releases, k)
+        positions = np.arange(t * k, (t + releases) * k) % size
+        batches = self._orders[silo][positions].reshape(releases, k)
         return np.sort(batches, axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Cyclic(OnePass):
-    """The same, and where the order ends it starts over.
+    """Consecutive batches in a random order that is repeated cyclically.
 
-    As k <= n_j no record is twice in a batch, and T batches in turn hold it ceil(T k / n_j) times
-    at most.
+    As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
+    times.
 
     Parameters
     ----------
     releases : int
-        How many batches there will be.
+        Total number of batches.
     """
 
     method = "cyclic"
@@ -209,22 +209,22 @@ def make_record_sampler(
     neighbours: str,
     trust: str,
 ) -> RecordSampler:
-    """Return the sampler that solvers' arguments ask for.
+    """Return the sampler for the arguments of a solver.
 
     Parameters
     ----------
     sampling : {"full", "without_replacement", "poisson", "one_pass", "cyclic"}
-        How records are sampled.
+        The sampling method.
     batch_size : int or None
-        Records of a batch in every silo; None, for "full" alone.
+        Number of records of a batch in every silo; None only with "full".
     sizes : ndarray, shape (m,)
-        Records of the silos, or the public numbers.
+        Numbers of records of the silos, or the public ones.
     releases : int
-        How many there will be.
+        Number of releases.
     neighbours : {"replace_one", "add_remove"}
-        Poisson batches go with "add_remove", the other samples with "replace_one".
+        The neighbour relation; "poisson" requires "add_remove", other samples "replace_one".
     trust : str
-        Under "shuffle" everything needs "replace_one".
+        The trust model; "shuffle" requires "replace_one".
     """
     if sampling not in SAMPLERS:
         raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")

@@ -13,13 +13,13 @@ from itertools import accumulate
 from dpkern.privacy._exact import round_down, round_up, sqrt_up
 
 
-def carry(
+def propagate(
     step_sizes: Sequence[float], low: Fraction, high: Fraction
 ) -> tuple[Fraction, Fraction, Fraction]:
     """Return (E_K, F_K, max_t c_t), each an upper bound.
 
-    E <- c_t E + eta_t carries errors in proportion to the steps, F <- c_t F + 1 those that every
-    step makes. Rounded up to a double after each step.
+    E <- c_t E + eta_t accumulates errors that are proportional to the step sizes, F <- c_t F + 1
+    errors of constant size. Both are rounded up to a double after each step.
     """
     E = F = largest = Fraction(0)
     for step in step_sizes:
@@ -29,46 +29,47 @@ def carry(
     return E, F, largest
 
 
-def _finite(carried: float) -> float:
-    if carried == math.inf:
+def _finite(value: float) -> float:
+    if value == math.inf:
         raise ValueError(
             "step_size or local_steps is too large: a record's influence on the hidden local "
             "steps exceeds every double"
         )
-    return carried
+    return value
 
 
 def expansion(step_size: float, low: Fraction, high: Fraction) -> Fraction:
-    """c_t = max(|1 - eta low|, |1 - eta high|), exactly."""
+    """Return c_t = max(|1 - eta low|, |1 - eta high|) exactly."""
     return max(abs(1 - Fraction(step_size) * low), abs(1 - Fraction(step_size) * high))
 
 
-def carry_batches(
+def propagate_batches(
     step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
 ) -> Fraction:
-    """Return max over records of sum eta_t prod_{u > t} c_u over the steps that use it, or more.
+    """Return an upper bound over records of the sum of eta_t prod_{u > t} c_u over their steps t.
 
-    Step t uses the places t b .. t b + b - 1 of an order of n records, modulo n; b <= n. Where the
-    first step starts in that order is of no account. Products are rounded up to doubles.
+    Step t uses the positions t b .. t b + b - 1 of an order of n records, modulo n; b <= n. The
+    bound does not depend on the position of the first step. Products are rounded up to doubles.
     """
-    starts: dict[int, Fraction] = defaultdict(Fraction)  # what begins to count at a place, or ends
-    after = Fraction(1)
+    # Differences of the sum between adjacent positions, where a batch begins or ends.
+    changes: dict[int, Fraction] = defaultdict(Fraction)
+    product = Fraction(1)
     for t, step in reversed(list(enumerate(step_sizes))):
-        share = Fraction(_finite(round_up(Fraction(step) * after)))
-        after = Fraction(_finite(round_up(expansion(step, low, high) * after)))
+        share = Fraction(_finite(round_up(Fraction(step) * product)))
+        product = Fraction(_finite(round_up(expansion(step, low, high) * product)))
         first, end = t * batch % n, t * batch % n + batch
-        starts[first] += share
+        changes[first] += share
         if end >= n:
-            starts[0] += share
-        starts[end % n] -= share
-    return max(accumulate(starts[place] for place in sorted(starts)))
+            changes[0] += share
+        changes[end % n] -= share
+    return max(accumulate(changes[position] for position in sorted(changes)))
 
 
 def last_iterate_factor(c: Fraction, steps: int) -> float:
     """Return sqrt((1 - c^K) / (1 + c^K) (1 + c) / (1 - c)), rounded up, for 0 <= c < 1.
 
-    A run of K noisy steps, of which only the last iterate is seen, spends this times the mu of one
-    step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
+    A run of K noisy steps, of which only the last iterate is seen, has this factor times the mu of
+    one step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
     """
     c = Fraction(round_up(c))
     if c >= 1:
@@ -77,7 +78,7 @@ def last_iterate_factor(c: Fraction, steps: int) -> float:
             "coordinate and a step_size below 2 / (largest curvature)"
         )
     power, base, exponent = Fraction(1), c, steps
-    while exponent:  # c^K rounded down: the factor falls with it
+    while exponent:  # c^K rounded down, since the factor decreases in c^K
         if exponent & 1:
             power = Fraction(round_down(power * base))
         base = Fraction(round_down(base * base))

@@ -17,7 +17,7 @@ _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
 def report(certificate: "Certificate", width: int = _WIDTH) -> str:
-    """Return the text of a certificate: a line for each field, figures rounded up."""
+    """Return the text of a certificate: one entry per field, with figures rounded up."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
     rows = [("guarantee", "none")] if c.rho == math.inf else []
@@ -96,7 +96,7 @@ def _true_beside_claimed(certificate: "Certificate") -> str:
 
 
 def _rounded_up(value: float) -> str:
-    """Return six digits, rounded up: what is printed must be true as well."""
+    """Return six digits, rounded up so that the printed figure is valid too."""
     if value == math.inf:
         return "infinite"
     return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
@@ -122,14 +122,14 @@ def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _release_lines(releases: Iterable["Release"]) -> list[str]:
-    """Return a line for each release; one for more than three that differ only in their scale."""
+    """Return a line per release, or a summary of more than three that differ only in scale."""
     alike: dict[tuple[object, ...], list[Release]] = {}
     for r in releases:
         key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.seen_by)
         alike.setdefault(key, []).append(r)
     lines: list[str] = []
     for group in alike.values():
-        # Equal lines once, with their number: the same release in several runs.
+        # The same release may occur in several runs.
         counted = Counter(map(describe, group)).items()
         texts = [line if n == 1 else f"{line} ({n} runs)" for line, n in counted]
         lines += texts if len(texts) <= 3 else [_summary(group)]
@@ -154,7 +154,7 @@ def _summary(releases: Sequence["Release"]) -> str:
 
 
 def _declared_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return one line, or one for each run where several declared different parameters."""
+    """Return one line, or one per run where several runs declared different parameters."""
     if values and all(isinstance(value, Mapping) for value in values.values()):
         return [f"{name}: {_listed(value)}" for name, value in values.items()]
     return [_listed(values)] if values else []
@@ -165,7 +165,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    """Return a long list of numbers as length and range; the certificate itself keeps all of it."""
+    """Return a value as text, a long tuple of numbers as its length and range."""
     if not (isinstance(value, tuple) and len(value) > 4):
         return str(value)
     if not all(isinstance(v, int | float) for v in value):

@@ -14,13 +14,13 @@ def random_subset(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
     Parameters
     ----------
     key : ReleaseKey
-        Of the release that the sample is for.
+        Key of the release that the sample is for.
     index : int
-        Other words of the key for every index.
+        Index of the subset; each has its own words of the key.
     n, k : int
         1 <= k <= n.
     """
-    if 2 * k > n:  # the first distinct of independent numbers; of the others, where they are fewer
+    if 2 * k > n:  # draws the complement, which is smaller
         others = random_subset(key, index, n, n - k) if k < n else ()
         return np.delete(np.arange(n, dtype=np.int64), others)
     words = 2 * k + 64
@@ -33,6 +33,6 @@ def random_subset(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
 
 
 def _uniform_below(words: NDArray[np.uint64], n: int) -> IntArray:
-    """Return exactly uniform numbers below n: words from its largest multiple on are left out."""
+    """Return exactly uniform numbers below n, by rejection of words above a multiple of n."""
     last = np.uint64((1 << 64) // n * n - 1)
     return (words[words <= last] % np.uint64(n)).astype(np.int64)

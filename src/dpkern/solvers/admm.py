@@ -1,4 +1,4 @@
-"""Private consensus ADMM, a record or a silo a user: centralised, federated and by a token.
+"""Private consensus ADMM over records or silos: centralised, federated or by a token.
 
 Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized and
 federated learning", ICML 2023; algorithms 8, 10 and 12 of Basu's slides on it, whose formulas are
@@ -6,7 +6,7 @@ those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
 
     u_i = 0 for every user i;  zhat = 0;  z = prox_{gamma r}(zhat)
     for k = 1..rounds:
-        for every user i whose turn it is:        everybody | a random sample | who holds the token
+        for every user i of the round:            everybody | a random sample | the token's holder
             x_i = prox_{gamma f_i}(2 z - u_i)
             u_i = u_i + 2 lam (x_i - z)
         zhat = mean_i u_i
@@ -18,9 +18,9 @@ those of calibration "paper". For min_z (1/n) sum_i f_i(z) + r(z):
     paper:           u_i = u_i + 2 lam (x_i - z + eta_i / 2), whatever the mode
 
 f_i is the clipped loss of record i. The paper calibrates the users' independent noises as if all of
-them were one noise on the mean; what they are worth is on the certificate.
+them were one noise on the mean; the certificate states the guarantee that they really give.
 
-Silos as users are not the paper's: f_j is the mean of a silo's clipped losses, x_j comes from K
+Silos as users extend the paper: f_j is the mean of a silo's clipped losses, x_j comes from K
 gradient steps, and means are weighted (`dpkern.solvers.releases.admm_silos`).
 """
 
@@ -34,11 +34,11 @@ from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_users import (
     NOT_SUMMED,
+    check_arguments,
     choose_schedule,
     choose_users,
     number_of_users,
     prox_step_of,
-    refuse_what_does_not_apply,
     relaxation_of,
 )
 
@@ -57,67 +57,66 @@ def admm(
     max_participations: CountOrNone = None,
     graph: Any = None,
 ) -> SolverResult:
-    """Consensus ADMM on the clipped objective, a record or a silo being a user.
+    """Consensus ADMM on the clipped objective, with records or silos as users.
 
-    The loss must be convex; all penalties are in r. A user noises what it sends under trust "local"
-    where users are records, and "silo" where they are silos; a token needs that. Weights are for
-    silos as users; records count alike.
+    The loss must be convex; all penalties are in r. Users add noise to their own messages under
+    trust "local" (records) and "silo" (silos), which mode "token" requires. Silo weights apply only
+    to silos as users.
 
     Parameters
     ----------
     rounds : int
-        Number of released changes of z; of a token, hops.
+        Number of released changes of z; in token mode, the number of hops.
     users : {"records", "silos"}
-        Who the users are: every record of its own, whatever its silo, or every silo with the
-        mean of its clipped losses. Either way neighbours differ in one record.
+        Whether every record is a user, whatever its silo, or every silo, with the mean of its
+        clipped losses. Either way neighbours differ in one record.
     local_steps : int or None
-        With silos K, the gradient steps of size 1 / (L + 1/gamma) that stand for a prox, 20 by
-        default: they end within (gamma L / (1 + gamma L))^K gamma C of it, which the
-        certificate repeats as a number. The sensitivity is that of the steps, whatever their
-        end.
+        With silos, the number K of gradient steps of size 1 / (L + 1/gamma) that approximate
+        the prox, 20 by default: their error is at most (gamma L / (1 + gamma L))^K gamma C,
+        which the certificate states as a number. The sensitivity is that of the steps, however
+        close they come to the prox.
     prox_step : float or "auto"
         gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2; half of that with silos.
     relaxation : float
-        lam in (0, 1]; at most 1/2 with a clip norm, but under local trust and with calibration
-        "paper".
+        lam in (0, 1]; with a clip norm under central trust and sound calibration, at most 1/2.
     mode : {"central", "federated", "token"}
-        Who takes part in a round: every user, `participation` of them drawn uniformly without
-        replacement, or the one that holds the token.
+        Who participates in a round: every user, `participation` of them drawn uniformly without
+        replacement, or the holder of the token.
     participation : int or None
-        Users of a round, in federated mode.
+        Number of users in a round, in federated mode.
     max_participations : int or None
-        A user that has taken part so often stays silent, in federated and token mode. The
-        busiest user of the schedule, drawn in advance, decides the noise either way.
+        Cap on the participations of a user, in federated and token mode; beyond, the user stays
+        silent. The noise is for the busiest user of the schedule, which is drawn in advance.
     graph : sparse matrix or None
-        Symmetric adjacency, a row for every user, of a connected graph on which the token
-        walks, to any neighbour with equal probability; None is the complete graph. Public.
+        Public symmetric adjacency matrix, a row per user, of the connected graph on which the
+        token walks to a uniformly random neighbour; None is the complete graph.
 
     Notes
     -----
-    A user's state moves by its own record and by z, a function of earlier releases: given these,
-    replacing a record changes what one user sends and nothing else. With b_i = x_i - (2 z - u_i) =
-    t_i a_i, clipped to |b_i| <= gamma C, which is the prox of the clipped loss, are released:
+    A user's state depends on its own record and on z, a function of earlier releases: given these,
+    replacing a record changes what one user sends and nothing else. Let b_i = x_i - (2 z - u_i) =
+    t_i a_i, |b_i| <= gamma C for the prox of the clipped loss. The releases are:
 
     Central: V = sum_i round_q(s_i a_i) + Z, u_i = c + s_i a_i with c public: sensitivity 2 gamma C
     whatever the history of s_i, which is clamped where it is stored. zhat = c + V / n. The first
     zhat needs no release: the paper's K is rounds + 1.
 
     Federated: the sum of 2 lam (t_i - s_i) a_i, clipped to 4 lam gamma C: sensitivity 8 lam gamma
-    C, in at most K rounds of any user. The schedule is drawn in advance, without the records, and
-    known: nothing is gained from sampling.
+    C, in at most K rounds of any user. The participation schedule is drawn in advance independently
+    of the records and public, so that sampling amplifies nothing.
 
     Local trust, and the token: messages 2 lam b_i, rounded and noised by their owners: sensitivity
     4 lam gamma C. u_i is a sum of messages and public numbers. Users hold disjoint records.
 
     Silos: see `dpkern.solvers.releases.admm_silos`. Calibration "paper": lam sigma on every message
     (`dpkern.papers.noise.admm`). The certificate charges messages, 4 gamma C sqrt(K) / sigma in mu;
-    of a single round (from z = 0) the sum, as that alone is seen: n times the claimed RDP.
+    for a single round (from z = 0) it charges their sum, the only release: n times the claimed RDP.
 
-    The history holds an entry for every round in which somebody takes part: 2 lam gamma as step
-    size and, as gradient norm, |z - mean x_i| / gamma of what was released, the participants
-    standing for all. `converged` looks at as many rounds as it takes n users.
+    The history has an entry for every round with a participant: 2 lam gamma as step size and
+    |z - mean x_i| / gamma as gradient norm, estimated from the participants. `converged` checks as
+    many rounds as n users need to participate.
     """
-    refuse_what_does_not_apply(run)
+    check_arguments(run)
     gamma, lam = prox_step_of(run), relaxation_of(run)
     objective, schedule = run.objective, choose_schedule(run)
     zhat = objective.start()
@@ -129,10 +128,10 @@ def admm(
     share = 1.0 if schedule is None else schedule.users.shape[1] / number_of_users(run)
     for t in run.numbered_rounds():
         if schedule is not None and not schedule[t].size:
-            continue  # whoever was drawn stays silent
-        before, zhat = zhat, advance(t, zhat, z, lam)
+            continue  # all users of the round have reached max_participations
+        previous, zhat = zhat, advance(t, zhat, z, lam)
         z = objective.full_prox(zhat, gamma)
-        run.record(t, z, scale, (before - zhat) / (scale * share))
+        run.record(t, z, scale, (previous - zhat) / (scale * share))
     claim = run.claimed
     return run.result(
         z,

@@ -50,13 +50,13 @@ def double_noise_newton(
     rounds: Count = 10,
     variant: Literal["add", "clip"] = "add",
 ) -> SolverResult:
-    """Newton's method on the clipped objective, the direction released instead of the Hessian.
+    """Newton's method on the clipped objective that releases directions instead of Hessians.
 
     Parameters
     ----------
     hess_clip : float
-        Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
-        row_bound^2, which clips nothing; needed with a budget where that is infinite.
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        row_bound^2, which clips nothing; required with a budget where that is infinite.
     rounds : int
         Number of rounds T, of three releases each.
     variant : {"add", "clip"}
@@ -64,33 +64,33 @@ def double_noise_newton(
 
     Notes
     -----
-    Released, three times a round, to whoever sees the aggregate; om = max_k p_k / n_k.
+    Every round has three releases to whoever sees the aggregate. Let om = max_k p_k / n_k.
 
     1. The noisy mean gradient, as in `gradient_descent`: the sum has sensitivity 2 C, or C where a
        record is added or removed.
     2. The trace of the summed Hessian. One record's is in [0, B]: sensitivity B.
-    3. The direction p = f(A) g~, A the mean Hessian and penalty, g~ and l0 released before. A
+    3. The direction p = f(A) g~, A the mean Hessian with penalty, where g~ and l0 are public. A
        record's share of A is positive semi-definite, of rank one and of norm b = B om at most.
        "add", f(x) = 1 / (x + l0): with M = A + l0 I less one record's share, M^-1 - (M + b v v')^-1
-       is positive semi-definite and at most b / (l0 (l0 + b)) (Sherman, Morrison). That is what
-       adding a record does, and all that M = l0 I allows. Replacing one is the difference of two
+       is positive semi-definite and at most b / (l0 (l0 + b)) (Sherman, Morrison), with equality
+       for M = l0 I. This is the effect of adding a record. Replacing one is the difference of two
        such matrices, which is no larger than the larger of them: the same constant.
        "clip", f(x) = 1 / max(x, l0) has Lipschitz constant 1 / l0^2, on symmetric matrices in
-       Frobenius norm too, and replacing a record moves A by sqrt(2) b in that norm, adding or
+       Frobenius norm too; replacing a record changes A by at most sqrt(2) b in that norm, adding or
        removing one by b.
        Where every coordinate is penalised, l2 adds to l0, or is a second lower bound.
-       What solving in doubles adds is bounded by the backward error of Cholesky's method,
+       Rounding errors of the solve are bounded by the backward error of Cholesky's method,
        (A + E) p = g~ with |E| <= 4 d (3 d + 1) 2^-53 |A| (Higham, Accuracy and stability, theorem
-       10.4), and charged; the like is assumed of the eigensolver, and the certificate says so.
-       Where sizes are not public, |A| is bounded by what was released of its trace: that plus 14
-       deviations of its noise and 2 B om.
+       10.4), and charged; the certificate states the same as an assumption for the eigensolver.
+       Where sizes are not public, |A| is bounded by the released trace plus 14 standard deviations
+       of its noise and 2 B om.
 
-    Steps are whole Newton steps, as in the paper: with losses whose curvature jumps, such as the
-    smoothed hinge, they can go round in circles, noise or not.
+    Steps are full Newton steps, as in the paper: with losses whose second derivative jumps, such as
+    the smoothed hinge, they can cycle, with or without noise.
 
     The shares of mu^2 are 50 % for gradients, 5 % for traces and 45 % for directions.
 
-    The paper's constants are these with neighbours "add_remove", or above them.
+    The paper's constants are equal to these with neighbours "add_remove", or larger.
     """
     run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
     B = hessian_bound(run, hess_clip)

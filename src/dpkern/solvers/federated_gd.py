@@ -8,14 +8,14 @@ distress: privacy-preserving empirical risk minimization", NeurIPS 2018:
     for r = 1..rounds:
         theta_j = w in every silo j
         K times:  theta_j = prox_{eta_t h}( theta_j - eta_t (grad J_j(theta_j) + z_tj) )
-        w = sum_j p_j theta_j + z_r                                the only thing seen (central)
+        w = sum_j p_j theta_j + z_r                                the only release (central)
     return w
 
     sound, central:  z_tj = 0,  z_r ~ N(0, s^2 I),  one noise in the aggregator
     sound, silo:     z_tj ~ N(0, s_j^2 I),  z_r = 0;  theta_j is seen too
     paper:           z_tj ~ N(0, s^2 I) with s of the aggregate,  z_r = 0
 
-J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox.
+J_j is the mean over silo j of the clipped losses plus the penalties, h the proximal penalty.
 The paper calibrates every silo's noise as if it were the aggregate's: for K = 1, averaging m of
 them leaves 1/sqrt(m) of what is claimed; for K > 1 its proof does not cover iterates that differ
 between silos.
@@ -49,7 +49,7 @@ def federated_gd(
     step_size: StepSize = "auto",
     accounting: Literal["composition", "last_iterate"] = "composition",
 ) -> SolverResult:
-    """Federated gradient descent on the clipped objective, one aggregate a round.
+    """Federated gradient descent on the clipped objective, with one aggregation per round.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ def federated_gd(
     -----
     Central trust. K = 1: V = sum_j om_j S_j + Z is released once a round, S_j the exact sum on a
     grid of clipped per-record gradients at the public w, om_j = (p_j/n_j) / max_k (p_k/n_k) applied
-    to every record before rounding; replacing a record moves V by at most 2 C, and
-    s = max_j (2 C p_j / n_j) sqrt(T) / mu on the mean gradient. K > 1: the silos' steps have no
-    noise and stay hidden, V = sum_j round_q( p_j (theta_j - w) ) + Z is released, of sensitivity
-    max_j p_j (2 C / n_j) E_K and float terms (`dpkern.privacy.local_runs`), std D sqrt(rounds)/mu.
-    It needs a row bound and a loss of bounded curvature.
+    to every record before rounding. The sensitivity of V is 2 C, and s = max_j (2 C p_j / n_j)
+    sqrt(T) / mu on the mean gradient. K > 1: the local steps are noiseless and hidden, and the
+    release is V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity D = max_j p_j (2 C / n_j)
+    E_K plus rounding terms (`dpkern.privacy.local_runs`) and std D sqrt(rounds) / mu. This needs a
+    row bound and a loss of bounded curvature.
 
     Silo trust. Every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every local step and
     sends theta_j, a function of T noisy sums of sensitivity 2 C. With "last_iterate" its iterates
@@ -84,10 +84,10 @@ def federated_gd(
     mu is sqrt(m) times the claimed one. K > 1: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each
     silo's own steps.
 
-    Adding or removing a record moves a sum by at most C: with K = 1 that stands for 2 C. What
-    hidden steps make of such a record is not bounded, and K > 1 is refused.
+    With "add_remove" and K = 1 the sensitivity of a sum is C instead of 2 C. That of hidden steps
+    is not known, and K > 1 is refused.
 
-    Everything else is a function of the releases and of public numbers.
+    Everything else is post-processing.
     """
     if run.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
         raise ValueError(

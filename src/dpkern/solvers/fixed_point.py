@@ -10,7 +10,7 @@ b = 1..B of u:
             u_b = u_b + rho_{k,b} lam_k ( R_b(u) + e + eta_{k,b} - u_b ),    P[rho_{k,b} = 1] = q
     return the model of u
 
-e is the rounding error of R and eta the noise, which enters where R touches the records.
+e is the rounding error of R and eta the noise, which enters where R depends on the records.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.blocks import activation_of, block_sizes, relaxations
 from dpkern.solvers.releases.operators import Declared, check_operator, choose_operator
 
-BELIEVED = (
+UNCHECKED = (
     "the sensitivity of the operator was declared by the caller, and so was that it depends on the "
     "records in no other way: neither can be checked"
 )
@@ -45,42 +45,43 @@ def fixed_point(
     blocks: int | Sequence[int] | None = None,
     activation: float = 1.0,
 ) -> SolverResult:
-    """Noisy fixed-point iteration of an operator, by blocks that are activated at random.
+    """Noisy fixed-point iteration of an operator, with randomly activated blocks.
 
     Parameters
     ----------
     operator : {"proximal_gradient", "gradient", "coordinate", "admm"} or Declared
-        R. "gradient": u - step_size grad J(u). "proximal_gradient": its prox, of penalties that
-        are not smooth. "coordinate": the same, every coordinate a block, so that `activation` =
-        1/d makes it coordinate descent. "admm": the operator of Lions and Mercier, the users'
-        states one block, always active: the iterates of `dpkern.solvers.admm`. Or a Python
-        function with its sensitivity, a `dpkern.solvers.Declared`, which needs no clip.
+        R. "gradient": u - step_size grad J(u). "proximal_gradient": the same followed by the
+        prox of nonsmooth penalties. "coordinate": the same with one block per coordinate, which
+        is coordinate descent for `activation` = 1/d. "admm": the operator of Lions and Mercier,
+        with the users' states as one block that is always active, which gives the iterates of
+        `dpkern.solvers.admm`. Or a Python function with its sensitivity, a
+        `dpkern.solvers.Declared`, which needs no clip norm.
     rounds : int
         Number of iterations.
     relaxation : float or sequence of rounds floats
         lam_k in (0, 1]; at most 1/2 for "admm" with a clip norm. By default 1/2 for "admm",
         else 1.
     step_size : float or "auto"
-        Of the gradient operators. "auto" = 1 / (L + l2), L = phi''max row_bound^2.
+        Step size of the gradient operators. "auto" = 1 / (L + l2), L = phi''max row_bound^2.
     prox_step : float or "auto"
-        gamma of "admm"; "auto" is the same number.
+        gamma of "admm"; "auto" = 1 / (L + l2).
     blocks : int or sequence of int
-        Consecutive blocks of u: how many, of sizes that differ by one at most, or their sizes.
-        One by default, d for "coordinate".
+        Number of consecutive blocks of u, whose sizes differ by at most one, or their sizes. One
+        by default, d for "coordinate".
     activation : float
-        Probability q in (0, 1] with which a block is active in a round, drawn in advance, apart
-        from the records: public.
+        Probability q in (0, 1] with which a block is active in a round. The activations are
+        drawn in advance, independently of the records, and public.
 
     Notes
     -----
-    Rounds with an active block, K of them and public, release once each, to whoever sees the
-    aggregate: the noisy sum of clipped gradients at u, std 2 C sqrt(K) / mu, whole even where few
-    blocks are active, as a block of a vector of norm C may have norm C; the noisy sum of the users'
-    states, std 2 gamma C sqrt(K) / mu; or V = round_q(clamp(R(u))) + Z of a declared R, std
+    Each of the K rounds with an active block, K being public, has one release to whoever sees the
+    aggregate: the noisy sum of clipped gradients at u, std 2 C sqrt(K) / mu, in all coordinates
+    since a block of a vector of norm C may have norm C; the noisy sum of the users' states, std
+    2 gamma C sqrt(K) / mu; or V = round_q(clamp(R(u))) + Z of a declared R, std
     (D + q sqrt(d)) sqrt(K) / mu. u is a function of the releases and of public numbers.
 
-    The algorithm's eta is, for "gradient", -step_size Z / N; for "proximal_gradient" a prox stands
-    between the two; for "admm" lam eta = Z / n on mean(u), the u_i themselves stay exact.
+    The algorithm's eta is -step_size Z / N for "gradient"; for "proximal_gradient" the prox follows
+    this noise; for "admm" lam eta = Z / n on mean(u), while the u_i have no noise.
 
     History and callbacks have one entry for every round with an active block.
     """
@@ -88,17 +89,17 @@ def fixed_point(
     active = activate_blocks(
         run.stream, blocks=len(sizes), rounds=rounds, probability=activation_of(run)
     )
-    turns = int(np.count_nonzero(active.any(axis=1)))
-    R = choose_operator(run, run.mu_of_one(max(turns, 1)))
+    releases = int(np.count_nonzero(active.any(axis=1)))
+    R = choose_operator(run, run.mu_of_one(max(releases, 1)))
 
     u = run.objective.start()
     for k in run.numbered_rounds():
         if not active[k].any():
             continue
         rho = np.repeat(active[k], sizes)
-        moved, step = R.relaxed(u, lam[k]), lam[k] * R.scale
-        residual = (u - moved) / step
-        u = np.where(rho, moved, u)
+        u_next, step = R.relaxed(u, lam[k]), lam[k] * R.scale
+        residual = (u - u_next) / step
+        u = np.where(rho, u_next, u)
         run.record(k, R.model(u), step, residual)
-    believed = isinstance(operator, Declared) and run.budget is not None
-    return run.result(R.model(u), notes=(BELIEVED,) if believed else ())
+    unchecked = isinstance(operator, Declared) and run.budget is not None
+    return run.result(R.model(u), notes=(UNCHECKED,) if unchecked else ())

@@ -11,8 +11,8 @@ and more general", NeurIPS 2017. Silo trust: GDP-GD, Algorithm A1 of Cao, Guo, Z
         w = prox_{eta_t h}( w - eta_t (g + l2 w + grad r(w)) )
     return w
 
-L_j is the mean over silo j of the clipped losses; noise is drawn on the exact sum. h is the penalty
-that acts by its prox, and r the one beside l2 that acts by its gradient.
+L_j is the mean over silo j of the clipped losses; the noise is added to the exact sum. h is the
+proximal penalty, and r the smooth penalty other than l2.
 """
 
 from dpkern.papers import noise
@@ -44,16 +44,16 @@ def gradient_descent(
 
     Notes
     -----
-    Released, once a round: under central trust V = sum_j om_j S_j + Z to whoever sees the
-    aggregate; under silo trust S_j + Z_j of every silo to whoever sees its messages. S_j is the
-    exact sum on a grid of clipped per-record gradients at the public w, so replacing one record
-    moves V, or one S_j, by at most 2 C, and adding or removing one by C. Steps, penalties and prox
-    act on released quantities and public numbers only. T releases with mu_t = mu / sqrt(T) compose
+    Every round releases, under central trust, V = sum_j om_j S_j + Z to whoever sees the aggregate;
+    under silo trust, S_j + Z_j of every silo to whoever sees its messages. S_j is the exact sum on
+    a grid of clipped per-record gradients at the public w, so that replacing one record changes V,
+    or one S_j, by at most 2 C, and adding or removing one by C. Steps, penalties and prox are
+    post-processing. T releases with mu_t = mu / sqrt(T) compose
     to mu: on the mean gradient s = max_j (2 C p_j / n_j) sqrt(T) / mu, s_j = (2 C / n_j) sqrt(T) /
     mu, with C for 2 C under "add_remove". A record belongs to one silo, so under silo trust the
     silos compose in parallel.
 
-    Calibration "paper" takes the papers' formula and certifies what it really gives. Central:
+    Calibration "paper" takes the papers' formula and certifies its true guarantee. Central:
     s = sqrt(8 T ln(1/delta)) C / (N epsilon). Silo: GDP-GD's formula is the sound one.
     """
     objective, eta, claim = run.objective, run.step_sizes()[:, 0], run.claimed

@@ -16,8 +16,8 @@ the aggregated gradient and Hessian:
     sound:  Z ~ N(0, (2 C)^2 2T/mu^2),  U ~ GOE of std D sqrt(2T)/mu, D = sqrt(2) B and rounding
     paper:  the same Z,  U of std 2 B sqrt(2T)/mu, independent on the upper triangle
 
-The paper's bound of the Hessian's sensitivity holds for a rank-one Hessian with room to spare, and
-its line search reads un-noised losses, gradients and Hessians, which no theorem covers.
+The paper's bound of the Hessian's sensitivity is not tight for rank-one Hessians, and its line
+search reads un-noised losses, gradients and Hessians, which no theorem covers.
 """
 
 import numpy as np
@@ -54,40 +54,39 @@ def local_newton(
     Parameters
     ----------
     hess_clip : float
-        Bound B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
-        row_bound^2, which clips nothing; needed with a budget where that is infinite.
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        row_bound^2, which clips nothing; required with a budget where that is infinite.
     rounds : int
         Number of aggregations.
     local_steps : int
         Steps L of every silo between two aggregations; T = rounds L. Central trust needs L = 1.
     step_size : float, sequence of T floats or str
-        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of what was released; a search
-        takes one of max_step 2^-i, i = 0..7; "private_search" that of the largest released
-        decrease of the objective, for a third of the budget; "paper_search" (calibration
-        "paper") the largest that satisfies Equation (10) without noise, which voids every
-        guarantee.
+        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) for the released g and H. A search
+        chooses among max_step 2^-i, i = 0..7: "private_search" by the largest released decrease
+        of the objective, for a third of the budget; "paper_search" (calibration "paper") takes
+        the largest that satisfies Equation (10) without noise, which voids every guarantee.
     max_step : float
         Largest step of "damped" and of the searches.
     floor : float or "auto"
-        Smaller eigenvalues of H are raised to it. "auto" is the larger of l2 and the expected
-        spectral norm of the noise on the mean Hessian, below which eigenvalues are noise.
+        Lower bound to which the eigenvalues of H are truncated. "auto" is the larger of l2 and
+        the expected spectral norm of the noise on the mean Hessian.
 
     Notes
     -----
-    Silo trust, at every local step, to whoever sees a silo's message: S_j + Z_j of the exact sum on
-    a grid of clipped gradients, sensitivity 2 C, and of the sum of clipped Hessians, each positive
-    semi-definite of rank one, rounded once to the grid q of its noise: sqrt(2) B + q d in Frobenius
-    norm; C and B + q d where a record is added or removed. Silos hold disjoint records and compose
-    in parallel; what leaves a silo after L steps is a function of its 2 L noisy sums. Central
-    trust, once a round, to whoever sees the aggregate: sum_j om_j S_j + Z of both, om_j = (p_j/n_j)
-    / max_k (p_k/n_k) on the records before rounding.
+    Under silo trust, every local step releases to whoever sees a silo's message S_j + Z_j of the
+    exact sum on a grid of clipped gradients, sensitivity 2 C, and of the sum of clipped Hessians,
+    each positive semi-definite of rank one, rounded once to the grid q of its noise: sensitivity
+    sqrt(2) B + q d in Frobenius norm. With "add_remove" these are C and B + q d. Silos hold
+    disjoint records and compose in parallel; a silo's message after L steps is a function of its
+    2 L noisy sums. Under central trust, every round releases sum_j om_j S_j + Z of both to whoever
+    sees the aggregate, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before rounding.
 
     The budget is split evenly, mu_i^2 = mu^2 / (2 T): gradient and Hessian have different units, so
-    no rule that compares their sensitivities is free of the scale of the rows. "private_search"
-    makes it thirds (`dpkern.solvers.releases.newton_steps.PrivateSearch`). Everything else is a
-    function of the releases and of public numbers.
+    that a comparison of their sensitivities would depend on the scale of the rows. With
+    "private_search" it is split in thirds (`dpkern.solvers.releases.newton_steps.PrivateSearch`).
+    Everything else is post-processing.
 
-    Calibration "paper" draws the paper's noise and certifies what it really gives: mu^2 =
+    Calibration "paper" draws the paper's noise and certifies its true guarantee: mu^2 =
     T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
 
     The history holds, for every round, the norm of the released mean gradient at the round's start
@@ -114,16 +113,16 @@ def local_newton(
     weight = run.objective.shares() if silo else np.ones(1)
     w = run.objective.start()
     for r in run.numbered_rounds():
-        w_local, travelled = np.tile(w, (len(weight), 1)), 0.0
+        w_local, total_step = np.tile(w, (len(weight), 1)), 0.0
         for t in range(r * L, (r + 1) * L):
             g, p = system(w_local)
             alpha = steps(t, w_local, g, p)
             if t == r * L:
                 released = weight @ g
-            travelled += float(weight @ alpha)
+            total_step += float(weight @ alpha)
             w_local = w_local - alpha[:, np.newaxis] * p
         w = weight @ w_local
-        run.record(r, w, travelled, released)
+        run.record(r, w, total_step, released)
     if run.budget is None or L == 1:
         return run.result(w, claimed=claimed)
     return run.result(w, bound="upper", notes=(NOT_SEEN,), claimed=claimed)

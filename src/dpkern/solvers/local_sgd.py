@@ -10,10 +10,10 @@ trusted server", AISTATS 2023:
         w = weighted mean of theta_j over S_r
     return w
 
-A silo sends theta_j once a round, a function of K noisy sums; with noise="round" the local steps
-have none, and theta_j - w has it instead. The paper's steps are about one record each, and its
-noise, sqrt(8 K R ln(1/delta)) C / (n epsilon), counts on an amplification that fails its own
-condition: what it gives is certified with calibration="paper".
+A silo sends theta_j once per round, a function of K noisy sums; with noise="round" the noise is on
+theta_j - w instead of the local steps. The paper's steps use one record each, and its noise,
+sqrt(8 K R ln(1/delta)) C / (n epsilon), relies on an amplification theorem whose condition does not
+hold: calibration="paper" certifies its true guarantee.
 """
 
 from typing import Literal
@@ -50,11 +50,11 @@ def local_sgd(
     rounds : int
         Number of averages R.
     local_steps : int
-        Steps K of every silo between two averages.
+        Number of steps K of every silo between two averages.
     noise : {"step", "round"} or None
-        On every local step, which is the default under trust "silo" and needs it, or once a
-        round on what steps without noise have made of the model: for linear models with a row
-        bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.
+        "step", the default under trust "silo" and offered there only, adds noise to every local
+        step; "round" adds it once to the result of noiseless steps, for linear models with a
+        row bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.
     step_size : float, sequence of R K floats or str
         "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
         declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
@@ -62,24 +62,25 @@ def local_sgd(
 
     Notes
     -----
-    noise="step": every silo of a round sends theta_j, a function of public numbers and of K noisy
-    sums of clipped gradients over its batches. Replacing a record moves one such sum, at models
-    that are public or functions of noisy sums before it, by at most 2 C, adding or removing one by
-    C: R K releases are charged, or those of the rounds in which the silo takes part, though only
-    every K-th iterate is seen. Silos hold disjoint records. Batches as in `minibatch_sgd`.
+    noise="step": every participating silo sends theta_j, a function of public numbers and of K
+    noisy sums of clipped gradients over its batches. The sensitivity of such a sum, at a model that
+    is public or a function of earlier noisy sums, is 2 C, or C where a record is added or removed.
+    R K releases are charged, or those of the rounds in which the silo participates, though only
+    every K-th iterate is seen. Silos hold disjoint records. Batches are those of `minibatch_sgd`.
 
-    noise="round": theta_j - w is rounded to a grid and released with noise; under central trust
-    their weighted sum. For full-batch steps its sensitivity is (2 C / n_j) E_K and float terms
-    (`LocalRuns`), R releases. With sampling="one_pass" or "cyclic" the steps take
-    batches of b records in turn from an order in which the records have no say. A step carries the
-    distance of neighbours on with a factor of at most c_t, and adds eta_t 2 C / b where its batch
-    holds the replaced record. So the sensitivity is (2 C / b) sum of eta_t prod_{u > t} c_u over
-    the steps t of the round that use the record, at most ceil(K b / n_j) of them, at the costliest
-    place in the order. A record pays for the rounds that use it: min(R, ceil(R K b / n)) releases,
-    n the smallest n_j. That the order is secret is not used.
+    noise="round": theta_j - w, or the weighted sum of these under central trust, is rounded to a
+    grid and released with noise. For full-batch steps the sensitivity is (2 C / n_j) E_K plus
+    rounding terms (`LocalRuns`), in R releases. With sampling="one_pass" or "cyclic" the steps use
+    consecutive batches of b records in an order that is independent of the records. A step
+    multiplies the distance of iterates on neighbouring data sets by at most c_t, and adds
+    eta_t 2 C / b if its batch contains the replaced record. So the sensitivity is (2 C / b) sum of
+    eta_t prod_{u > t} c_u over the steps t of the round that use the record, at most
+    ceil(K b / n_j) of them, for the worst position in the order. A record pays for the rounds that
+    use it: min(R, ceil(R K b / n)) releases, n the smallest n_j. The secrecy of the order is not
+    used.
 
     Calibration "paper" (noise="step") draws sqrt(8 K R ln(1/delta)) C / (n_j epsilon) on the silo's
-    mean and certifies what that gives.
+    mean and certifies its true guarantee.
     """
     if noise is None:
         noise = run.parameters["noise"] = "step" if run.trust == "silo" else "round"
@@ -106,5 +107,5 @@ def local_sgd(
         step = float(np.sum(eta[r]))
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
-        returned.see(w)
+        returned.add(w)
     return run.result(returned.model, notes=notes)

@@ -7,7 +7,7 @@ trusted server", AISTATS 2023 (Lowy, Razaviyayn 2021, Algorithm 1), with a prox:
         each silo j in S_r:   g_j = (1/K_j) sum over a batch of grad f(w, x) + N(0, s_j^2 I)
         w = prox_{eta h}( w - eta sum_{j in S_r} (m/M) p_j g_j )
 
-f is clipped record by record; h is what acts by its prox.
+Gradients of f are clipped per record; h is the proximal penalty.
 """
 
 import numpy as np
@@ -57,26 +57,27 @@ def minibatch_sgd(
 
     Notes
     -----
-    Released, once a round. Silo trust: S_j + Z_j of every silo of the round, S_j the exact sum on a
-    grid of its batch's clipped gradients at the public w: replacing a record moves it by at most
-    2 C, adding or removing one by C. Central trust: the same of sum_j om_j S_j, om_j <= 1 on the
-    records. Shuffle trust: the counts of the batch's vectors with binomial noise
-    (`BinomialSum`). Batches are secret, and so are the sizes of Poisson ones; silos
-    of a round are public and pay for the rounds in which they take part. Steps, penalties and prox
-    act on what was released.
+    Every round has one release. Silo trust: S_j + Z_j of every silo of the round, S_j the exact sum
+    on a grid of its batch's clipped gradients at the public w, of sensitivity 2 C, or C where a
+    record is added or removed. Central trust: sum_j om_j S_j + Z, om_j <= 1 on the records, of the
+    same sensitivity. Shuffle trust: the counts of the batch's vectors with binomial noise
+    (`BinomialSum`). Batches are secret, and so are the sizes of Poisson batches. The participation
+    schedule is public, and silos pay for the rounds in which they participate. Steps, penalties and
+    prox are post-processing.
 
-    Full batches: s_j = (2 C / n_j) sqrt(R') / mu, R' <= R the rounds of the busiest silo. Fixed
-    batches or Poisson ones: the least noise for which dp-accounting certifies the budget, under
-    shuffle trust as if they were full. One pass: a record is in one release, s_j = 2 C / (K mu).
+    Full batches: s_j = (2 C / n_j) sqrt(R') / mu, R' <= R the rounds of the busiest silo. Batches
+    without replacement and Poisson batches: the least noise for which dp-accounting certifies the
+    budget, under shuffle trust as if they were full. One pass: a record is in one release, and
+    s_j = 2 C / (K mu).
 
-    Calibration "paper" draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies what that
-    gives.
+    Calibration "paper" draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies its true
+    guarantee.
     """
     return descend(run, run.step_sizes(theorem=1.0)[:, 0], rounds)
 
 
 def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
-    """R proximal steps along noisy means of gradients; the paper's noise is for so many rounds."""
+    """Run R proximal steps along noisy mean gradients; `rounds_in_formula` is R in the paper's."""
     objective = run.objective
     silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
     sampler, sigma, claim = sampler_of(run, run.rounds), None, run.claimed
@@ -95,5 +96,5 @@ def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> Solve
         w_next = objective.prox(w - eta[r] * g, eta[r])
         run.record(r, w_next, eta[r], (w - w_next) / eta[r])
         w = w_next
-        returned.see(w)
+        returned.add(w)
     return run.result(returned.model)

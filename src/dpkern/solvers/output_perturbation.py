@@ -6,17 +6,17 @@ privacy-preserving empirical risk minimization", NeurIPS 2018:
 
     theta_j = 0 in every silo j
     for t = 1..T:  theta_j = prox_{eta_t h}( theta_j - eta_t grad J_j(theta_j) )
-    return sum_j p_j theta_j + z                               the only thing seen (central)
+    return sum_j p_j theta_j + z                               the only release (central)
 
     sound, central:  z ~ N(0, s^2 I)
     sound, silo:     every silo sends theta_j + z_j, z_j ~ N(0, s_j^2 I)
     paper:           z Laplace in every coordinate, of scale 2 C / (m n_min l2 epsilon)
 
-J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox;
-p_j = 1/m in the papers (weights "uniform"). The papers divide
-an l2 sensitivity by epsilon and draw every coordinate by itself, which needs an l1 sensitivity, up
-to sqrt(d) times larger; and they take the exact minimisers for what T steps give. Here the number
-of steps is public, and the sensitivity is that of the steps.
+J_j is the mean over silo j of the clipped losses plus the penalties, h the proximal penalty, and
+p_j = 1/m in the papers (weights "uniform"). The papers divide an l2 sensitivity by epsilon for
+independent Laplace noise, which needs an l1 sensitivity, up to sqrt(d) times larger; and their
+proof is for exact minimisers instead of T steps. Here the number of steps is public, and the
+sensitivity is that of the steps.
 """
 
 from dpkern.papers import noise
@@ -41,7 +41,7 @@ def output_perturbation(
     Parameters
     ----------
     local_steps : int
-        Steps T of every silo: exactly so many, there is no tolerance.
+        Number of steps T of every silo; no tolerance stops them earlier.
     step_size : float, sequence of T floats or str
         "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
         declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
@@ -49,15 +49,15 @@ def output_perturbation(
 
     Notes
     -----
-    Central trust: V = sum_j round_q( p_j theta_j ) + Z is released once, to whoever sees the
-    aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T and float terms
-    (`dpkern.privacy.local_runs`), std D / mu. Silo trust: round_q( theta_j ) + Z_j of every silo,
-    with p_j = 1 in D_j; silos hold disjoint records and compose in parallel. Both need a row bound
-    and a loss of bounded curvature.
+    Under central trust, the only release is V = sum_j round_q( p_j theta_j ) + Z to whoever sees
+    the aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T plus rounding terms
+    (`dpkern.privacy.local_runs`) and std D / mu. Under silo trust it is round_q( theta_j ) + Z_j of
+    every silo, with p_j = 1 in D_j; silos hold disjoint records and compose in parallel. Both need
+    a row bound and a loss of bounded curvature.
 
     Calibration "paper" draws the Laplace noise of Jayaraman et al., of scale
-    2 C / (m n_min l2 epsilon), Pathak's divided by m, in floating point from the key stream:
-    arithmetic "float", mu infinite, no guarantee.
+    2 C / (m n_min l2 epsilon), Pathak's divided by m, in floating point: the certificate has
+    arithmetic "float", an infinite mu and no guarantee.
     """
     eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
     if claim is None:

@@ -6,7 +6,7 @@ a trusted server", AISTATS 2023:
     for s = 1..S:  w_s = prox_svrg( w_{s-1} )
     return w_S
 
-Every run of Algorithm 1 hands on one of its iterates: for the theorem a random one.
+Every run of Algorithm 1 returns one of its iterates; in the theorem, a random one.
 """
 
 from dpkern.solvers.base.declaration import renamed
@@ -16,9 +16,8 @@ prox_pl_svrg = renamed(
     prox_svrg,
     "prox_pl_svrg",
     "Noisy proximal SVRG with restarts.",
-    "`prox_svrg` with several restarts: R gradients and differences of all runs together share\n"
-    "mu^2. `returns` is the iterate that every run hands on, and that of the last run the result\n"
-    "holds.",
+    "`prox_svrg` with restarts: the R gradients and differences of all runs together share\n"
+    "mu^2. Every run returns the iterate that `returns` names.",
     rounds=60,
     restarts=3,
 )

@@ -4,7 +4,7 @@ Algorithms 6 and 7 of Lowy, Ghafelebashi, Razaviyayn, "Private non-convex federa
 a trusted server", AISTATS 2023:
 
     for r = 0..R-1:
-        each silo j in S_r:   K = floor(n / R) records that were in no round before,
+        each silo j in S_r:   K = floor(n / R) records that no earlier round has used,
                               g_j = (1/K) sum grad f(w, x) + N(0, s_j^2 I)
         w = prox_{h / (2 beta)}( w - (1 / (2 beta)) sum_{j in S_r} (m/M) p_j g_j )
     return w
@@ -42,13 +42,13 @@ def prox_sgd(
 
     Notes
     -----
-    Released is what `minibatch_sgd` releases, in every round about other records: the batches cut a
-    random order of a silo's records that does not depend on them. Replacing a record moves one
-    release, by at most 2 C. Silos, and batches of one silo, compose in parallel, and the whole
-    budget goes to every release.
+    The releases are those of `minibatch_sgd` on disjoint batches, consecutive ones in a random
+    order of a silo's records that is independent of them. Replacing a record changes one release,
+    by at most 2 C. Silos, and batches of one silo, compose in parallel, and the whole budget goes
+    to every release.
 
     By default batches have floor(n / R) records, n of the smallest silo. Calibration "paper" draws
-    s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies what that gives.
+    s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies its true guarantee.
     """
     if run.parameters["batch_size"] is None:
         smallest = int(run.objective.data.sizes.min())

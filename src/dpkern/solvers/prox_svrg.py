@@ -11,9 +11,9 @@ federated learning without a trusted server", AISTATS 2023:
                                                        grad f(w, x) - grad f(wbar, x) + noise ]
         w = prox_{eta h}( w - eta v )
 
-With restarts s = 1..S:  w_s = prox_svrg( w_{s-1} ), each run handing on one of its iterates. The
-silos S are drawn with wbar. The paper releases a difference beside g too; there w = wbar, and all
-differences are 0, whatever the records are. Gradients are clipped to C and differences to
+With restarts s = 1..S:  w_s = prox_svrg( w_{s-1} ), where each run returns one of its iterates. The
+silos S are drawn together with wbar. The paper also releases a difference in the round of g, where
+w = wbar and all differences are 0 for any records. Gradients are clipped to C and differences to
 min(2 C, beta |w - wbar|), with noise in proportion.
 """
 
@@ -32,7 +32,7 @@ from dpkern.solvers.releases.means import (
     Family,
     Participation,
     Returned,
-    least_difference,
+    difference_clip,
     noisy_means,
     sampler_of,
 )
@@ -57,29 +57,29 @@ def prox_svrg(
     Parameters
     ----------
     rounds : int
-        Number of updates R of all runs; each has ceil(R / S), the last what is left.
+        Total number of updates R; each run has ceil(R / S), the last one the remainder.
     restarts : int
-        Runs S of SVRG, each from the iterate that the one before returns.
+        Number of runs S of SVRG, each starting from the iterate that the previous one returned.
     refresh_every : int
-        Q: a run begins with a gradient of all records, and has one every Q rounds; the others
-        release differences. The paper has floor(n / K).
+        Q: every run releases a full gradient in its first round and every Q rounds, and
+        differences in the others. The paper has floor(n / K).
     step_size : float, sequence of R floats or str
         "theorem" = min(1, K^(3/2) sqrt(M) / n) / (8 beta), beta the smoothness of the loss and
         the penalties, n and K of the largest silo; "auto" = 1 / beta.
 
     Notes
     -----
-    Released, once a round: the silos' sums of clipped gradients over all their records at the
-    public wbar, or their sums of clipped differences over a batch, with noise; under central and
-    shuffle trust as in `minibatch_sgd`. Replacing a record moves them by at most 2 C, and 2 C_r.
-    Half of mu^2 goes to each family: R1 = ceil(R/Q) and R2 = R - R1 releases spend R1 mu_1^2 +
-    R2 mu_2^2 = mu^2, on the means s_j = 2 C / (n_j mu_1) and 2 C_r / (K mu_2); for secret batches
-    both grow in proportion until dp-accounting's epsilon is the budget's.
+    Every round releases the silos' noisy sums of clipped gradients over all their records at the
+    public wbar, or of clipped differences over a batch; under central and shuffle trust as in
+    `minibatch_sgd`. The sensitivities are 2 C and 2 C_r. Half of mu^2 goes to each kind of release:
+    R1 = ceil(R/Q) gradients and R2 = R - R1 differences spend R1 mu_1^2 + R2 mu_2^2 = mu^2, with
+    std s_j = 2 C / (n_j mu_1) and 2 C_r / (K mu_2) on the means; for secret batches both mu grow in
+    proportion until dp-accounting's epsilon equals that of the budget.
 
-    Calibration "paper" draws the noise of Theorem E.2 and certifies what it gives.
+    Calibration "paper" draws the noise of Theorem E.2 and certifies its true guarantee.
     """
     objective, R, Q = run.objective, rounds, refresh_every
-    length = -(-R // restarts)  # of a run, the last maybe shorter
+    length = -(-R // restarts)  # of a run; the last may be shorter
     sizes = tuple(objective.sizes.tolist())
     sampler = sampler_of(run, R)
     begins = [r for r in range(R) if r % length % Q == 0]
@@ -108,10 +108,10 @@ def prox_svrg(
             anchor, g = w, gradients.gradient(r, w)
             v = g
         else:
-            C_r = least_difference(run, float(np.linalg.norm(w - anchor)))
+            C_r = difference_clip(run, float(np.linalg.norm(w - anchor)))
             v = g + differences.difference(r, w, anchor, clip=C_r, sigma=difference)
         w_next = objective.prox(w - eta[r] * (v + objective.penalty_gradient(w)), eta[r])
         run.record(r, w_next, eta[r], (w - w_next) / eta[r])
         w = w_next
-        returned.see(w)
+        returned.add(w)
     return run.result(returned.model)

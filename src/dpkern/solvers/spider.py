@@ -10,8 +10,8 @@ without a trusted server", AISTATS 2023:
         w_{r+1} = prox_{eta g}( w_r - eta h )
 
 Gradients are clipped to C and differences to C_r = min(2 C, beta |w_r - w_{r-1}|), with noise in
-proportion. Round R of the paper, whose iterate nobody uses, is left out. Algorithm 11, "alternate",
-is this with q = 2 and C_r = 2 C; of its last estimate nobody makes use either.
+proportion. Round R of the paper, whose iterate is not used, is omitted. Algorithm 11, "alternate",
+is this with q = 2 and C_r = 2 C; its last estimate is not used either.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ from dpkern.solvers.releases.means import (
     Family,
     Participation,
     Returned,
-    least_difference,
+    difference_clip,
     noisy_means,
     sampler_of,
 )
@@ -60,25 +60,24 @@ def spider(
     variant : {"spider", "alternate"}
         "alternate" is Algorithm 11: q = 2, and differences clipped to 2 C at every step.
     refresh_share : float
-        The part of the budget, in mu^2, that goes to the rounds that release gradients; all of
-        it where q = 1 or R = 1.
+        Share of mu^2 for the rounds that release gradients; all of it if q = 1 or R = 1.
     step_size : float, sequence of R floats or str
         "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
         twice that.
 
     Notes
     -----
-    Released, once a round: the silos' sums of clipped gradients, or of clipped differences, of
-    their batches, with noise; under central trust their weighted sum, under shuffle trust counts,
-    as in `minibatch_sgd`. Replacing a record moves a sum of gradients by at most 2 C and one of
-    differences by at most 2 C_r, at public w_r and w_{r-1}, whatever beta is. R1 = ceil(R/q) and
-    R2 = R - R1 releases spend R1 mu_1^2 + R2 mu_2^2 = mu^2, fixed in advance: on the means
-    s_j = 2 C / (n_j mu_1) and 2 C_r / (n_j mu_2); for secret batches mu_1 and mu_2 grow in
-    proportion until dp-accounting's epsilon is the budget's. The printed Algorithm 10 has
-    sqrt(q/R) where its proof needs sqrt(R/q).
+    Every round releases the silos' noisy sums of clipped gradients, or of clipped differences, over
+    their batches; under central trust their weighted sum, under shuffle trust counts, as in
+    `minibatch_sgd`. The sensitivity is 2 C for gradients and 2 C_r for differences at public w_r
+    and w_{r-1}, whatever beta is. R1 = ceil(R/q) and R2 = R - R1 releases spend R1 mu_1^2 +
+    R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and 2 C_r / (n_j mu_2) on
+    the means; for secret batches mu_1 and mu_2 grow in proportion until dp-accounting's epsilon
+    equals that of the budget. The printed Algorithm 10 has sqrt(q/R) where its proof needs
+    sqrt(R/q).
 
     Calibration "paper" draws the noise of Theorem F.1, for "alternate" that of the paper's
-    experiments, and certifies what it gives: more than is claimed where q > 1.
+    experiments, and certifies its true guarantee: a larger epsilon than claimed if q > 1.
     """
     objective, R, alternate = run.objective, rounds, variant == "alternate"
     q = 2 if alternate else refresh_every
@@ -103,17 +102,17 @@ def spider(
     )
     returned = Returned(run, R)
 
-    w = before = objective.start()
+    w = previous = objective.start()
     h = np.zeros(objective.dim)
     for r in run.numbered_rounds():
         if r % q == 0:
             h = gradients.gradient(r, w)
         else:
-            moved = float(np.linalg.norm(w - before))
-            C_r = 2.0 * run.clip if alternate else least_difference(run, moved)
-            h = h + differences.difference(r, w, before, clip=C_r, sigma=printed.difference(C_r))
+            step = float(np.linalg.norm(w - previous))
+            C_r = 2.0 * run.clip if alternate else difference_clip(run, step)
+            h = h + differences.difference(r, w, previous, clip=C_r, sigma=printed.difference(C_r))
         w_next = objective.prox(w - eta[r] * (h + objective.penalty_gradient(w)), eta[r])
         run.record(r, w_next, eta[r], (w - w_next) / eta[r])
-        before, w = w, w_next
-        returned.see(w)
+        previous, w = w, w_next
+        returned.add(w)
     return run.result(returned.model)

@@ -6,15 +6,15 @@ non-convex", Computers & Security 2021:
     theta_j = 0 in every silo j
     for t = 0..T-1:
         theta_j = prox_{eta_t h}( theta_j - eta_t (grad J_j(theta_j) + z_tj) )
-    return sum_j (p_j + z_w) theta_j + z                       the only thing seen (central)
+    return sum_j (p_j + z_w) theta_j + z                       the only release (central)
 
     sound, central:  z_tj = 0,  z ~ N(0, s^2 I),  z_w = 0
     sound, silo:     z_tj ~ N(0, s_j^2 I),  z = 0,  z_w = 0;  every theta_j is seen
     paper:           z_tj ~ N(0, s^2 I),  z = 0,  z_w ~ N(0, s_w^2), one number for all silos
 
-J_j is the mean over silo j of the clipped losses, with the penalties, of which h acts by its prox;
-p_j = n_j / N. The paper's proof takes every gradient at one public model. In the sound form one
-record moves p_j theta_j by p_j (2 C / n_j) E_T = (2 C / N) E_T, whatever its silo's size: uneven
+J_j is the mean over silo j of the clipped losses plus the penalties, h the proximal penalty, and
+p_j = n_j / N. The paper's proof evaluates every gradient at one public model. In the sound form the
+sensitivity of p_j theta_j is p_j (2 C / n_j) E_T = (2 C / N) E_T, whatever its silo's size: uneven
 silos cost nothing. Replacing a record changes no p_j, so that noise on the weights protects
 nothing.
 """
@@ -64,15 +64,15 @@ def wd_dp(
 
     Notes
     -----
-    Central trust: V = sum_j round_q( p_j theta_j ) + Z is released once, to whoever sees the
-    aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T and float terms
-    (`dpkern.privacy.local_runs`), std D / mu. E_T is T eta for convex losses with
+    Under central trust, the only release is V = sum_j round_q( p_j theta_j ) + Z to whoever sees
+    the aggregate, of sensitivity D = max_j p_j (2 C / n_j) E_T plus rounding terms
+    (`dpkern.privacy.local_runs`) and std D / mu. E_T is T eta for convex losses with
     eta <= 2 / (L + l2), (1 - (1 - eta l2)^T) / l2 with eta <= 2 / (L + 2 l2) and l2 on every
-    coordinate, and grows like a power with "pl". It needs a row bound and a loss of bounded
+    coordinate, and grows geometrically with "pl". This needs a row bound and a loss of bounded
     curvature.
 
-    Silo trust: every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every step and sends
-    theta_j, a function of T noisy sums of sensitivity 2 C each.
+    Under silo trust, every silo adds N(0, (2 C)^2 T / mu^2) to its exact sum at every step and
+    sends theta_j, a function of T noisy sums of sensitivity 2 C each.
 
     Calibration "paper" draws the paper's noise in every silo and on the weights, with half of
     epsilon and of delta each: mu <= max_j 2 C sqrt(T) / (n_j s), by composing each silo's own

@@ -1,1 +1,1 @@
-"""The mechanisms: what adds noise to a message and records the release before it leaves."""
+"""The mechanisms, which add noise to a message and record the release before they return it."""

@@ -1,7 +1,7 @@
 """The binomial mechanism of the shuffle model, on sums of vectors rounded at random.
 
-The shuffled bits of the protocol (`dpkern.privacy.shuffle.protocol`) tell no more than their
-counts, S + Bin(N b, 1/2). Sums of many vectors are released from that law without the bits.
+The shuffled bits of the protocol (`dpkern.privacy.shuffle.protocol`) reveal no more than their
+counts, S + Bin(N b, 1/2), which are sampled here directly.
 """
 
 import math
@@ -24,44 +24,44 @@ _LARGEST_COUNT = 1 << 52
 
 
 class BinomialSum:
-    """Sums of clipped vectors as the shuffle protocol releases them, recorded before they leave.
+    """Sums of clipped vectors as in the shuffle protocol; every call records one release.
 
     Parameters
     ----------
     channel : Channel
         Ledger, stream and readers; neighbours differ in one record's value.
     what : str
-        What is released, for the ledger.
+        Description of the released sum, for the ledger.
     dim : int
-        Coordinates d of a vector.
+        Number of coordinates d of a vector.
     n : int
-        Vectors N of every release, one a record.
+        Number of vectors N in every release, one per record.
     rho : float, optional
-        Budget of ONE release in zero-concentrated DP, finite and above 0: chooses b. Use
-        `zcdp_rho(epsilon, delta)` for a run, and split it.
+        Budget of ONE release in zero-concentrated DP, finite and above 0, which determines b. The
+        total of a run is `zcdp_rho(epsilon, delta)`.
     b : int, optional
-        Given coins of every vector in each coordinate. At most one of `rho` and `b`; neither means
-        no noise.
+        Given number of coins of every vector in each coordinate. At most one of `rho` and `b`;
+        neither means no noise.
     g : int, optional
-        Steps of the grid on [-L, L]; by default max(sqrt(N), 8 sqrt(d), sqrt(8 N rho)), rounded
-        up: rounding then adds an eighth to the sensitivity at most, and a sixteenth to the variance
-        of the noise.
+        Number of grid steps on [-L, L]; by default max(sqrt(N), 8 sqrt(d), sqrt(8 N rho)), rounded
+        up, for which rounding adds at most an eighth to the sensitivity, and a sixteenth to the
+        variance of the noise.
     honest : int, optional
-        Vectors whose owners toss their coins and keep them secret, the protected one among them;
-        by default all. The guarantee counts no other coins.
+        Number of vectors whose owners follow the protocol and keep their coins secret, including
+        the protected one; by default all. The guarantee counts no other coins.
     sampling, per_record : optional
         As for `GaussianSum`; samples are charged in full.
 
     Attributes
     ----------
     g, b : int
-        Steps and coins; b = 0 without noise.
+        Numbers of steps and of coins; b = 0 without noise.
     coins : int
-        Honest coins in every coordinate.
+        Number of honest coins in every coordinate.
     sensitivity : float
-        g + sqrt(d), rounded up: how far replacing a record moves the counts.
+        The l2 sensitivity g + sqrt(d) of the counts, rounded up.
     rho : float
-        What one release spends, rounded up; infinity without noise.
+        Cost of one release, rounded up; infinity without noise.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class BinomialSum:
             raise ValueError(f"honest must be at most n = {n}, got {honest}")
         rho = None if rho is None else positive("rho", rho)
         if g is None:
-            # N b coins for g^2 / N >= 8 rho make b >= 16: rounding has at most 1/b of the variance.
+            # g^2 / N >= 8 rho implies b >= 16, and rounding has at most 1/b of the variance.
             g = _ceil_sqrt(max(n, 64 * d, 0 if rho is None else math.ceil(8 * n * Fraction(rho))))
         g = count("g", g)
         self.sensitivity = shuffle_sensitivity(g, d)
@@ -117,18 +117,18 @@ class BinomialSum:
         Parameters
         ----------
         V : array_like, shape (n, dim)
-            One vector a record. One longer than `bound` is scaled to it.
+            One vector per record, scaled down to norm `bound` if it is longer.
         bound : float
-            L, the l2 bound of a vector: public, or a function of what was released. It scales the
-            grid and enters no sensitivity.
+            L, the clip norm of a vector: public, or a function of earlier releases. It scales the
+            grid and does not affect the sensitivity.
         n_threads : int, optional
             As in `kernels.shuffle_sum`.
 
         Returns
         -------
         ndarray, shape (dim,), float64
-            With a variance per coordinate of (L / g)^2 N b for the coins and at most (L / g)^2 N
-            for the rounding.
+            The noisy sum. The variance per coordinate is (L / g)^2 N b from the coins, plus at most
+            (L / g)^2 N from rounding.
         """
         if np.shape(V) != self._shape:
             raise ValueError(f"V must have shape {self._shape}, got {np.shape(V)}")
@@ -152,14 +152,14 @@ def _least_coins(rho: float, sensitivity: float, dim: int, n: int, g: int, hones
             f"rho must be larger with g = {g} and {honest} honest vectors of {n}, got {rho!r}: it "
             "takes more coins than the 2^52 that can be counted"
         )
-    below, above = 0, most
-    while above - below > 1:
-        middle = (below + above) // 2
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
         if enough(middle):
-            above = middle
+            high = middle
         else:
-            below = middle
-    return above
+            low = middle
+    return high
 
 
 def _ceil_sqrt(n: int) -> int:

@@ -28,46 +28,46 @@ _LEAST_SHARE_STEPS = 8.0
 
 
 class GaussianSum:
-    """Noisy sums of clipped records: one release a call, written to the ledger before it leaves.
+    """Noisy sums of clipped records; every call records one release and returns it.
 
     Parameters
     ----------
     channel : Channel
-        Ledger, stream, readers and neighbours. With "add_remove" the sums must have been clamped to
+        Ledger, stream, readers and neighbour relation. With "add_remove" the sums must saturate at
         2^52 grid steps (`saturate` of the kernels, `total_on_grid` over silos).
     what : str
-        What is released, for the ledger ("gradient").
+        Description of the released sum, for the ledger ("gradient").
     clip : float
-        Bound C on the l2 norm of one record's contribution, above 0; infinity only without noise.
+        Clip norm C of one record's contribution, above 0; infinity only without noise.
     dim : int
         Number of coordinates d of one message.
     sizes : sequence of int
-        Number of records behind each of the k messages: (N,) under central trust, (n_1, ..., n_m)
-        under silo trust and for shares. With "add_remove" public numbers in their place.
+        Number of records in each of the k messages: (N,) under central trust, (n_1, ..., n_m)
+        under silo trust and for shares. With "add_remove", public numbers in place of these.
     mu : float, optional
         Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
         noise.
     sigma : float or sequence of k floats, optional
-        Given noise standard deviations, one of each message's sum.
+        Given noise standard deviations, one for each message.
     shares : bool
-        The k messages are shares of one sum and only their total is seen: one common grid chosen
-        from N, and the noises add up.
+        Whether the k messages are shares of one sum, of which only the total is seen; they then
+        have a common grid for N records, and their noises add up.
     sampling : mapping, optional
         The sampling of records that precedes every release, for the ledger.
     per_record : int, optional
-        The most releases of this mechanism that any one record has a part in, fixed in advance
-        without looking at the records; None means all.
+        Largest number of releases of this mechanism that depend on one record, fixed in advance
+        independently of the records; None means all.
     draws : int, optional
-        Noise draws of one release where a kernel draws for more messages than `sizes` names.
+        Number of noise draws of one release if a kernel draws for more messages than `sizes` has.
     finest : float, optional
-        The grid on which the kernel's sums are exact, where it rounds them once to the release's,
-        which is no finer then; that moves each of the d coordinates of a difference by at most q.
+        The grid on which the kernel's sums are exact before it rounds them once to the coarser grid
+        q of the release, which adds up to q to each of the d coordinates of the sensitivity.
 
     Attributes
     ----------
     sensitivity : float
         The l2 sensitivity D of every message: 2C when one record is replaced, C when one is added
-        or removed; q sqrt(d) more with `finest`.
+        or removed; plus q sqrt(d) with `finest`.
     sigma : ndarray, shape (k,), float64
         Noise standard deviations; D/mu rounded up, so that the exact mu never exceeds the budget;
         0 without noise. Read-only.
@@ -105,16 +105,16 @@ class GaussianSum:
 
         self._channel, self._noisy = channel, noisy
         self._dim, self._shares = dim, shares
-        moved = clip if channel.add_remove else 2.0 * clip
+        nominal = clip if channel.add_remove else 2.0 * clip
         grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
 
         stds: list[float] = []
         grids: list[float] | None = None
 
-        def calibrated(room: float) -> float:
-            """Set sensitivity, stds and grids where rounding adds `room`; return what it adds."""
+        def calibrated(rounding: float) -> float:
+            """Set sensitivity, stds and grids for a rounding term, and return its actual value."""
             nonlocal stds, grids
-            self.sensitivity = math.nextafter(moved + room, math.inf) if room else moved
+            self.sensitivity = math.nextafter(nominal + rounding, math.inf) if rounding else nominal
             stds = _stds(self.sensitivity, k, mu, sigma, shares)
             if clip == math.inf:
                 return 0.0
@@ -129,13 +129,13 @@ class GaussianSum:
             grids = [max(q, finest) for q in grids]
             return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
 
-        room, needed = 0.0, calibrated(0.0)
-        while needed > room:  # more noise may ask for a coarser grid, which `choose_grid` bounds
-            room, needed = needed, calibrated(needed)
-        if 32.0 * room > clip:
+        rounding, needed = 0.0, calibrated(0.0)
+        while needed > rounding:  # more noise may need a coarser grid, up to a largest one
+            rounding, needed = needed, calibrated(needed)
+        if 32.0 * rounding > clip:
             raise ValueError(
-                f"no grid serves: rounding a sum of dim = {dim} coordinates would add {room!r} to "
-                f"the sensitivity, more than clip/32, clip = {clip!r}"
+                f"no grid serves: rounding a sum of dim = {dim} coordinates would add {rounding!r} "
+                f"to the sensitivity, more than clip/32, clip = {clip!r}"
             )
         if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
             raise ValueError(
@@ -168,7 +168,7 @@ class GaussianSum:
         total : ndarray, shape (k, dim) or, for k = 1, (dim,), float64
             The sums, computed on this mechanism's grid. Not changed.
         active : ndarray, shape (k,), bool, optional
-            The messages that are sent, chosen without looking at the records; the others come back
+            The messages that are sent, chosen independently of the records; the others are returned
             as 0. By default all.
 
         Returns
@@ -179,10 +179,10 @@ class GaussianSum:
         Raises
         ------
         TypeError
-            `total` is no float64 array.
+            When `total` is not a float64 array.
         ValueError
-            `total` has another shape, or an entry that is not on the noise's grid. Nothing is
-            drawn, released or recorded then.
+            When `total` has another shape, or an entry that is not on the grid. Nothing is drawn or
+            recorded then.
         """
         k, d = len(self.sigma), self._dim
         shapes = [(k, d), (d,)] if k == 1 else [(k, d)]
@@ -191,14 +191,14 @@ class GaussianSum:
         entry = self._entry
         if active is not None and not active.all():
             noisy[~active] = 0.0
-            if entry.per_record is None:  # else every silo pays for its share of the series
-                entry = self._of_some(active)
+            if entry.per_record is None:  # with per_record, every silo pays for the whole series
+                entry = self._active_entry(active)
         released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
         self._channel.ledger.append(entry)
         return released
 
-    def _of_some(self, active: NDArray[np.bool_]) -> Release:
-        """Return the entry of the active silos' messages alone."""
+    def _active_entry(self, active: NDArray[np.bool_]) -> Release:
+        """Return the ledger entry for the messages of the active silos alone."""
         once = self._entry
         if not isinstance(once.sensitivity, tuple):
             raise ValueError("active must be None for one message about all the data")
@@ -213,12 +213,12 @@ class GaussianSum:
     def release_steps(
         self, steps: int, compute: Callable[..., NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """Record `steps` releases of the sums and return what a kernel makes of them.
+        """Record `steps` releases and return the result of a kernel that adds the noise itself.
 
         Parameters
         ----------
         steps : int
-            How many noisy sums a message of `compute` is a function of, with public numbers.
+            Number of noisy sums of which a message of `compute` is a post-processing.
         compute : callable
             compute(sigma=, grid=, rng=) draws the noise of this mechanism and adds it to each of
             its sums, on the given grid; sigma is None without noise.
@@ -249,10 +249,10 @@ def _stds(
     if mu is not None:
         if not shares:
             return [noise_std(sensitivity, mu)] * k
-        # k shares of one noise: each has its k-th part of the variance.
+        # Each of the k shares has 1/k of the variance.
         least = Fraction(sensitivity) / Fraction(positive("mu", mu))
         std = sqrt_up(least**2 / k)
-        # _total_std rounds down, which must not lift the recomputed mu above the budget.
+        # _total_std rounds down, and mu computed from it must not exceed the budget.
         while std < math.inf and Fraction(_total_std([std] * k)) < least:
             std = math.nextafter(std, math.inf)
         if std == math.inf:

@@ -1,4 +1,4 @@
-"""Grids of sums and of their noise, chosen from public numbers, and what keeps sums on them."""
+"""Grids of sums and of their noise, chosen from public numbers, and operations on grids."""
 
 import math
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ FloatArray = NDArray[np.float64]
 
 _LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
 
-# Sums beyond 2^52 grid steps would leave no room for the noise below 2^53.
+# Sums of up to 2^52 grid steps plus noise stay below 2^53 steps, and so are exact doubles.
 _LARGEST_STEPS = 2.0**52
 
-# Data sets whose size is not public hold fewer records than this: their sums then fit into 64-bit
-# integers, on a grid of clip 2^-31 or more.
+# Bound on the number of records where it is not public, for which sums on a grid of clip 2^-31 or
+# more fit into 64-bit integers.
 MAX_RECORDS = 1 << 31
 
-# Sums of up to so many times the public number of records are not clamped.
-_MARGIN = 2
+# Sums of up to so many times the public number of records do not saturate.
+_PUBLIC_SIZE_FACTOR = 2
 
 
 def choose_grid(
@@ -47,28 +47,28 @@ def choose_grid(
     sigma : float, optional
         Standard deviation of the noise on the sum, finite and above 0; None for no noise.
     neighbours : {"replace_one", "add_remove"}
-        With "add_remove" n is not the number of records, but a public number in its place.
+        The neighbour relation; with "add_remove" n is a public number instead of the true one.
 
     Returns
     -------
     float
-        A power of two q, 2^-400 <= q <= 2^400. With noise the coarsest with
-        q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, then made coarser where max(n, 2) C <= 2^52 q or
-        sigma <= 2^32 q ask for it; without noise the finest with max(n, 2) C <= 2^52 q. With
-        "add_remove" that is 2 n C <= 2^52 q and, so that 64-bit integers hold the sum of any number
-        of records below 2^31, C <= 2^31 q. All comparisons are exact.
+        A power of two q, 2^-400 <= q <= 2^400. With noise it is the coarsest with
+        q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, made coarser where max(n, 2) C <= 2^52 q or
+        sigma <= 2^32 q require it; without noise the finest with max(n, 2) C <= 2^52 q. With
+        "add_remove" the condition is 2 n C <= 2^52 q and, so that sums of any number of records
+        below 2^31 fit into 64-bit integers, C <= 2^31 q. All comparisons are exact.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is out of range, or no grid serves: the magnitudes exceed 2^400, or rounding a
-        record to q would eat more than 1/32 of its clip norm; the message names the cause.
+        When an argument is out of range, or no grid exists: the magnitudes exceed 2^400, or
+        rounding a record to q would exceed 1/32 of its clip norm; the message names the cause.
     """
     n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
     norm = Fraction(positive("clip", clip))
     needs = {
         f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact": (
-            _ceil_log2(max(n * (_MARGIN if adding else 1), 2) * norm) - 52
+            _ceil_log2(max(n * (_PUBLIC_SIZE_FACTOR if adding else 1), 2) * norm) - 52
         )
     }
     if adding:
@@ -86,19 +86,19 @@ def choose_message_grid(
     Parameters
     ----------
     sensitivity : float
-        D_v > 0, finite.
+        Sensitivity D_v of a message before rounding, finite and above 0.
     sigma : float
         Standard deviation of the noise, finite and above 0.
     bound : float
         Bound of every coordinate of every message.
     dim, messages : int
-        Coordinates d of a message, and messages m in one sum.
+        Number of coordinates d of a message, and of messages m in one sum.
 
     Returns
     -------
     float
         A power of two q, 2^-400 <= q <= 2^400: the coarsest with q sqrt(d) <= D_v 2^-12 and
-        m q <= sigma 2^-9, made coarser where sigma <= 2^32 q or bound <= 2^50 q / m ask for it.
+        m q <= sigma 2^-9, made coarser where sigma <= 2^32 q or bound <= 2^50 q / m require it.
     """
     needs = {}
     if bound > 0.0:
@@ -114,7 +114,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     Parameters
     ----------
     n : int
-        Number of records of all silos, as the kernel counts them or is told.
+        Number of records of all silos, or the `records` passed to the kernel.
     hess_clip : float
         Bound B on the Frobenius norm of one record's Hessian, finite and above 0.
     dim : int
@@ -126,7 +126,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     -------
     float
         A power of two q, 2^-400 <= q <= 2^400: the coarsest with q d <= B 2^-10 and
-        q <= sigma 2^-9, made coarser where sigma <= 2^32 q or q >= q_h^2 ask for it, q_h the step
+        q <= sigma 2^-9, made coarser where sigma <= 2^32 q or q >= q_h^2 require it, q_h the grid
         of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that the sum is exact).
     """
     norm = Fraction(positive("hess_clip", hess_clip))
@@ -147,9 +147,9 @@ def _coarsest(
 ) -> float:
     """Return the coarsest grid with q sqrt(dim) <= norm 2^-slack and n q <= sigma 2^-9.
 
-    Made coarser up to the largest exponent that `needs`, sigma <= 2^32 q and the least exponent
-    ask for, by their reasons; without noise it is the finest that they allow. `name` is what the
-    caller calls `norm`, of which rounding `dim` coordinates may take a 32nd.
+    It is made coarser where `needs` (minimal exponents by reason), sigma <= 2^32 q or the least
+    exponent require it; without noise it is the finest that satisfies these. Rounding `dim`
+    coordinates may change at most norm / 32; `name` is the caller's name of `norm`.
     """
     needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
     exponent = _LEAST_EXPONENT
@@ -183,17 +183,17 @@ def _ceil_log2(value: Fraction) -> int:
     return -floor_log2(1 / value)
 
 
-def records_of(n: int) -> int:
-    """Return how many records a Hessian's rows are rounded for, n a public number in their place.
+def grid_records(n: int) -> int:
+    """Return the number of records for the grid of a Hessian's rows, for a public number n.
 
-    At least 2^20: then sums of any number of records below 2^31 are exact in the kernel, which
-    takes fewer than 2^11 times as many (`kernels.glm_hessian`).
+    It is at least 2^20, so that sums of any number of records below 2^31 are exact in the kernel,
+    whose capacity is 2^11 times this number (`kernels.glm_hessian`).
     """
     return max(2 * n, MAX_RECORDS >> 11)
 
 
 def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
-    """Return the exact sum over silos, clamped to 2^52 grid steps: for any number of records.
+    """Return the exact sum over silos, saturated at 2^52 grid steps, for any number of records.
 
     Parameters
     ----------
@@ -208,9 +208,9 @@ def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
 
     Notes
     -----
-    A silo's sum is clamped to 2^62 / m steps before, which changes nothing up to 1024 silos: the
-    integers cannot overflow. Both clamps keep distances within what they were, so a bound of what
-    one record does to its silo's sum is one of what it does to the total.
+    A silo's sum is first clamped to 2^62 / m steps, which prevents overflow and changes nothing for
+    up to 1024 silos. Both clamps are nonexpansive, so that the sensitivity of a silo's sum is also
+    one of the total.
     """
     most = min(_LARGEST_STEPS, 2.0**62 / len(sums))
     steps = np.clip(sums / grid, -most, most).astype(np.int64).sum(axis=0)
@@ -221,26 +221,26 @@ def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
 def require_sums(
     total: object, shapes: Sequence[tuple[int, ...]], grid: float | FloatArray | None
 ) -> FloatArray:
-    """Return sums of the first of `shapes`; refuse what has none of them or is off its grid.
+    """Return the sums in the first of `shapes`; raise for another shape or an entry off the grid.
 
-    Noise coarser than a sum would leave the sum's low bits in the open.
+    Noise on a coarser grid than the sum's would reveal the low bits of the sum.
 
     Parameters
     ----------
     total : ndarray, float64
         The sums.
     shapes : sequence of tuple of int
-        Shapes it may have.
+        The shapes that are accepted.
     grid : float, ndarray of shape (k,), or None
         Powers of two between 2^-400 and 2^400, one for all sums or one for each; None for no grid.
 
     Raises
     ------
     TypeError
-        `total` is no float64 array.
+        When `total` is not a float64 array.
     ValueError
-        It has another shape, or an entry that is no multiple of its grid within 2^52 steps; the
-        message does not show it.
+        When it has another shape, or an entry that is no multiple of its grid within 2^52 steps,
+        which the message does not show.
     """
     if not isinstance(total, np.ndarray) or total.dtype != np.float64:
         raise TypeError(f"total must be a float64 array, got {type(total).__name__}")
@@ -258,8 +258,8 @@ def require_sums(
 
 
 def round_to_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatArray:
-    """Return round_q(clamp(v)), a NaN as 0: it never raises on what the records have made of v."""
-    with np.errstate(all="ignore"):  # a warning, or what a user makes of it, would tell too
+    """Return round_q(clamp(v)), with 0 for NaN; it never raises, whatever the records are."""
+    with np.errstate(all="ignore"):  # a warning would depend on the records
         clamped = np.clip(values / grid, -steps, steps)
     rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
     return rounded

@@ -1,10 +1,10 @@
 """The Gaussian mechanism on exact sums of rank-one Hessians.
 
 A record's clipped Hessian is positive semi-definite, of rank one and of Frobenius norm at most B,
-so replacing it moves the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'>, and
-<A, A'> >= 0. Adding or removing it moves the sum by at most B. The exact sum is rounded once to the
-grid q of its noise, which moves each of the d^2 entries of a difference by at most q:
-D = sqrt(2) B + q d, or B + q d.
+so that replacing it changes the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + |A'|^2 - 2 <A, A'>,
+and <A, A'> >= 0. Adding or removing it changes the sum by at most B. The exact sum is rounded once
+to the grid q of its noise, which changes each of the d^2 entries of a difference by at most q: the
+sensitivity is D = sqrt(2) B + q d, or B + q d.
 """
 
 import math
@@ -20,53 +20,52 @@ from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.mechanisms.grids import (
     choose_hessian_grid,
+    grid_records,
     noise_std,
-    records_of,
     require_sums,
 )
 
 FloatArray = NDArray[np.float64]
 
-# Rounding to the grid adds a 32nd of B to a sensitivity of B or more, and so to the noise.
-_ROOM = 1.04
+# Rounding to the grid adds at most B / 32 to a sensitivity of B or more, and so to the noise.
+_ROUNDING_FACTOR = 1.04
 
 
 class GaussianHessian:
-    """Noisy sums of clipped Hessians: one release a call, recorded before it leaves.
+    """Noisy sums of clipped Hessians; every call records one release and returns it.
 
     Parameters
     ----------
     channel : Channel
-        Ledger, stream, readers and neighbours. With "add_remove" the sums must have been computed
-        with `records`.
+        Ledger, stream, readers and neighbour relation. With "add_remove" the sums must have been
+        computed with `records`.
     what : str
-        What is released, for the ledger.
+        Description of the released sum, for the ledger.
     hess_clip : float
-        Bound B on one record's Hessian in Frobenius norm, above 0; infinity only without noise.
+        Clip norm B of one record's Hessian in Frobenius norm, above 0; infinity only without noise.
     dim : int
         d, for d x d matrices.
     sizes : sequence of int
-        Number of records behind each of the k messages: (N,) under central trust, (n_1, ..., n_m)
-        under silo trust. With "add_remove" public numbers in their place.
+        Number of records in each of the k messages: (N,) under central trust, (n_1, ..., n_m) under
+        silo trust. With "add_remove", public numbers in place of these.
     mu : float, optional
         Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
         noise.
     sigma : float, optional
         A given standard deviation of the noise on every sum.
     triangle : bool
-        Independent noise of one deviation on the packed upper triangle, mirrored, as Cao, Guo,
-        Zhang (2023) print it. By default the off-diagonal entries have half the variance of the
-        diagonal ones (GOE): the privacy loss then is |A - A'|_F / sigma exactly, at the same
-        worst case.
+        Whether the noise has equal std on the packed upper triangle, as Cao, Guo, Zhang (2023)
+        print it. By default the off-diagonal entries have half the variance of the diagonal ones
+        (GOE), for which mu is exactly |A - A'|_F / sigma, at the same worst case.
 
     Attributes
     ----------
     records : int or None
-        To be passed to the kernel: what it rounds rows for; None is the number of records.
+        The kernel's argument for the grid of its rows; None means the number of records.
     sensitivity : float
         D = sqrt(2) B + q d, rounded up; with `triangle` sqrt(2) B + q sqrt(d (d + 1) / 2), in l2
-        norm of the triangle, which is at most the Frobenius norm. Without the root of 2 where a
-        record is added or removed.
+        norm of the triangle, which is at most the Frobenius norm. The factor sqrt(2) is omitted
+        where a record is added or removed.
     sigma : float
         Standard deviation of the diagonal's noise; D/mu rounded up, 0 without noise.
     grid : float or None
@@ -95,11 +94,11 @@ class GaussianHessian:
         self.grid: float | None = None
         self.sigma, self.sensitivity = 0.0, math.inf
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
-        self.records = records_of(n) if adding else None
+        self.records = grid_records(n) if adding else None
         if mu is not None or sigma is not None:
             B = positive("hess_clip", hess_clip)
-            moved = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
-            self._calibrate(self.records or n, B, moved, mu, sigma)
+            nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
+            self._calibrate(self.records or n, B, nominal, mu, sigma)
         k, noisy = self._k, self.grid is not None
         self._entry = channel.describe(
             what=what,
@@ -110,26 +109,26 @@ class GaussianHessian:
         )
 
     def _calibrate(
-        self, n: int, B: float, moved: Fraction, mu: float | None, sigma: float | None
+        self, n: int, B: float, nominal: Fraction, mu: float | None, sigma: float | None
     ) -> None:
-        """Set grid, sensitivity and noise; one record changes the exact sum by `moved`."""
+        """Set grid, sensitivity and noise, `nominal` being the sensitivity of the exact sum."""
         d = self._dim
         if sigma is not None:
             guess = self.sigma = positive("sigma", sigma)
         else:
             assert mu is not None
-            guess = _ROOM * noise_std(moved, mu)
+            guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
             if guess == math.inf:
                 raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
         self.grid = choose_hessian_grid(n=n, hess_clip=B, dim=d, sigma=guess)
         entries = Fraction(sqrt_up(Fraction(d * (d + 1), 2))) if self._triangle else Fraction(d)
-        self.sensitivity = round_up(moved + Fraction(self.grid) * entries)
+        self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
         if mu is not None:
             self.sigma = noise_std(self.sensitivity, mu)
 
     @property
     def noise_norm(self) -> float:
-        """The spectral norm of one message's noise, nearly; public, as its deviation is."""
+        """Approximate spectral norm of one message's noise; public, as its std is."""
         return self.sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
 
     def release(self, total: FloatArray) -> FloatArray:
@@ -148,11 +147,11 @@ class GaussianHessian:
         Raises
         ------
         TypeError
-            `total` is no float64 array.
+            When `total` is not a float64 array.
         ValueError
-            `total` has another shape, an entry that is not on the noise's grid, or is not
-            symmetric: an entry's noise hides its mirror image only where both are one number.
-            Nothing is drawn, released or recorded then.
+            When `total` has another shape, has an entry that is not on the grid, or is not
+            symmetric: the noise of an entry protects its mirror image only if both are equal.
+            Nothing is drawn or recorded then.
         """
         shape = (self._k, self._dim, self._dim)
         sums = require_sums(total, [shape], self.grid)

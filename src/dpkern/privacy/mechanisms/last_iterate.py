@@ -1,4 +1,4 @@
-"""Noise on every local iterate of a run of which only the last is seen."""
+"""The last-iterate mechanism: noise on every local iterate, of which only the last is seen."""
 
 import math
 from collections.abc import Callable
@@ -18,14 +18,14 @@ FloatArray = NDArray[np.float64]
 
 
 class LastIterate:
-    """The last of K noisy local iterates of every silo, its state kept on a grid.
+    """The last of K noisy local iterates of every silo, with iterates on a grid.
 
         theta <- round_q(clamp(step(theta))) + round_q(sigma N),   K times,
 
-    a round_q of step(theta) plus a real Gaussian. Two neighbours that start a step together are
-    taken apart by s_j = eta (2 C / n_j + 2 tau_j) + 8 u W + 2 q sqrt(d) at most, two that start
-    apart by c times their distance more: all that the proof of Bok, Su, Altschuler (2024) asks of a
-    step. The last iterate alone then has mu = (s_j / sigma) f(c, K), with `last_iterate_factor`.
+    which is round_q of a grid point plus a real Gaussian. From a common iterate, one step has the
+    sensitivity s_j = eta (2 C / n_j + 2 tau_j) + 8 u W + 2 q sqrt(d); from two iterates, c times
+    their distance is added. The proof of Bok, Su, Altschuler (2024) needs only these two bounds:
+    the last iterate alone has mu = (s_j / sigma) f(c, K), f being `last_iterate_factor`.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class LastIterate:
     mu : float
         Budget of one call.
     runs : LocalRuns
-        What is public about the steps: equal ones, and every coordinate penalised.
+        Public description of the steps, which must be equal, with every coordinate penalised.
     """
 
     def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
@@ -58,7 +58,7 @@ class LastIterate:
         start : float
             A bound of its norm.
         step : callable
-            step(theta, t): one local step of every silo without noise, (m, d) -> (m, d).
+            step(theta, t), one noiseless local step of every silo, (m, d) -> (m, d).
 
         Returns
         -------
@@ -81,20 +81,20 @@ class LastIterate:
         q, std = np.array(grid), np.array(sigma)
         theta = np.broadcast_to(w, (len(q), runs.dim))
         for t in range(K):
-            moved = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
-            theta = moved + kernels.gaussian(moved.shape, std, grid=q, rng=self._channel.stream)
+            iterate = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
+            theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
         return theta
 
     def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
         runs = self._runs
         nominal = round_up(Fraction(runs.step_sizes[0]) * 2 * Fraction(runs.clip) / n)
-        # `step_sensitivity` is at most 5/4 of the nominal one, so this is more than the noise.
+        # An upper bound of the std, as `step_sensitivity` is at most 5/4 of the nominal one.
         guess = 2.0 * nominal * self._factor / self._mu
         if guess == math.inf:
             raise ValueError(f"mu must be so large that the noise is a double, got {self._mu!r}")
-        reach = runs.noisy_reach(start, guess)
-        grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=reach, dim=runs.dim)
-        s = runs.step_sensitivity(n, reach, grid)
+        W = runs.noisy_iterate_bound(start, guess)
+        grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=W, dim=runs.dim)
+        s = runs.step_sensitivity(n, W, grid)
         D = round_up(s * Fraction(self._factor))
         return D, noise_std(D, self._mu), grid

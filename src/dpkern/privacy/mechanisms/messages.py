@@ -1,7 +1,7 @@
-"""Noise on what is no exact grid sum: models after local steps, and their averages.
+"""The Gaussian mechanism on messages that are no grid sums, such as models after local steps.
 
-Messages v_j are rounded to a grid first, V = sum_j round_q(clamp(v_j)) + Z, so that V is again
-round_q of an exact sum plus a Gaussian. Rounding is not non-expansive: with a proved bound D_v of
+Messages v_j are first rounded to a grid, V = sum_j round_q(clamp(v_j)) + Z, so that V is again
+round_q of an exact sum plus a Gaussian. Rounding may increase distances: with a proved bound D_v of
 |v_j - v'_j| for the doubles computed, the sensitivity of V is D_v + q sqrt(d).
 """
 
@@ -22,24 +22,24 @@ FloatArray = NDArray[np.float64]
 
 
 class GaussianMessages:
-    """Noisy messages, or their noisy sum: one release a call, recorded before it leaves.
+    """Noisy messages, or their noisy sum; every call records one release and returns it.
 
     Parameters
     ----------
     channel : Channel
         Ledger, stream and readers.
     what : str
-        What is released, for the ledger.
+        Description of the release, for the ledger.
     dim : int
-        Coordinates d of a message.
+        Number of coordinates d of a message.
     mu : float or None
         Budget of one release; None adds no noise.
     per_silo : bool
-        Every message is released with noise of its own; else only their sum, with one noise.
+        Whether every message is released with its own noise, or only their sum.
     per_record : int, optional
-        The most releases of this mechanism that any one record has a part in, fixed in advance
-        without looking at the records; None means all. Releases then are one series: the first
-        one's sensitivity and a 64th more is that of all, and what would need more is refused.
+        Largest number of releases of this mechanism that depend on one record, fixed in advance
+        independently of the records; None means all. The releases then form one series, whose
+        sensitivity is that of the first plus a 64th; a release that exceeds it raises.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class GaussianMessages:
         self._channel, self._what, self._dim = channel, what, dim
         self._mu, self._per_silo = mu, per_silo
         self._per_record = per_record
-        self._for: tuple[tuple[float, ...], float] | None = None  # what _columns was computed for
-        self._columns: list[tuple[float, ...]] = []
-        self._fixed: tuple[tuple[float, ...], float] | None = None
+        self._bounds: tuple[tuple[float, ...], float] | None = None
+        self._columns: list[tuple[float, ...]] = []  # sensitivity, std and grid for _bounds
+        self._series_bounds: tuple[tuple[float, ...], float] | None = None
         self._series: Release | None = None
 
     def release(
@@ -74,11 +74,11 @@ class GaussianMessages:
         values : ndarray, shape (m, d)
             One message per silo, computed from its own records and public numbers. Not changed.
         sensitivity : sequence of m floats, optional
-            Proved bounds of |v_j - v'_j| when a record of silo j is replaced, or added or removed
-            where that is what neighbours differ in, each finite and above 0; needed with noise.
+            Proved bounds of |v_j - v'_j| for neighbouring data sets that differ in silo j, each
+            finite and above 0; required with noise.
         bound : float, optional
-            A public bound of every coordinate; needed with noise. Values beyond what the grid holds
-            are clamped, and a NaN counts as 0.
+            A public bound of every coordinate; required with noise. Larger values saturate at the
+            range of the grid, and a NaN counts as 0.
 
         Returns
         -------
@@ -87,8 +87,8 @@ class GaussianMessages:
         Raises
         ------
         ValueError
-            When no grid serves, or a series has outgrown its sensitivity. Nothing is drawn or
-            recorded then.
+            When no grid exists, or a release exceeds the sensitivity of its series. Nothing is
+            drawn or recorded then.
         """
         m = len(values)
         if self._mu is None:
@@ -98,13 +98,13 @@ class GaussianMessages:
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound must be given with noise, got None")
         k = 1 if self._per_silo else m
-        moved = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
+        nominal = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
         if self._per_record is not None:
-            moved, bound = self._of_series(moved, bound)
-        if (moved, bound) != self._for:
-            found = {D: self._calibrated(D, bound, k) for D in set(moved)}
-            self._for = moved, bound
-            self._columns = [tuple(c) for c in zip(*(found[v] for v in moved), strict=True)]
+            nominal, bound = self._bounds_of_series(nominal, bound)
+        if (nominal, bound) != self._bounds:
+            found = {D: self._calibrated(D, bound, k) for D in set(nominal)}
+            self._bounds = nominal, bound
+            self._columns = [tuple(c) for c in zip(*(found[v] for v in nominal), strict=True)]
         D, sigma, grid = self._columns
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
@@ -118,31 +118,36 @@ class GaussianMessages:
         )
         return noisy if self._per_silo else noisy[0]
 
-    def _calibrated(self, moved: float, bound: float, messages: int) -> tuple[float, float, float]:
+    def _calibrated(
+        self, nominal: float, bound: float, messages: int
+    ) -> tuple[float, float, float]:
         """Return D = D_v + q sqrt(d), sigma = D / mu, both rounded up, and q of one message."""
         assert self._mu is not None
         grid = choose_message_grid(
-            # The grid adds a 32nd to the sensitivity at most, and so to the noise.
-            sensitivity=moved,
-            sigma=1.04 * noise_std(moved, self._mu),
+            # The grid adds at most a 32nd to the sensitivity, and so to the noise.
+            sensitivity=nominal,
+            sigma=1.04 * noise_std(nominal, self._mu),
             bound=bound,
             dim=self._dim,
             messages=messages,
         )
-        D = round_up(Fraction(moved) + Fraction(grid) * Fraction(sqrt_up(Fraction(self._dim))))
+        D = round_up(Fraction(nominal) + Fraction(grid) * Fraction(sqrt_up(Fraction(self._dim))))
         return D, noise_std(D, self._mu), grid
 
-    def _of_series(self, moved: tuple[float, ...], bound: float) -> tuple[tuple[float, ...], float]:
-        """Return sensitivities and bound that cover these, one for the whole series."""
-        if self._fixed is None:
-            self._fixed = tuple(round_up(Fraction(D) * Fraction(65, 64)) for D in moved), bound
-        most, widest = self._fixed
-        if bound > widest or any(a > b for a, b in zip(moved, most, strict=True)):
+    def _bounds_of_series(
+        self, nominal: tuple[float, ...], bound: float
+    ) -> tuple[tuple[float, ...], float]:
+        """Return sensitivities and bound of the whole series; raise if these exceed them."""
+        if self._series_bounds is None:
+            enlarged = tuple(round_up(Fraction(D) * Fraction(65, 64)) for D in nominal)
+            self._series_bounds = enlarged, bound
+        largest, widest = self._series_bounds
+        if bound > widest or any(a > b for a, b in zip(nominal, largest, strict=True)):
             raise ValueError(
                 "floating-point errors of hidden local steps have outgrown the sensitivity that "
                 "the first round fixed: the model has become too large"
             )
-        return self._fixed
+        return self._series_bounds
 
     def _append(
         self,
@@ -158,6 +163,6 @@ class GaussianMessages:
             dim=self._dim,
             per_record=self._per_record,
         )
-        if self._per_record is not None:  # one object, which is how the ledger knows a series
+        if self._per_record is not None:  # the ledger identifies a series by the object
             release = self._series = self._series or release
         self._channel.ledger.append(release)

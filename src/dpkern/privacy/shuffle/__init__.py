@@ -1,1 +1,1 @@
-"""The shuffle model: binomial noise, its proof in concentrated DP, and the protocol's messages."""
+"""The shuffle model: binomial noise, its proof in concentrated DP, and the protocol."""

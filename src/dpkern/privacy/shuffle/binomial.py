@@ -1,4 +1,4 @@
-"""What binomial noise on integer sums gives, with its proof.
+"""The guarantee of binomial noise on integer sums, with its proof.
 
 Counts S in Z^d plus W, independent Bin(m, 1/2) - m/2 per coordinate. Neighbours move S by s with
 |s|_2 <= D, so |s|_1 <= sqrt(d) D and |s|_inf <= D. With A = (m + 1)/2, for s_k > 0,
@@ -32,22 +32,22 @@ _TAU_SQUARED = Fraction(35004, 1000)
 
 
 def binomial_rho(coins: int, sensitivity: float, dim: int) -> Fraction | None:
-    """Return the rho of one release with binomial noise; None where this proof gives none.
+    """Return the rho of one release with binomial noise; None where the proof does not apply.
 
     Parameters
     ----------
     coins : int
         m >= 1 fair coins in every coordinate.
     sensitivity : float
-        D > 0: how far, in l2 norm, replacing a record moves the counts.
+        The l2 sensitivity D > 0 of the counts when a record is replaced.
     dim : int
         Number of counts d.
 
     Returns
     -------
     Fraction or None
-        2 D^2 / (m + 1) + xi of the module's proof, never below it. The event that the proof leaves
-        out has probability at most d 2^-100.
+        2 D^2 / (m + 1) + xi of the module's proof, rounded up. The event excluded in the proof has
+        probability at most d 2^-100.
     """
     m, D, d = count("coins", coins), Fraction(positive("sensitivity", sensitivity)), dim
     tau = Fraction(sqrt_up(_TAU_SQUARED * m))
@@ -61,8 +61,8 @@ def binomial_rho(coins: int, sensitivity: float, dim: int) -> Fraction | None:
 def shuffle_sensitivity(g: int, dim: int) -> float:
     """Return g + sqrt(d), rounded up: the l2 sensitivity of counts of rounded vectors.
 
-    Two vectors of norm L are at most 2 L apart, which is g on the grid; rounding both with the same
-    uniform numbers moves a coordinate of their difference by less than 1 (shuffle.h).
+    The distance of two vectors of norm L is at most 2 L, which is g grid steps; rounding both with
+    the same uniform numbers changes a coordinate of their difference by less than 1 (shuffle.h).
     """
     root = Fraction(sqrt_up(Fraction(count("dim", dim))))
     return round_up(count("g", g) + root)

@@ -1,12 +1,12 @@
-"""Sums without a trusted server: the messages of the shuffle protocol with binomial noise.
+"""The messages of the shuffle protocol with binomial noise, for sums without a trusted server.
 
     every vector's owner:  R(t) + Bin(b, 1/2) ones among g + b bits, for each coordinate
     the shuffler:          permutes all labelled bits
     the analyser:          counts the ones of each label, (L / g) (2 count - N (g + b))
 
 (Lowy, Ghafelebashi, Razaviyayn 2023, Algorithms 4 and 5, with their re-centring corrected.)
-`randomize`, `shuffle` and `analyze` make, move and count the bits; `BinomialSum` releases what
-these count without making them.
+`randomize`, `shuffle` and `analyze` implement the three steps on actual bits; `BinomialSum` samples
+the counts directly.
 """
 
 import numpy as np
@@ -25,9 +25,9 @@ def randomize(
 ) -> Bits:
     """Return the messages of N users: bits of shape (N, d, g + b), labelled by the second axis.
 
-    A user's R(t) + Bin(b, 1/2) ones are the first R(t) bits and the coins. Arguments and errors as
-    for `kernels.shuffle_sum`, whose counts follow the same law: for the same release of a stream
-    and N b < 4096 these bits have them. For small sizes: N d (g + b) bytes.
+    A user's R(t) + Bin(b, 1/2) ones are the first R(t) bits and the coins. Arguments and errors are
+    those of `kernels.shuffle_sum`, whose counts have the same distribution, and are equal for the
+    same release of a stream if N b < 4096. The memory is N d (g + b) bytes.
     """
     vectors: FloatArray = np.array(V, dtype=np.float64)
     if vectors.ndim != 2 or not vectors.size:
@@ -57,8 +57,7 @@ def randomize(
 def shuffle(messages: Bits, *, rng: int | NoiseStream | None = None) -> tuple[Labels, Bits]:
     """Return the labels and the bits of all messages, in one random order.
 
-    The order is that of random words of 64 bits; where two are equal, the first of two messages
-    stays the first.
+    The order is that of random words of 64 bits, by a stable sort.
     """
     labels = np.broadcast_to(np.arange(messages.shape[1])[:, np.newaxis], messages.shape).ravel()
     stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)

@@ -1,4 +1,4 @@
-"""Concentrated differential privacy: where not all noise is Gaussian.
+"""Conversions of concentrated differential privacy, for noise that is not Gaussian.
 
 A run is (rho, delta_0)-concentrated here when, for every pair of neighbours with outcome laws P and
 Q and privacy loss L = log P/Q, an event E with P(E) >= 1 - delta_0 has
@@ -23,7 +23,7 @@ import math
 from dpkern._numbers import not_negative, positive, probability
 from dpkern.privacy._exact import bisect
 
-# Error of a computed exponent, relative to the sum of the magnitudes of its terms, with room.
+# Conservative error bound of a computed exponent, relative to the sum of its absolute terms.
 _ERROR = 2.0**-44
 _LARGEST_ORDER = 1e15
 
@@ -43,7 +43,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     if rho == math.inf:
         return 1.0
     # The exponent is convex in alpha; the derivative is (2 alpha - 1) rho - epsilon +
-    # log(1 - 1/alpha). Every alpha gives a true delta, so its own error does not matter.
+    # log(1 - 1/alpha). Every alpha gives a valid delta, so its error does not matter.
     high = min(_LARGEST_ORDER, (epsilon + 1.0) / (2.0 * rho) + 2.5)
     alpha = bisect(
         lambda a: (2.0 * a - 1.0) * rho - epsilon + math.log1p(-1.0 / a) > 0.0,
@@ -75,7 +75,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return math.inf
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
-    # rho + 2 sqrt(rho log(1/delta)) is enough without the two last factors.
+    # An upper bound is rho + 2 sqrt(rho log(1/delta)), which ignores the two last factors.
     high = 1.001 * (rho + 2.0 * math.sqrt(-rho * math.log(delta)))
     while high < math.inf and zcdp_delta(rho, high) > delta:
         high *= 2.0

@@ -41,7 +41,7 @@ class LearningWatch:
         self._first, self._last, self._variance = np.zeros(0), np.zeros(0), 0.0
         self._previous: FloatArray | None = None
 
-    def see(self, gradient: FloatArray) -> None:
+    def add(self, gradient: FloatArray) -> None:
         """Add the released gradient mapping of the next round."""
         if self._rounds < _LEAST_ROUNDS:
             return

@@ -266,7 +266,7 @@ class Run(AbstractContextManager["Run"]):
         self.history["step_size"].append(float(step))
         flat = gradient.ravel()
         self.history["gradient_norm"].append(math.sqrt(flat @ flat))
-        self._learning.see(gradient)
+        self._learning.add(gradient)
         if self.monitor is not None:
             self.history.setdefault("objective", []).append(self.monitor.value(w))
             if self.monitor.data.task != "regression":

@@ -1,10 +1,10 @@
-"""The users' half of ADMM: every record's owner holds u_i, and the mean of them is what counts.
+"""Records as the users of ADMM: every owner holds u_i, and the consensus needs their mean.
 
     x_i = prox_{gamma f_i}(2 z - u_i) = 2 z - u_i + t_i a_i,      |t_i a_i| <= gamma C
     u_i = u_i + 2 lam (x_i - z) = (1 - 2 lam) u_i + 2 lam z + 2 lam t_i a_i
 
-a_i is the record's effective row and f_i its clipped loss. Three ways to learn mean(u), which
-differ in who sees what, and in what one record can change of it.
+a_i is the record's effective row and f_i its clipped loss. The three classes release mean(u) to
+different readers, with different sensitivities.
 """
 
 import math
@@ -23,22 +23,22 @@ FloatArray = NDArray[np.float64]
 
 
 class Users(Protocol):
-    """A round of the users: zhat, z -> the next zhat."""
+    """The users' update of a round."""
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Advance the users of round t and release what moves zhat."""
+        """Update the users of round t, make the release, and return the next zhat."""
 
 
 class CentralUsers:
-    """All users in every round, their mean released as a whole.
+    """All users participate in every round, and the mean of all states is released.
 
-    V = S + Z with S = sum_i round_q(s_i a_i), where u_i = c + s_i a_i: c is a function of earlier
-    releases and s_i a_i of norm gamma C at most, so replacing a record moves S by 2 gamma C.
+    The release is V = S + Z with S = sum_i round_q(s_i a_i), where u_i = c + s_i a_i: c is a
+    function of earlier releases, and |s_i a_i| <= gamma C, so that S has sensitivity 2 gamma C.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
+        The run.
     prox_step : float
         gamma.
     mu : float or None
@@ -61,7 +61,7 @@ class CentralUsers:
         self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """mean(u) from S + Z."""
+        """Return mean(u) by S + Z."""
         with self._run.clock("kernels"):
             S = self._sweep(z, relaxation=lam)
         with self._run.clock("noise"):
@@ -70,17 +70,17 @@ class CentralUsers:
 
 
 class SampledUsers:
-    """The users of a public schedule, the sum of their changes released.
+    """Users participate by a public schedule, and the sum of their changes is released.
 
-    The change of u_i is 2 lam (z - c_i), public, and 2 lam (t_i - s_i) a_i, of norm 4 lam gamma C
-    at most: replacing a record moves the sum by 8 lam gamma C in the rounds that it takes part in.
+    The change of u_i is 2 lam (z - c_i), which is public, plus 2 lam (t_i - s_i) a_i, of norm at
+    most 4 lam gamma C: the sensitivity is 8 lam gamma C in the rounds of a record's user.
 
     Parameters
     ----------
     run, prox_step, mu
         As for `CentralUsers`.
     schedule : ParticipationSchedule
-        Who takes part when.
+        The participation schedule.
     relaxation : float
         lam.
     """
@@ -109,7 +109,7 @@ class SampledUsers:
         self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Zhat moved by the changes' sum over n."""
+        """Return zhat plus the sum of changes over n."""
         with self._run.clock("kernels"):
             S, public = self._sweep(z, relaxation=lam, rows=self._schedule[t])
         with self._run.clock("noise"):
@@ -118,26 +118,26 @@ class SampledUsers:
 
 
 class NoisyUsers:
-    """Users that add their own noise to what they send, and that everybody hears.
+    """Users add their own noise to their messages, which everybody sees.
 
-    A message is round_q(2 lam t_i a_i) + Z_i, of norm 2 lam gamma C at most before its noise:
-    replacing a record moves its own messages by 4 lam gamma C and nobody else's. u_i is a sum of
-    messages and public numbers.
+    A message is round_q(2 lam t_i a_i) + Z_i, of norm at most 2 lam gamma C without noise. The
+    sensitivity is 4 lam gamma C for the messages of the replaced record's user, and 0 for all
+    others. u_i is a sum of messages and public numbers.
 
     Parameters
     ----------
     run, prox_step, relaxation
         As for `SampledUsers`.
     schedule : ParticipationSchedule or None
-        Who takes part when; None is everybody in every round.
+        The participation schedule; None means everybody in every round.
     mu : float, optional
         Budget of one message.
     sigma : float, optional
-        In its place, the deviation of the noise on a message.
+        Noise std on a message, in place of `mu`.
     summed : int, optional
-        Only the sum of so many messages is seen, and of no more than one round.
+        Number of messages of which only the sum is seen, in a single round.
     seen_by : {"local", "central"}
-        Who sees them, or their sum: for the ledger.
+        Readers of the messages, or of their sum, for the ledger.
     """
 
     def __init__(
@@ -172,21 +172,21 @@ class NoisyUsers:
         self._sweep: kernels.PreparedSweep | None = None
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Zhat moved by the participants' changes over n."""
+        """Return zhat plus the participants' changes over n."""
         users = None if self._schedule is None else self._schedule[t]
 
         def messages(*, sigma: FloatArray | None, grid: FloatArray | None, rng: Any) -> FloatArray:
             with self._run.clock("kernels"):
-                if self._sweep is None:  # both are the mechanism's own in every round
+                if self._sweep is None:  # sigma and grid are the same in every round
                     self._sweep = self._prepare(grid=grid, sigma=sigma)
                 return self._sweep(z, relaxation=lam, rows=users, rng=rng)
 
-        moved = self._mechanism.release_steps(1, messages)
-        return zhat + moved / self._n
+        changes = self._mechanism.release_steps(1, messages)
+        return zhat + changes / self._n
 
 
 def at_most_half(run: Run, lam: float) -> None:
-    """Refuse a relaxation with which the users' states outgrow what they are clamped to."""
+    """Raise ValueError for a relaxation with which the users' states could exceed their bound."""
     if lam > 0.5 and run.clip < math.inf:
         raise ValueError(
             f"relaxation is {lam!r}; with a clip norm it must be at most 1/2 where sums are "
@@ -195,7 +195,7 @@ def at_most_half(run: Run, lam: float) -> None:
 
 
 def bound(run: Run, prox_step: float, factor: float = 1.0) -> float:
-    """factor gamma C, by the roundings with which the kernel computes what it keeps to."""
+    """Return factor gamma C, rounded as in the kernel that enforces this bound."""
     return factor * prox_step * run.clip
 
 

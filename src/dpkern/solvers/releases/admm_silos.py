@@ -1,21 +1,21 @@
-"""Silos as the users of ADMM: f_j is the mean of silo j's clipped losses, its prox K steps.
+"""Silos as the users of ADMM: f_j is the mean of silo j's clipped losses, its prox K inner steps.
 
     v_j = 2 z - u_j
     x_j = v_j;  K times:  x_j = x_j - eta (S_j(x_j) / n_j + (x_j - v_j) / gamma)
     u_j = u_j + 2 lam (x_j - z) = (1 - 2 lam) u_j + 2 lam z + 2 lam b_j,      b_j = x_j - v_j
 
-What counts is sum_j p_j u_j. One of silo j's records moves x_j by (2 C / n_j) E_K at most, from a
-common v_j; E_K is that of hidden local steps (`LocalRuns`) on a data part of
-curvature 0 to L with 1 / gamma added, and so at most gamma.
+The consensus needs sum_j p_j u_j. From a common v_j, replacing one of silo j's records changes x_j
+by at most (2 C / n_j) E_K; E_K <= gamma is that of hidden local steps (`LocalRuns`) on a data part
+of curvature 0 to L, plus 1 / gamma.
 
-Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K and
-float terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
-u_j = c + s_j. Hidden states of neighbours part further every round, but no further than
-e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), a term for what the inner solve leaves of the way
-to the prox, and float terms: sensitivity max_j p_j e_j (`LocalRuns`, with
-another bound for few steps). Federated and central: the participants' changes of p_j s_j are
-summed, sensitivity max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a
-64th larger, so that one serves the whole run.
+Silo trust: messages round_q(2 lam (x_j - v_j)) + Z_j, of sensitivity 2 lam (2 C / n_j) E_K plus
+rounding terms; silos hold disjoint records. Central trust: V = sum_j round_q(p_j s_j) + Z with
+u_j = c + s_j. The distance of hidden states on neighbouring data sets grows with the rounds, but is
+at most e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), plus terms for the error of the inner solve
+and for rounding: the sensitivity is max_j p_j e_j (`LocalRuns`, with another bound for few steps).
+Federated and central: the participants' changes of p_j s_j are summed, of sensitivity
+max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a 64th larger, so that a
+single one is valid for the whole run.
 """
 
 import math
@@ -36,24 +36,24 @@ IntArray = NDArray[np.int64]
 
 
 class InnerSolve:
-    """K steps of every silo to the prox of its own mean loss, each from its own v_j.
+    """K gradient steps of every silo towards the prox of its mean loss, from its own v_j.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm and local_steps K.
+        The run, with local_steps K.
     prox_step : float
         gamma.
 
     Attributes
     ----------
     remaining : float
-        |x_j - prox(v_j)| as a share of |v_j - prox(v_j)| <= gamma C, at most.
+        Bound of |x_j - prox(v_j)| / |v_j - prox(v_j)|, where |v_j - prox(v_j)| <= gamma C.
 
     Raises
     ------
     ValueError
-        Without a row bound or a bounded second derivative, on which the steps rest.
+        When there is no row bound, or the loss has no bounded second derivative.
     """
 
     def __init__(self, run: Run, *, prox_step: float) -> None:
@@ -70,7 +70,7 @@ class InnerSolve:
     def __call__(
         self, v: FloatArray, grid: FloatArray | None, silos: IntArray | None = None
     ) -> FloatArray:
-        """b_j = x_j - v_j of the silos, shape (m, d), from v_j, shape (m, d); of the others 0."""
+        """Return b_j = x_j - v_j of the given silos, shape (m, d), and 0 for the others."""
         objective = self._run.objective
         with self._run.clock("kernels"):
             x = kernels.glm_local_descent(
@@ -88,8 +88,8 @@ class InnerSolve:
         b: FloatArray = x - v
         return b
 
-    def described(self) -> LocalRuns:
-        """What is public about the steps."""
+    def local_runs(self) -> LocalRuns:
+        """Return the public description of the steps."""
         objective = self._run.objective
         return LocalRuns(
             clip=self._run.clip,
@@ -104,10 +104,10 @@ class InnerSolve:
 
 
 class _Silos(ABC):
-    """What both kinds of silos hold; see `HiddenSilos`."""
+    """Common base of both kinds of silos; see `HiddenSilos`."""
 
     trust: str
-    what: tuple[str, str]  #: of a release, of all silos and of a schedule's
+    what: tuple[str, str]  #: description of a release, without and with a schedule
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Silos(ABC):
         self._run, self._solve, self._schedule = run, solve, schedule
         self._keep, self._take = 1.0 - 2.0 * relaxation, 2.0 * relaxation
         self._weights = run.objective.shares()
-        self._runs = None if mu is None else solve.described()
+        self._runs = None if mu is None else solve.local_runs()
         self._grids = None if self._runs is None else self._runs.grids
         self._mechanism = GaussianMessages(
             run.channel(self.trust),
@@ -136,42 +136,41 @@ class _Silos(ABC):
         self._largest = 0.0
         self._sensitivity: tuple[float, ...] = ()
 
-    def _proved(self, v: FloatArray) -> dict[str, Any]:
-        """Sensitivity and bound of a round in which silos start at v, less what they hide.
+    def _bounds_from(self, v: FloatArray) -> dict[str, Any]:
+        """Return sensitivity and bound of a round with v as the public part of the v_j.
 
-        Those of the longest v so far. Refused before anything reads a record, where a condition
-        does not hold.
+        They are those of the largest |v_j| so far, and checked before any record is read.
         """
         if self._runs is None:
             return {}
-        farthest = v[np.argmax(np.sum(v * v, axis=1))]  # or one that is not finite
-        start = norm_bound(farthest, self._runs.state_bound)
+        longest = v[np.argmax(np.sum(v * v, axis=1))]  # or one that is not finite
+        start = norm_bound(longest, self._runs.state_bound)
         if start > self._largest:
-            self._largest, self._sensitivity = start, self._parted(self._runs, start)
+            self._largest, self._sensitivity = start, self._sensitivities(self._runs, start)
         bound = self._scale() * self._runs.state_bound * (1.0 + 2.0**-40)
         return {"sensitivity": self._sensitivity, "bound": bound}
 
     @abstractmethod
-    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
-        """How far the values of neighbours part, for every silo."""
+    def _sensitivities(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+        """Return the sensitivity of every silo's values."""
 
     @abstractmethod
     def _scale(self) -> float:
-        """Values are at most this times `LocalRuns.state_bound` long."""
+        """Return the bound of a value's norm, in units of `LocalRuns.state_bound`."""
 
 
 class HiddenSilos(_Silos):
-    """Silos whose states nobody sees, the weighted mean of them released as a whole.
+    """Silos with hidden states, of which the weighted mean is released.
 
-    u_j = c_j + s_j with c_j public. All in every round: V = sum_j round_q( p_j s_j ) + Z. By a
-    schedule: V = sum of the participants' round_q( p_j (s_j - s_j before) ) + Z. Hidden states of
-    neighbours part, and each round takes them further; how far they can come, what the inner solve
-    leaves of the way to the prox included, is `LocalRuns.hidden_states`.
+    u_j = c_j + s_j with c_j public. Without a schedule V = sum_j round_q( p_j s_j ) + Z; with one,
+    V is the sum of the participants' round_q( p_j (change of s_j) ) plus Z. The distance of hidden
+    states on neighbouring data sets accumulates over the rounds; `LocalRuns.hidden_states` bounds
+    it, including the error of the inner solve.
 
     Parameters
     ----------
     run : Run
-        Gives objective, ledger and stream.
+        The run.
     solve : InnerSolve
         The users' inner solve.
     relaxation : float
@@ -179,7 +178,7 @@ class HiddenSilos(_Silos):
     mu : float or None
         Budget of one release.
     schedule : ParticipationSchedule or None
-        Who takes part when; None is everybody in every round.
+        The participation schedule; None means everybody in every round.
     """
 
     trust = "central"
@@ -189,20 +188,20 @@ class HiddenSilos(_Silos):
     )
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """sum_j p_j u_j from V, or zhat moved by it."""
+        """Return sum_j p_j u_j by V, or zhat plus the released changes."""
         v, p, public, hidden = 2.0 * z - self._public, self._weights, self._public, self._hidden
-        who, proved = None if self._schedule is None else self._schedule[t], self._proved(v)
-        b = self._solve(v - hidden, self._grids, who)
-        self._public = _of(who, self._keep * public + self._take * z, public)
-        self._hidden = _of(who, self._keep * hidden + self._take * b, hidden)
-        values = self._hidden if who is None else self._hidden - hidden
+        silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)
+        b = self._solve(v - hidden, self._grids, silos)
+        self._public = _update_rows(silos, self._keep * public + self._take * z, public)
+        self._hidden = _update_rows(silos, self._keep * hidden + self._take * b, hidden)
+        values = self._hidden if silos is None else self._hidden - hidden
         with self._run.clock("noise"):
-            released = self._mechanism.release(p[:, np.newaxis] * values, **proved)
-        if who is None:
+            released = self._mechanism.release(p[:, np.newaxis] * values, **bounds)
+        if silos is None:
             return p @ self._public + released
         return zhat + p @ (self._public - public) + released
 
-    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+    def _sensitivities(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
         return runs.hidden_states(
             start,
             keep=self._keep,
@@ -216,11 +215,11 @@ class HiddenSilos(_Silos):
 
 
 class NoisySilos(_Silos):
-    """Silos that add their own noise to what they send, and whose messages are seen.
+    """Silos that add their own noise to their messages.
 
     A message is round_q( 2 lam b_j ) + Z_j. u_j is a sum of messages and public numbers, so that
-    v_j is the same for neighbours: they part by 2 lam (2 C / n_j) E_K and float terms, in the
-    rounds in which silo j takes part.
+    neighbouring data sets have the same v_j: the sensitivity is 2 lam (2 C / n_j) E_K plus rounding
+    terms, in the rounds in which silo j participates.
 
     Parameters
     ----------
@@ -232,26 +231,26 @@ class NoisySilos(_Silos):
     what = ("message of a silo",) * 2
 
     def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
-        """Zhat moved by the participants' changes."""
+        """Return zhat plus the participants' changes."""
         v, states = 2.0 * z - self._public, self._public
-        who, proved = None if self._schedule is None else self._schedule[t], self._proved(v)
-        b = self._solve(v, self._grids, who)
+        silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)
+        b = self._solve(v, self._grids, silos)
         with self._run.clock("noise"):
-            messages = self._mechanism.release(self._take * b, **proved)
-        self._public = _of(who, states + self._take * (z - states) + messages, states)
+            messages = self._mechanism.release(self._take * b, **bounds)
+        self._public = _update_rows(silos, states + self._take * (z - states) + messages, states)
         return zhat + self._weights @ (self._public - states)
 
-    def _parted(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
+    def _sensitivities(self, runs: LocalRuns, start: float) -> tuple[float, ...]:
         return runs.sensitivities(start, [self._take] * len(runs.sizes))
 
     def _scale(self) -> float:
         return self._take
 
 
-def _of(who: IntArray | None, moved: FloatArray, before: FloatArray) -> FloatArray:
-    """What the participants' rows move to; the others stay."""
-    if who is None:
-        return moved
-    rows = before.copy()
-    rows[who] = moved[who]
+def _update_rows(silos: IntArray | None, new: FloatArray, old: FloatArray) -> FloatArray:
+    """Return `new` in the rows of the participating silos and `old` in the others."""
+    if silos is None:
+        return new
+    rows = old.copy()
+    rows[silos] = new[silos]
     return rows

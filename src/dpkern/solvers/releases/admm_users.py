@@ -1,4 +1,4 @@
-"""Who the users of ADMM are, when they take part, and how they advance."""
+"""The users of ADMM, their participation schedule and their updates."""
 
 from dpkern._numbers import positive
 from dpkern.papers import noise
@@ -34,14 +34,8 @@ SEEN = (
 )
 
 
-def refuse_what_does_not_apply(run: Run) -> None:
-    """Refuse arguments that do not go together.
-
-    Raises
-    ------
-    ValueError
-        Naming an argument that the mode or the users do not have, or that they need.
-    """
+def check_arguments(run: Run) -> None:
+    """Raise ValueError where the mode or the kind of users rejects or lacks an argument."""
     parameters, trust, paper = run.parameters, run.trust, run.paper
     mode, silos = parameters["mode"], parameters["users"] == "silos"
     if parameters["local_steps"] is None:
@@ -75,7 +69,7 @@ def refuse_what_does_not_apply(run: Run) -> None:
 def prox_step_of(run: Run) -> float:
     half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
     gamma = run.number_or_auto("prox_step")
-    if half:  # 20 inner steps then end at their prox for any number of records
+    if half:  # for which 20 inner steps converge to the prox, whatever the number of records
         gamma = run.parameters["prox_step"] = 0.5 * gamma
     return gamma
 
@@ -95,7 +89,7 @@ def number_of_users(run: Run) -> int:
 
 
 def choose_schedule(run: Run) -> ParticipationSchedule | None:
-    """Who takes part when; None is everybody in every round."""
+    """Return the participation schedule; None means everybody in every round."""
     n, parameters = number_of_users(run), run.parameters
     most = parameters["max_participations"]
     if parameters["mode"] == "federated":
@@ -118,7 +112,7 @@ def choose_schedule(run: Run) -> ParticipationSchedule | None:
 def choose_users(
     run: Run, gamma: float, lam: float, schedule: ParticipationSchedule | None, *, alone: bool
 ) -> tuple[Users, tuple[str, ...]]:
-    """The users of a mode under a trust, and what the certificate must say about them."""
+    """Return the users of the run, and the certificate's notes about them."""
     central = run.trust == "central"
     most = run.rounds if schedule is None else schedule.most
     if run.claimed is not None:
@@ -148,9 +142,9 @@ def choose_users(
     if run.parameters["users"] == "silos":
         solve = InnerSolve(run, prox_step=gamma)
         kind = HiddenSilos if central else NoisySilos
-        noted = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
-        said = (noted + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
-        return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), said
+        left = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
+        notes = (left + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
+        return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), notes
     if not central:
         local = NoisyUsers(run, prox_step=gamma, relaxation=lam, schedule=schedule, mu=mu)
         return local, ()

@@ -1,4 +1,4 @@
-"""The relaxations and blocks of the fixed-point iteration."""
+"""Validation of the relaxations and blocks of the fixed-point iteration."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ FloatArray = NDArray[np.float64]
 
 
 def relaxations(run: Run) -> FloatArray:
-    """lam_k of all rounds."""
+    """Return lam_k of all rounds."""
     lions_mercier, value = run.parameters["operator"] == "admm", run.parameters["relaxation"]
     if value is None:
         value = 0.5 if lions_mercier else 1.0
@@ -31,7 +31,7 @@ def relaxations(run: Run) -> FloatArray:
 
 
 def block_sizes(run: Run) -> NDArray[np.int64]:
-    """Sizes of the consecutive blocks of u."""
+    """Return the sizes of the consecutive blocks of u."""
     operator, blocks, d = run.parameters["operator"], run.parameters["blocks"], run.objective.data.d
     if operator == "admm":
         if blocks not in (None, 1) or run.parameters["activation"] != 1.0:
@@ -55,6 +55,7 @@ def block_sizes(run: Run) -> NDArray[np.int64]:
 
 
 def activation_of(run: Run) -> float:
+    """Return the activation probability."""
     q = positive("activation", run.parameters["activation"])
     if q > 1.0:
         raise ValueError(f"activation is {q!r}; it must be a probability")

@@ -1,4 +1,4 @@
-"""The noisy mean gradient that gradient solvers release once a round."""
+"""The noisy mean gradient that gradient solvers release once per round."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,22 @@ FloatArray = NDArray[np.float64]
 class NoisyMeanGradient:
     """sum_j p_j (1/n_j) (sum_i g_i + noise), g_i the clipped gradient of one record.
 
-    Central trust: V = sum_j om_j S_j + Z is released, with om_j = (p_j/n_j) / max_k (p_k/n_k) on
-    the records before rounding, and multiplied by max_k (p_k/n_k) afterwards. Replacing a record
-    moves V by at most 2 C, adding or removing one by C.
-    Silo trust: V_j = S_j + Z_j is released by every silo. Replacing a record moves one V_j by at
-    most 2 C, adding or removing one by C; silos hold disjoint records.
+    Central trust: the release is V = sum_j om_j S_j + Z, with om_j = (p_j/n_j) / max_k (p_k/n_k) on
+    the records before rounding, and is multiplied by max_k (p_k/n_k) afterwards.
+    Silo trust: every silo releases V_j = S_j + Z_j; silos hold disjoint records.
+    The sensitivity of V or V_j is 2 C, or C where a record is added or removed.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     mu : float or None
         Budget of one release.
     sigma : float, sequence of float or None
-        In its place, the noise on the sums: of V, or of each silo's message.
+        Noise std on V, or on each silo's message, in place of `mu`.
     shares : bool
-        Central trust without a trusted adder: every silo adds its own noise, of std sigma[j] on
-        V's scale, and only the total is seen.
+        Under central trust every silo adds its own noise, of std sigma[j] on V's scale, and only
+        the total is seen (secure aggregation).
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class NoisyMeanGradient:
         return self._scale @ released if self._per_silo else self._scale * released
 
     def means(self, w: FloatArray) -> FloatArray:
-        """Release the mean gradients of the messages, each at its own public model.
+        """Release the mean gradient of each message at its own public model.
 
         Parameters
         ----------
         w : ndarray, shape (k, d)
-            k = m models under silo trust, else one.
+            One model per silo under silo trust (k = m), else a single one.
 
         Returns
         -------
@@ -81,7 +80,7 @@ class NoisyMeanGradient:
         return self._scale * self._release(w[0])[np.newaxis]
 
     def _release(self, w: FloatArray) -> FloatArray:
-        """The noisy sums: (m, d) under silo trust, else (d,)."""
+        """Release the noisy sums, (m, d) under silo trust, else (d,)."""
         run, objective = self._run, self._run.objective
         with run.clock("kernels"):
             sums = kernels.glm_gradient(
@@ -103,7 +102,7 @@ class NoisyMeanGradient:
 def over_silos(
     run: Run, sums: FloatArray, grid: FloatArray | float | None, *, keepdims: bool = False
 ) -> FloatArray:
-    """The sum over silos, on their common grid."""
+    """Return the sum over silos, on their common grid."""
     if run.sizes_are_hidden and grid is not None:
         total = total_on_grid(sums, float(np.max(grid)))
         return total[np.newaxis] if keepdims else total

@@ -1,4 +1,4 @@
-"""The noisy Hessian, the floor of its eigenvalues, and the direction of Newton's method."""
+"""The noisy Hessian, its eigenvalue floor, and the direction of Newton's method."""
 
 import math
 
@@ -13,7 +13,7 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
 
 FloatArray = NDArray[np.float64]
 
-# What stands under the eigenvalues where neither penalty nor noise gives a scale.
+# The eigenvalue floor where neither penalty nor noise gives a scale.
 _LEAST_FLOOR = 1e-8
 
 
@@ -21,20 +21,19 @@ class NoisyMeanHessian:
     """sum_j p_j (1/n_j) (sum_i H_i + noise), H_i the clipped Hessian of one record.
 
     Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
-    rounding. Silo trust: V_j = S_j + Z_j of every silo. Replacing a record moves V, or one V_j, by
-    at most sqrt(2) B + q d in Frobenius norm, adding or removing one by B + q d
-    (`GaussianHessian`).
+    rounding. Silo trust: V_j = S_j + Z_j of every silo. The sensitivity of V or V_j in Frobenius
+    norm is sqrt(2) B + q d, or B + q d where a record is added or removed (`GaussianHessian`).
 
     Parameters
     ----------
     run : Run
-        Gives objective, trust, ledger and stream.
+        The run.
     hess_clip : float
-        Bound B of one record's Hessian in Frobenius norm.
+        Clip norm B of one record's Hessian in Frobenius norm.
     mu : float or None
         Budget of one release.
     sigma : float or None
-        In its place, the noise on every sum, on the packed upper triangle.
+        Noise std on the packed upper triangle of every sum, in place of `mu`.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class NoisyMeanHessian:
 
     @property
     def noise_norm(self) -> FloatArray:
-        """About the spectral norm of the noise on each message's mean, shape (k,); public."""
+        """Approximate spectral norm of the noise on each message's mean, shape (k,); public."""
         return self._mechanism.noise_norm * self._scale
 
     def means(self, w: FloatArray) -> FloatArray:
@@ -90,7 +89,7 @@ class NoisyMeanHessian:
 
 
 def hessian_bound(run: Run, hess_clip: float | None) -> float:
-    """B: as given; else phi''max R^2, which clips nothing, or infinity without a budget."""
+    """Return B, by default phi''max R^2, which clips nothing, or infinity without a budget."""
     if hess_clip is not None:
         return positive("hess_clip", hess_clip, or_infinite=run.budget is None)
     if run.budget is None:
@@ -105,11 +104,10 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
 
 
 def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
-    """The floor of every message, shape (k,): public numbers all.
+    """Return the public eigenvalue floor of every message, shape (k,).
 
-    "auto" is the larger of l2 and the spectral norm that the noise on the mean Hessian has in
-    expectation, sqrt(2 d) times its deviation (2 sqrt(d) with calibration "paper"), or 1e-8 where
-    both are 0.
+    "auto" is the larger of l2 and the expected spectral norm of the noise on the mean Hessian,
+    sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), or 1e-8 where both are 0.
     """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
@@ -120,27 +118,28 @@ def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> F
 
 
 class NewtonSystem:
-    """Noisy gradients and Hessians of the penalised objective, and the directions they give.
+    """Noisy gradients and Hessians of the penalised objective, and the Newton directions.
 
-    ( V max(Lambda, floor) V^T )^-1 g of every message, V Lambda V^T its released Hessian.
+    The direction of a message is ( V max(Lambda, floor) V^T )^-1 g, its released Hessian being
+    V Lambda V^T.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     hess_clip : float
-        Bound B of one record's Hessian in Frobenius norm.
+        Clip norm B of one record's Hessian in Frobenius norm.
     floor : float or "auto"
-        Smallest eigenvalue; see `eigenvalue_floors`.
+        Lower bound of the eigenvalues; see `eigenvalue_floors`.
     mu : float or None
         Budget of one release.
     sigma : pair of float or None
-        In its place, the noise on sums of gradients and of Hessians.
+        Noise std on sums of gradients and of Hessians, in place of `mu`.
 
     Attributes
     ----------
     floors : ndarray, shape (k,)
-        The floor of every message.
+        The eigenvalue floor of every message.
     """
 
     def __init__(
@@ -161,12 +160,12 @@ class NewtonSystem:
         self.floors = eigenvalue_floors(run, floor, self._hessian.noise_norm)
 
     def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Release gradients and Hessians at w (k, d): the gradients and directions, (k, d) each."""
+        """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""
         run, floors = self._run, self.floors
         g = self._gradient.means(w) + self._penalty * w
         H = self._hessian.means(w) + np.diag(self._penalty)
         with run.clock("kernels"):
-            # H and g in units of the floor have the same direction and the floor 1.
+            # Scaling H and g by the floors does not change the directions.
             p = kernels.newton_direction(
                 H / floors[:, np.newaxis, np.newaxis],
                 g / floors[:, np.newaxis],

@@ -1,4 +1,4 @@
-"""Local steps on batches: noise on every step, or once a round."""
+"""Local steps on batches, with noise on every step or once per round."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ FloatArray = NDArray[np.float64]
 
 
 def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
-    """K hidden steps of every silo on its batches, noise once a round on what they have made.
+    """Return K hidden local steps on batches, with noise once per round on their result.
 
     Raises
     ------
     ValueError
-        Where no sensitivity of such steps is known.
+        When the sensitivity of such steps is not known.
     """
     allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
     for name, value in allowed.items():
@@ -38,14 +38,14 @@ def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
 
 
 class NoisyBatchSteps:
-    """K steps of every silo along noisy means of its batches; their weighted mean.
+    """K local steps along noisy mean gradients of batches; the silos' models are averaged.
 
     Parameters
     ----------
     run : Run
-        Under silo trust.
+        A run under silo trust.
     sigma : ndarray, shape (m,), optional
-        A paper's noise on the silos' means, which stands for the budget.
+        A paper's noise std on the silos' means, used in place of the budget.
     """
 
     def __init__(self, run: Run, sigma: FloatArray | None = None) -> None:
@@ -65,8 +65,9 @@ class NoisyBatchSteps:
         for k, step in enumerate(eta.tolist()):
             g = self._means.of_silos(t + k, theta)
             for j, model in enumerate(theta):
-                moved = model - step * (g[j] + objective.penalty_gradient(model))
-                theta[j] = objective.prox(moved, step)
+                theta[j] = objective.prox(
+                    model - step * (g[j] + objective.penalty_gradient(model)), step
+                )
         weights = self._weights[self._round]
         self._round += 1
         return weights @ theta

@@ -1,4 +1,4 @@
-"""Local steps in every silo between two aggregations, and what leaves them."""
+"""Local steps in every silo between two aggregations, and their releases."""
 
 import math
 from collections.abc import Callable
@@ -41,16 +41,16 @@ Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
 
 def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, str]:
-    """What makes the next model of a round's local steps, and what the certificate says of it.
+    """Return the update of a round of local steps, and the certificate's note about it.
 
     Parameters
     ----------
     run : Run
         The run; under silo trust every local step is noisy, under central trust they are hidden.
     eta : ndarray, shape (rounds, K)
-        All steps.
+        All step sizes.
     accounting : {"composition", "last_iterate"}
-        What is charged under silo trust.
+        How the noisy steps are charged under silo trust.
     """
     if accounting == "last_iterate":
         if run.trust != "silo":
@@ -65,7 +65,7 @@ def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, 
 
 
 def average_runs(run: Run, eta: FloatArray, advance: Advance, note: str = "") -> SolverResult:
-    """The rounds of an algorithm that releases averages of local runs."""
+    """Run all rounds of an algorithm that releases averages of local runs."""
     w = run.objective.start()
     for r in run.numbered_rounds():
         w_next = advance(w, eta[r])
@@ -82,9 +82,9 @@ class GradientStep:
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     sigma : ndarray, shape (m,), optional
-        A paper's noise on each silo's mean gradient, which stands for the budget.
+        A paper's noise std on each silo's mean gradient, used in place of the budget.
     """
 
     def __init__(self, run: Run, sigma: FloatArray | None) -> None:
@@ -103,7 +103,7 @@ class GradientStep:
 
 
 class LocalSteps:
-    """K steps of every silo from a public model w, without noise of their own.
+    """K local steps of every silo from a public model w, noiseless unless noise is passed.
 
         theta_j = w;  K times:  theta_j = prox_{eta_t l1}( theta_j - eta_t grad J_j(theta_j) )
 
@@ -113,22 +113,22 @@ class LocalSteps:
     Parameters
     ----------
     run : Run
-        Gives objective and clip norm.
+        The run.
     batch_size : int, optional
-        Records of a step; None is all.
+        Number of records in a step; None means all.
     """
 
     def __init__(self, run: Run, batch_size: int | None = None) -> None:
         self._run, self._batch_size = run, batch_size
-        self._known: dict[bytes, LocalRuns] = {}
+        self._local_runs: dict[bytes, LocalRuns] = {}
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
         self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **more: Any
     ) -> FloatArray:
-        """theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d).
+        """Return theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d).
 
-        more: noise and batches, as the kernel takes them.
+        Further keywords are the kernel's, for noise and batches.
         """
         objective = self._run.objective
         smooth = objective.smooth
@@ -150,10 +150,10 @@ class LocalSteps:
             )
         return theta
 
-    def described(self, eta: FloatArray) -> LocalRuns:
-        """What is public about K steps of these sizes; raises where no sensitivity is known."""
+    def local_runs(self, eta: FloatArray) -> LocalRuns:
+        """Return the description of K steps of these sizes; raise if no sensitivity is known."""
         key = eta.tobytes()
-        if key not in self._known:
+        if key not in self._local_runs:
             objective = self._run.objective
             if objective.proximal is not None and objective.l1 == 0.0:
                 raise ValueError(
@@ -164,7 +164,7 @@ class LocalSteps:
             data, g, curvature = objective.data, objective.smooth, (0.0, 0.0)
             if g is not None:
                 curvature = (g.strength * g.strong_convexity, g.strength * g.smoothness)
-            self._known[key] = LocalRuns(
+            self._local_runs[key] = LocalRuns(
                 clip=self._run.clip,
                 dim=data.d,
                 sizes=tuple(data.sizes.tolist()),
@@ -178,31 +178,31 @@ class LocalSteps:
                 all_penalized=bool(objective.penalized.all()),
                 batch_size=self._batch_size,
             )
-        return self._known[key]
+        return self._local_runs[key]
 
-    def reach(self, w: FloatArray, eta: FloatArray) -> float:
-        """A bound of |w|, the same for starts of similar norms."""
+    def start_bound(self, w: FloatArray, eta: FloatArray) -> float:
+        """Return a bound of |w|, the same one for starts of similar norms."""
         return norm_bound(w, self._run.clip * float(np.sum(eta)))
 
 
 class HiddenSteps:
-    """Noise once on what K hidden noiseless steps have made of the model.
+    """Noise on the result of K hidden noiseless local steps.
 
     Central trust: V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity
-    max_j p_j (2 C / n_j) E_K and float terms (`LocalRuns`); the model becomes w + V.
-    Silo trust: the same of every silo alone with p_j = 1, averaged with the weights.
-    On batches the steps that use a record take the place of E_K.
+    max_j p_j (2 C / n_j) E_K plus rounding terms (`LocalRuns`); the next model is w + V.
+    Silo trust: the same for every silo alone with p_j = 1, then averaged with the weights.
+    For batches, E_K is replaced by the sum over the steps that use a record.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     mu : float or None
         Budget of one release.
     sampler : OnePass, optional
-        Of the batches of all steps of the run; None is all records.
+        Sampler of the batches of all steps; None means all records.
     per_record : int, optional
-        The most releases that any one record has a part in; None means all.
+        Largest number of releases that depend on one record; None means all.
     """
 
     def __init__(
@@ -230,23 +230,23 @@ class HiddenSteps:
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
-        steps, grid, proved = self._steps, None, {}
+        steps, grid, bounds = self._steps, None, {}
         if self._noisy:
-            # Refused before anything reads a record, where a condition does not hold.
-            grid, proved = steps.described(eta).grids, self._proved(w, eta)
+            # Conditions are checked before any record is read.
+            grid, bounds = steps.local_runs(eta).grids, self._bounds_from(w, eta)
         theta = steps(w, eta, grid=grid, batches=self._batches(len(eta)))
-        moved = self._factors[:, np.newaxis] * (theta - w)
+        changes = self._factors[:, np.newaxis] * (theta - w)
         with self._run.clock("noise"):
-            released = self._mechanism.release(moved, **proved)
+            released = self._mechanism.release(changes, **bounds)
         return w + (steps.weights @ released if self._per_silo else released)
 
-    def _proved(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
-        """Sensitivities of the messages of a round, and a bound of what they hold."""
-        return self._bounds(self._steps.reach(w, eta), eta[np.newaxis])
+    def _bounds_from(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
+        """Bound sensitivities and coordinates of the messages of a round that starts at w."""
+        return self._bounds(self._steps.start_bound(w, eta), eta[np.newaxis])
 
     def _bounds(self, start: float, etas: FloatArray) -> dict[str, Any]:
-        """Those of rounds with any of these steps, from |w| <= start."""
-        factors, rounds = self._factors.tolist(), [self._steps.described(eta) for eta in etas]
+        """Bound those of rounds with any of these step sizes, from |w| <= start."""
+        factors, rounds = self._factors.tolist(), [self._steps.local_runs(eta) for eta in etas]
         each = [runs.sensitivities(start, factors) for runs in rounds]
         return {
             "sensitivity": tuple(map(max, zip(*each, strict=True))),
@@ -254,7 +254,7 @@ class HiddenSteps:
         }
 
     def _batches(self, K: int) -> NDArray[np.int64] | None:
-        """The records of every step of every silo in the next round; None is all."""
+        """Return the records of every step of every silo in the next round; None means all."""
         if self._sampler is None:
             return None
         data, first = self._run.objective.data, self._round * K
@@ -263,50 +263,50 @@ class HiddenSteps:
 
 
 class HiddenBatches(HiddenSteps):
-    """The same on so few records a round that no record is in all of them.
+    """Hidden steps on batches for which no record is used in all rounds.
 
-    Rounds in which no batch holds a record do not depend on it: releases are one series, of which
-    a record has a part in so many. All of them have the sensitivity of the largest steps, and of
-    the longest model that noise and clip norm allow.
+    A record affects only the rounds whose batches contain it, so that it pays for `per_record`
+    releases of the series. All releases have one sensitivity, for the largest steps and the largest
+    norm of a model that noise and clip norm allow.
 
     Parameters
     ----------
     run, sampler, per_record
-        As for `HiddenSteps`; the budget is shared out among `per_record` releases.
+        As for `HiddenSteps`; the budget is split among `per_record` releases.
     eta : ndarray, shape (rounds, K)
-        The steps of the run.
+        The step sizes of the run.
     """
 
     def __init__(self, run: Run, *, sampler: OnePass, per_record: int, eta: FloatArray) -> None:
         mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
         super().__init__(run, mu=mu, sampler=sampler, per_record=per_record)
         if mu is not None:
-            reach = run.clip * float(np.sum(eta))
-            # More than the deviation: float terms and the series add less than a half.
-            sigma = 2.0 * max(self._bounds(reach, self._eta)["sensitivity"]) / mu
+            distance = run.clip * float(np.sum(eta))
+            # An upper bound of the std, to which rounding terms and the series add less than half.
+            sigma = 2.0 * max(self._bounds(distance, self._eta)["sensitivity"]) / mu
             noise = LARGEST_DRAW * math.sqrt(run.objective.data.d) * sigma
-            self._start = norm_bound(run.objective.start(), reach + len(eta) * noise)
-            self._all = self._bounds(self._start, self._eta)
+            self._start = norm_bound(run.objective.start(), distance + len(eta) * noise)
+            self._series_bounds = self._bounds(self._start, self._eta)
 
-    def _proved(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
-        start = self._steps.reach(w, eta)
-        return self._all if start <= self._start else self._bounds(start, self._eta)
+    def _bounds_from(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
+        start = self._steps.start_bound(w, eta)
+        return self._series_bounds if start <= self._start else self._bounds(start, self._eta)
 
 
 class NoisySteps:
     """Noise on the gradient sum of every local step; the silos' models are averaged.
 
-    Every silo adds N(0, sigma_j^2) to its exact sum, of sensitivity 2 C, at each of its K steps:
-    its model is a function of K noisy sums and public numbers.
+    Every silo adds N(0, sigma_j^2) to its exact sum, of sensitivity 2 C, at each of its K steps, so
+    that its model is a function of K noisy sums and public numbers.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     mu : float or None
         Budget of one local step.
     sigma : sequence of m floats, optional
-        In its place, the noise on each silo's sum.
+        Noise std on each silo's sum, in place of `mu`.
     """
 
     def __init__(
@@ -325,45 +325,45 @@ class NoisySteps:
         )
 
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
-        """The silos' models, shape (m, d), after steps eta (K,) from the public w."""
+        """Return the silos' models, shape (m, d), after steps eta (K,) from the public w."""
         return self._mechanism.release_steps(len(eta), lambda **noise: self._steps(w, eta, **noise))
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
-        """Their average, shape (d,)."""
+        """Return the average of the silos' models, shape (d,)."""
         return self._steps.weights @ self.models(w, eta)
 
 
 class LastIterates:
-    """Noise on every local iterate, of which only the last leaves the silo (`LastIterate`).
+    """Noise on every local iterate, of which only the last is released (`LastIterate`).
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, trust, ledger and stream.
+        The run.
     mu : float
         Budget of one round.
     eta : ndarray, shape (rounds, K)
-        The steps of all rounds: within a round equal ones, and every round is charged for its own.
+        The step sizes of all rounds, equal within a round.
     """
 
     def __init__(self, run: Run, *, mu: float, eta: FloatArray) -> None:
         self._steps = LocalSteps(run)
-        # All at once, so that a schedule is refused before anything reads a record.
+        # All rounds at once, so that step sizes are checked before any record is read.
         self._mechanisms = {
             row.tobytes(): LastIterate(
                 run.channel("silo"),
                 mu=mu,
-                runs=self._steps.described(row),
+                runs=self._steps.local_runs(row),
             )
             for row in eta
         }
 
     def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the average of the last iterates, shape (d,), from the public w."""
-        grid = self._steps.described(eta).grids
+        grid = self._steps.local_runs(eta).grids
 
         def step(theta: FloatArray, t: int) -> FloatArray:
             return self._steps(theta, eta[t : t + 1], grid=grid)
 
-        start = self._steps.reach(w, eta)
+        start = self._steps.start_bound(w, eta)
         return self._steps.weights @ self._mechanisms[eta.tobytes()].release(w, start, step)

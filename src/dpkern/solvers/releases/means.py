@@ -1,4 +1,4 @@
-"""Noisy means of clipped gradients over the silos of a round: what the stochastic solvers release.
+"""The releases of stochastic solvers: noisy means of clipped gradients over participating silos.
 
     mean of round r:  sum_{j in S_r} a_j (sum over silo j's batch + noise),  a_j = (m / M) p_j / K_j
 
@@ -35,20 +35,20 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Family:
-    """Releases of one kind.
+    """Releases of one kind, such as all gradients of a run.
 
     Parameters
     ----------
     what : str
-        What is released, for the ledger.
+        Description of the released sum, for the ledger.
     rounds : sequence of int
-        The rounds in which it is, one release each.
+        The rounds with such a release.
     sampler : RecordSampler
-        Of the records.
+        Sampler of the records of each release.
     share : float
-        Of the whole budget, in mu^2.
+        Share of mu^2 of the budget.
     sigma : ndarray, shape (m,), optional
-        A paper's noise on the mean over a silo's batch, which stands for the budget.
+        A paper's noise std on the mean over a silo's batch, used in place of the budget.
     """
 
     what: str
@@ -59,14 +59,14 @@ class Family:
 
 
 class Returned:
-    """Which iterate a run returns: the last, the average, or one at random, as theorems have it.
+    """Selects the returned iterate: the last, the average, or a random one as in theorems.
 
     Parameters
     ----------
     run : Run
-        Its argument `returns`; the random number is drawn from its stream.
+        The run, whose argument `returns` selects and whose stream draws the random index.
     iterates : int
-        How many there will be.
+        Number of iterates.
     """
 
     def __init__(self, run: Run, iterates: int) -> None:
@@ -77,8 +77,8 @@ class Returned:
             with run.stream.release() as key:
                 self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
 
-    def see(self, w: FloatArray) -> None:
-        """The next iterate."""
+    def add(self, w: FloatArray) -> None:
+        """Add the next iterate."""
         if self._kind == "average":
             self._model = self._model + w / self._n
         elif self._seen == self._at:
@@ -90,33 +90,34 @@ class Returned:
         return self._model
 
 
-def least_difference(run: Run, moved: float) -> float:
-    """C_r: what differences of gradients at points so far apart are clipped to.
+def difference_clip(run: Run, distance: float) -> float:
+    """Return the clip norm C_r of differences of gradients at two iterates |dw| = distance apart.
 
-    min(2 C, max(beta |dw|, 2^-20 C)): a function of public numbers, and without bias where beta is
-    the smoothness of the loss; without a known one it is 2 C.
+    It is min(2 C, max(beta |dw|, 2^-20 C)), beta the smoothness of the loss, which clips nothing;
+    without a known smoothness it is 2 C. It depends on public numbers only.
     """
     clip, beta = run.clip, run.objective.data_smoothness
     if beta == math.inf or clip == math.inf:
         return 2.0 * clip
-    return min(2.0 * clip, max(beta * moved, 2.0**-20 * clip))
+    return min(2.0 * clip, max(beta * distance, 2.0**-20 * clip))
 
 
 class Participation:
-    """Which silos take part in which round, drawn in advance: public, and worth nothing.
+    """The participation schedule of the silos, drawn in advance; public, so it amplifies nothing.
 
     Parameters
     ----------
     run : Run
-        Gives the number of silos, the argument `participation` and the stream.
+        The run, with the number of silos, the argument `participation` and the stream.
     lengths : ndarray of int
-        For how many rounds each of the draws holds.
+        Number of consecutive rounds of each draw.
 
     Attributes
     ----------
     M : int
-        Silos of a round.
+        Number of silos in a round.
     active : ndarray, shape (rounds, m), bool
+        Whether a silo participates in a round.
     """
 
     def __init__(self, run: Run, lengths: IntArray) -> None:
@@ -134,7 +135,7 @@ class Participation:
 
 
 def sampler_of(run: Run, releases: int) -> RecordSampler:
-    """The sampler of the run's batches."""
+    """Return the sampler of the run's batches."""
     return make_record_sampler(
         run.parameters.get("sampling", "full"),
         run.parameters["batch_size"],
@@ -146,11 +147,11 @@ def sampler_of(run: Run, releases: int) -> RecordSampler:
 
 
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:
-    """mu of one release of every family, the budget shared out as the families ask for.
+    """Return mu of one release of every family, by the families' shares of the budget.
 
-    A silo pays for the rounds in which it takes part (under silo trust; else for all). Where
-    records are sampled in secret, all of these grow until dp-accounting's epsilon of the costliest
-    silo is the budget's. Under shuffle trust they stand for rho = mu^2 / 2 of concentrated DP.
+    Under silo trust a silo pays for the rounds in which it participates, otherwise for all. For
+    secret samples, all mu are scaled up until dp-accounting's epsilon of the costliest silo equals
+    the budget's. Under shuffle trust they mean rho = mu^2 / 2 of concentrated DP.
 
     Raises
     ------
@@ -161,7 +162,7 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     budget, trust = run.budget, run.trust
     amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
     if budget is not None and amplified and isinstance(run.objective.loss, Custom):
-        # Two samples that differ in one record have it in different places.
+        # Samples that differ in one record may shift the others to other positions.
         raise ValueError(
             f"sampling={run.parameters['sampling']!r} needs a loss of the table: what a custom one "
             "returns for a record may depend on those before it"
@@ -197,10 +198,10 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
                 events[Sampled.of(family.sampler.sampling, j, 1.0 / one)] += int(c[j])
         kinds.add(frozenset(events.items()))
     delta = budget.delta * (1.0 - 2.0**-29)
-    smaller = 0.0
+    scale = 0.0
     for kind in sorted(filter(None, kinds), key=_largest_rate, reverse=True):
-        smaller = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=smaller)
-    return [one / smaller for one in mu]
+        scale = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=scale)
+    return [one / scale for one in mu]
 
 
 def _largest_rate(events: Events) -> float:
@@ -209,7 +210,7 @@ def _largest_rate(events: Events) -> float:
 
 
 def _times(family: Family, silos: Participation, trust: str) -> IntArray:
-    """How often a record of each silo pays for the family, shape (m,)."""
+    """Return how many releases of the family a record of each silo pays for, shape (m,)."""
     rounds = np.asarray(family.rounds, dtype=np.int64)
     times = np.full(silos.active.shape[1], len(rounds))
     if trust == "silo":
@@ -221,7 +222,7 @@ def _times(family: Family, silos: Participation, trust: str) -> IntArray:
 def noisy_means(
     run: Run, silos: Participation, first: Family, second: Family
 ) -> tuple["NoisyMeans", "NoisyMeans"]:
-    """The releases of two families that share the budget; the second may be of no round."""
+    """Return the releases of two families that share the budget; the second may have no rounds."""
     families = [first, second] if second.rounds else [first]
     mu, sums = allocate(run, families, silos), sums_of(run)
     means = [NoisyMeans(run, sums, f, silos, one) for f, one in zip(families, mu, strict=True)]
@@ -229,23 +230,23 @@ def noisy_means(
 
 
 class NoisyMeans:
-    """Releases of one family.
+    """The mechanism of one family of releases.
 
     Central trust: V = sum_j om_j S_j + Z, om_j = a_j / max_k a_k on the records before rounding.
-    Silo trust: V_j = S_j + Z_j of every silo of the round. Either has the sensitivity 2 C, C the
-    clip norm of the release, C where records are added or removed, and for an MLP q sqrt(P) more.
+    Silo trust: V_j = S_j + Z_j of every silo of the round. The sensitivity is 2 C, C the clip norm
+    of the release, or C where records are added or removed, plus q sqrt(P) for an MLP.
     Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
+        The run.
     sums : Sums
-        Of the run's model.
+        Sums of the run's model.
     family : Family
-        What is released, when, and about which records.
+        Description of the releases.
     silos : Participation
-        Of the run.
+        Participation schedule of the run.
     mu : float or None
         Budget of one release, from `allocate`.
     """
@@ -263,7 +264,7 @@ class NoisyMeans:
         self._scale = float(self._weights.max())
         same = bool(np.all(self._weights == self._scale))
         self._silo_weight = None if same or self._trust == "silo" else self._weights / self._scale
-        # Of no silo more than it takes part in: what `allocate` counted.
+        # The number of releases that `allocate` charged.
         capped = family.sampler.per_record is not None
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
         self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
@@ -283,8 +284,8 @@ class NoisyMeans:
         clip: float,
         sigma: FloatArray | None = None,
     ) -> FloatArray:
-        """Release round r's mean of differences of gradients, each clipped to `clip`; (P,)."""
-        if sigma is not None:  # a paper's, which a grid for a much smaller clip could not hold
+        """Release round r's mean difference of gradients, each clipped to `clip`; shape (P,)."""
+        if sigma is not None:  # a grid for a smaller clip may not represent this noise
             total_std = float((sigma * self._sizes).max())
             clip = max(clip, total_std * math.sqrt(self._run.objective.dim) * 2.0**-24)
         total = partial(self._sums.difference, new, old)
@@ -292,7 +293,7 @@ class NoisyMeans:
         return self._mean(self._release(r, clip, sigma, total, each, points=2))
 
     def of_silos(self, r: int, w: FloatArray) -> FloatArray:
-        """Under silo trust, every silo's mean gradient at its own model: (m, P), 0 if silent."""
+        """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
         released = self._release(r, self._run.clip, self._family.sigma, total, each)
         return released / self._sizes[:, np.newaxis]
@@ -338,13 +339,13 @@ class NoisyMeans:
             return mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)
 
     def _gaussian(self, clip: float, sigma: FloatArray | None, points: int) -> GaussianSum:
-        """The mechanism for this clip norm: it sets grid and noise."""
+        """Return the mechanism for this clip norm, on which grid and noise depend."""
         key = clip, None if sigma is None else sigma.tobytes()
         if key not in self._mechanisms:
             run, sampler = self._run, self._family.sampler
             per_silo = self._trust == "silo"
             sizes = tuple(self._sizes.tolist())
-            self._mechanisms.clear()  # a clip norm seldom comes back
+            self._mechanisms.clear()  # clip norms rarely recur
             self._mechanisms[key] = GaussianSum(
                 run.channel(self._trust),
                 what=self._family.what,

@@ -1,4 +1,4 @@
-"""The released direction of double-noise Newton, and the trace that regularises it."""
+"""The released direction of double-noise Newton, and the released trace for its regularisation."""
 
 import functools
 import math
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy._exact import round_up, sqrt_up
-from dpkern.privacy.mechanisms.grids import MAX_RECORDS, records_of
+from dpkern.privacy.mechanisms.grids import MAX_RECORDS, grid_records
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.run import Run
 
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 class NoisyDirection:
-    """The released direction at a public model, from a released gradient."""
+    """The noisy Newton direction at a public model, for a released gradient."""
 
     def __init__(
         self,
@@ -32,24 +32,25 @@ class NoisyDirection:
         self._run, self._add, self._hess_clip, self._mu = run, variant == "add", hess_clip, mu
         self._penalty = objective.l2 * objective.penalized
         self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
-        # Backward error of forming and solving, relative to |A| + l0.
-        self._relative = 16.0 * (data.d + 1) ** 2 * 2.0**-53
-        self._moved = 1.0 if self._add or run.sizes_are_hidden else math.sqrt(2.0)  # f / b
+        # Backward error of forming and solving the system, relative to |A| + l0.
+        self._backward_error = 16.0 * (data.d + 1) ** 2 * 2.0**-53
+        # f / b
+        self._hessian_change = 1.0 if self._add or run.sizes_are_hidden else math.sqrt(2.0)
         self._records, self._trace_bound = None, data.n
-        self._trace_moved, self._not_seen = hess_clip, 0.0
+        self._trace_sensitivity, self._trace_error = hess_clip, 0.0
         if run.sizes_are_hidden:
-            # A silo's sum of very many records is rounded to a double, and their sum once a silo.
-            rounded = data.m + data.d + 2
-            self._relative += rounded * 2.0**-53
-            self._records, self._trace_bound = records_of(objective.n), MAX_RECORDS
-            self._trace_moved *= 1.0 + rounded * 2.0**-53 * 2.0 * MAX_RECORDS
+            # Very large sums are rounded to doubles, in every silo and in the sum over silos.
+            roundings = data.m + data.d + 2
+            self._backward_error += roundings * 2.0**-53
+            self._records, self._trace_bound = grid_records(objective.n), MAX_RECORDS
+            self._trace_sensitivity *= 1.0 + roundings * 2.0**-53 * 2.0 * MAX_RECORDS
             if trace_mu is not None:
-                # Its noise is (1 + 1/32) / mu at most: 14 deviations, and the neighbour's record.
-                self._not_seen = (15.0 / trace_mu + 2.0) * self._trace_moved
+                # 14 standard deviations of at most (1 + 1/32) / mu, and the neighbour's record.
+                self._trace_error = (15.0 / trace_mu + 2.0) * self._trace_sensitivity
         if mu is not None:
-            # What cannot work with public numbers is refused before anything is released.
+            # Infeasible parameters raise here, before anything is released.
             kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
-            self._moved_by_one(self._regularisation(0.0), 0.0)
+            self._sensitivity(self._regularisation(0.0), 0.0)
         messages = functools.partial(GaussianMessages, run.channel("central"))
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
         self._release = messages(what="Newton direction", dim=data.d, mu=mu)
@@ -72,7 +73,7 @@ class NoisyDirection:
         l0 = self._regularisation(trace) if self._mu else self._without_noise(trace)
         A, floor = om * H + np.diag(self._penalty), l0
         if self._add:
-            # All eigenvalues are above l0 / 2: no truncation, and so a Cholesky solve.
+            # All eigenvalues exceed the floor l0 / 2, which selects the kernel's Cholesky solve.
             A, floor = A + l0 * np.eye(g.size), 0.5 * l0
         with run.clock("kernels"):
             p = kernels.newton_direction(
@@ -86,52 +87,54 @@ class NoisyDirection:
             return float(trace)
         bound = round_up(self._trace_bound * Fraction(self._hess_clip))
         noisy = self._trace.release(
-            np.array([[trace]]), sensitivity=[self._trace_moved], bound=bound
+            np.array([[trace]]), sensitivity=[self._trace_sensitivity], bound=bound
         )
         return max(float(noisy[0]), 0.0)
 
     @property
-    def _largest(self) -> float:
-        """b: Frobenius norm of one record's share of A, at most."""
+    def _record_bound(self) -> float:
+        """b, the bound on the Frobenius norm of one record's share of A."""
         return self._hess_clip * self._run.objective.record_weight()
 
-    def _size(self, trace: float) -> float:
-        """|A| at most: by the number of records or, where that is hidden, by the released trace."""
+    def _norm_bound(self, trace: float) -> float:
+        """Bound |A| by the number of records or, where that is hidden, by the released trace."""
         objective = self._run.objective
         if self._run.sizes_are_hidden:
-            return trace + self._not_seen * objective.record_weight() + objective.l2
-        return self._largest * objective.n * (1.0 + 2.0**-40) + objective.l2
+            return trace + self._trace_error * objective.record_weight() + objective.l2
+        return self._record_bound * objective.n * (1.0 + 2.0**-40) + objective.l2
 
     def _regularisation(self, trace: float) -> float:
-        """l0 of the authors' code, where b is 1 / (4 N), with room for the errors of solving."""
+        """Return l0 as in the authors' code, where b = 1 / (4 N), but above the rounding errors."""
         assert self._mu is not None
-        moved = self._largest * self._moved
-        wanted = float(np.cbrt(32.0 * trace)) * (moved / self._mu) ** (2.0 / 3.0)
-        return max(wanted, 4.0 * self._largest, 64.0 * self._relative * self._size(trace))
+        f = self._record_bound * self._hessian_change
+        l0 = float(np.cbrt(32.0 * trace)) * (f / self._mu) ** (2.0 / 3.0)
+        return max(
+            l0, 4.0 * self._record_bound, 64.0 * self._backward_error * self._norm_bound(trace)
+        )
 
     def _without_noise(self, trace: float) -> float:
-        """As little as the solution can be trusted with; 1 for a matrix of zeros."""
-        return 64.0 * self._relative * (trace + self._run.objective.l2) or 1.0
+        """Return the smallest l0 for which the solve is accurate; 1 for a matrix of zeros."""
+        return 64.0 * self._backward_error * (trace + self._run.objective.l2) or 1.0
 
-    def _moved_by_one(self, l0: float, trace: float) -> tuple[Fraction, Fraction]:
-        """|p - p'| / |g| for the doubles computed, and the least of |A g| / |g|, error included."""
+    def _sensitivity(self, l0: float, trace: float) -> tuple[Fraction, Fraction]:
+        """Bound |p - p'| / |g| from above and |A g| / |g| from below, with rounding errors."""
         b = Fraction(self._run.objective.record_weight()) * Fraction(self._hess_clip)
         b *= 1 + Fraction(1, 2**50)  # A is formed in doubles
-        wrong = Fraction(self._relative) * (Fraction(self._size(trace)) + Fraction(l0))
+        error = Fraction(self._backward_error) * (Fraction(self._norm_bound(trace)) + Fraction(l0))
         if self._add:
             low = Fraction(l0) + Fraction(self._least)
             exact = b / (low * (low + b))
         else:
             low = max(Fraction(l0), Fraction(self._least))
-            exact = Fraction(math.nextafter(self._moved, 2.0)) * b / low**2
-        moved = exact + 2 * wrong / (low * (low - wrong))
-        if moved > Fraction(5, 4) * exact:
+            exact = Fraction(math.nextafter(self._hessian_change, 2.0)) * b / low**2
+        computed = exact + 2 * error / (low * (low - error))
+        if computed > Fraction(5, 4) * exact:
             raise ValueError(
                 "rounding errors of solving would exceed a quarter of the direction's sensitivity: "
                 f"d = {self._penalty.size} or l2 = {self._run.objective.l2!r} is too large for "
                 "silos of these sizes"
             )
-        return moved, low - wrong
+        return computed, low - error
 
     def _released_direction(
         self, p: FloatArray, g: FloatArray, l0: float, trace: float
@@ -139,11 +142,11 @@ class NoisyDirection:
         if self._mu is None:
             return self._release.release(p)
         norm = sqrt_up(sum((Fraction(x) ** 2 for x in g.tolist()), Fraction(0)))
-        if norm == 0.0:  # the direction is 0, whatever the records
+        if norm == 0.0:  # then the direction is 0 for any records
             return np.zeros_like(g)
-        moved, least = self._moved_by_one(l0, trace)
+        sensitivity, least = self._sensitivity(l0, trace)
         return self._release.release(
             p,
-            sensitivity=[round_up(moved * Fraction(norm))],
+            sensitivity=[round_up(sensitivity * Fraction(norm))],
             bound=round_up(Fraction(norm) / least),
         )

@@ -1,4 +1,4 @@
-"""The step sizes of Newton's method, from public or released numbers, or paid for."""
+"""Step sizes of Newton's method: public, from releases, or by a private line search."""
 
 import functools
 import math
@@ -18,10 +18,10 @@ FloatArray = NDArray[np.float64]
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], FloatArray]
 
-# Steps tried by a search: max_step 2^-i, i = 0, 1, ..., 7.
+# A search chooses among max_step 2^-i, i = 0, 1, ..., 7.
 _CANDIDATES = 8
 
-# Above 2 / sqrt(3) >= |(1, 1/2, 1/4, ...)| by more than the roundings of its product.
+# 2 / sqrt(3) >= |(1, 1/2, 1/4, ...)|, rounded up by more than the rounding error of a product.
 _CANDIDATES_NORM = 1.15470054
 
 
@@ -32,7 +32,7 @@ def step_rule(
     mu: float | None,
     max_step: float,
 ) -> Steps:
-    """What an argument step_size stands for; mu is the budget of one private search."""
+    """Return the rule of an argument step_size; mu is the budget of one private search."""
     if not isinstance(step_size, str):
         eta = run.step_sizes().ravel()
         return lambda t, w, g, p: np.full(len(p), eta[t])
@@ -47,40 +47,40 @@ def step_rule(
 
 
 def candidates(max_step: float) -> FloatArray:
-    """The steps that a search tries, from the largest on."""
+    """Return the step sizes among which a search chooses, in decreasing order."""
     return max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
 
 
 def damped_steps(
     max_step: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
 ) -> FloatArray:
-    """min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) of the released g and H: free post-processing."""
+    """Return min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) by post-processing the released g and H."""
     decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0))
     return np.minimum(max_step, 1.0 / (1.0 + decrement))
 
 
 class PrivateSearch:
-    """The candidate with the largest released decrease of the objective.
+    """Private line search: the candidate with the largest released decrease of the objective.
 
-    v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)), dz_i = x_i . p, is released for
-    all candidates a at once with N(0, s_v^2) on each; s is the power of two above C |p| (2^300 at
-    most), p the released direction. In units of s replacing a record moves the vector by at most
-    2 sqrt(sum a^2), adding or removing one by half of that, the same at every step.
+    It releases v_a = sum_i round_q(clamp(phi(z_i) - phi(z_i - a dz_i), +-a s)), dz_i = x_i . p, for
+    all candidates a at once, with N(0, s_v^2) on each; s is the power of two above C |p| (2^300 at
+    most), p the released direction. In units of s the sensitivity is 2 sqrt(sum a^2), or half of
+    that where a record is added or removed, at every step.
 
     Parameters
     ----------
     run : Run
-        Gives objective, clip norm, ledger and stream.
+        The run.
     mu : float or None
         Budget of one search.
     max_step : float
-        The largest candidate; the others are its halves, quarters and so on.
+        The largest candidate, to be halved repeatedly.
 
     Raises
     ------
     ValueError
-        Under central trust with silo weights that differ from the sizes: the sums of losses of
-        several silos are added as they are.
+        Under central trust with silo weights other than by size, since the silos' sums of losses
+        are added without weights.
     """
 
     def __init__(self, run: Run, *, mu: float | None, max_step: float) -> None:
@@ -114,7 +114,7 @@ class PrivateSearch:
     def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         unit = np.ones(len(p))
         if self._run.clip < math.inf:
-            # frexp: C |p| < 2^e; the limits keep what overflows for the kernel to refuse.
+            # frexp: C |p| < 2^e; clipped, so that the kernel raises the error of an overflow.
             exponent = np.frexp(self._run.clip * np.linalg.norm(p, axis=1))[1]
             unit = np.ldexp(unit, np.clip(exponent, -300, 300))
         decreases = self._decreases(w, p, unit)
@@ -132,16 +132,16 @@ class PrivateSearch:
             grid = unit * grid
             bound = unit[:, np.newaxis] * self._steps
             steps_of_grid = np.broadcast_to(grid[:, np.newaxis], bound.shape)
-            one = (lambda a: a) if self._per_silo else (lambda a: a[0])
+            shaped = (lambda a: a) if self._per_silo else (lambda a: a[0])
             with run.clock("kernels"):
                 sums = kernels.line_search(
                     objective.data,
-                    one(w),
-                    one(p),
+                    shaped(w),
+                    shaped(p),
                     loss=objective.phi,
                     steps=self._steps,
-                    bound=one(bound),
-                    grid=one(steps_of_grid),
+                    bound=shaped(bound),
+                    grid=shaped(steps_of_grid),
                     saturate=run.sizes_are_hidden,
                     n_threads=objective.n_threads,
                 )
@@ -149,14 +149,14 @@ class PrivateSearch:
 
 
 def losses_along(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatArray:
-    """Un-noised sums of losses along w - a p, shape (m, len(steps)). Not private."""
+    """Return the sums of losses along w - a p without noise, shape (m, len(steps)); not private."""
     objective = run.objective
-    alone = len(w) == objective.data.m
+    per_silo = len(w) == objective.data.m
     with run.clock("kernels"):
         return kernels.line_search(
             objective.data,
-            w if alone else w[0],
-            p if alone else p[0],
+            w if per_silo else w[0],
+            p if per_silo else p[0],
             loss=objective.phi,
             steps=steps,
             n_threads=objective.n_threads,
@@ -164,7 +164,7 @@ def losses_along(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> F
 
 
 def penalty_decrease(run: Run, w: FloatArray, p: FloatArray, steps: FloatArray) -> FloatArray:
-    """(l2/2) (|w|^2 - |w - a p|^2) on the penalised coordinates, shape (k, len(steps))."""
+    """Return (l2/2) (|w|^2 - |w - a p|^2) on penalised coordinates, shape (k, len(steps))."""
     mask = run.objective.penalized
     along, square = np.sum(mask * w * p, axis=1), np.sum(mask * p**2, axis=1)
     return run.objective.l2 * (np.outer(along, steps) - 0.5 * np.outer(square, steps**2))

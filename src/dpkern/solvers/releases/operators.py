@@ -1,7 +1,7 @@
-"""Operators R of the noisy fixed-point iteration, each with the release that its data need.
+"""Operators R of the noisy fixed-point iteration, with their releases.
 
 A solution of the problem is a fixed point u = R(u), or a function of it. The noise eta of the
-iteration is what the noise on the released quantity becomes on its way through R.
+iteration is the noise on the release, propagated through R.
 """
 
 from abc import ABC, abstractmethod
@@ -23,18 +23,18 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Declared:
-    """An operator R given by a Python function, with what is believed about it.
+    """An operator R given by a Python function, with its declared sensitivity.
 
     Parameters
     ----------
     function : callable
-        function(u) -> R(u), both of shape (d,). It reads the records of the run and public numbers,
-        and keeps nothing between calls.
+        function(u) -> R(u), both of shape (d,). It depends on the records of the run and public
+        numbers only, and keeps no state between calls.
     sensitivity : float
-        Declared bound of |R(u) - R'(u)| in l2 norm over all u, R' being R with one record replaced,
-        for the doubles returned; finite and above 0. Believed, and named on the certificate.
+        Bound of |R(u) - R'(u)| in l2 norm over all u, R' being R with one record replaced, for the
+        doubles returned; finite and above 0. It is not checked, which the certificate states.
     name : str
-        What the certificate calls it.
+        Name of the operator in the certificate.
 
     Raises
     ------
@@ -55,29 +55,29 @@ class Declared:
 
 
 def check_operator(name: str, value: object) -> object:
-    """Check an operator's name, or take a declared one."""
+    """Check that an operator is one of the names or a `Declared`."""
     if not isinstance(value, Declared):
         check_choice(name, value, ("proximal_gradient", "gradient", "coordinate", "admm"))
     return value
 
 
 class Operator(ABC):
-    """R with noise.
+    """An operator R with noise.
 
     Attributes
     ----------
     scale : float
-        What divides u - R(u) so that it becomes a gradient mapping.
+        Factor for which (u - R(u)) / scale is a gradient mapping.
     """
 
     scale: float = 1.0
 
     @abstractmethod
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
-        """Release what R needs at the public u, and return u + lam (R(u) + eta - u)."""
+        """Make the release of R at the public u, and return u + lam (R(u) + eta - u)."""
 
     def model(self, u: FloatArray) -> FloatArray:
-        """The model that u stands for."""
+        """Return the model for u."""
         return u
 
 
@@ -89,27 +89,27 @@ class Gradient(Operator):
         self._gradient = NoisyMeanGradient(run, mu=mu)
 
     def __call__(self, u: FloatArray) -> FloatArray:
-        """R(u), noise included."""
+        """Return R(u), noise included."""
         return u - self.scale * (self._gradient(u) + self._objective.penalty_gradient(u))
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
-        """The sum of clipped gradients is what is released."""
+        """Release the sum of clipped gradients."""
         return u + lam * (self(u) - u)
 
 
 class ProximalGradient(Gradient):
-    """R(u) = prox_{step h}( u - step (grad J(u) + noise) ), h what acts by its prox, J the rest."""
+    """R(u) = prox_{step h}( u - step (grad J(u) + noise) ), h the proximal penalty, J the rest."""
 
     def __call__(self, u: FloatArray) -> FloatArray:
-        """R(u), noise included."""
+        """Return R(u), noise included."""
         return self._objective.prox(super().__call__(u), self.scale)
 
 
 class LionsMercier(Operator):
     """ADMM: R = R_{gamma f} R_{gamma r} on u = (u_1, ..., u_n), R_g = 2 prox_g - I.
 
-    What the iteration holds is mean(u): the u_i themselves are hidden, and the noise is on the sum
-    of them. The relaxation is the users', who apply it before anything is released.
+    The iterate is mean(u): the u_i themselves are hidden, and the noise is on their sum. The users
+    apply the relaxation before the release.
     """
 
     def __init__(self, run: Run, *, prox_step: float, mu: float | None) -> None:
@@ -118,18 +118,18 @@ class LionsMercier(Operator):
         self.scale = 2.0 * prox_step
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
-        """mean(u) + lam (mean(R(u)) + eta - mean(u)), all users relaxed alike."""
+        """Return mean(u) + lam (mean(R(u)) + eta - mean(u))."""
         return self._users(0, u, self.model(u), lam)
 
     def model(self, u: FloatArray) -> FloatArray:
-        """z = prox_{gamma r}(mean(u))."""
+        """Return z = prox_{gamma r}(mean(u))."""
         return self._objective.full_prox(u, self._gamma)
 
 
 class FromFunction(Operator):
     """round_q(clamp(R(u))) + Z for a declared R, of sensitivity D + q sqrt(d).
 
-    R(u) and not its difference to u is rounded: a subtraction would round once more.
+    R(u) is rounded instead of R(u) - u, since the subtraction would round once more.
     """
 
     def __init__(self, run: Run, *, declared: Declared, mu: float | None) -> None:
@@ -142,7 +142,7 @@ class FromFunction(Operator):
         )
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
-        """R(u) is what is released."""
+        """Release R(u)."""
         with self._run.clock("kernels"):
             value = np.asarray(self._declared.function(u.copy()), dtype=np.float64)
         if value.shape != u.shape:
@@ -150,8 +150,7 @@ class FromFunction(Operator):
                 f"{self._declared.name} returned shape {value.shape}; it must return {u.shape}"
             )
         with self._run.clock("noise"):
-            # bound 0: the grid is as coarse as the noise allows, and clamps what lies 2^50 of its
-            # steps away.
+            # With bound 0 the noise alone determines the grid, and values saturate at 2^50 steps.
             released = self._mechanism.release(
                 value[np.newaxis], sensitivity=[self._declared.sensitivity], bound=0.0
             )
@@ -159,7 +158,7 @@ class FromFunction(Operator):
 
 
 def choose_operator(run: Run, mu: float | None) -> Operator:
-    """R with a budget mu for every release."""
+    """Return the run's operator, with a budget mu for every release."""
     operator = run.parameters["operator"]
     if isinstance(operator, Declared):
         run.parameters["operator"] = {"name": operator.name, "sensitivity": operator.sensitivity}

@@ -1,4 +1,4 @@
-"""Sums of clipped per-record gradients, and of their differences, of any model on a grid."""
+"""Sums of clipped per-record gradients, and of their differences, for any model."""
 
 import math
 from abc import ABC, abstractmethod
@@ -18,9 +18,9 @@ from dpkern.solvers.base.run import Run
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Per-record gradients that are in memory at a time.
+# Memory for per-record gradients, which are computed in chunks.
 _CHUNK_BYTES = 1 << 25
-# Any grid holds the sum of so many, even where the number of records is hidden (`choose_grid`).
+# A sum of so many is exact on any grid, even where the number of records is hidden (`choose_grid`).
 _LARGEST_CHUNK = 1 << 20
 _LARGEST_STEPS = 1 << 52
 
@@ -31,7 +31,7 @@ class Sums(ABC):
     Parameters
     ----------
     run : Run
-        Gives data, model and the clip norm of gradients.
+        The run.
     """
 
     def __init__(self, run: Run) -> None:
@@ -39,37 +39,37 @@ class Sums(ABC):
         self._n_threads = run.objective.n_threads
 
     def finest(self, clip: float, *, points: int) -> float | None:
-        """The grid of exact sums that are rounded once to the one asked for; None without that.
+        """Return the grid on which sums are exact before one rounding, or None without rounding.
 
-        points: 1 for gradients, 2 for differences.
+        `points` is 1 for gradients and 2 for differences.
         """
         return None
 
     @abstractmethod
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        """Of the gradients at w, shape (P,) or (m, P), as (m, P).
+        """Return the sums of gradients at w, shape (P,) or (m, P), as an array (m, P).
 
-        how: clip, grid, silo_weight and rows, as the kernels take them.
+        The keywords are the kernels' clip, grid, silo_weight and rows.
         """
 
     @abstractmethod
     def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        """Of the differences of gradients between two points, shape (m, P)."""
+        """Return the sums of differences of gradients between two models, shape (m, P)."""
 
     @abstractmethod
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
-        """The gradient of each of the records at w, shape (P,): as (k, P), not clipped."""
+        """Return the unclipped gradient at w, shape (P,), of each of k records, shape (k, P)."""
 
     def difference_vectors(self, new: FloatArray, old: FloatArray, records: IntArray) -> FloatArray:
-        """The differences of clipped gradients between two points, shape (k, P)."""
+        """Return the differences of clipped gradients between two models, shape (k, P)."""
         later, earlier = (clipped(self.vectors(w, records), self._run.clip) for w in (new, old))
         return later - earlier
 
 
 def clipped(G: Any, clip: float) -> FloatArray:
-    """min(1, C / |g|) g of every row, in floating point: no guarantee rests on it.
+    """Return min(1, C / |g|) g of every row, in floating point: no guarantee relies on it.
 
-    Differences of gradients that are longer than those summed up before would not telescope.
+    Differences must be of clipped gradients, so that they telescope.
     """
     vectors = np.array(G, dtype=np.float64, order="C")
     with np.errstate(all="ignore"):
@@ -78,10 +78,11 @@ def clipped(G: Any, clip: float) -> FloatArray:
 
 
 class GlmSums(Sums):
-    """Linear models."""
+    """Sums for linear models."""
 
-    _margins: FloatArray | None = None  # of all records, at the last `new`
-    _margins_of: FloatArray | None = None
+    # Margins of all records at the last `new`, which is the next call's `old`.
+    _margins: FloatArray | None = None
+    _margins_at: FloatArray | None = None
 
     def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         return kernels.glm_gradient(
@@ -94,12 +95,12 @@ class GlmSums(Sums):
         )
 
     def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        if how["rows"] is None:  # every record: its margin at `new` is that at `old` next time
-            at_old = self._margins_of is not None and np.array_equal(self._margins_of, old)
-            kept = self._margins if at_old else None
+        if how["rows"] is None:
+            reusable = self._margins_at is not None and np.array_equal(self._margins_at, old)
+            old_margins = self._margins if reusable else None
             self._margins = np.empty(self._data.n) if self._margins is None else self._margins
-            how |= {"margins": kept, "new_margins": self._margins}
-            self._margins_of = new.copy()
+            how |= {"margins": old_margins, "new_margins": self._margins}
+            self._margins_at = new.copy()
         return kernels.glm_difference(
             self._data,
             new,
@@ -121,7 +122,7 @@ class GlmSums(Sums):
 
 
 class MlpSums(Sums):
-    """Multilayer perceptrons, whose sums are exact on integer-valued factors."""
+    """Sums for multilayer perceptrons, which are exact by integer-valued factors."""
 
     def __init__(self, run: Run, mlp: MLP) -> None:
         super().__init__(run)
@@ -153,7 +154,7 @@ class MlpSums(Sums):
 
 
 class RecordSums(Sums):
-    """A user's model, which gives the gradients of records: a chunk of them at a time."""
+    """Sums for a user's model, whose per-record gradients are computed in chunks."""
 
     def __init__(self, run: Run, oracle: Oracle) -> None:
         super().__init__(run)
@@ -193,7 +194,7 @@ class RecordSums(Sums):
         silo_weight: FloatArray | None,
         rows: Rows | None,
     ) -> FloatArray:
-        """Chunk by chunk; on a grid as whole numbers of its steps, of any number of records."""
+        """Sum the clipped vectors of the batches; on a grid, in 64-bit integers."""
         data = self._data
         records, offsets = (np.arange(data.n), data.offsets) if rows is None else rows
         sums = np.zeros((data.m, self._dim))
@@ -217,7 +218,7 @@ class RecordSums(Sums):
 
 
 def sums_of(run: Run) -> Sums:
-    """The sums of the run's model."""
+    """Return the sums for the run's model."""
     loss = run.objective.loss
     if isinstance(loss, MLP):
         return MlpSums(run, loss)
