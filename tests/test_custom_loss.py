@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 from scipy import LowLevelCallable
 
 import dpkern as dpk
@@ -106,7 +107,7 @@ def formula_loss(formula, **declared):
     return Custom(LowLevelCallable(c_function(lambda y, z, params: formula(y, z))), **declared)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_a_custom_loss_gives_the_sums_of_the_built_in_one(custom, make, layout):
     data = make(n=700, **layout)
     w = np.random.default_rng(1).standard_normal((data.m, data.d))
@@ -136,7 +137,7 @@ def test_local_descent_runs_a_custom_loss(custom, make, p):
     np.testing.assert_array_equal(ours, built_in)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_line_search_runs_a_custom_loss(custom, make, layout):
     """Plain sums up to rounding (built-in ones share logarithms), decreases to the last bit."""
     data = make(n=700, **layout)
