@@ -1,9 +1,9 @@
 """Covering designs in the place of full products of parameters.
 
 A design of strength t runs every combination of values of any t factors, in far fewer cases than
-their product has: a fault that needs t values to meet is met. Kernels are compiled for an
-instruction set, a form and a type of the rows, and a loss, so most of their laws are tried at
-strength 3.
+their product has: a fault that needs t values to meet is met. The options of the records are
+combined by threes always; a kernel's law beside its twin is tried at strength 3 throughout, since
+kernels are compiled for an instruction set, a kind of rows and a loss.
 """
 
 import itertools
@@ -18,8 +18,12 @@ from dpkern import _core
 
 # Options of `make_records`: what can differ between two ways of holding the rows.
 ROWS = {
-    "form": {"dense": {}, "csr": {"csr": True}},
-    "type": {"float64": {}, "float32": {"dtype": np.float32}},
+    "kind": {
+        "float64": {},
+        "float32": {"dtype": np.float32},
+        "csr": {"csr": True},
+        "csr32": {"csr": True, "dtype": np.float32},
+    },
     "transform": {"": {}, "affine": {"affine": True}},
     "intercept": {"": {}, "intercept": {"intercept": True}},
     "bound": {"": {}, "bounded": {"row_bound": 1.5}},
@@ -31,14 +35,12 @@ SHARED = {
 
 
 @cache
-def covering(sizes, strength=2):
-    """Cases of `len(sizes)` numbers below `sizes` in which all combinations of `strength` occur.
+def covering(sizes, groups):
+    """Cases of `len(sizes)` numbers below `sizes` in which all combinations of each group occur.
 
     Greedy: a case begins with the first combination that is missing, and every further factor
     takes the value that adds most of those that are; a tie goes to the value used least.
     """
-    strength = min(strength, len(sizes))
-    groups = list(itertools.combinations(range(len(sizes)), strength))
     missing = {
         (group, values): None
         for group in groups
@@ -67,6 +69,11 @@ def covering(sizes, strength=2):
     return cases
 
 
+def groups_of(factors, strength):
+    """All groups of `strength` of these factors."""
+    return tuple(itertools.combinations(factors, min(strength, len(factors))))
+
+
 def named(values):
     """Values by the name that a test's id shows."""
     if isinstance(values, dict):
@@ -83,7 +90,7 @@ def pairwise(*shared, strength=2, **factors):
         Factors that many tests have: the instruction set in use, the loss, and the options of
         `make_records`, whose parts are factors of their own.
     strength : int
-        How many factors are combined in full.
+        How many factors are combined in full, whichever they are.
     **factors : sequence or dict
         Values of further arguments of the test; the keys of a dict are shown in its ids.
     """
@@ -97,7 +104,9 @@ def pairwise(*shared, strength=2, **factors):
         levels.append(named(values))
     arguments = list(dict.fromkeys(names))
     cases, ids = [], []
-    for numbers in covering(tuple(map(len, levels)), strength):
+    groups = groups_of(range(len(names)), strength)
+    groups += groups_of([k for k, name in enumerate(names) if name == "layout"], 3)
+    for numbers in covering(tuple(map(len, levels)), groups):
         case, shown = {}, []
         for name, part, k in zip(names, levels, numbers, strict=True):
             key, value = list(part.items())[k]

@@ -76,7 +76,7 @@ def integers(v, grid):
     return np.array([int(k) for k in steps.ravel()], dtype=object).reshape(steps.shape)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_what_a_record_adds_to_a_sum_does_not_depend_on_where_it_stands(make, layout, loss):
     """Adding a record moves all that come after it: in blocks, vectors, strips and tasks."""
     together = make(n=331, m=1, **layout)

@@ -91,7 +91,7 @@ def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form)
         data.row_norms = None
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_kept_margins_change_no_bit(make, layout, loss):
     """Read by record number, also in a minibatch where records occur more than once."""
     data = make(n=900, **layout)
@@ -108,7 +108,7 @@ def test_kept_margins_change_no_bit(make, layout, loss):
     np.testing.assert_array_equal(margins, kernels.glm_margins(data, old))
 
 
-@pairwise("isa", "layout", strength=3)
+@pairwise("isa", "layout")
 def test_margins_written_in_place_serve_the_next_call(make, layout):
     data = make(n=900, **layout)
     path = np.random.default_rng(2).standard_normal((4, data.m, data.d))
@@ -136,7 +136,7 @@ def test_equal_points_differ_by_exactly_nothing(make, loss, p):
         assert not np.any(kernels.glm_difference(data, w, w, margins=margins, **how))
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_without_a_clip_it_is_the_difference_of_two_gradients(make, layout, loss):
     data = make(n=300, **layout)
     new, old = points(data)
@@ -145,7 +145,7 @@ def test_without_a_clip_it_is_the_difference_of_two_gradients(make, layout, loss
     np.testing.assert_allclose(sums, a - b, rtol=1e-10, atol=1e-11)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_differences_and_a_first_gradient_telescope_to_the_last_one(make, layout, loss):
     """What SPIDER and SVRG rest on; it fails where the gradients are not clipped first."""
     data = make(n=300, **layout)
@@ -165,7 +165,7 @@ def test_differences_and_a_first_gradient_telescope_to_the_last_one(make, layout
     assert np.max(np.abs(end(math.inf) - last)) > 0.01
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_each_record_adds_the_clamped_difference_of_its_clipped_gradients(
     make, layout, bare_records, loss
 ):
@@ -322,7 +322,7 @@ def test_infinite_derivatives_of_one_sign_cancel_and_others_count_as_the_clip(ba
         np.testing.assert_allclose(v, [[expected, 0.0]])
 
 
-@pairwise("isa", "layout", "loss", strength=3, depth=[0, 12, 30])
+@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
 def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     make, layout, bare_records, loss, depth, steps
 ):
@@ -342,7 +342,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
         np.testing.assert_array_equal(again, whole)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
     data = make(n=600, **layout)
     rows, offsets = batch_of(data, [300, 0, 1, 600])
@@ -379,7 +379,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, loss, p):
         np.testing.assert_array_equal(ours, first)
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_the_baseline_differs_by_roundings_only(make, layout, loss):
     if _core.isa_names()[0] == "base":
         pytest.skip("the baseline is all there is here")

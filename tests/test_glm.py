@@ -41,7 +41,7 @@ def test_norms_agree_with_their_twin(make, layout):
         np.testing.assert_allclose(norms, twin, rtol=1e-13)
 
 
-@pairwise("isa", "layout", strength=3)
+@pairwise("isa", "layout")
 def test_kept_norms_change_no_bit(make, layout):
     data = make(n=3000, **layout)
     w = models(data)
@@ -87,7 +87,7 @@ def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
             )
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
     data = make(n=40, m=2, seed=7, **layout)
     w = models(data, scale=0.2)
@@ -101,7 +101,7 @@ def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
         )
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
     data = make(n=60, m=1, **layout)
     w = models(data)
@@ -274,7 +274,7 @@ def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, l
     np.testing.assert_array_equal(with_overflow, without)
 
 
-@pairwise("isa", "loss", strength=3, p=[1500, 3000], dtype=["float32", "float64"])
+@pairwise("isa", "loss", p=[1500, 3000], dtype=["float32", "float64"])
 def test_wide_records_without_a_finite_derivative_count_as_nothing(bare_records, loss, p, dtype):
     """Rows that are taken one by one: a NaN margin (inf - inf) of finite rows."""
     X = np.zeros((3, p), dtype=dtype)
@@ -296,7 +296,7 @@ def test_an_infinite_derivative_counts_as_the_clip(bare_records):
         np.testing.assert_allclose(v, [[sign * 2.0, 0.0]])
 
 
-@pairwise("isa", "layout", "loss", strength=3, depth=[0, 12, 30])
+@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
 def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     make, layout, bare_records, loss, depth, steps
 ):
@@ -321,7 +321,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
     data = make(n=3000, **layout)
     rng = np.random.default_rng(6)
@@ -357,7 +357,7 @@ def test_more_silos_than_records_in_the_minibatch(make):
     assert not np.any(np.delete(out, j, axis=0))
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -377,7 +377,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
             np.testing.assert_array_equal(ours, first)
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_the_baseline_differs_by_roundings_only(make, layout, loss):
     if _core.isa_names()[0] == "base":
         pytest.skip("the baseline is all there is here")

@@ -61,7 +61,7 @@ def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
             )
 
 
-@pairwise("isa", "layout", strength=3)
+@pairwise("isa", "layout")
 def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
     data = make(n=40, m=2, seed=7, **layout)
     w = models(data, scale=0.2)
@@ -73,7 +73,7 @@ def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
         np.testing.assert_allclose((plus - minus) / (2 * step), H[:, k], rtol=1e-6, atol=1e-7)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
     data = make(n=60, m=2, **layout)
     w = models(data, scale=0.1)
@@ -107,7 +107,7 @@ def rounded_rows(data, w, loss, hess_clip, q):
     return np.array(rows, dtype=object)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, steps):
     for hess_clip in (0.1, 1e3):
         data = make(n=150, p=9, m=1, **layout)
@@ -118,7 +118,7 @@ def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, step
         assert (whole(H, q * q, steps) == rows.T @ rows).all()
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_sum_is_that_of_its_records_for_any_order_and_threads(
     make, layout, bare_records, loss, steps
 ):
@@ -142,7 +142,7 @@ def test_sum_is_that_of_its_records_for_any_order_and_threads(
     np.testing.assert_array_equal(silos.sum(axis=0), all_of_them[0])
 
 
-@pairwise("isa", "layout", "loss", strength=3, hess_clip=[0.3, math.inf])
+@pairwise("isa", "layout", "loss", hess_clip=[0.3, math.inf])
 def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
     data = make(n=3000, p=21, m=3, **layout)
     how = {"loss": loss, "hess_clip": hess_clip}
@@ -153,7 +153,7 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
         np.testing.assert_array_equal(again, alone)
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -339,7 +339,7 @@ def test_out_is_written_and_returned(make):
     np.testing.assert_array_equal(out, kernels.glm_hessian(data, models(data), **how))
 
 
-@pairwise("isa", "layout", strength=3)
+@pairwise("isa", "layout")
 def test_kept_norms_change_no_bit(make, layout):
     data = make(n=600, **layout)
     how = {"loss": "logistic", "hess_clip": 0.5}

@@ -39,7 +39,7 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
             np.testing.assert_array_equal(again, alone)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_sums_are_the_losses_at_the_points_of_the_line(make, layout, loss):
     data = make(n=700, **layout)
     w, p = models(data)
@@ -114,7 +114,7 @@ def values_at(loss, data, w, p, a):
     return out[0]
 
 
-@pairwise("isa", "layout", "loss", strength=3, depth=[0, 20, 36])
+@pairwise("isa", "layout", "loss", depth=[0, 20, 36])
 def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, steps):
     data = make(n=400, m=3, **layout)
     w, p = models(data)[:, 0]
@@ -207,7 +207,7 @@ def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make,
             assert moved * Fraction(q) <= 2 * Fraction(bound)
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -70,7 +70,7 @@ def test_every_width_and_remainder(make, p):
         np.testing.assert_allclose(X, twin_X, rtol=1e-11, atol=1e-12)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_unclipped_points_solve_the_optimality_condition(make, layout, loss):
     data = make(n=300, **layout)
     V = points(data)
@@ -116,7 +116,7 @@ def test_the_squared_loss_has_its_closed_form(make):
     np.testing.assert_allclose(t, closed, rtol=1e-13, atol=1e-15)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_displacements_stay_within_the_clip_and_points_move_no_further_apart(make, layout, loss):
     data = make(n=400, **layout)
     V, W = points(data), points(data, seed=2)
@@ -169,7 +169,7 @@ def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     )
 
 
-@pairwise("layout", "loss", strength=3)
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -240,7 +240,7 @@ def test_a_decreasing_derivative_ends_within_the_clip(make):
     assert np.all(np.abs(t) * np.linalg.norm(data.X, axis=1) <= 2.0)
 
 
-@pairwise("layout", strength=3)
+@pairwise("layout")
 def test_out_is_written_and_may_be_the_points(make, layout):
     data = make(n=100, **layout)
     V = points(data)

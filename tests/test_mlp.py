@@ -145,7 +145,7 @@ def test_sums_agree_with_their_twins(layout, net, clip, records_of):
 
 @pytest.mark.usefixtures("isa")
 def test_the_gradient_is_the_derivative_of_the_loss_clipped_to_one_norm_per_record(net, records_of):
-    data = records_of(net, n=25, p=4, m=2)
+    data = records_of(net, n=10, p=4, m=2)
     w = parameters(data, net)
     for clip in (0.2, 1.0, math.inf):
         total = np.zeros_like(w)

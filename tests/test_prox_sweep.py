@@ -96,7 +96,7 @@ def test_every_width_and_remainder(make, kind, p):
             assert_same_states(ours, twin, rtol=1e-10, atol=1e-12)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_all_states_are_the_same_algorithm(make, layout, loss):
     """Collapsed, per user and public without noise, beside u itself in NumPy."""
     data = make(n=300, **layout)
@@ -185,7 +185,7 @@ def test_a_slope_that_overflows_does_not_end_the_logistic_root(bare_records):
     np.testing.assert_allclose(t * 1e308, -np.log(t), rtol=1e-12)  # t = 1 / (1 + exp(1e308 t))
 
 
-@pairwise("isa", "layout", strength=3)
+@pairwise("isa", "layout")
 def test_records_that_take_no_part_stay_as_they_are(make, layout):
     data = make(n=200, **layout)
     rows = np.array([0, 3, 4, 117, 199])
@@ -205,7 +205,7 @@ def test_records_that_take_no_part_stay_as_they_are(make, layout):
         assert not np.any(np.atleast_2d(empty))
 
 
-@pairwise("isa", "layout", strength=3, kind=KINDS, n_threads=[1, 3])
+@pairwise("isa", "layout", kind=KINDS, n_threads=[1, 3])
 def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, kind, n_threads):
     """Bits, through changes of the relaxation and of who takes part, and after a refusal."""
     data = make(n=300, **layout)
@@ -309,7 +309,7 @@ def test_a_state_is_hidden_within_its_bound(make):
         assert np.all(np.abs(state.scale) * norms <= 0.6)
 
 
-@pairwise("isa", "layout", strength=3, kind=KINDS)
+@pairwise("isa", "layout", kind=KINDS)
 def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
     data = make(n=3000, p=40, **layout)
     results = []
@@ -326,7 +326,7 @@ def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
         assert_identical(again, results[0])
 
 
-@pairwise("layout", "loss", strength=3, kind=KINDS)
+@pairwise("layout", "loss", kind=KINDS)
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
