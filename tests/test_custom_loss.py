@@ -109,7 +109,7 @@ def formula_loss(formula, **declared):
 
 @pairwise("isa", "layout")
 def test_a_custom_loss_gives_the_sums_of_the_built_in_one(custom, make, layout):
-    data = make(n=700, **layout)
+    data = make(n=200, **layout)
     w = np.random.default_rng(1).standard_normal((data.m, data.d))
     for clip in (0.5, math.inf):
         how = {"clip": clip}
@@ -140,7 +140,7 @@ def test_local_descent_runs_a_custom_loss(custom, make, p):
 @pairwise("isa", "layout")
 def test_line_search_runs_a_custom_loss(custom, make, layout):
     """Plain sums up to rounding (built-in ones share logarithms), decreases to the last bit."""
-    data = make(n=700, **layout)
+    data = make(n=200, **layout)
     w, p = np.random.default_rng(1).standard_normal((2, data.m, data.d))
     steps, bound = np.array([0.0, 1.0, -0.5, 30.0]), np.array([1e-3, 1.0, 0.3, 5.0])
     for how in ({}, {"bound": bound}, {"bound": bound, "grid": 2.0**-30}):
