@@ -265,7 +265,7 @@ def random_differences(draw, n):
 
 
 @given(case=random_differences(n=6), other=random_differences(n=1), keep=st.booleans())
-@settings(anywhere, max_examples=200)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     case, other, keep, bare_records, longer
