@@ -137,9 +137,9 @@ def test_draw_is_the_rounded_quantile_at_a_million_points(ratio):
     """A third of a million for each ratio. Quantiles in doubles decide where they are far from a
     boundary, a thousand times what they may be wrong by; mpmath decides the others."""
     rng = np.random.default_rng(2)
-    hard = on_boundaries(rng, ratio, 4000) + at_the_error_bound(rng, ratio, 4000)
-    hard += at_the_splits(rng, ratio, 4000)
-    u = hard + in_the_tail(rng, 6000, depth=40) + uniform(rng, 316_000)
+    hard = on_boundaries(rng, ratio, 2000) + at_the_error_bound(rng, ratio, 2000)
+    hard += at_the_splits(rng, ratio, 2000)
+    u = hard + in_the_tail(rng, 6000, depth=40) + uniform(rng, 322_000)
     k, _ = draws_of(u, ratio)
     sides = [v if v >> 191 == 0 else (1 << 192) - 1 - v for v in u]
     p = np.array([math.ldexp(v >> 64, -128) for v in sides])
