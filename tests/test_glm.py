@@ -212,7 +212,7 @@ def gradient_cases(draw, n=1):
 
 
 @given(case=gradient_cases())
-@settings(anywhere, max_examples=300)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_clip_bound_holds_for_random_records(case, bare_records, longer):
     X, y, options, w, how = case
@@ -221,7 +221,7 @@ def test_clip_bound_holds_for_random_records(case, bare_records, longer):
 
 
 @given(case=gradient_cases(n=6), others=gradient_cases())
-@settings(anywhere, max_examples=150)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     case, others, bare_records, longer
