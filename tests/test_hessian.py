@@ -237,7 +237,7 @@ def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, steps):
 
 
 @given(case=random_cases(n=4), coarser=st.integers(0, 60))
-@settings(anywhere, max_examples=200)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
     case, coarser, bare_records, steps
