@@ -214,7 +214,7 @@ def test_a_custom_loss_needs_its_first_derivative_only(make, second, clip):
         return value, first, right if second is None else None if second == "nothing" else second
 
     loss, _ = custom(formula, task="regression")
-    data = make(n=150, p=4)
+    data = make(n=70, p=4)
     V = points(data, scale=2.0)
     for gamma in (0.5, 30.0):
         ours = kernels.loss_prox(data, V, gamma, loss=loss, clip=clip)[1]
