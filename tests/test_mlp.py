@@ -332,7 +332,7 @@ def random_cases(draw, n=4):
     coarser=st.integers(0, 60),
     relative=st.sampled_from([0.01, 0.6, 3.0, math.inf]),
 )
-@settings(anywhere, max_examples=150)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
     case, coarser, relative, steps, bare_records
