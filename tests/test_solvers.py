@@ -161,7 +161,15 @@ def test_noiseless_run_reaches_the_optimum_with_every_penalty(solver, penalty):
     w, value = common_optimum(data, loss=dpk.losses.Logistic(), **options)
     assert objective.value(result.w) - value <= 1e-9
     np.testing.assert_allclose(result.w, w, atol=1e-5)
-    # A point is the minimiser of a convex J when none of its neighbours is better.
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+def test_a_minimum_is_no_worse_than_its_neighbours(penalty):
+    """Which makes it the minimiser of a convex J."""
+    data = alike_or_not("classification", True)
+    options = {"l2": 0.02, "penalty": penalty, "penalize_intercept": False}
+    objective = Objective(data, dpk.losses.Logistic(), **options)
+    w, value = common_optimum(data, loss=dpk.losses.Logistic(), **options)
     rng = np.random.default_rng(0)
     for size in (1e-3, 1e-1):
         for _ in range(50):
