@@ -24,7 +24,7 @@ def setup(rounds: int, dense: bool) -> tuple[Contenders, None]:
     X, y = a9a()
     if dense:
         X = X.toarray()
-    data = SiloData.split(X, y, SILOS, how="even", rng=0, row_bound=1.0)
+    data = SiloData.split(X, y, SILOS, how="even", seed=0, row_bound=1.0)
     shared: dict[str, Any] = {"clip": 1.0, "hess_clip": 0.25, "l2": 1e-3, "rounds": rounds}
     shared |= {"rng": 0, "trust": "silo"}
     floor = float(np.max(solve("local_newton", data, budget=BUDGET, **shared).parameters["floor"]))

@@ -9,7 +9,9 @@ import pytest
 
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
-from dpkern.models.penalties import Box, GroupLasso, L2Ball, Simplex, Term
+from dpkern.models.constraints import Box, L2Ball, Simplex
+from dpkern.models.penalties import GroupLasso
+from dpkern.models.terms import Term
 
 GAMMA = 0.3
 

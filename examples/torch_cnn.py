@@ -112,7 +112,7 @@ def main() -> None:
 
     torch.set_num_threads(1)  # for few records at a time
     X, y, X_test, y_test = images()
-    data = dpk.SiloData.split(X, y, 5, rng=0, task="multiclass", classes=range(10))
+    data = dpk.SiloData.split(X, y, 5, seed=0, task="multiclass", classes=range(10))
     result = dpk.solve(
         "minibatch_sgd",
         data,

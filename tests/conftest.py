@@ -37,7 +37,7 @@ class Records:
     shift: np.ndarray | None = None
     row_norms: np.ndarray | None = None
     task: str = "classification"
-    classes_: np.ndarray | None = None
+    classes: np.ndarray | None = None
 
     def __post_init__(self):
         self.offsets = np.asarray(self.offsets, dtype=np.int64)

@@ -298,7 +298,7 @@ def test_the_certificate_of_split_data_says_that_neighbours_are_not_split_afresh
     y, sums = np.where(X[:, 0] + X[:, 1] > 0.0, "a", "b"), []
     for n in (300, 299):
         spied.clear()
-        data = dpk.SiloData.split(X[:n], y[:n], 3, rng=0)
+        data = dpk.SiloData.split(X[:n], y[:n], 3, seed=0)
         how = {"trust": "silo", "clip": 0.5, "step_size": 0.1, "rounds": 1, "rng": 1}
         result = run("gradient_descent", data, **how)
         sums.append(spied[0][1])
@@ -574,7 +574,7 @@ def test_a_perceptron_runs_with_any_number_of_records_and_certifies_the_same(nam
     certificates = []
     for n in (9, 319, 320, 321, 2000):
         data = silos((n,), intercept=False)
-        how = {"loss": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
+        how = {"model": dpk.MLP(hidden=(4,)), "public_size": (10,), "step_size": 0.1, "rng": 3}
         certificates.append(run(name, data, **how, **options).privacy.to_dict())
     assert all(certificate == certificates[0] for certificate in certificates)
 

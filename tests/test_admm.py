@@ -264,7 +264,7 @@ def scripted(monkeypatch):
     def release(mechanism, total):
         rng = np.random.default_rng(len(sums))
         sums.append(total.copy())
-        mechanism._ledger.append(mechanism._entry)
+        mechanism._channel.ledger.append(mechanism._entry)
         return size[0] * rng.standard_normal(total.shape)
 
     monkeypatch.setattr(GaussianSum, "release", release)

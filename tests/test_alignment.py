@@ -18,6 +18,7 @@ COPIED = {"w", "w_new", "w_old", "p", "silos"}
 UNREAD = {("glm_gradient", "offsets"), ("mlp_gradient", "offsets")}
 NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vmath_names"} | {
     "smooth_factor",
+    "flushes_denormals",
     "_use_isa",
     "chacha20_block",  # bytes
 }

@@ -396,7 +396,7 @@ def test_a_run_declares_the_function_and_keeps_a_model_that_can_be_loaded(tmp_pa
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 4))
     y = np.where(X[:, 0] > 0, "yes", "no")
-    data = dpk.SiloData.split(X, y, m=4, how="even", rng=0, row_bound=1.0)
+    data = dpk.SiloData.split(X, y, m=4, how="even", seed=0, row_bound=1.0)
     seen = set()
 
     def hinge(labels, z):
@@ -431,7 +431,7 @@ def test_a_run_declares_the_function_and_keeps_a_model_that_can_be_loaded(tmp_pa
 def test_what_is_not_declared_is_refused_where_it_is_needed():
     X, y = np.ones((6, 1)), np.arange(6.0)
     how = {"budget": None, "rounds": 2}
-    regression = dpk.SiloData.split(X, y, m=2, how="even", rng=0, row_bound=1.0)
+    regression = dpk.SiloData.split(X, y, m=2, how="even", seed=0, row_bound=1.0)
     with pytest.raises(ValueError, match="loss 'custom' is for classification"):
         dpk.solve("gradient_descent", regression, loss=Custom(by_ctypes()), **how)
     with pytest.raises(ValueError, match="bounded second derivative, which 'custom' is not"):

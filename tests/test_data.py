@@ -43,7 +43,7 @@ def assert_same_records(data, X, y):
     order = data.X[:, 0].astype(int)
     assert np.array_equal(np.sort(order), np.arange(len(X)))
     assert np.array_equal(data.X, X[order])
-    assert np.array_equal(data.y > 0, np.asarray(y)[order] == data.classes_[1])
+    assert np.array_equal(data.y > 0, np.asarray(y)[order] == data.classes[1])
     assert data.offsets[0] == 0
     assert data.offsets[-1] == data.n == len(data) == len(X)
     assert np.array_equal(data.sizes, np.diff(data.offsets))
@@ -70,13 +70,13 @@ def test_split_puts_every_record_into_exactly_one_silo(how, case):
     X, y, m, min_size, seed = case
     if how in ("two_groups", "by_label"):
         min_size = 1
-    data = SiloData.split(X, y, m, how=how, rng=seed, min_size=min_size, **HOWS[how])
+    data = SiloData.split(X, y, m, how=how, seed=seed, min_size=min_size, **HOWS[how])
     assert_same_records(data, X, y)
     assert data.m == m
     assert data.sizes.min() >= min_size
     assert data.partition == how
     assert (data.partition_note is not None) == (how in ("by_label", "dirichlet"))
-    again = SiloData.split(X, y, m, how=how, rng=seed, min_size=min_size, **HOWS[how])
+    again = SiloData.split(X, y, m, how=how, seed=seed, min_size=min_size, **HOWS[how])
     assert np.array_equal(again.X, data.X)
 
 
@@ -84,7 +84,7 @@ def test_split_puts_every_record_into_exactly_one_silo(how, case):
 @given(n=st.integers(1, 300), m=st.integers(1, 60), seed=st.integers(0, 99))
 def test_even_sizes_differ_by_at_most_one(n, m, seed):
     m = min(n, m)
-    data = SiloData.split(np.ones((n, 1)), np.ones(n), m, rng=seed, classes=[0, 1])
+    data = SiloData.split(np.ones((n, 1)), np.ones(n), m, seed=seed, classes=[0, 1])
     assert data.sizes.max() - data.sizes.min() <= 1
 
 
@@ -98,7 +98,7 @@ def test_two_groups_have_the_stated_ratio(s, half, ratio):
         2 * half,
         how="two_groups",
         ratio=ratio,
-        rng=0,
+        seed=0,
         classes=[0, 1],
     )
     assert np.array_equal(data.sizes, [ratio * s] * half + [s] * half)
@@ -108,7 +108,7 @@ def test_two_groups_have_the_stated_ratio(s, half, ratio):
 @given(splits())
 def test_by_label_gives_silos_of_one_label(case):
     X, y, m, _, seed = case
-    data = SiloData.split(X, y, m, how="by_label", rng=seed)
+    data = SiloData.split(X, y, m, how="by_label", seed=seed)
     labels = [set(data.y[a:b]) for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]
     assert all(len(found) == 1 for found in labels)
 
@@ -120,7 +120,7 @@ def test_small_concentration_separates_labels_more_than_a_large_one():
         """Share of the label's variance that lies between silos, over 20 splits."""
         total = 0.0
         for seed in range(20):
-            data = SiloData.split(X, y, 10, how="dirichlet", concentration=concentration, rng=seed)
+            data = SiloData.split(X, y, 10, how="dirichlet", concentration=concentration, seed=seed)
             means = np.add.reduceat(data.y, data.offsets[:-1]) / data.sizes
             total += data.weights() @ means**2 / 20
         return total
@@ -132,7 +132,7 @@ def test_small_concentration_separates_labels_more_than_a_large_one():
 def test_random_sizes_are_random_and_reach_the_minimum():
     X, y = np.ones((30, 1)), np.tile([0, 1], 15)
     sizes = {
-        tuple(SiloData.split(X, y, 3, how="random", min_size=8, rng=seed).sizes)
+        tuple(SiloData.split(X, y, 3, how="random", min_size=8, seed=seed).sizes)
         for seed in range(200)
     }
     assert len(sizes) == 28  # every composition of the 6 spare records over 3 silos
@@ -143,7 +143,7 @@ def test_random_sizes_are_random_and_reach_the_minimum():
 def test_splits_that_are_not_by_label_do_not_look_at_labels(how):
     X = np.arange(40.0)[:, np.newaxis]
     orders = [
-        SiloData.split(X, y, 4, how=how, rng=5, **HOWS[how]).X
+        SiloData.split(X, y, 4, how=how, seed=5, **HOWS[how]).X
         for y in (
             np.tile([0, 1], 20),
             np.repeat([0, 1], 20),
@@ -251,7 +251,7 @@ def test_y_offsets_and_sizes_have_the_dtypes_that_kernels_read():
 
 def test_pickling_keeps_everything():
     X, y = records()
-    data = SiloData.split(X, y, 3, how="by_label", rng=0, intercept=True, row_bound=2.0)
+    data = SiloData.split(X, y, 3, how="by_label", seed=0, intercept=True, row_bound=2.0)
     back = pickle.loads(pickle.dumps(data))
     assert np.array_equal(back.X, data.X)
     assert (back.transform, back.partition_note) == (data.transform, data.partition_note)
@@ -278,9 +278,9 @@ def test_two_labels_are_mapped_and_the_map_is_kept(name):
     y = np.asarray(two)[[0, 1, 1, 0]]
     data = SiloData(np.ones((4, 1)), y, [0, 4])
     assert data.task == "classification"
-    assert data.classes_.tolist() == classes
+    assert data.classes.tolist() == classes
     assert set(data.y) == {-1.0, 1.0}
-    assert data.classes_[(data.y > 0).astype(int)].tolist() == y.tolist()
+    assert data.classes[(data.y > 0).astype(int)].tolist() == y.tolist()
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])
@@ -300,19 +300,19 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
         y = [classes[which]] * 2 + [classes[1 - which if both else which]]
         data = SiloData(np.ones((3, 1)), y, [0, 3], task=task, classes=classes)
         assert data.task == "classification"
-        assert data.classes_.tolist() == classes
-        assert data.classes_[(data.y > 0).astype(int)].tolist() == y
+        assert data.classes.tolist() == classes
+        assert data.classes[(data.y > 0).astype(int)].tolist() == y
         data = SiloData.split(
             np.ones((3, 1)),
             y,
             2,
-            rng=0,
+            seed=0,
             how="dirichlet",
             concentration=1.0,
             task=task,
             classes=classes,
         )
-        assert data.classes_.tolist() == classes
+        assert data.classes.tolist() == classes
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_the_task_is_inferred_or_as_passed(y, task, expected):
     data = SiloData(np.ones((3, 1)), y, [0, 3], task=task)
     assert data.task == expected
     if expected == "regression":
-        assert data.classes_ is None
+        assert data.classes is None
         assert data.y.tolist() == [float(value) for value in y]
 
 
@@ -373,8 +373,8 @@ def test_labels_are_found_wherever_they_stand(y, found, monkeypatch):
     data = SiloData(np.ones((9, 1)), y, [0, 9])
     assert data.task == ("regression" if found is None else "classification")
     if found is not None:
-        assert tuple(data.classes_) == found
-        assert np.array_equal(data.classes_[(data.y > 0).astype(int)], y)
+        assert tuple(data.classes) == found
+        assert np.array_equal(data.classes[(data.y > 0).astype(int)], y)
 
 
 # ---- the virtual rows
@@ -436,7 +436,7 @@ def test_a_model_predicts_on_the_rows_that_kernels_trained_on(
         X.astype(dtype),
         y,
         4,
-        rng=0,
+        seed=0,
         intercept=intercept,
         row_bound=row_bound,
         feature_range=feature_range,
@@ -633,7 +633,7 @@ def test_sparse_rows_in_order_are_not_copied():
 
 def test_sparse_rows_cannot_be_assigned_to():
     X, y = sparse_records()
-    for data in (SiloData(csr(X), y, [0, 40]), SiloData.split(csr(X), y, 3, rng=0)):
+    for data in (SiloData(csr(X), y, [0, 40]), SiloData.split(csr(X), y, 3, seed=0)):
         back = pickle.loads(pickle.dumps(data))
         for held in (data, back):
             for k in (int(held.X.indices[0]), int(np.flatnonzero(held.X.toarray()[0] == 0)[0])):
@@ -724,7 +724,7 @@ def test_wide_sparse_rows_are_never_made_dense():
     w = np.ones(p + 1)
 
     def use():
-        data = SiloData.split(X, y, 3, rng=0, intercept=True, row_bound=1.0)
+        data = SiloData.split(X, y, 3, seed=0, intercept=True, row_bound=1.0)
         return data, data.transform.margins(X, w), data.transform.apply(X)
 
     (data, margins, rows), peak = peak_memory(use)
@@ -752,7 +752,7 @@ def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
         _, peak = peak_memory(lambda: SiloData.from_groups(X, y, groups[::-1]))
         limit += size + 16 * n
     elif kind == "split csr":
-        _, peak = peak_memory(lambda: SiloData.split(X, y, 8, rng=0))
+        _, peak = peak_memory(lambda: SiloData.split(X, y, 8, seed=0))
         limit += size + 24 * n  # among them two times indptr
     else:
         _, peak = peak_memory(lambda: SiloData.from_groups(X, y, groups))
@@ -770,7 +770,7 @@ def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
 ):
     X, y = sparse_records(dtype=dtype)
     options = dict(intercept=intercept, row_bound=row_bound, feature_range=feature_range)
-    data = SiloData.split(csr(X), y, 4, rng=0, **options)
+    data = SiloData.split(csr(X), y, 4, seed=0, **options)
     w = np.linspace(-1.0, 2.0, data.d)
     z = kernels.glm_margins(data, w)
     for rows in (data.X, data.X.toarray()):
@@ -787,10 +787,10 @@ def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
     order = np.arange(40)
     options = {"intercept": True, "row_bound": 0.5, "feature_range": (-2.0, 3.0)}
     copied = [
-        SiloData.split(given, y, 3, rng=0, **options),
+        SiloData.split(given, y, 3, seed=0, **options),
         SiloData.from_silos([(given, y)], **options),
         SiloData.from_groups(given, y, order[::-1], **options),
-        SiloData.split(given.astype(np.float32), y, 3, rng=0, **options),
+        SiloData.split(given.astype(np.float32), y, 3, seed=0, **options),
     ]
     if sparse:
         twice = csr(
@@ -808,7 +808,7 @@ def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
     for data in (
         SiloData(given, y, [0, 40], **options),
         SiloData.from_groups(given, y, order, **options),
-        SiloData.split(given, y, 40, how="even", rng=FirstComeFirst(), **options),
+        SiloData.split(given, y, 40, how="even", seed=FirstComeFirst(), **options),
     ):
         assert data.row_norms is None
 
@@ -830,7 +830,7 @@ def test_row_norms_are_kept_where_nobody_else_can_write_to_X(sparse):
 def test_sparse_rows_with_kept_norms_cannot_be_changed_under_them(change):
     """Longer rows with the old norms would leave the clip bound, wider ones the arrays."""
     X, y = sparse_records()
-    data = SiloData.split(csr(X), y, 3, rng=0)
+    data = SiloData.split(csr(X), y, 3, seed=0)
     before = data.X.toarray()
     with pytest.raises(ValueError, match=r"read-only|not compatible"):
         change(data.X)
@@ -841,7 +841,7 @@ def test_sparse_rows_with_kept_norms_cannot_be_changed_under_them(change):
 
 def test_scipys_own_check_leaves_sparse_rows_as_kernels_read_them():
     X, y = sparse_records()
-    data = SiloData.split(csr(X), y, 3, rng=0)
+    data = SiloData.split(csr(X), y, 3, seed=0)
     data.X.check_format()
     assert data.X.indices.dtype == np.int32
     kernels.glm_gradient(data, np.ones(6), clip=1.0)
@@ -918,7 +918,7 @@ def test_prepared_sweeps_do_not_use_norms_of_another_mode(kind, control_bits):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_row_norms_are_not_kept_in_memory_that_an_unpickler_was_lent(sparse):
     X, y = sparse_records()
-    data = SiloData.split(csr(X) if sparse else X, y, 3, rng=0)
+    data = SiloData.split(csr(X) if sparse else X, y, 3, seed=0)
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(data, protocol=protocol)).row_norms is not None
     buffers: list[pickle.PickleBuffer] = []
@@ -1195,7 +1195,7 @@ def test_a_refusal_of_rows_depends_on_how_many_are_bad_and_on_no_value(form, opt
             for place in (0, 17, 35):
                 X = np.full((12, 3), value)
                 X.flat[place] = bad
-                with pytest.raises(ValueError, match="non-finite") as caught:
+                with pytest.raises(ValueError, match="X must be finite") as caught:
                     SiloData(form(X), GOOD_Y, [0, 12], **options)
                 messages.add(str(caught.value))
     assert len(messages) == 1
@@ -1218,7 +1218,7 @@ def test_a_refusal_of_labels_depends_on_how_many_are_bad_and_on_no_value(good, b
             for first in good:
                 y = np.array([first, *good] * 4, dtype=object)
                 y[place] = label
-                with pytest.raises(ValueError, match="y holds") as caught:
+                with pytest.raises(ValueError, match="y must") as caught:
                     SiloData(GOOD_X, y, [0, 12], **options)
                 messages.add(str(caught.value))
     assert len(messages) == 1
@@ -1364,7 +1364,7 @@ def test_a_bad_feature_range_is_refused_before_records_are_copied(feature_range)
 
     def use():
         for make in (
-            lambda **options: SiloData.split(X, y, 3, rng=0, **options),
+            lambda **options: SiloData.split(X, y, 3, seed=0, **options),
             lambda **options: SiloData.from_groups(X, y, y, **options),
             lambda **options: SiloData.from_silos([(X, y), (X, y)], **options),
         ):

@@ -74,8 +74,8 @@ def test_wisconsin_names_and_labels_are_those_of_scikit_learn():
 
 
 def test_load_wisconsin_is_split_reproducibly_and_mapped_into_the_unit_box():
-    data = datasets.load_wisconsin(m=5, how="random", rng=3, intercept=True, row_bound=2.0)
-    again = datasets.load_wisconsin(m=5, how="random", rng=3)
+    data = datasets.load_wisconsin(m=5, how="random", seed=3, intercept=True, row_bound=2.0)
+    again = datasets.load_wisconsin(m=5, how="random", seed=3)
     assert (data.n, data.n_features, data.d, data.m) == (569, 30, 31, 5)
     assert np.array_equal(data.X, again.X)
     assert np.count_nonzero(data.y > 0) == 357
@@ -89,7 +89,7 @@ def test_load_wisconsin_is_split_reproducibly_and_mapped_into_the_unit_box():
 def test_train_test_split_puts_every_record_on_exactly_one_side(n, fraction, seed):
     X = np.arange(float(n))[:, np.newaxis]
     X_train, y_train, X_test, y_test = train_test_split(
-        X, -X[:, 0], test_fraction=fraction, rng=seed
+        X, -X[:, 0], test_fraction=fraction, seed=seed
     )
     assert sorted([*X_train[:, 0], *X_test[:, 0]]) == list(range(n))
     assert np.array_equal(y_train, -X_train[:, 0])
@@ -99,8 +99,8 @@ def test_train_test_split_puts_every_record_on_exactly_one_side(n, fraction, see
 
 def test_train_test_split_of_sparse_records_is_that_of_dense_ones():
     X, y = numbers(), np.arange(30)
-    dense = train_test_split(X, y, rng=1)
-    sparse = train_test_split(scipy.sparse.csr_array(X), y, rng=1)
+    dense = train_test_split(X, y, seed=1)
+    sparse = train_test_split(scipy.sparse.csr_array(X), y, seed=1)
     for part in (0, 2):
         assert np.array_equal(sparse[part].toarray(), dense[part])
         assert np.array_equal(sparse[part + 1], dense[part + 1])
@@ -579,7 +579,7 @@ def test_a9a_reads_as_its_description_says(real_data):
     assert scipy.sparse.issparse(train.X)
     assert scipy.sparse.issparse(test.X)
     assert train.X.data.tolist() == [1.0] * train.X.nnz
-    assert SiloData.split(train.X, train.y, 10, rng=0).m == 10
+    assert SiloData.split(train.X, train.y, 10, seed=0).m == 10
 
 
 def test_wdbc_reads_as_scikit_learns_copy(real_data):

@@ -32,7 +32,7 @@ def make_data(task="classification", **options):
     z = X @ rng.standard_normal(5) + 0.5 * rng.standard_normal(240)
     y = np.where(z > 0, "yes", "no") if task == "classification" else z
     options = {"row_bound": 2.0, "intercept": True} | options
-    return dpk.SiloData.split(X, y, 4, how="random", rng=0, min_size=20, **options)
+    return dpk.SiloData.split(X, y, 4, how="random", seed=0, min_size=20, **options)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,10 @@ def test_the_certificate_declares_every_option_but_those_of_no_concern_to_privac
     silent = {"trust", "neighbours", "public_size", "rng", "n_threads", "progress", "callback"}
     assert set(options) - public == {*silent, "monitor"}
     assert (result.privacy.trust, result.privacy.neighbours) == (trust, "replace_one")
+    for release in result.privacy.releases:
+        # What the releases are, and not only what they are called: of every silo, or in coins.
+        assert isinstance(release.std, tuple) == (trust == "silo")
+        assert (release.coins is not None) == (trust == "shuffle")
 
 
 def test_what_a_certificate_once_forgot_is_declared(data):
@@ -296,9 +300,12 @@ def bad_values(name):
         if next(iter(bad)) not in ("l1", "penalty") or taken:
             yield bad, error, message
     for option, what in declared.own.items():
-        if what.check is count:
-            for value, error in ((0, ValueError), (2.0, TypeError), (True, TypeError)):
-                yield {option: value}, error, option
+        if what.kind.startswith("int"):
+            for value in (0, -1, 2.5, True, "2"):
+                yield {option: value}, (TypeError, ValueError), option
+        elif what.kind == "float":
+            for value in (math.nan, math.inf, -1.0, "1", True):
+                yield {option: value}, (TypeError, ValueError), option
         elif what.kind.startswith("{"):
             for value in ("nonsense", 0.5):
                 yield {option: value}, ValueError, option

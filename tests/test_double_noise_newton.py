@@ -18,7 +18,7 @@ def records(n=400, d=5, m=4, seed=0, **options):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) / math.sqrt(d)
     y = np.where(X @ rng.normal(size=d) + 0.3 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return dpk.SiloData.split(X, y, m=m, how="random", rng=0, row_bound=1.0, **options)
+    return dpk.SiloData.split(X, y, m=m, how="random", seed=0, row_bound=1.0, **options)
 
 
 def objective(data, l2):

@@ -106,7 +106,7 @@ def test_a_dash_is_no_file(tmp_path, monkeypatch, function):
 
 @pytest.mark.skipif(os.name != "posix", reason="FIFOs are POSIX's")
 def test_models_are_saved_to_regular_files_only(tmp_path):
-    data = dpk.SiloData.split([[0.5], [-0.5]], [1, -1], 1, rng=0, row_bound=1.0)
+    data = dpk.SiloData.split([[0.5], [-0.5]], [1, -1], 1, seed=0, row_bound=1.0)
     result = dpk.solve("gradient_descent", data, budget=None, rounds=1)
     os.mkfifo(tmp_path / "x")
     with pytest.raises(FileExistsError, match="is a FIFO"):

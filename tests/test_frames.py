@@ -49,7 +49,7 @@ def test_columns_of_numbers_of_any_kind_are_read(dtype):
     found = frame_matrix(frame)
     np.testing.assert_array_equal(found, np.column_stack([np.arange(4.0), values]))
     assert found.dtype == np.float64
-    data = SiloData.split(frame, [0, 1, 0, 1], 2, rng=0)
+    data = SiloData.split(frame, [0, 1, 0, 1], 2, seed=0)
     assert data.feature_names == ("a", "b")
 
 
@@ -119,10 +119,10 @@ def test_labels_of_any_kind_are_read(dtype):
 
 def test_parts_of_frames_are_frames(make_frame):
     X, y = numbers()
-    X_train, y_train, X_test, _ = train_test_split(make_frame(X), y, rng=1)
+    X_train, y_train, X_test, _ = train_test_split(make_frame(X), y, seed=1)
     assert tuple(X_train.columns) == tuple(X_test.columns) == ("age", "bmi", "pulse")
     assert len(X_train) == len(y_train) == 32
-    expected = train_test_split(X, y, rng=1)[0]
+    expected = train_test_split(X, y, seed=1)[0]
     np.testing.assert_array_equal(frame_matrix(X_train), expected)
 
 
@@ -132,14 +132,14 @@ def test_parts_of_frames_are_frames(make_frame):
 def test_every_way_to_make_silo_data_keeps_the_names(make_frame):
     X, y = numbers()
     frame, names = make_frame(X), ("age", "bmi", "pulse")
-    assert SiloData.split(frame, y, 3, rng=0).feature_names == names
+    assert SiloData.split(frame, y, 3, seed=0).feature_names == names
     assert SiloData.from_groups(frame, y, np.arange(40) % 3).feature_names == names
     assert SiloData.from_silos([(frame, y), (frame, y)]).feature_names == names
     assert SiloData(X, y, [0, 40], feature_names=names).feature_names == names
-    assert SiloData.split(X, y, 3, rng=0).feature_names is None
+    assert SiloData.split(X, y, 3, seed=0).feature_names is None
     assert SiloData.split(frame, y, 3, feature_names=["a", "b", "c"]).feature_names[0] == "a"
-    assert SiloData.split(pandas.DataFrame(X), y, 3, rng=0).feature_names is None
-    assert SiloData.split(frame, y, 3, rng=0).each_alone(np.array([1])).feature_names == names
+    assert SiloData.split(pandas.DataFrame(X), y, 3, seed=0).feature_names is None
+    assert SiloData.split(frame, y, 3, seed=0).each_alone(np.array([1])).feature_names == names
     with pytest.raises(ValueError, match="X must have the same column names in every silo"):
         SiloData.from_silos([(frame, y), (frame[["bmi", "age", "pulse"]], y)])
 
@@ -162,7 +162,7 @@ def test_names_must_be_distinct_and_one_per_column(names, error):
 @pytest.fixture(scope="module")
 def model():
     X, y = numbers()
-    data = SiloData.split(pandas_frame(X), y, 2, rng=0, row_bound=3.0)
+    data = SiloData.split(pandas_frame(X), y, 2, seed=0, row_bound=3.0)
     return dpk.solve("gradient_descent", data, budget=None, rounds=100, step_size=1.0)
 
 

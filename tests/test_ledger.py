@@ -193,8 +193,8 @@ def test_the_text_of_a_release_shows_its_fields_and_nothing_else():
     )
     counts = a_release(sensitivity=9.0, std=20.0, grid=1.0, coins=1600)
     assert "sensitivity 9, binomial noise of 1600 coins, std 20, grid 1" in str(counts)
-    assert str(common) in str(a_certificate(common))
-    many = str(a_certificate(*(a_release(std=s) for s in (6.0, 7.0, 8.0, 9.0))))
+    assert str(common) in " ".join(str(a_certificate(common)).split())
+    many = " ".join(str(a_certificate(*(a_release(std=s) for s in (6.0, 7.0, 8.0, 9.0)))).split())
     assert "4 x 10 coordinates, sensitivity 2, noise std 6 to 9, grid 9.53674e-07" in many
 
 

@@ -12,8 +12,9 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.models.constraints import Box, L2Ball, Simplex
 from dpkern.models.losses import LOSSES
-from dpkern.models.penalties import L1, PL, Box, ElasticNet, L2Ball, Simplex
+from dpkern.models.penalties import L1, PL, ElasticNet
 from dpkern.privacy import NoiseStream
 
 CLIP, GRID = 0.7, 2.0**-30

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpkern import kernels
 from dpkern.privacy import Certificate, NoiseStream, split_budget
-from dpkern.privacy.channel import Channel
+from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import choose_grid
@@ -478,3 +478,11 @@ def test_a_wiped_stream_releases_and_records_nothing():
     with pytest.raises(RuntimeError, match="wiped"):
         mechanism.release(np.zeros(3))
     assert len(ledger) == 0
+
+
+def test_no_gaussian_sum_is_released_under_the_trust_in_a_shuffler():
+    channel = Channel(Ledger(), NoiseStream(0), SEEN_BY["shuffle"])
+    with pytest.raises(ValueError, match="trust must not be 'shuffle'"):
+        GaussianSum(channel, what="sum", clip=1.0, dim=2, sizes=(10,), mu=1.0).release(
+            np.zeros((1, 2))
+        )

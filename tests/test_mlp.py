@@ -51,7 +51,7 @@ def labelled(data, net, seed=3):
     rng = np.random.default_rng(seed)
     if net["loss"] == "softmax":
         outputs = net["layers"][-1]
-        data.task, data.classes_ = "multiclass", np.arange(outputs)
+        data.task, data.classes = "multiclass", np.arange(outputs)
         data.y = rng.integers(0, outputs, data.n).astype(float)
     elif net["loss"] != "logistic":
         data.y = rng.standard_normal(data.n)
@@ -77,7 +77,7 @@ def part(bare_records):
     """Some of the records, in silos of their own."""
 
     def part(data, chosen, offsets):
-        kept = {k: getattr(data, k) for k in ("row_bound", "scale", "shift", "task", "classes_")}
+        kept = {k: getattr(data, k) for k in ("row_bound", "scale", "shift", "task", "classes")}
         return bare_records(data.X[chosen], data.y[chosen], offsets, **kept)
 
     return part
@@ -276,7 +276,7 @@ def test_one_record_never_adds_more_than_the_clip_over_all_layers(
             [0, 1],
             row_bound=bound,
             task="multiclass" if softmax else "regression",
-            classes_=np.arange(3) if softmax else None,
+            classes=np.arange(3) if softmax else None,
         )
         for clip, scale in itertools.product(CLIPS, (1e-200, 1.0, 1e30)):
             w = parameters(data, net, scale=scale)[0]
@@ -319,7 +319,7 @@ def random_cases(draw, n=4):
     options = {"row_bound": draw(st.sampled_from([math.inf, 1e-3, 1.0, 1e200]))}
     if net["loss"] == "softmax":
         y = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 2))).astype(float)
-        options |= {"task": "multiclass", "classes_": np.arange(3)}
+        options |= {"task": "multiclass", "classes": np.arange(3)}
     size = kernels.mlp_size(p, net["layers"])
     scale = 10.0 ** draw(st.integers(-3, 30))
     points = scale * draw(hnp.arrays(np.float64, (2, size), elements=st.floats(-1.0, 1.0)))
@@ -495,10 +495,10 @@ def test_blocks_that_cancel_leave_a_difference_within_the_clip(hidden, longer, b
 
 
 @pytest.mark.usefixtures("isa")
-def test_two_classes_are_logistic_regression_with_a_weight_vector_each(make):
+def test_two_classesare_logistic_regression_with_a_weight_vector_each(make):
     net = {"layers": (2,), "activation": "relu", "loss": "softmax"}
     data = make(n=90, p=5)
-    data.classes_ = np.array([-1, 1])
+    data.classes = np.array([-1, 1])
     w = parameters(data, net)
     minus, plus = w[:, :6], w[:, 6:]
     both = kernels.mlp_gradient(data, w, clip=math.inf, **net)
@@ -710,7 +710,7 @@ BAD = {
 def test_bad_input_is_refused_by_name(case, make):
     how, error, message = BAD[case]
     data = make()
-    data.classes_ = np.array([-1, 1])
+    data.classes = np.array([-1, 1])
     how = NET | how
     with pytest.raises(error, match=message):
         kernels.mlp_gradient(data, np.zeros(how.pop("w", 40)), **how)
@@ -736,12 +736,12 @@ def test_bad_points_and_data_are_refused_by_name(make):
 CLASSES = {"task": "multiclass", "classes": ["a", "b", "c"]}
 
 
-def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax():
+def test_several_classesare_numbered_in_the_stated_order_and_belong_to_softmax():
     X = np.arange(12.0).reshape(6, 2)
     y = np.array(["b", "c", "a", "a", "b", "c"])
     data = dpk.SiloData(X, y, [0, 6], **CLASSES | {"classes": ["c", "a", "b"]})
     np.testing.assert_array_equal(data.y, [2, 0, 1, 1, 2, 0])
-    np.testing.assert_array_equal(data.classes_, ["c", "a", "b"])
+    np.testing.assert_array_equal(data.classes, ["c", "a", "b"])
     sums = kernels.mlp_gradient(
         data, np.zeros(9), layers=(3,), activation="relu", loss="softmax", clip=math.inf
     )
@@ -759,7 +759,7 @@ def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax(
         assert made.task == "multiclass"
         assert sorted(made.y) == [0, 0, 1, 1, 2, 2]
     for how in ({"how": "by_label"}, {"how": "dirichlet", "concentration": 1.0}):
-        with pytest.raises(ValueError, match="needs two labels, and the task is multiclass"):
+        with pytest.raises(ValueError, match="task must be classification for how="):
             dpk.SiloData.split(X, y, **both, **how)
 
 
@@ -781,16 +781,20 @@ def test_a_label_that_one_record_alone_has_numbers_no_other_record():
             "abc",
             {"task": "multiclass"},
             ValueError,
-            "classes is missing .* needs the public labels",
+            "classes must be the public labels where task is 'multiclass'",
         ),
-        ("aab", {"classes": ["a", "b"]}, ValueError, "classes is given and task is None"),
-        ("abc", CLASSES | {"classes": ["a"]}, ValueError, r"classes is \['a'\]; .* at least two"),
+        (
+            "abc",
+            CLASSES | {"classes": ["a"]},
+            ValueError,
+            r"classes must hold at least two .* got \['a'\]",
+        ),
         ("abc", CLASSES | {"classes": ["a", "b", "a"]}, ValueError, "once each"),
-        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "both hold strings or both numbers"),
-        ("abd", CLASSES, ValueError, "^y holds 1 labels that are not in classes$"),
-        ("abc", {}, ValueError, "more of them need task='multiclass' and classes"),
+        ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "classes must be strings where y is"),
+        ("abd", CLASSES, ValueError, "^y must hold labels of classes only, got 1 others$"),
+        ("abc", {}, ValueError, "y must hold exactly two labels"),
     ],
 )
-def test_classes_that_do_not_fit_are_refused_by_name(labels, how, error, message):
+def test_classesthat_do_not_fit_are_refused_by_name(labels, how, error, message):
     with pytest.raises(error, match=message):
         dpk.SiloData(np.ones((3, 1)), np.array(list(labels)), [0, 3], **how)

@@ -10,7 +10,8 @@ import scipy.sparse
 import dpkern as dpk
 from dpkern import kernels
 from dpkern.data import Transform
-from dpkern.models.oracles import MLP, Oracle, check_gradients, load_oracle
+from dpkern.models.networks import MLP, load_oracle
+from dpkern.models.oracles import Oracle, check_gradients
 from dpkern.solvers.releases.record_sums import RecordSums, clipped
 
 
@@ -21,7 +22,7 @@ def make_data(kind="multiclass", n=90, p=4, m=3, seed=0, **options):
         y, options = np.argmax(X[:, :3], axis=1), options | {"task": kind, "classes": [0, 1, 2]}
     else:
         y = np.where(X[:, 0] > 0.1, "b", "a") if kind == "classification" else X[:, 0]
-    return dpk.SiloData.split(X, y, m, rng=seed, **options)
+    return dpk.SiloData.split(X, y, m, seed=seed, **options)
 
 
 CASES = [
@@ -64,9 +65,9 @@ def test_a_fitted_perceptron_predicts_also_from_a_file(mlp, kind, tmp_path):
         "minibatch_sgd", data, budget=None, model=mlp, rounds=400, step_size=0.3, monitor="train"
     )
     X = data.X
-    y = data.y if data.classes_ is None else data.classes_[np.maximum(data.y, 0).astype(int)]
+    y = data.y if data.classes is None else data.classes[np.maximum(data.y, 0).astype(int)]
     if kind != "regression":
-        y = data.classes_[data.y.astype(int) if kind == "multiclass" else (data.y > 0).astype(int)]
+        y = data.classes[data.y.astype(int) if kind == "multiclass" else (data.y > 0).astype(int)]
         assert result.history["accuracy"][-1] == pytest.approx(result.score(X, y), abs=0.02)
     assert result.score(X, y) > 0.9
     assert result.history["objective"][-1] < 0.5 * result.history["objective"][0]
@@ -122,7 +123,7 @@ def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):
     data = make_data("classification")
     how = {"budget": None, "rounds": 50, "step_size": 0.5}
     result = dpk.solve("minibatch_sgd", data, model=Logistic(), **how)
-    labels = data.classes_[(data.y > 0).astype(int)]
+    labels = data.classes[(data.y > 0).astype(int)]
     assert result.score(data.X, labels) > 0.9
     result.save(tmp_path / "model.npz")
     loaded = dpk.load(tmp_path / "model.npz")
@@ -143,7 +144,7 @@ def test_probabilities_are_those_that_the_loss_is_the_logarithm_of(mlp, kind):
             result.predict_proba(data.X)
         return
     found = result.predict_proba(data.X)
-    assert found.shape == (data.n, len(data.classes_))
+    assert found.shape == (data.n, len(data.classes))
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
     place = np.maximum(data.y, 0.0).astype(int)
     of_label = found[np.arange(data.n), place]

@@ -7,20 +7,15 @@ import numpy as np
 import pytest
 
 from dpkern import kernels
+from dpkern.models.constraints import FEASIBLE, Box, Constraint, L2Ball, NonNegative, Simplex
 from dpkern.models.penalties import (
-    FEASIBLE,
     L1,
     L2,
     PENALTIES,
     PL,
     SMOOTH,
-    Box,
-    Constraint,
     ElasticNet,
     GroupLasso,
-    L2Ball,
-    NonNegative,
-    Simplex,
     get_penalty,
 )
 from dpkern.reference.local_descent import COEFFICIENTS
@@ -240,7 +235,7 @@ def test_the_hessian_of_pl_reaches_both_ends_of_its_range():
 
 def test_what_is_no_penalty_is_refused():
     assert get_penalty("pl") == get_penalty(PL()) == PL()
-    with pytest.raises(ValueError, match=r"'ridge'; it must be one of l1, .*, simplex"):
+    with pytest.raises(ValueError, match=r"must be one of l1, .*, simplex, got 'ridge'"):
         get_penalty("ridge")
     with pytest.raises(TypeError, match="a name or a Term"):
         get_penalty(3)

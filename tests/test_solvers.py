@@ -27,7 +27,7 @@ def make_data(task="classification", n=240, p=5, m=4, seed=0, **options):
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
     y = np.where(z > 0, "yes", "no") if task == "classification" else z
     options = {"row_bound": 2.0, "intercept": True} | options
-    return dpk.SiloData.split(X, y, m, how="random", rng=seed, min_size=20, **options)
+    return dpk.SiloData.split(X, y, m, how="random", seed=seed, min_size=20, **options)
 
 
 @pytest.fixture(scope="module")
@@ -415,7 +415,7 @@ def test_no_budget_means_no_guarantee(solver, data):
 def test_certificate_names_label_dependent_partitions_and_training_monitors():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 3)), rng.integers(0, 2, 200)
-    data = dpk.SiloData.split(X, y, 2, how="by_label", rng=0, row_bound=1.0)
+    data = dpk.SiloData.split(X, y, 2, how="by_label", seed=0, row_bound=1.0)
     result = dpk.solve(
         "gradient_descent", data, budget=budget(), clip=1.0, rounds=2, monitor="train"
     )

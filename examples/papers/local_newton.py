@@ -59,7 +59,7 @@ class Problem:
     @functools.cached_property
     def train(self) -> dpk.SiloData:
         m = SILOS[self.set]
-        return dpk.SiloData.split(self.task.X, self.task.y, m, rng=SEED, row_bound=1.0)
+        return dpk.SiloData.split(self.task.X, self.task.y, m, seed=SEED, row_bound=1.0)
 
     @functools.cached_property
     def test(self) -> dpk.SiloData:

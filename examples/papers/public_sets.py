@@ -155,7 +155,7 @@ def _wisconsin(regression: bool) -> Task:
     if regression:
         target, y = "uniformity of cell size / 4.5", X[:, _CELL_SIZE]
         X = np.delete(X, _CELL_SIZE, axis=1)
-    return Task(target, *train_test_split(X, y, rng=SEED))
+    return Task(target, *train_test_split(X, y, seed=SEED))
 
 
 def _wdbc(regression: bool) -> Task:
@@ -165,7 +165,7 @@ def _wdbc(regression: bool) -> Task:
     if regression:
         target, y = "worst radius / 17.5", X[:, _WORST_RADIUS]
         X = np.ascontiguousarray(X[:, :_WORST_RADIUS])
-    return Task(target, *train_test_split(X, y, rng=SEED))
+    return Task(target, *train_test_split(X, y, seed=SEED))
 
 
 _LOADERS = {"a9a": _a9a, "ijcnn1": _ijcnn1, "adult": _adult, "wisconsin": _wisconsin, "wdbc": _wdbc}

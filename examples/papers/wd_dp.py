@@ -110,9 +110,9 @@ class Problem:
         """Test accuracy, or mean squared error."""
         data, y = self.split(1), np.asarray(self.task.y_test)
         z = data.transform.margins(self.task.X_test, w)
-        if data.classes_ is None:
+        if data.classes is None:
             return float(np.mean((z - y) ** 2))
-        return float(np.mean(data.classes_[(z > 0.0).astype(int)] == y))
+        return float(np.mean(data.classes[(z > 0.0).astype(int)] == y))
 
     def gap(self, w: Any) -> float:
         """J(w) - min J on the training records. Not private."""

@@ -7,18 +7,10 @@ from dpkern import _openmp  # before anything that loads the compiled part
 from dpkern import data, datasets, io, kernels, models, privacy, solvers
 from dpkern.data import SiloData
 from dpkern.models import losses, penalties
-from dpkern.models.oracles import MLP, Oracle
-from dpkern.models.penalties import (
-    L1,
-    L2,
-    PL,
-    Box,
-    ElasticNet,
-    GroupLasso,
-    L2Ball,
-    NonNegative,
-    Simplex,
-)
+from dpkern.models.constraints import Box, L2Ball, NonNegative, Simplex
+from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle
+from dpkern.models.penalties import L1, L2, PL, ElasticNet, GroupLasso
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve
 

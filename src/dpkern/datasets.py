@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dpkern.data import SiloData
-from dpkern.data.partition import How, Rng
+from dpkern.data.partition import How, Seed
 from dpkern.data.validation import Float64Array
 from dpkern.io import Table
 
@@ -64,7 +64,7 @@ def wisconsin_table() -> Table:
     return Table(np.ascontiguousarray(X), y.astype(np.int64), None, tuple(_WISCONSIN_RANGES))
 
 
-def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: Any) -> SiloData:
+def load_wisconsin(*, m: int = 8, how: How = "even", seed: Seed = 0, **options: Any) -> SiloData:
     """The Wisconsin diagnostic set, split over silos, with its declared public feature ranges.
 
     Parameters
@@ -73,7 +73,7 @@ def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: An
         Number of silos.
     how : str, default="even"
         See `SiloData.split`.
-    rng : numpy.random.Generator, int or None, default=0
+    seed : int, numpy.random.Generator or None, default=0
         Randomness of the split.
     **options
         Further arguments of `SiloData.split`, such as ``intercept`` and ``row_bound``.
@@ -85,4 +85,4 @@ def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: An
     """
     table = wisconsin_table()
     options.setdefault("feature_range", wisconsin_feature_range())
-    return SiloData.split(table.X, table.y, m, how=how, rng=rng, **options)
+    return SiloData.split(table.X, table.y, m, how=how, seed=seed, **options)

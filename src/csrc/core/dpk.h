@@ -7,7 +7,11 @@
 
 #include <stdint.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DPK_INLINE static inline /* checks of inlined code take minutes to compile */
+#else
 #define DPK_INLINE static inline __attribute__((always_inline))
+#endif
 
 typedef enum {
     DPK_OK = 0,

@@ -1,7 +1,8 @@
 /* Proximal operators prox_{gamma r}(v) = argmin_x gamma r(x) + |x - v|^2 / 2 as block functions.
  *
  * A prox is one function here and one row in DPK_PROX_LIST; its parameters, and whether it takes
- * coordinates one by one, live in regularizers.py. What is not a number stays so. */
+ * coordinates one by one, are stated in models/penalties.py and models/constraints.py. What is not
+ * a number stays so. */
 #ifndef DPK_PROX_H
 #define DPK_PROX_H
 

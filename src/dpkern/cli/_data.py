@@ -125,7 +125,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     m = arguments.silos or arguments.default_silos
     if m > len(y):
         raise ValueError(f"--silos is {m}; there are {len(y)} training records")
-    return SiloData.split(X, y, m, how=how, rng=arguments.seed, **options)
+    return SiloData.split(X, y, m, how=how, seed=arguments.seed, **options)
 
 
 def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
@@ -146,8 +146,8 @@ def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tu
         n_features=table.X.shape[1],
         feature_names=table.feature_names,
     )
-    if not labels_fit(test.y, data.classes_):
-        kind = "numbers" if data.classes_ is None else "labels of the training data"
+    if not labels_fit(test.y, data.classes):
+        kind = "numbers" if data.classes is None else "labels of the training data"
         raise ValueError(f"{arguments.test}: its target holds other values than {kind}")
     return test.X, test.y
 
@@ -170,8 +170,8 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     features = f"{data.n_features} {'sparse ' if sparse else ''}features"
     features += " and an intercept" if data.intercept else ""
     labels = ""
-    if data.classes_ is not None:
-        labels = f", labels {data.classes_[0]} and {data.classes_[1]}"
+    if data.classes is not None:
+        labels = f", labels {data.classes[0]} and {data.classes[1]}"
     ranged = "none stated" if data.feature_range is None else "stated"
     if sparse and data.feature_range is not None:
         ranged += " (scale only, so that 0 stays 0: the data are sparse)"

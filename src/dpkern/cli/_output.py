@@ -15,6 +15,7 @@ import numpy as np
 from dpkern.data.validation import Matrix
 from dpkern.io import refuse_unwritable
 from dpkern.privacy import Certificate
+from dpkern.privacy.report import report
 from dpkern.solvers import SolverResult
 
 Line = tuple[str, str]
@@ -50,9 +51,20 @@ def say(text: str, stream: TextIO | None = None) -> None:
     """
     stream = stream or sys.stdout
     if stream.isatty():
-        width = max(shutil.get_terminal_size().columns, 40)
-        text = folded(text, width)
+        text = folded(text, _terminal_width())
     print(text, file=stream)
+
+
+def say_certificate(certificate: Certificate) -> None:
+    """Print a certificate, folded at the width of the terminal where one reads it."""
+    if sys.stdout.isatty():
+        print(report(certificate, _terminal_width()))
+    else:
+        print(certificate)
+
+
+def _terminal_width() -> int:
+    return max(shutil.get_terminal_size().columns, 40)
 
 
 def folded(text: str, width: int) -> str:
@@ -76,7 +88,7 @@ def shown(value: Any) -> str:
 
 def score(result: SolverResult, X: Matrix, y: Any) -> float:
     """Accuracy, or mean squared error."""
-    if result.classes_ is not None:
+    if result.classes is not None:
         return result.score(X, y)
     return float(np.mean((result.predict(X) - y) ** 2))
 

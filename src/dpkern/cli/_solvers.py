@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpkern.data import SiloData
-from dpkern.models.penalties import Penalty, PenaltySum, make_penalty
+from dpkern.models.penalties import make_penalty
+from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.declaration import Declaration

@@ -141,10 +141,10 @@ def _held_out(
         return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
     numbers = np.arange(len(table.y))
     train, _, test, _ = train_test_split(
-        numbers, numbers, test_fraction=arguments.test_share, rng=arguments.seed
+        numbers, numbers, test_fraction=arguments.test_share, seed=arguments.seed
     )
     data = _data.silo_data(source, train, arguments)
-    if not _data.labels_fit(table.y[test], data.classes_):
+    if not _data.labels_fit(table.y[test], data.classes):
         raise ValueError("the training part lacks a label that the test part has")
     text = f"{len(test)} of {len(numbers)} records held out at random (seed {arguments.seed})"
     return data, table.X[test], table.y[test], text

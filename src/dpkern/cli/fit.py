@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     if budget is None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
     print_lines(lines)
-    _output.say(str(together))
+    _output.say_certificate(together)
 
 
 def _budget(arguments: argparse.Namespace) -> Budget | None:

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         refuse_output(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    if arguments.decision_values and model.classes_ is None:
+    if arguments.decision_values and model.classes is None:
         raise ValueError("--decision-values is for classification; this model predicts numbers")
     X, y = read_records(
         arguments.data,
@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> None:
         return
     # Predictions may be on their way into another program, so that remarks stay beside them.
     stream = sys.stderr if arguments.out is None else sys.stdout
-    if not labels_fit(y, model.classes_):
+    if not labels_fit(y, model.classes):
         print("no score: the labels there are not those of the model", file=stream)
         return
-    task = "regression" if model.classes_ is None else "classification"
+    task = "regression" if model.classes is None else "classification"
     print(f"{metric(task)} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
 
 

@@ -15,7 +15,7 @@ from dpkern.data.csr import is_sparse
 from dpkern.data.frames import is_frame
 from dpkern.data.validation import Float64Array, Matrix, Task, targets
 
-Rng = np.random.Generator | int | None
+Seed = np.random.Generator | int | None
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
 
 NOTES = {
@@ -101,7 +101,7 @@ def _one_label_each(
 
 
 def train_test_split(
-    X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, rng: Rng = 0
+    X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, seed: Seed = 0
 ) -> tuple[Matrix, NDArray[Any], Matrix, NDArray[Any]]:
     """Divide records at random into a training and a test part.
 
@@ -112,7 +112,7 @@ def train_test_split(
     test_fraction : float, default=0.2
         Between 0 and 1; round(test_fraction * N) records are for testing, at least 1 and at most
         N - 1.
-    rng : numpy.random.Generator, int or None, default=0
+    seed : int, numpy.random.Generator or None, default=0
         Randomness of the division, which is by records and not by labels.
 
     Returns
@@ -128,7 +128,7 @@ def train_test_split(
         )
     if not 0.0 < test_fraction < 1.0:
         raise ValueError(f"test_fraction must be between 0 and 1, got {test_fraction!r}")
-    order = np.random.default_rng(rng).permutation(n)
+    order = np.random.default_rng(seed).permutation(n)
     n_test = min(max(round(test_fraction * n), 1), n - 1)
     test, train = np.sort(order[:n_test]), np.sort(order[n_test:])
     part = rows.iloc if hasattr(rows, "iloc") else rows

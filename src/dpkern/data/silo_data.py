@@ -20,7 +20,7 @@ from dpkern._numbers import count, positive
 from dpkern.data.csr import Csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.gathering import gathered, joined
-from dpkern.data.partition import NOTES, How, Rng, partition
+from dpkern.data.partition import NOTES, How, Seed, partition
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
     FeatureRange,
@@ -100,7 +100,7 @@ class SiloData:
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
-    classes_ : ndarray of shape (2,) or (K,), or None
+    classes : ndarray of shape (2,) or (K,), or None
         The labels that -1 and +1 stand for, sorted, or `classes`; None for regression.
     feature_names : tuple of str, or None
     partition : str
@@ -137,7 +137,7 @@ class SiloData:
     scale: Float64Array | None
     shift: Float64Array | None
     task: Task
-    classes_: NDArray[Any] | None
+    classes: NDArray[Any] | None
     feature_names: tuple[str, ...] | None
     partition: str
     partition_note: str | None
@@ -189,7 +189,7 @@ class SiloData:
             scale=scale,
             shift=shift,
             task=task,
-            classes_=known,
+            classes=known,
             feature_names=names,
             partition="given",
             partition_note=None,
@@ -371,7 +371,7 @@ class SiloData:
         m: int,
         *,
         how: How = "even",
-        rng: Rng = None,
+        seed: Seed = None,
         min_size: int = 1,
         ratio: float | None = None,
         concentration: float | None = None,
@@ -392,7 +392,7 @@ class SiloData:
             "dirichlet": the shares of each label over silos are drawn from a symmetric Dirichlet
             distribution, after every silo has received min_size records. The last two make sizes
             depend on the labels; `partition_note` says so.
-        rng : numpy.random.Generator, int or None
+        seed : int, numpy.random.Generator or None
             Randomness of the split, which is not part of any privacy guarantee. None is fresh
             entropy.
         min_size : int, default=1
@@ -418,7 +418,7 @@ class SiloData:
                 f"m must be at most records / min_size, got {m} with {len(given)} records and "
                 f"min_size {min_size}"
             )
-        generator = np.random.default_rng(rng)
+        generator = np.random.default_rng(seed)
         known = (options.get("task"), options.get("classes"))
         how_many = (min_size, ratio, concentration)
         order, sizes = partition(y, m, how, generator, *how_many, *known)

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import _core
 from dpkern.models.losses import Custom, Loss, get_loss
-from dpkern.models.penalties import Term, get_penalty
+from dpkern.models.penalties import get_penalty
+from dpkern.models.terms import Term
 from dpkern.stream import NoiseStream, ReleaseKey
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import MAX_DRAWS, FloatArray, IntArray, Random, Rows
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss
-from dpkern.models.penalties import Term, get_penalty
+from dpkern.models.penalties import get_penalty
+from dpkern.models.terms import Term
 from dpkern.stream import Purpose
 
 if TYPE_CHECKING:

@@ -287,10 +287,10 @@ def _check_outputs(data: "SiloData", outputs: int, loss: str | Loss) -> None:
         if data.task == "multiclass":
             raise ValueError(f"loss must be 'softmax' for several classes, got {loss!r}")
         return
-    if data.classes_ is None:
+    if data.classes is None:
         raise ValueError("loss must be one of real targets for this data, got 'softmax'")
-    if outputs != len(data.classes_) or outputs < 2:
+    if outputs != len(data.classes) or outputs < 2:
         raise ValueError(
-            f"layers must end with one output for each of the {len(data.classes_)} classes, at "
+            f"layers must end with one output for each of the {len(data.classes)} classes, at "
             f"least 2, for loss = 'softmax', got {outputs}"
         )

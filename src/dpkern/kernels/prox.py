@@ -10,7 +10,8 @@ from dpkern import _core
 from dpkern._numbers import not_negative
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import FloatArray
-from dpkern.models.penalties import PENALTIES, Term, make_penalty
+from dpkern.models.penalties import PENALTIES, make_penalty
+from dpkern.models.terms import Term
 
 
 def prox(

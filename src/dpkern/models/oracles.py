@@ -7,17 +7,13 @@ gradient of each record.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern import kernels
-from dpkern._numbers import count, positive
-from dpkern.models.losses import LOSSES
+from dpkern._numbers import count
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -196,120 +192,6 @@ def check_gradients(
 
 
 @dataclass(frozen=True)
-class MLP(Oracle):
-    """A multilayer perceptron: a_l = act(W_l [a_(l-1), 1]), the last layer without act.
-
-    Parameters
-    ----------
-    hidden : sequence of int
-        Sizes of the hidden layers; none is a linear model, with "softmax" softmax regression.
-    activation : {"relu", "tanh"}
-        Of the hidden layers.
-    loss : str
-        "softmax", the cross-entropy of one output per class, or a margin loss of one output.
-    seed : int
-        Of the start, which has entries uniform in +-1 / sqrt(inputs), as PyTorch's layers.
-    smoothness : float
-        A public guess of how fast a record's gradient changes with the model: "spider" clips the
-        differences between two models to this times their distance, and draws less noise for them.
-        Without one their noise does not shrink with the steps. No guarantee rests on it.
-    """
-
-    hidden: tuple[int, ...] = (64,)
-    activation: str = "relu"
-    loss: str = "softmax"
-    seed: int = 0
-    smoothness: float = math.inf
-
-    name: ClassVar[str] = "mlp"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.hidden, Sequence):
-            raise TypeError(f"hidden must be a sequence of sizes, got {self.hidden!r}")
-        object.__setattr__(self, "hidden", tuple(count("hidden", n) for n in self.hidden))
-        object.__setattr__(self, "seed", count("seed", self.seed, 0))
-        smoothness = positive("smoothness", self.smoothness, or_infinite=True)
-        object.__setattr__(self, "smoothness", smoothness)
-        if self.activation not in ("relu", "tanh"):
-            raise ValueError(f"activation must be 'relu' or 'tanh', got {self.activation!r}")
-        if self.loss != "softmax" and self.loss not in LOSSES:
-            raise ValueError(
-                f"loss is {self.loss!r}; it must be 'softmax' or one of {', '.join(LOSSES)}"
-            )
-
-    def layers(self, data: "SiloData") -> tuple[int, ...]:
-        """Sizes of the hidden layers and of the output."""
-        if self.loss == "softmax" and data.classes_ is None:
-            raise ValueError("loss 'softmax' is for classes, and the data's task is regression")
-        if self.loss != "softmax" and data.task == "multiclass":
-            raise ValueError(f"loss {self.loss!r} has one output, the data have several classes")
-        outputs = len(data.classes_) if self.loss == "softmax" and data.classes_ is not None else 1
-        return (*self.hidden, outputs)
-
-    def dim(self, data: "SiloData") -> int:
-        return kernels.mlp_size(data.n_features, self.layers(data))
-
-    def start(self, data: "SiloData") -> FloatArray:
-        rng = np.random.default_rng(self.seed)
-        sizes = (data.n_features, *self.layers(data))
-        parts = [
-            rng.uniform(-1.0, 1.0, out * (inputs + 1)) / math.sqrt(inputs)
-            for inputs, out in pairwise(sizes)
-        ]
-        return np.concatenate(parts)
-
-    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        """As of any oracle, by NumPy; the solvers take clipped sums from the kernels instead."""
-        matrices, inputs, z = self._forward(w, X)
-        if self.loss == "softmax":
-            delta = np.exp(z - z.max(axis=1, keepdims=True))
-            delta /= delta.sum(axis=1, keepdims=True)
-            delta[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)] -= 1.0
-        else:
-            delta = kernels.loss_derivatives(y, z[:, 0], loss=self.loss)[:, np.newaxis]
-        parts: list[FloatArray] = []
-        for W, a in zip(matrices[::-1], inputs[::-1], strict=True):
-            a1 = np.column_stack([a, np.ones(len(a))])
-            parts.insert(0, (delta[:, :, np.newaxis] * a1[:, np.newaxis]).reshape(len(a), W.size))
-            delta = (delta @ W[:, :-1]) * (a > 0.0 if self.activation == "relu" else 1.0 - a * a)
-        return np.hstack(parts)
-
-    def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        z = self.outputs(w, X)
-        if self.loss != "softmax":
-            return kernels.loss_values(y, z, loss=self.loss)
-        top = z.max(axis=1)
-        chosen = z[np.arange(len(y)), np.maximum(y, 0.0).astype(np.intp)]
-        return np.log(np.exp(z - top[:, np.newaxis]).sum(axis=1)) + top - chosen
-
-    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
-        z = self._forward(w, X)[-1]
-        return z[:, 0] if self.loss != "softmax" else z
-
-    def _forward(
-        self, w: FloatArray, X: NDArray[Any]
-    ) -> tuple[list[FloatArray], list[FloatArray], FloatArray]:
-        """Matrices [W_l, bias] and inputs a_(l-1) of the layers, and what the last gives."""
-        matrices: list[FloatArray] = []
-        a, begin = [np.asarray(X, dtype=np.float64)], 0
-        remaining = [*self.hidden]
-        while True:
-            inputs = a[-1].shape[1]
-            out = remaining.pop(0) if remaining else (w.size - begin) // (inputs + 1)
-            W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
-            matrices.append(W)
-            begin += W.size
-            z = a[-1] @ W[:, :-1].T + W[:, -1]
-            if begin == w.size:
-                return matrices, a, z
-            a.append(np.maximum(z, 0.0) if self.activation == "relu" else np.tanh(z))
-
-    @property
-    def declaration(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
-
-
-@dataclass(frozen=True)
 class NotKept(Oracle):
     """A user's own model in a file: its name and declaration, not its code.
 
@@ -339,15 +221,3 @@ class NotKept(Oracle):
             f"the model {self.declared.get('name')!r} is the user's own, which a file does not "
             "hold: give the parameters `w` of this result to its outputs"
         )
-
-
-def load_oracle(declaration: dict[str, Any]) -> Oracle:
-    """The oracle that a file describes."""
-    if declaration.get("name") != MLP.name:
-        return NotKept(declaration)
-    values = {key: value for key, value in declaration.items() if key != "name"}
-    values["smoothness"] = float(values["smoothness"])  # JSON has no infinity
-    return MLP(**values | {"hidden": tuple(values["hidden"])})
-
-
-__all__ = ["MLP", "NotKept", "Oracle", "check_gradients", "load_oracle", "record_gradients"]

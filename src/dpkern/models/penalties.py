@@ -11,134 +11,20 @@ sum, ``dpkern.Simplex()`` a constraint, which has no strength. A penalty acts in
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import not_negative, positive, real
+from dpkern._numbers import real
+from dpkern.models.constraints import Box, L2Ball, NonNegative, Simplex
+from dpkern.models.terms import Penalty, Term, read_only, vector
 
 FloatArray = NDArray[np.float64]
-
-#: How far from a constraint, relative to its size, a point still counts as feasible: computed
-#: projections are within d 2^-52.
-FEASIBLE = 1e-9
-
-
-class Penalty(ABC):
-    """A penalty, a constraint, or a sum of them (`PenaltySum`); penalties add with ``+``."""
-
-    @property
-    @abstractmethod
-    def terms(self) -> tuple["Term", ...]:
-        """The penalties that this one is the sum of."""
-
-    def __add__(self, other: object) -> "PenaltySum":
-        if not isinstance(other, Penalty):
-            return NotImplemented
-        return PenaltySum((*self.terms, *other.terms))
-
-
-@dataclass(frozen=True)
-class PenaltySum(Penalty):
-    """The sum of several penalties.
-
-    Parameters
-    ----------
-    terms : tuple of Term
-        Its terms.
-    """
-
-    terms: tuple["Term", ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Term(Penalty):
-    """One penalty strength g; the other fields of a subclass are its parameters.
-
-    Two are equal when they are of one class and have equal strengths and parameters.
-
-    Attributes
-    ----------
-    name : str
-        The key in `PENALTIES` or `SMOOTH`.
-    strength : float
-        What g is multiplied by; 1 for a constraint.
-    convex : bool
-        Whether g is convex. A convex g has a non-expansive prox, so that it adds no factor to a
-        contraction bound.
-    separable : bool
-        Whether g is a sum over coordinates, so that its prox takes them one by one.
-    """
-
-    name: ClassVar[str]
-    convex: ClassVar[bool] = True
-    separable: ClassVar[bool] = False
-    strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", not_negative("strength", self.strength))
-
-    @property
-    def terms(self) -> tuple["Term", ...]:
-        """Itself."""
-        return (self,)
-
-    @cached_property
-    def params(self) -> FloatArray:
-        """Parameters as C reads them, in the layout that ``prox.h`` states; at least one number."""
-        return np.array([*self.parameters.values()] or [0.0], dtype=np.float64)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of g by name, as ``kernels.prox`` takes them; the strength is none of them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strength"}
-
-    @property
-    def size(self) -> int | None:
-        """Coordinates d of the points that g takes; None where they may be any number."""
-        return None
-
-    @property
-    def largest_gamma(self) -> float:
-        """Up to it, and no further, gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
-
-        The sum is strictly convex for gamma c > -1, c the smallest curvature of g. Where
-        gamma g + |x|^2 / 2 is not convex, a line that supports it touches it twice: two minimisers,
-        for the v that is its slope.
-        """
-        return math.inf if self.convex else -1.0 / self.strong_convexity
-
-    @property
-    @abstractmethod
-    def strong_convexity(self) -> float:
-        """Smallest curvature: the largest c, below 0 without convexity, for which
-        g - c |x|^2 / 2 is convex; 0 for a constraint.
-        """
-
-    @property
-    @abstractmethod
-    def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of g; ``inf`` where g has a kink or is infinite."""
-
-    @abstractmethod
-    def __call__(self, x: FloatArray) -> float:
-        """g(x), x of shape (d,); a constraint is 0 up to `FEASIBLE` outside, then infinite."""
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Term)
-            and type(other) is type(self)
-            and other.strength == self.strength
-            and np.array_equal(other.params, self.params)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.strength, self.params.tobytes()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,14 +123,14 @@ class GroupLasso(Term):
         if self.weights is None:
             weights = np.ones(sizes.size)
         else:
-            weights = _vector("weights", self.weights)
+            weights = vector("weights", self.weights)
             if weights.shape != sizes.shape or not np.all((weights >= 0.0) & (weights < math.inf)):
                 raise ValueError(
                     f"weights must be {sizes.size} finite numbers >= 0, one a group, "
                     f"got {self.weights!r}"
                 )
-        object.__setattr__(self, "groups", _read_only(sizes.astype(np.int64)))
-        object.__setattr__(self, "weights", _read_only(weights))
+        object.__setattr__(self, "groups", read_only(sizes.astype(np.int64)))
+        object.__setattr__(self, "weights", read_only(weights))
 
     @cached_property
     def params(self) -> FloatArray:
@@ -262,134 +148,6 @@ class GroupLasso(Term):
         sizes = np.asarray(self.groups)
         norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
         return float(norms @ np.asarray(self.weights))
-
-
-@dataclass(frozen=True, eq=False)
-class Constraint(Term):
-    """A convex set: g is 0 on it and infinite elsewhere, the prox the projection onto it."""
-
-    strength: float = field(default=1.0, init=False)
-    strong_convexity = 0.0
-    smoothness = math.inf
-
-    @abstractmethod
-    def violation(self, x: FloatArray) -> float:
-        """How far x lies outside, relative to the size of what bounds it; 0 inside."""
-
-    def __call__(self, x: FloatArray) -> float:
-        """0, or infinity where the violation exceeds `FEASIBLE`."""
-        return 0.0 if self.violation(x) <= FEASIBLE else math.inf
-
-
-@dataclass(frozen=True, eq=False)
-class L2Ball(Constraint):
-    """|x| <= radius.
-
-    Parameters
-    ----------
-    radius : float, default=1.0
-        Finite and above 0. Computed projections are no longer than (1 + (d / 32 + 8) 2^-53) radius.
-    """
-
-    radius: float = 1.0
-
-    name = "l2_ball"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", positive("radius", self.radius))
-
-    def violation(self, x: FloatArray) -> float:
-        """(|x| - radius) / radius."""
-        return max(0.0, float(np.linalg.norm(x / self.radius)) - 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Box(Constraint):
-    """lower <= x <= upper, coordinate by coordinate; computed projections lie inside exactly.
-
-    Parameters
-    ----------
-    lower, upper : float or array_like, shape (d,), default=0.0 and 1.0
-        lower <= upper; -inf below or inf above is no bound.
-    """
-
-    lower: ArrayLike = 0.0
-    upper: ArrayLike = 1.0
-
-    name = "box"
-    separable = True
-
-    def __post_init__(self) -> None:
-        lower, upper = _vector("lower", self.lower), _vector("upper", self.upper)
-        if lower.size != upper.size and 1 not in (lower.size, upper.size):
-            raise ValueError(
-                f"lower and upper must be numbers or have one length, got {lower.size} and "
-                f"{upper.size}"
-            )
-        if not (np.all(lower <= upper) and np.all(lower < math.inf) and np.all(upper > -math.inf)):
-            raise ValueError("lower must be at most upper, lower below inf and upper above -inf")
-        if np.ndim(self.lower) == np.ndim(self.upper) == 0:
-            object.__setattr__(self, "lower", float(lower[0]))
-            object.__setattr__(self, "upper", float(upper[0]))
-            return
-        lower, upper = np.broadcast_arrays(lower, upper)
-        object.__setattr__(self, "lower", _read_only(lower.copy()))
-        object.__setattr__(self, "upper", _read_only(upper.copy()))
-
-    @cached_property
-    def params(self) -> FloatArray:
-        """The number of lower bounds, these, and the upper ones."""
-        lower, upper = np.ravel(self.lower), np.ravel(self.upper)
-        return np.concatenate([[lower.size], lower, upper], dtype=np.float64)
-
-    @property
-    def size(self) -> int | None:
-        """The number of bounds; None of a pair of numbers."""
-        return len(self.lower) if isinstance(self.lower, np.ndarray) else None
-
-    def violation(self, x: FloatArray) -> float:
-        """The largest distance from a bound, relative to it where that is beyond 1."""
-        nearest = np.clip(x, self.lower, self.upper)
-        return float(np.max(np.abs(x - nearest) / np.maximum(np.abs(nearest), 1.0), initial=0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class NonNegative(Constraint):
-    """x >= 0, coordinate by coordinate; computed projections lie inside exactly."""
-
-    name = "non_negative"
-    separable = True
-
-    def violation(self, x: FloatArray) -> float:
-        """The largest distance below 0."""
-        return float(np.max(-x, initial=0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class Simplex(Constraint):
-    """x >= 0 and sum x = total; projection after Duchi et al. 2008 and Michelot 1986.
-
-    Parameters
-    ----------
-    total : float, default=1.0
-        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum up to
-        d 2^-52 total.
-    """
-
-    total: float = 1.0
-
-    name = "simplex"
-
-    def __post_init__(self) -> None:
-        total = real("total", self.total)
-        if not 2.0**-900 <= total <= 2.0**900:
-            raise ValueError(f"total is {total!r}; it must be between 2^-900 and 2^900")
-        object.__setattr__(self, "total", total)
-
-    def violation(self, x: FloatArray) -> float:
-        """The larger of both, relative to the total."""
-        off = abs(float(np.sum(x)) - self.total)
-        return max(off, float(np.max(-x, initial=0.0))) / self.total
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,21 +245,6 @@ def get_penalty(penalty: str | Term) -> Term:
     if not isinstance(penalty, str):
         raise TypeError(f"a penalty must be a name or a Term, got {penalty!r}")
     return make_penalty(penalty, {})
-
-
-def _vector(name: str, value: ArrayLike) -> FloatArray:
-    """`value` as numbers of shape (k,), none of them NaN; one number has k = 1."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or array.ndim > 1 or not array.size:
-        raise TypeError(f"{name} must be a number or a vector of numbers, got {value!r}")
-    if np.isnan(array).any():
-        raise ValueError(f"{name} must not be NaN")
-    return np.atleast_1d(array.astype(np.float64))
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
 
 
 def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:

@@ -53,5 +53,15 @@ class Channel:
         return self.neighbours == "add_remove"
 
     def describe(self, **fields: Any) -> Release:
-        """Return the release with these fields that the readers of this channel see."""
+        """Return the release with these fields that the readers of this channel see.
+
+        Raises
+        ------
+        ValueError
+            When a sum with the aggregator's noise is said to be seen through a shuffler: whoever
+            believes the shuffler alone has no such aggregator.
+        """
+        noised_by_aggregator = fields.get("std") is not None and fields.get("coins") is None
+        if self.seen_by == SEEN_BY["shuffle"] and noised_by_aggregator:
+            raise ValueError("trust must not be 'shuffle' for a sum with Gaussian noise")
         return Release(seen_by=self.seen_by, **fields)

@@ -16,7 +16,7 @@ _INDENT = " " * 14
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
-def report(certificate: "Certificate") -> str:
+def report(certificate: "Certificate", width: int = _WIDTH) -> str:
     """Return the text of a certificate: a line for each field, figures rounded up."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
@@ -39,9 +39,11 @@ def report(certificate: "Certificate") -> str:
     rows += _rows("notes", c.notes)
     lines = ["Privacy certificate"]
     if c.noise != "os":
-        lines += _folded("  ", f"{c.noise} (the figures are those that fresh noise would give)")
+        lines += _folded(
+            "  ", f"{c.noise} (the figures are those that fresh noise would give)", width
+        )
     for name, text in rows:
-        lines += _folded(f"  {name:<10}  ", text)
+        lines += _folded(f"  {name:<10}  ", text, width)
     return "\n".join(lines)
 
 
@@ -62,10 +64,10 @@ def describe(release: "Release") -> str:
     return ", ".join(parts)
 
 
-def _folded(head: str, text: str) -> list[str]:
+def _folded(head: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(
         text,
-        _WIDTH,
+        width,
         initial_indent=head,
         subsequent_indent=_INDENT,
         break_long_words=False,

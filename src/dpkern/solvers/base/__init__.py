@@ -1,1 +1,1 @@
-"""What every solver rests on: its declaration, the run, the objective, the result."""
+"""The common base of all solvers: declaration, run, objective and result."""

@@ -8,10 +8,9 @@ A solver's file defines one function of a `Run` and of the solver's own options:
     def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
         ...
 
-with a docstring that describes the options in a section of parameters and, in its notes, what is
-released, to whom, its sensitivity and why;
-and `solver` makes the public function ``gradient_descent(data, *, budget, clip, rounds, **shared)``
-of it.
+Its docstring describes the options in the section Parameters and, in the section Notes, what is
+released, to whom, its sensitivity and why. `solver` turns it into the public function
+``gradient_descent(data, *, budget, clip, rounds, **shared)``.
 """
 
 import inspect
@@ -32,26 +31,26 @@ BOTH = ("replace_one", "add_remove")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What one solver is.
+    """The name, options and offers of one solver.
 
     Parameters
     ----------
     name : str
-        Its name in `SOLVERS`.
+        Name of the solver in `SOLVERS`.
     options : mapping of str to Option
-        Its own options, with their defaults.
+        Options that only this solver has, with their defaults.
     trusts : tuple of str
-        Values of `trust` that it offers.
+        Trust models that the solver offers.
     neighbours : tuple of str
-        Neighbour relations that it offers.
+        Neighbour relations that the solver offers.
     paper : tuple of str
-        Values of `trust` under which calibration="paper" is offered.
+        Trust models under which calibration="paper" is offered.
     samplers : tuple of str
-        Values of `sampling` of a method on batches; empty for other solvers.
+        Values of `sampling` of a minibatch method; empty for other solvers.
     models : {"linear", "any"}
-        Whether it takes linear models only, or every model of `dpkern.models`.
+        Whether the solver fits linear models only, or every model of `dpkern.models`.
     penalties : {"any", "l2"}
-        Whether it takes every penalty or l2 alone.
+        Whether the solver supports every penalty or l2 alone.
     summary, notes : str
         The documentation of the algorithm, and its privacy argument.
     """
@@ -69,21 +68,21 @@ class Declaration:
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """Values of `calibration` that are offered."""
+        """The values of `calibration` that the solver offers."""
         return ("sound", "paper") if self.paper else ("sound",)
 
     @property
     def own(self) -> dict[str, Option]:
-        """The solver's own options, with those of its batches."""
+        """The solver's own options and, for a minibatch method, those of its batches."""
         return {**self.options, **batch_options(self.samplers)}
 
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments but data and budget, defaults filled in and every value checked.
+        """Return all arguments but data and budget, defaults filled in and every value checked.
 
         Raises
         ------
         TypeError
-            When there is no such argument; the message names the most similar one.
+            When an argument is unknown; the message names the most similar one.
         TypeError, ValueError
             When a value is not what the option documents, or not offered by this solver.
         """
@@ -132,7 +131,7 @@ def solver(
     models: str = "linear",
     penalties: str = "any",
 ) -> Callable[[Callable[..., SolverResult]], Callable[..., SolverResult]]:
-    """Make a public solver of a function of a `Run` and options; see `Declaration`."""
+    """Turn a function of a `Run` and options into a public solver; see `Declaration`."""
 
     def declare(function: Callable[..., SolverResult]) -> Callable[..., SolverResult]:
         declaration = Declaration(
@@ -155,7 +154,7 @@ def solver(
 def publish(
     declaration: Declaration, function: Callable[..., SolverResult]
 ) -> Callable[..., SolverResult]:
-    """The public function of a declared solver."""
+    """Return the public function of a declared solver."""
 
     def public(data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
         values = declaration.complete(arguments)
@@ -173,7 +172,7 @@ def publish(
 def renamed(
     public: Callable[..., SolverResult], name: str, summary: str, notes: str, **defaults: Any
 ) -> Callable[..., SolverResult]:
-    """The same solver under another name, with other defaults."""
+    """Return the same solver under another name, with other defaults."""
     declaration: Declaration = public.declaration  # type: ignore[attr-defined]
     options = dict(declaration.options)
     for key, value in defaults.items():
@@ -213,7 +212,7 @@ TypeError, ValueError
 
 
 def _documentation(declaration: Declaration) -> str:
-    """Documentation of the public function: arguments by the declaration, then its notes."""
+    """Return the docstring of the public function."""
     own = {"clip": SHARED["clip"], **declaration.own}
     offers = [
         f"trust {_list(declaration.trusts)}",
@@ -253,7 +252,7 @@ def _list(values: Iterable[str]) -> str:
 
 
 def shared_documentation(solvers: Iterable[str]) -> str:
-    """Documentation of `dpkern.solve`: the arguments that all solvers share."""
+    """Return the docstring of `dpkern.solve`, which documents the shared arguments."""
     names = textwrap.fill(", ".join(solvers), 92)
     entries = [
         _entry("name", "str", "The solver."),
@@ -275,7 +274,7 @@ def shared_documentation(solvers: Iterable[str]) -> str:
 
 
 def shared_signature() -> inspect.Signature:
-    """Signature of `dpkern.solve`."""
+    """Return the signature of `dpkern.solve`."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
         [

@@ -1,4 +1,4 @@
-"""Whether a run has learnt anything, as far as its released numbers tell."""
+"""A test, by post-processing of releases, of whether a run has learnt anything."""
 
 import math
 
@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Fewer rounds tell nothing apart.
+# Fewer rounds are too few for the test.
 _LEAST_ROUNDS = 12
 
-# Of the squared norm of the gradient; runs that learn leave less than a tenth.
-_MOST_LEFT = 0.5
+# Ratio of last to first squared gradient norm; it is below a tenth for runs that learn.
+_LARGEST_RATIO = 0.5
 
-STANDS_STILL = (
+NO_PROGRESS = (
     "little learnt, as far as the releases tell: the released gradients did not shrink from the "
     "first rounds to the last; take larger steps (step_size) or more rounds, and give features "
     "of very different scales a feature_range"
@@ -21,37 +21,37 @@ STANDS_STILL = (
 
 
 class NothingLearntWarning(UserWarning):
-    """The released gradients of a run say that its model is hardly better than its start."""
+    """By its released gradients, a run's model is hardly better than its starting point."""
 
 
 class LearningWatch:
-    """Means of the released gradients over the first and the last quarter of the rounds.
+    """Compares the mean released gradients of the first and the last quarter of the rounds.
 
-    It reads released vectors only, so what it finds is post-processing. The noise of one release is
-    estimated by differences of successive ones, and taken off the squared norms of the means.
+    It reads releases only, so that its finding is post-processing. The noise variance is estimated
+    from differences of successive releases, and subtracted from the squared norms of the means.
 
     Parameters
     ----------
     rounds : int
-        Rounds of the run.
+        Number of rounds of the run.
     """
 
     def __init__(self, rounds: int) -> None:
         self._rounds, self._quarter, self._seen = rounds, rounds // 4, 0
         self._first, self._last, self._variance = np.zeros(0), np.zeros(0), 0.0
-        self._before: FloatArray | None = None
+        self._previous: FloatArray | None = None
 
     def see(self, gradient: FloatArray) -> None:
-        """The released gradient mapping of the next round."""
+        """Add the released gradient mapping of the next round."""
         if self._rounds < _LEAST_ROUNDS:
             return
         g = gradient.ravel()
-        if self._before is None:
+        if self._previous is None:
             self._first, self._last = np.zeros((2, g.size))
         else:
-            moved = g - self._before
-            self._variance += 0.5 * float(moved @ moved)
-        self._before = g.copy()
+            change = g - self._previous
+            self._variance += 0.5 * float(change @ change)
+        self._previous = g.copy()
         if self._seen < self._quarter:
             self._first += g
         if self._seen >= self._rounds - self._quarter:
@@ -59,13 +59,13 @@ class LearningWatch:
         self._seen += 1
 
     def finding(self) -> str:
-        """What must be said to the user; empty where something was learnt, or nothing is known."""
+        """Return the warning to the user, or an empty string."""
         if self._seen < max(self._rounds, _LEAST_ROUNDS):
             return ""
         noise = self._variance / (self._seen - 1) / self._quarter  # in the mean of a quarter
         first, last = (self._squared(g) - noise for g in (self._first, self._last))
         visible = first > 4.0 * noise * math.sqrt(2.0 / self._first.size)  # four deviations
-        return STANDS_STILL if visible and last > _MOST_LEFT * first else ""
+        return NO_PROGRESS if visible and last > _LARGEST_RATIO * first else ""
 
     def _squared(self, total: FloatArray) -> float:
         mean = total / self._quarter

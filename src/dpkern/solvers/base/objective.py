@@ -1,4 +1,4 @@
-"""The objective of every solver, and what is public about it."""
+"""The objective that every solver minimises, in terms of public numbers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,15 +7,17 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import scipy  # whose parts load when they are first used: an import of dpkern is cheap
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern.data import SiloData
+from dpkern.models.constraints import Constraint
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
-from dpkern.models.penalties import L1, Constraint, Penalty, SmoothPenalty, Term, combined
+from dpkern.models.penalties import L1, SmoothPenalty, combined
+from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 
 FloatArray = NDArray[np.float64]
@@ -31,33 +33,33 @@ class Objective:
     data : SiloData
         The records.
     loss : Loss or Oracle
-        phi, or a model that is not linear, whose loss of a record stands for phi.
+        phi, or a nonlinear model, whose loss of a record then replaces phi.
     penalty : Penalty or None
-        See `dpkern.models.penalties`. L2 and PL act by their gradient, the others by their prox, on
-        the penalised coordinates. A constraint has no strength: J is infinite where it does not
-        hold, by more than the rounding of a projection.
+        See `dpkern.models.penalties`. L2 and PL enter through their gradient, the others through
+        their prox, on the penalised coordinates. A constraint has no strength: J is infinite
+        outside the set, up to the rounding error of a projection.
     l2, l1 : float
-        Short for L2(l2) and L1(l1), added to the penalty; afterwards the strengths in all.
+        Short for L2(l2) and L1(l1), added to the penalty; as attributes, the total strengths.
     weights : {"size", "uniform"}
         p_j = n_j / N or 1 / m.
     penalize_intercept : bool
         Whether the intercept is penalised like the other coordinates.
     public_size : int, sequence of m ints or None
-        Numbers that stand for those of records, in p_j and n_j: N, which serves for weights "size",
-        or n_j of every silo. None are the true ones.
+        Public values of N, which suffices for weights "size", or of every n_j. None means the true
+        numbers of records.
     n_threads : int or None
-        For the kernels.
+        Number of threads of the kernels.
 
     Attributes
     ----------
     other : Term or None
-        The penalty beside l2 and l1.
+        The penalty term other than l2 and l1.
 
     Raises
     ------
     TypeError, ValueError
-        When the loss does not fit the task, the terms of the penalty do not go together or are for
-        another number of coordinates, or `public_size` does not fit.
+        When the loss is for another task, the terms of the penalty cannot be combined or have
+        another number of coordinates, or `public_size` has another number of entries.
     """
 
     data: SiloData
@@ -90,7 +92,7 @@ class Objective:
                 f"{self.data.task!r}"
             )
         l2, l1, other = combined(self.penalty, self.l2, self.l1)
-        # The terms are now in l2, l1 and other; a copy with other data must not add them again.
+        # A copy with other data (dataclasses.replace) must not add the same terms again.
         for name, value in (("penalty", other), ("l2", l2), ("l1", l1), ("other", other)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "public_size", _public_size(self.public_size, self.data.m))
@@ -109,14 +111,14 @@ class Objective:
 
     @property
     def n(self) -> int:
-        """Number of records, or the public one."""
+        """Total number of records, or its public value."""
         if self.public_size is None:
             return self.data.n
         return int(np.sum(self.public_size))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Numbers of records of the silos, or the public ones, shape (m,)."""
+        """Numbers of records of the silos, or their public values, shape (m,)."""
         if self.public_size is None:
             return self.data.sizes
         if isinstance(self.public_size, int):
@@ -128,19 +130,19 @@ class Objective:
 
     @property
     def smooth(self) -> SmoothPenalty | None:
-        """The term that acts by its gradient, beside l2."""
+        """The penalty term other than l2 that enters through its gradient."""
         return self.other if isinstance(self.other, SmoothPenalty) else None
 
     @cached_property
     def proximal(self) -> Term | None:
-        """The term that acts by its prox: l1, or another that is not smooth."""
+        """The penalty term that enters through its prox: l1, or another nonsmooth one."""
         if self.l1 > 0.0:
             return L1(self.l1)
         return None if self.smooth is not None else self.other
 
     @property
     def penalized(self) -> FloatArray:
-        """1 for every penalised coordinate, shape (d,)."""
+        """Mask of the penalised coordinates, 1 or 0, shape (d,)."""
         mask = np.ones(self.dim)
         if self.data.intercept and not self.penalize_intercept:
             mask[-1] = 0.0
@@ -154,12 +156,12 @@ class Objective:
         return self.data.d
 
     def start(self) -> FloatArray:
-        """Where runs begin, public: 0, or what the model says."""
+        """Return the public starting point of a run: 0, or that of the model."""
         return self.loss.start(self.data) if isinstance(self.loss, Oracle) else np.zeros(self.dim)
 
     @cached_property
     def n_penalized(self) -> int:
-        """How many coordinates are penalised: all, or all but the last."""
+        """Number of penalised coordinates: all, or all but the last."""
         return self.dim - (self.data.intercept and not self.penalize_intercept)
 
     @property
@@ -171,31 +173,31 @@ class Objective:
 
     @property
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of all that acts by it: L + l2 + that of g."""
+        """Lipschitz constant of the gradient of the smooth part: L + l2 + that of g."""
         g = self.smooth
         curvature = 0.0 if g is None else g.strength * g.smoothness
         return self.data_smoothness + self.l2 + curvature
 
     def shares(self) -> FloatArray:
-        """p_j, shape (m,)."""
+        """Return the silo weights p_j, shape (m,)."""
         m = self.data.m
         return self.sizes / self.n if self.weights == "size" else np.full(m, 1.0 / m)
 
     def record_weights(self) -> FloatArray:
-        """p_j / n_j, shape (m,)."""
+        """Return the record weights p_j / n_j, shape (m,)."""
         m = self.data.m
         return np.full(m, 1.0 / self.n) if self.weights == "size" else 1.0 / (m * self.sizes)
 
     def record_weight(self) -> float:
-        """max_j p_j / n_j: what the largest clipped gradient is multiplied by."""
+        """Return the largest record weight, max_j p_j / n_j."""
         return float(self.record_weights().max())
 
     def silo_weight(self) -> FloatArray | None:
-        """(p_j / n_j) / max_k (p_k / n_k), shape (m,); None when all are 1."""
+        """Return (p_j / n_j) / max_k (p_k / n_k), shape (m,), or None if all are 1."""
         return None if self.weights == "size" else self.sizes.min() / self.sizes
 
     def data_value(self, w: FloatArray) -> float:
-        """The weighted mean loss. Not private."""
+        """Return the weighted mean loss, which is not private."""
         if isinstance(self.loss, Oracle):
             data = self.data
             values = self.loss.losses(w, data.transform.apply(data.X), data.y)
@@ -204,11 +206,11 @@ class Objective:
         return float(self.record_weights() @ sums)
 
     def value(self, w: FloatArray) -> float:
-        """J(w). Not private."""
+        """Return J(w), which is not private."""
         return self.data_value(w) + self.penalty_value(w) + self._proximal_value(w)
 
     def accuracy(self, w: FloatArray) -> float:
-        """Share of the records whose label the model gives. Not private."""
+        """Return the fraction of correctly classified records, which is not private."""
         if isinstance(self.loss, Oracle):
             z = self.loss.outputs(w, self.data.transform.apply(self.data.X))
             labels = z.argmax(axis=1) if z.ndim == 2 else (z > 0.0)
@@ -217,7 +219,7 @@ class Objective:
         return float(np.mean((z > 0.0) == (self.data.y > 0.0)))
 
     def penalty_value(self, w: FloatArray) -> float:
-        """(l2/2) |w|^2 + strength g(w) on the penalised coordinates."""
+        """Return (l2/2) |w|^2 + strength g(w) on the penalised coordinates, g smooth."""
         square = float(np.sum(self.penalized * w**2))
         value = 0.5 * self.l2 * square
         if self.smooth is not None:
@@ -225,7 +227,7 @@ class Objective:
         return value
 
     def penalty_gradient(self, w: FloatArray) -> FloatArray:
-        """The gradient of `penalty_value`."""
+        """Return the gradient of `penalty_value`."""
         coefficient = self.l2
         if self.smooth is not None:
             r = math.sqrt(np.sum(self.penalized * w**2))
@@ -233,7 +235,7 @@ class Objective:
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
-        """argmin_x step strength g(x) + |x - v|^2 / 2 on penalised coordinates, g `proximal`."""
+        """Return the prox of `proximal` at v on the penalised coordinates."""
         if self.proximal is None:
             return v
         out, p = v.copy(), self.n_penalized
@@ -241,7 +243,7 @@ class Objective:
         return out
 
     def _proximal_value(self, w: FloatArray) -> float:
-        """strength g(w) on the penalised coordinates, g `proximal`; without it for a constraint."""
+        """Return the value of `proximal` at w, on the penalised coordinates."""
         if self.proximal is None:
             return 0.0
         g = self.proximal
@@ -249,10 +251,10 @@ class Objective:
         return value if isinstance(g, Constraint) else g.strength * value
 
     def full_prox(self, v: FloatArray, step: float) -> FloatArray:
-        """argmin_x step r(x) + |x - v|^2 / 2, r all penalties: (l2/2) |x|^2 + l1 |x|_1 + g(x).
+        """Return argmin_x step r(x) + |x - v|^2 / 2, r(x) = (l2/2) |x|^2 + l1 |x|_1 + g(x).
 
-        Completing the square takes l2 out. Beside l1 there is no g but a function of |x|: the prox
-        of their sum is that of l1 and then that of g (Yu, "On decomposing the proximal map",
+        Completing the square eliminates l2. With l1, g is a function of |x|, so that the prox of
+        the sum is the prox of l1 followed by that of g (Yu, "On decomposing the proximal map",
         NeurIPS 2013).
         """
         penalized = self.n_penalized
@@ -265,10 +267,10 @@ class Objective:
         return x if penalized == len(v) else np.append(x, v[penalized:])
 
     def minimum(self) -> tuple[FloatArray, float]:
-        """Minimiser and minimum of J by L-BFGS. Not private.
+        """Return minimiser and minimum of J by L-BFGS; neither is private.
 
-        With l1 > 0 on the split w = a - b, a, b >= 0, where the objective is smooth. With another g
-        that acts by its prox by accelerated proximal steps, to a relative 1e-10 of the step.
+        For l1 > 0, L-BFGS runs on the split w = a - b, a, b >= 0, where the objective is smooth.
+        Other proximal terms are minimised by FISTA, to a relative step of 1e-10.
         """
         d, l1, mask = self.data.d, self.l1, self.penalized
         weights, loss = self.record_weights(), self.phi
@@ -310,33 +312,31 @@ def _proximal_minimiser(
     prox: Callable[[FloatArray, float], FloatArray],
     w: FloatArray,
 ) -> FloatArray:
-    """FISTA with backtracking (Beck and Teboulle 2009) that restarts where its momentum points
-    uphill (O'Donoghue and Candes 2015).
-    """
-    step, momentum, ahead = 1.0, 1.0, w
+    """FISTA (Beck and Teboulle 2009) with adaptive restarts (O'Donoghue and Candes 2015)."""
+    step, momentum, y = 1.0, 1.0, w
     for _ in range(20_000):
-        value, g = smooth(ahead)
+        value, g = smooth(y)
         while True:
-            w_next = prox(ahead - step * g, step)
-            moved = w_next - ahead
-            bound = value + g @ moved + moved @ moved / (2.0 * step)
-            # Differences below rounding decide nothing: without room steps would shrink for ever.
+            w_next = prox(y - step * g, step)
+            change = w_next - y
+            bound = value + g @ change + change @ change / (2.0 * step)
+            # Without a tolerance, rounding errors would shrink the steps for ever.
             if smooth(w_next)[0] <= bound + 1e-14 * abs(value):
                 break
             step *= 0.5
-        if math.sqrt(moved @ moved) <= 1e-10 * step * max(1.0, math.sqrt(g @ g)):
+        if math.sqrt(change @ change) <= 1e-10 * step * max(1.0, math.sqrt(g @ g)):
             return w_next
-        if moved @ (w_next - w) < 0.0:
-            momentum, ahead = 1.0, w_next
+        if change @ (w_next - w) < 0.0:
+            momentum, y = 1.0, w_next
         else:
-            before, momentum = momentum, 0.5 + math.sqrt(0.25 + momentum**2)
-            ahead = w_next + (before - 1.0) / momentum * (w_next - w)
+            previous, momentum = momentum, 0.5 + math.sqrt(0.25 + momentum**2)
+            y = w_next + (previous - 1.0) / momentum * (w_next - w)
         w = w_next
     return w
 
 
 def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
-    """One number, which for one silo is that silo's, or one for each of m silos."""
+    """Validate public sizes: one number in total, or one for each of m silos."""
     if size is None:
         return None
     listed = list(size) if isinstance(size, list | tuple | np.ndarray) else None

@@ -20,15 +20,15 @@ class Option:
     Parameters
     ----------
     check : callable, optional
-        check(name, value) returns the value to use, or raises an error that names the argument. A
-        Literal annotation checks itself. Conditions that involve other arguments are the solver's.
+        check(name, value) returns the validated value, or raises an error that names the argument.
+        A Literal annotation needs none. The solver checks conditions on several arguments.
     declared : bool
         Whether the certificate lists the value among what the guarantee takes as public. False
         where the value does not concern privacy, or where the certificate has a field for it.
     default : object
-        From the signature.
+        Default, from the signature.
     kind, doc : str
-        Type and meaning, from the docstring's section of parameters.
+        Type and description, from the docstring's section Parameters.
     """
 
     check: Check | None = None
@@ -39,12 +39,12 @@ class Option:
 
 
 def options_of(function: Callable[..., object]) -> dict[str, Option]:
-    """The options of a function: its keyword-only arguments, annotated by checks, and its docs.
+    """Read the options of a function from its keyword-only arguments and its docstring.
 
     Raises
     ------
     TypeError
-        When an argument is described nowhere, or something described is no argument.
+        When an argument is not described, or the docstring describes an unknown one.
     """
     hints = typing.get_type_hints(function, include_extras=True)
     described = entries(sections(function)["Parameters"])
@@ -67,7 +67,7 @@ def options_of(function: Callable[..., object]) -> dict[str, Option]:
 
 
 def sections(function: Callable[..., object]) -> dict[str, str]:
-    """Sections of a numpydoc docstring by their titles; what comes first has the title ""."""
+    """Split a numpydoc docstring by section titles; the text before the first has title ""."""
     text = inspect.cleandoc(function.__doc__ or "")
     parts = re.split(r"(?:^|\n\n)(\w+)\n-+\n", text)
     found = dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -75,7 +75,7 @@ def sections(function: Callable[..., object]) -> dict[str, str]:
 
 
 def entries(text: str) -> dict[str, tuple[str, str]]:
-    """Types and meanings by name, of a section of parameters."""
+    """Parse a section Parameters into types and descriptions by name."""
     found: dict[str, tuple[str, str]] = {}
     for head, body in re.findall(r"^(\S.*)((?:\n +.*)*)", text, re.MULTILINE):
         name, _, kind = head.partition(" : ")
@@ -84,7 +84,7 @@ def entries(text: str) -> dict[str, tuple[str, str]]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """What a Literal, or a union of one and None, allows."""
+    """Return the values that a Literal, or a union of one and None, allows."""
     if typing.get_origin(annotation) is typing.Literal:
         return typing.get_args(annotation)
     members = typing.get_args(annotation)
@@ -95,7 +95,7 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str], where: str = "") -> None:
-    """Refuse a value that is none of the choices."""
+    """Raise ValueError unless the value is one of the choices."""
     choices = tuple(choices)
     if not any(type(value) is type(c) and value == c for c in choices):
         where = f" in {where}" if where else ""
@@ -103,7 +103,7 @@ def check_choice(name: str, value: object, choices: Iterable[str], where: str = 
 
 
 def or_none(check: Check) -> Check:
-    """The check that a value is None or passes another check."""
+    """Return the check that a value is None or passes another check."""
 
     def checked(name: str, value: object) -> object:
         return None if value is None else check(name, value)
@@ -112,7 +112,7 @@ def or_none(check: Check) -> Check:
 
 
 def share(name: str, value: object) -> float:
-    """Check a part of a whole: above 0 and below 1."""
+    """Check that a number lies strictly between 0 and 1."""
     number = positive(name, value)
     if number >= 1.0:
         raise ValueError(f"{name} must be below 1, got {number!r}")
@@ -120,13 +120,13 @@ def share(name: str, value: object) -> float:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question about the most similar known name, or nothing."""
+    """Return a question about the most similar known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def one_of(*choices: Any) -> Check:
-    """The check that a value is one of the choices."""
+    """Return the check that a value is one of the choices."""
 
     def check(name: str, value: object) -> object:
         check_choice(name, value, choices)

@@ -1,4 +1,4 @@
-"""What a result and its certificate say of a run: what it took as public, and notes on its data."""
+"""Declarations and notes about a run that its result and its certificate contain."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -7,13 +7,14 @@ import numpy as np
 
 from dpkern.data import is_sparse
 from dpkern.models.losses import Loss
-from dpkern.models.oracles import MLP, Oracle
-from dpkern.models.penalties import PenaltySum, Term
+from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle
+from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
 from dpkern.solvers.base.shared import SHARED
 
-if TYPE_CHECKING:  # which concludes by these
+if TYPE_CHECKING:  # run imports this module
     from dpkern.solvers.base.run import Run
 
 HIDDEN_SIZES = (
@@ -31,7 +32,7 @@ OF_ITS_OWN = (
 
 
 def notes_on_data(run: "Run") -> tuple[str, ...]:
-    """What a certificate must say about the data and the model of a run."""
+    """Return the certificate's notes on the data and the model of a run."""
     data, loss = run.objective.data, run.objective.loss
     notes: tuple[str, ...] = ()
     if run.sizes_are_hidden and run.budget is not None:
@@ -41,14 +42,9 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
     if data.partition_note is not None:
         notes = (*notes, data.partition_note)
     if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:
-        moves = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT
-        notes = (
-            *notes,
-            OF_ITS_OWN.format(
-                loss.name,
-                *(("", ", nor on its place in the batch") if moves else (", its place", "")),
-            ),
-        )
+        varies = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT
+        place = ("", ", nor on its place in the batch") if varies else (", its place", "")
+        notes = (*notes, OF_ITS_OWN.format(loss.name, *place))
     if run.monitor is run.objective:
         notes = (
             *notes,
@@ -58,7 +54,7 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
 
 
 def declared(run: "Run") -> dict[str, Any]:
-    """What the guarantee takes as public: it was not computed from the records."""
+    """Return what the guarantee assumes to be public, that is, not computed from the records."""
     objective, sizes = run.objective, run.objective.public_size
     data = objective.data
     monitor = None
@@ -80,13 +76,13 @@ def declared(run: "Run") -> dict[str, Any]:
         "row_bound": data.row_bound,
         "feature_range": data.feature_range is not None,
         "sparse": is_sparse(data.X),
-        "labels": None if data.classes_ is None else [str(c) for c in data.classes_],
+        "labels": None if data.classes is None else [str(c) for c in data.classes],
         "monitor": monitor,
     }
 
 
 def plain(value: Any) -> Any:
-    """An argument as a result and a certificate keep it: numbers, strings, lists, dicts."""
+    """Convert an argument to numbers, strings, lists and dicts."""
     if isinstance(value, Loss | Oracle):
         declaration = value.declaration
         return declaration if len(declaration) > 1 else value.name

@@ -1,4 +1,4 @@
-"""What a solver returns: the released model, its certificate, and what is needed to predict."""
+"""The result of a solver: the released model, its certificate, and prediction with it."""
 
 import json
 import os
@@ -12,61 +12,62 @@ from dpkern._serialize import decode, encode
 from dpkern.data import Transform
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.io import refuse_unwritable, replacing
-from dpkern.models.oracles import MLP, Oracle, load_oracle
+from dpkern.models.networks import MLP, load_oracle
+from dpkern.models.oracles import Oracle
 from dpkern.privacy import Certificate
 
 FORMAT = 1
 
 
-# What a run keeps of its monitor, and not in a file: it may be of the training records.
+# Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
 
 
 @dataclass(frozen=True, eq=False)
 class SolverResult:
-    """A model and what is true about it; equal ones hold the same model and certificate.
+    """A released model with its certificate; results are equal if both of these are.
 
     Attributes
     ----------
     solver : str
         Name in `dpkern.solvers.SOLVERS`.
     coef : ndarray, shape (n_features,)
-        Weights of the features, after the data's feature range and row bound.
+        Weights of the features as transformed by the data's feature range and row bound.
     intercept : float
-        Weight of the virtual constant; 0 without one.
-    classes_ : ndarray, shape (2,) or (K,), or None
-        Labels of the negative and the positive side, or of the classes; None for regression.
+        Weight of the constant feature; 0 without an intercept.
+    classes : ndarray, shape (2,) or (K,), or None
+        Labels of the negative and the positive class, or of all classes; None for regression.
     converged : bool
         Whether the last released gradient of the objective is at most 1e-6 in norm. Noise usually
         keeps it above.
     n_rounds : int
-        Released aggregations.
+        Number of released aggregations.
     parameters : dict
-        Every parameter of the run, defaults resolved.
+        Every parameter of the run, with defaults resolved.
     history : dict of list
         One public number per round.
     privacy : Certificate
         The guarantee of the released bits.
     timing : dict
-        Seconds in "kernels", "noise", "python", and "total", which grow with the number of records;
-        empty for a model from a file.
+        Seconds in "kernels", "noise", "python" and "total", which are not private since they grow
+        with the number of records; empty for a model from a file.
     message : str
         How the run ended.
     transform : Transform
-        Maps rows to the effective rows that the model was fitted on.
+        The map from rows to the effective rows that the model was fitted on.
     loss : str
         Name of the loss.
     oracle : Oracle or None
-        The model where it is not linear; its parameters are all in `coef`.
+        The model if it is not linear; all of its parameters are in `coef`.
     feature_names : tuple of str, or None
-        Columns of the data that the model was fitted on: a frame to predict must have the same,
-        in this order.
+        Column names of the training data; a frame passed to `predict` must have the same columns
+        in the same order.
     """
 
     solver: str
     coef: NDArray[np.float64]
     intercept: float
-    classes_: NDArray[Any] | None
+    classes: NDArray[Any] | None
     converged: bool
     n_rounds: int
     parameters: dict[str, Any]
@@ -87,22 +88,22 @@ class SolverResult:
 
     @property
     def _identity(self) -> tuple[object, ...]:
-        labels = None if self.classes_ is None else self.classes_.tolist()
+        labels = None if self.classes is None else self.classes.tolist()
         return self.solver, self.loss, self.w.tobytes(), labels, self.transform, self.privacy
 
     @property
     def w(self) -> NDArray[np.float64]:
-        """The model as one vector, shape (d,): coef, then the intercept where there is one."""
+        """The model as one vector, shape (d,): coef, followed by the intercept if there is one."""
         return np.append(self.coef, self.intercept) if self.transform.intercept else self.coef
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Margins of rows X, shape (n, n_features) -> (n,); scores (n, K) of a model with those.
+        """Return the margins (n,) of rows X (n, n_features), or the scores (n, K) of K classes.
 
         Raises
         ------
         TypeError, ValueError
-            When X does not have the model's number of features, is a frame with other column names
-            or another order, or is not finite; for a user's own model from a file.
+            When X does not have the model's number of features, is a frame with other columns or
+            another order, or is not finite; or when a user's own model was read from a file.
         """
         refuse_other_names(column_names(X), self.feature_names)
         if self.oracle is not None:
@@ -110,21 +111,21 @@ class SolverResult:
         return self.transform.margins(X, self.w)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Labels (classification) or values (regression) for rows X, shape (n,)."""
+        """Predict labels (classification) or values (regression) of rows X, shape (n,)."""
         z = self.decision_function(X)
-        if self.classes_ is None:
+        if self.classes is None:
             return z
-        return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
+        return self.classes[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities, shape (n, K), columns as `classes_`.
+        """Predict class probabilities, shape (n, K), with columns in the order of `classes`.
 
-        Those of the logistic loss, linear or of a perceptron, and of a perceptron with "softmax".
+        They exist for the logistic loss and for perceptrons with "softmax".
 
         Raises
         ------
         ValueError
-            When the loss is another one.
+            When the model has another loss.
         """
         loss = self.oracle.loss if isinstance(self.oracle, MLP) else self.loss
         if loss not in ("logistic", "softmax"):
@@ -140,35 +141,34 @@ class SolverResult:
         return np.column_stack([1.0 - positive, positive])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Accuracy (classification) or R^2 (regression) on labelled rows.
+        """Return the accuracy (classification) or R^2 (regression) on labelled rows.
 
         Raises
         ------
         ValueError
-            When y has another shape than the rows, or holds other labels than `classes_`.
+            When y has another shape than the rows, or holds other labels than `classes`.
         """
         y = np.asarray(y)
         predicted = self.predict(X)
         if y.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, got {y.shape}")
-        if self.classes_ is not None:
+        if self.classes is not None:
             if y.dtype.hasobject:
                 y = np.asarray(y.tolist())
-            known = np.isin(y, self.classes_)
-            known &= (y.dtype.kind in "US") == (self.classes_.dtype.kind in "US")
+            known = np.isin(y, self.classes)
+            known &= (y.dtype.kind in "US") == (self.classes.dtype.kind in "US")
             if not known.all():
                 raise ValueError(
                     f"y holds {np.count_nonzero(~known)} labels that are none of the model's, "
-                    f"which are {' and '.join(repr(c) for c in self.classes_.tolist())}"
+                    f"which are {' and '.join(repr(c) for c in self.classes.tolist())}"
                 )
             return float(np.mean(predicted == y))
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as .npz with JSON, no pickle; the file appears whole or not at all.
+        """Write the model atomically as .npz with a JSON header and no pickle.
 
-        Timing and a history of `monitor="train"` stay out: files are shared, and neither is
-        private.
+        Timing and the history of `monitor="train"` are omitted, since they are not private.
 
         Raises
         ------
@@ -193,8 +193,8 @@ class SolverResult:
             "feature_names": self.feature_names,
         }
         arrays: dict[str, Any] = {"coef": self.coef}
-        if self.classes_ is not None:
-            arrays["classes"] = np.array(self.classes_.tolist())
+        if self.classes is not None:
+            arrays["classes"] = np.array(self.classes.tolist())
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"{name} holds Python objects, which a file without pickle cannot")
@@ -235,7 +235,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
         When it cannot be read.
     """
     with open(path, "rb") as file:
-        if file.read(2) != b"PK":  # np.load would take it for a pickle and advise to trust it
+        if file.read(2) != b"PK":  # np.load would suggest allow_pickle=True
             raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -249,7 +249,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             solver=header["solver"],
             coef=coef,
             intercept=header["intercept"],
-            classes_=classes,
+            classes=classes,
             converged=header["converged"],
             n_rounds=header["n_rounds"],
             parameters=header["parameters"],

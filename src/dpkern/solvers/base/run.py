@@ -1,4 +1,4 @@
-"""One run of a solver: stream, ledger, clock, public history, certificate."""
+"""One run of a solver: noise stream, ledger, timing, public history and certificate."""
 
 import dataclasses
 import math
@@ -26,14 +26,14 @@ from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.steps import auto_step, step_sizes
 
-if TYPE_CHECKING:  # which makes runs
+if TYPE_CHECKING:  # declaration imports this module
     from dpkern.solvers.base.declaration import Declaration
 
 FloatArray = NDArray[np.float64]
 
 
 class Clock:
-    """Adds the seconds inside a `with` to seconds[part]; those of a failure are not counted."""
+    """Adds the duration of a `with` block to seconds[part], unless the block fails."""
 
     __slots__ = ("_begin", "_part", "_seconds")
 
@@ -49,38 +49,38 @@ class Clock:
 
 
 class Run(AbstractContextManager["Run"]):
-    """What every solver does around its loop.
+    """Everything that every solver needs around its loop.
 
     Parameters
     ----------
     declaration : Declaration
-        Of the solver.
+        Declaration of the solver.
     data : SiloData
         The records.
     budget : Budget or None
-        Of the whole run.
+        Budget of the whole run.
     parameters : dict
         All other arguments by name, completed and checked by the declaration.
 
     Attributes
     ----------
     trust : str
-        Who is believed.
+        The trust model.
     objective : Objective
-        Of the run, in terms of public numbers.
+        Objective of the run.
     rounds, local_steps : int
-        Released aggregations, and local steps between two of them; 1 where a solver has none.
+        Number of aggregations, and of local steps between two of them; 1 by default.
     ledger : Ledger
-        What was released.
+        All releases so far.
     stream : NoiseStream
-        Where all noise and all samples come from.
+        Source of all noise and all samples.
     history : dict of list
         One public number per round.
 
     Raises
     ------
     TypeError, ValueError
-        When an argument does not fit the data or the others.
+        When an argument is not compatible with the data or with the other arguments.
     """
 
     def __init__(
@@ -138,23 +138,23 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def sizes_are_hidden(self) -> bool:
-        """Whether numbers of records are private: nothing may depend on them but exact sums."""
+        """Whether numbers of records are private, so that only exact sums may depend on them."""
         return self.neighbours == "add_remove"
 
     def channel(self, trust: str | None = None) -> Channel:
-        """Return where mechanisms release to: who sees it under `trust`, by default the run's."""
+        """Return the channel of releases under a trust model, by default that of the run."""
         seen_by = SEEN_BY[self.trust if trust is None else trust]
         return Channel(self.ledger, self.stream, seen_by, self.neighbours)
 
     def _check_neighbours(self) -> None:
-        """Add/remove neighbours: what else a run needs for them.
+        """Check the further conditions of add/remove neighbours.
 
         Raises
         ------
         ValueError
-            When public_size is there without "add_remove", or is not with it; with "add_remove"
-            under the papers' calibrations, for a custom loss, whose last bit may depend on where
-            in a block a record stands, and from 2^31 records on.
+            When public_size is given without "add_remove", or missing with it; with "add_remove"
+            also for a paper's calibration, for a custom loss, whose last bit may depend on the
+            position of a record in a block, and for 2^31 records or more.
         """
         if self.sizes_are_hidden == (self.objective.public_size is None):
             raise ValueError(
@@ -175,16 +175,16 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
 
     def resolve(self, **values: float | FloatArray) -> None:
-        """Put the numbers that arguments came to in their place; equal ones become one."""
+        """Replace arguments by their resolved numbers; an array of equal numbers becomes one."""
         for name, value in values.items():
             numbers = np.unique(value)
             self.parameters[name] = float(numbers[0]) if numbers.size == 1 else value
 
     def step_sizes(self, theorem: float | None = None) -> FloatArray:
-        """The argument `step_size` as public numbers, shape (rounds, local_steps).
+        """Return the public step sizes, shape (rounds, local_steps).
 
-        theorem: what "theorem" divides by beta, the smoothness of the objective, in methods whose
-        theorem takes equal steps.
+        For methods whose theorem takes equal steps theorem / beta, beta being the smoothness of the
+        objective, `theorem` is that numerator.
         """
         value, shape = self.parameters["step_size"], (self.rounds, self.local_steps)
         if theorem is not None and isinstance(value, str) and value == "theorem":
@@ -197,7 +197,7 @@ class Run(AbstractContextManager["Run"]):
         return found
 
     def number_or_auto(self, name: str) -> float:
-        """The argument `name`, a positive number or "auto", which stands for 1 / (L + l2)."""
+        """Return the argument `name`, a positive number or "auto", which means 1 / (L + l2)."""
         value = self.parameters[name]
         if isinstance(value, str):
             if value != "auto":
@@ -208,24 +208,18 @@ class Run(AbstractContextManager["Run"]):
         return number
 
     def mu_of_one(self, releases: int) -> float | None:
-        """Budget of one of so many equal releases; None without a budget."""
+        """Return the budget of one of so many equal releases; None without a budget."""
         if self.budget is None:
             return None
         return float(split_budget(self.budget.mu, (1.0,), (releases,))[0])
 
     @property
     def paper(self) -> bool:
-        """Whether the noise is that of the paper's formula."""
+        """Whether the noise is calibrated by the paper's formula."""
         return bool(self.parameters["calibration"] == "paper")
 
     def needs_convex_loss(self, why: str) -> None:
-        """Refuse a loss that is not convex.
-
-        Raises
-        ------
-        ValueError
-            Naming the loss, and why.
-        """
+        """Raise ValueError for a loss that is not convex, with the reason `why`."""
         if not self.objective.phi.convex:
             raise ValueError(
                 f"loss must be convex in {self.solver}, got {self.objective.phi.name!r}: {why}"
@@ -233,7 +227,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def claimed(self) -> dict[str, float] | None:
-        """What a paper's calibration claims for this budget; None unless it was asked for."""
+        """The guarantee that a paper's calibration claims; None for the sound one."""
         if self.budget is None or not self.paper:
             return None
         if self.budget.epsilon is None or self.budget.delta is None:
@@ -252,15 +246,15 @@ class Run(AbstractContextManager["Run"]):
         if self._owns_stream:
             self.stream.wipe()
         if error is not None and len(self.ledger):
-            # Whoever sees the failure has learnt something from these, and no certificate says so.
+            # These releases may have been seen, and a failed run has no certificate.
             error.add_note("released before the failure: " + "; ".join(map(str, self.ledger)))
 
     def clock(self, part: str) -> Clock:
-        """Count the seconds inside as those of "kernels" or "noise"."""
+        """Return a context manager that adds its duration to "kernels" or "noise"."""
         return Clock(self._seconds, part)
 
     def numbered_rounds(self) -> Iterator[int]:
-        """0, 1, ..., rounds - 1, with a progress bar when asked for."""
+        """Iterate over 0, 1, ..., rounds - 1, with a progress bar if requested."""
         if not self.parameters["progress"]:
             return iter(range(self.rounds))
         from tqdm import tqdm
@@ -268,7 +262,7 @@ class Run(AbstractContextManager["Run"]):
         return iter(tqdm(range(self.rounds), desc=self.solver, unit="round", leave=False))
 
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
-        """Keep the public numbers of round t: step and norm of the released gradient mapping."""
+        """Append step and norm of the released gradient mapping of round t to the history."""
         self.history["step_size"].append(float(step))
         flat = gradient.ravel()
         self.history["gradient_norm"].append(math.sqrt(flat @ flat))
@@ -290,10 +284,10 @@ class Run(AbstractContextManager["Run"]):
         claimed: dict[str, float] | None = None,
         settled: int = 1,
     ) -> SolverResult:
-        """The model w with the certificate of everything that the ledger holds.
+        """Return the model w with the certificate of everything in the ledger.
 
-        `claimed` are a paper's figures where they are no epsilon and delta; `settled` is how many
-        of the last gradients must be small for a run that converged.
+        `claimed` is a paper's claim that is not an epsilon and delta; `settled` is the number of
+        last gradients that must be small for convergence.
         """
         data, loss = self.objective.data, self.objective.loss
         certificate = Certificate.from_ledger(
@@ -315,7 +309,7 @@ class Run(AbstractContextManager["Run"]):
             solver=self.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
             intercept=float(w[-1]) if data.intercept else 0.0,
-            classes_=data.classes_,
+            classes=data.classes,
             converged=converged,
             n_rounds=self.rounds,
             parameters={name: plain(value) for name, value in self.parameters.items()},
@@ -330,7 +324,7 @@ class Run(AbstractContextManager["Run"]):
         )
 
     def _message(self, converged: bool) -> str:
-        """How the run ended; warns where the releases say that nothing was learnt."""
+        """Describe how the run ended; warn if the releases suggest that nothing was learnt."""
         steps = "" if self.local_steps == 1 else f" of {self.local_steps} local steps"
         message = f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
         finding = "" if converged else self._learning.finding()
@@ -345,7 +339,7 @@ def _values(data: SiloData) -> Any:
 
 
 def _monitor(monitor: Any, objective: Objective) -> Objective | None:
-    """The objective to keep in the history; the run's own where the training data are asked for."""
+    """Return the objective on the monitor's records, which is the run's own for "train"."""
     data = objective.data
     if monitor is None:
         return None

@@ -1,4 +1,4 @@
-"""The arguments that all solvers share, and those that methods on batches share."""
+"""The arguments that all solvers share, and those that minibatch methods share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
-from dpkern.models.penalties import Penalty
+from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
 from dpkern.solvers.base.options import UNDECLARED, NotNegative, Option, one_of, options_of
 
@@ -74,60 +74,61 @@ def _shared(
     callback: Annotated[Callback | None, Option(check=_callback, declared=False)] = None,
     monitor: Annotated[Monitor, UNDECLARED] = None,
 ) -> None:
-    """The declared arguments; this function is never called.
+    """Declare the arguments; this function is never called.
 
     Parameters
     ----------
     clip : float
-        Bound C of one record's gradient in l2 norm: longer ones are scaled down to it. Needed
-        with a budget; without one gradients are not clipped by default.
+        Clip norm C: per-record gradients of larger l2 norm are scaled down to it. Required with
+        a budget; without one, gradients are not clipped by default.
     loss : str or Loss
-        Of a linear model: a name or an object of `dpkern.models.losses`.
+        Loss of a linear model: a name or an object of `dpkern.models.losses`.
     model : Oracle or None
         A model that is not linear, such as dpkern.MLP(hidden=(64,)) or a subclass of
         `dpkern.Oracle`; it has its own loss.
     penalty : Penalty or None
         A penalty with its strength, a sum of penalties, or a constraint: dpkern.L1(0.1),
-        dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL act by their gradient,
-        the others by their prox; with a budget those are for steps that are released or noisy,
-        not for hidden ones.
+        dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL enter through their
+        gradient, the others through their prox. With a budget, hidden local steps support no
+        prox but that of L1.
     l2 : float
         Short for the penalty L2(l2): (l2/2) |w|^2.
     l1 : float
         Short for the penalty L1(l1): l1 |w|_1.
     trust : {"central", "silo", "shuffle", "local"}
-        Who is believed. "central": the aggregator, which adds the noise to sums over silos;
-        "silo": every silo by itself alone, which adds noise to each of its messages; "shuffle":
-        a shuffler of the records' messages; "local": every record's owner.
+        The trust model. "central": a trusted aggregator adds the noise to sums over silos;
+        "silo": every silo trusts only itself, and adds noise to each of its messages;
+        "shuffle": a trusted shuffler permutes the records' messages; "local": every record's
+        owner trusts nobody else.
     neighbours : {"replace_one", "add_remove"}
-        What neighbouring data sets differ in: the values of one record, the numbers of records
-        being public, or whether one record is there, which halves sensitivities and hides those
-        numbers.
+        The neighbour relation. "replace_one": the values of one record are replaced, and the
+        numbers of records are public. "add_remove": one record is added or removed, which
+        halves sensitivities and hides those numbers.
     public_size : int, sequence of m ints or None
-        With "add_remove", a public number of records of every silo, or of all together, which
-        will do under central trust with weights "size", but not for methods on batches. It
-        stands for the data's own in weights, means, noise, grids and everything that the result
-        says. It need not be exact: sums of up to twice as many records are taken whole, and
-        larger ones cut off where they do not fit.
+        With "add_remove", a public number of records per silo, or one in total, which suffices
+        under central trust with weights "size", but not for minibatch methods. It replaces the
+        true sizes in weights, means, noise, grids and everything reported. It need not be
+        exact: sums of up to twice as many records are exact, and larger ones may saturate.
     weights : {"size", "uniform"}
         Silo weights p_j = n_j / N or 1 / m.
     calibration : {"sound", "paper"}
-        Noise by this package's proofs, or the formula that the solver's paper prints, with a
-        certificate of what that really gives.
+        "sound" calibrates the noise by this package's proofs; "paper" takes the formula that
+        the solver's paper prints, and certifies the guarantee that it really gives.
     penalize_intercept : bool
         Whether penalties act on the intercept too.
     rng : int or NoiseStream or None
-        Where noise comes from: None is the operating system's entropy; an int is reproducible,
-        and not private.
+        Source of the noise: None is the operating system's entropy; an int is a seed, which
+        makes the run reproducible and not private.
     n_threads : int or None
-        None means the cores that the process may use. Results do not depend on it.
+        Number of threads; None means the cores available to the process. Results do not
+        depend on it.
     progress : bool
         Show a progress bar.
     callback : callable or None
-        callback(round, release) after every round.
+        Function callback(round, release), called after every round.
     monitor : SiloData, "train" or None
-        Public records on which the objective and the accuracy of every round are kept in the
-        history, or "train" as a non-private diagnostic.
+        Public records on which the objective and the accuracy are evaluated every round for
+        the history, or "train" for a non-private diagnostic.
     """
 
 
@@ -141,24 +142,24 @@ def _batches(
     participation: int | None = None,
     returns: Literal["last", "random", "average"] = "last",
 ) -> None:
-    """The declared arguments; this function is never called.
+    """Declare the arguments; this function is never called.
 
     Parameters
     ----------
     sampling : str
-        Batches of every silo: all records; secret ones of fixed size, or Poisson ones with
-        neighbours "add_remove", accounted for by dp-accounting (pip install
-        'dpkern[accounting]') for a budget of epsilon and delta; or those in turn of a random
-        order of its records, disjoint ones, or starting over where the order ends ("cyclic"): a
-        record pays as often as it comes up.
+        How every silo draws its batches. "full": all records. "without_replacement" and, with
+        neighbours "add_remove", "poisson": secret samples, accounted for by dp-accounting (pip
+        install 'dpkern[accounting]') for a budget of epsilon and delta. "one_pass": disjoint
+        consecutive batches of a random order of the records; "cyclic" starts over at its end,
+        and charges a record for every batch that it is in.
     batch_size : int or None
-        Records of a batch in every silo, for Poisson batches on average; None is the sampler's
+        Records per batch and silo, on average for Poisson batches; None is the sampler's
         default.
     participation : int or None
-        How many silos M of the m take part in a round, drawn in advance and public; None means
-        all.
+        Number M of the m silos that participate in a round. The participation schedule is
+        drawn in advance and public; None means all.
     returns : {"last", "random", "average"}
-        The iterate that the result holds.
+        Which iterate is returned.
     """
 
 
@@ -166,7 +167,7 @@ _BATCHES = options_of(_batches)
 
 
 def batch_options(samplers: tuple[str, ...]) -> dict[str, Option]:
-    """The options of a method on batches that are drawn by these samplers."""
+    """Return the options of a minibatch method that offers these samplers."""
     if not samplers:
         return {}
     options = dict(_BATCHES)

@@ -13,12 +13,12 @@ StepSize = float | str | Sequence[float] | FloatArray
 
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
-    """1 / (L + l2), L including the curvature of a smooth regulariser, asked for by name=value.
+    """Return 1 / (L + l2), L including the curvature of a smooth penalty, for argument `name`.
 
     Raises
     ------
     ValueError
-        Without a row bound or a bounded second derivative.
+        When there is no row bound, or the loss has no bounded second derivative.
     """
     if math.isinf(objective.loss.smoothness):
         raise ValueError(
@@ -39,20 +39,20 @@ def step_sizes(
     objective: Objective,
     local_steps: int = 1,
 ) -> FloatArray:
-    """Public step sizes of all rounds.
+    """Return the public step sizes of all rounds.
 
     Parameters
     ----------
     step_size : float, sequence of rounds local_steps floats, "auto" or "theorem"
-        "auto" is 1 / (L + l2), L including the curvature of a smooth regulariser; "theorem" is
+        "auto" is 1 / (L + l2), L including the curvature of a smooth penalty; "theorem" is
         2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
         utility theorem). Both need a row bound and a smooth loss, "theorem" l2 > 0 and convexity.
     rounds : int
         Number of aggregations.
     objective : Objective
-        Gives L and l2.
+        Objective of the run, which defines L and l2.
     local_steps : int
-        Steps of a round.
+        Number of steps per round.
 
     Returns
     -------

@@ -1,1 +1,1 @@
-"""What solvers release: mechanisms joined to the kernels that compute the sums."""
+"""The releases of solvers: kernels that compute sums, followed by mechanisms that add noise."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.data import row_norms
-from dpkern.models.oracles import MLP, Oracle, record_gradients
+from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.record_sampling import Rows
 from dpkern.solvers.base.run import Run
 
