@@ -68,26 +68,6 @@ def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False,
     return Records(X, y, np.concatenate([[0], cuts, [n]]), **options)
 
 
-LAYOUTS = {
-    "plain": {},
-    "float32": {"dtype": np.float32},
-    "intercept": {"intercept": True},
-    "bounded": {"intercept": True, "row_bound": 1.5},
-    "affine": {"affine": True, "row_bound": 2.0},
-    "affine32": {"affine": True, "dtype": np.float32, "intercept": True},
-    "csr": {"csr": True},
-    "csr32": {"csr": True, "dtype": np.float32, "intercept": True},
-    "csr bounded": {"csr": True, "intercept": True, "row_bound": 1.5},
-    "csr scaled": {"csr": True, "affine": True, "row_bound": 2.0, "intercept": True},
-}
-
-
-@pytest.fixture(params=LAYOUTS)
-def layout(request):
-    """Options of `make_records`, one way of holding the rows after the other."""
-    return LAYOUTS[request.param]
-
-
 @pytest.fixture(params=_core.isa_names())
 def isa(request):
     """Every instruction set that this machine runs, in turn."""

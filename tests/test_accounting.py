@@ -1,8 +1,10 @@
 """Certificates of secret samples, against dp-accounting asked directly and against exact laws."""
 
 import ctypes
+import functools
 import itertools
 import math
+from collections import Counter
 from fractions import Fraction
 
 import dp_accounting as dp
@@ -147,6 +149,7 @@ def test_the_accountants_poisson_rate_is_never_below_the_samplers(monkeypatch):
     assert len(rates) == 5
 
 
+@functools.cache
 def theorem_27(rate, multiplier, alpha):
     """Renyi DP of order alpha without replacement (Wang, Balle, Kasiviswanathan 2019), exactly."""
     with mpmath.workdps(150):
@@ -154,6 +157,7 @@ def theorem_27(rate, multiplier, alpha):
         moment = [mpmath.exp(mpmath.mpf(j * (j - 1)) / (2 * mpmath.mpf(multiplier) ** 2))
                   for j in range(alpha + 2)]  # fmt: skip
 
+        @functools.cache
         def B(k):
             return abs(mpmath.fsum((-1) ** j * mpmath.binomial(k, j) * moment[j]
                                    for j in range(k + 1)))  # fmt: skip
@@ -226,6 +230,20 @@ def accountant(neighbours):
     return rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
 
 
+@functools.cache
+def accountants_epsilon(neighbours, composed):
+    """epsilon at DELTA of events, each with the number of times that it is composed."""
+    one = accountant(neighbours)
+    for (method, n, multiplier), times in sorted(composed, key=str):
+        event = dp.GaussianDpEvent(multiplier)
+        if method == POISSON:
+            event = dp.PoissonSampledDpEvent(K / n, event)
+        elif method == WOR:
+            event = dp.SampledWithoutReplacementDpEvent(n, K, event)
+        one.compose(event, times)
+    return one.get_epsilon(DELTA)
+
+
 def independent(certificate, sizes, clips, shares_in, neighbours, sampled):
     """epsilon at DELTA from clip norms and noise, releases charged as this test knows them.
 
@@ -233,20 +251,16 @@ def independent(certificate, sizes, clips, shares_in, neighbours, sampled):
     """
     worst = 0.0
     for j, n in enumerate(sizes):
-        one = accountant(neighbours)
+        composed = Counter()
         for release, clip in zip(certificate.releases, clips, strict=True):
             std = release.std[j] if isinstance(release.std, tuple) else release.std
             D = clip if neighbours == ADD else 2.0 * clip
             times = shares_in(j, release)
             if not std or not times:
                 continue
-            event = dp.GaussianDpEvent(std / D)
-            if sampled(release) and neighbours == ADD:
-                event = dp.PoissonSampledDpEvent(K / n, event)
-            elif sampled(release):
-                event = dp.SampledWithoutReplacementDpEvent(n, K, event)
-            one.compose(event, times)
-        worst = max(worst, one.get_epsilon(DELTA))
+            method = (POISSON if neighbours == ADD else WOR) if sampled(release) else None
+            composed[method, n, std / D] += times
+        worst = max(worst, accountants_epsilon(neighbours, frozenset(composed.items())))
     return worst
 
 

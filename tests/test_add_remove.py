@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from pairwise import pairwise
 
 import dpkern as dpk
 from dpkern import kernels
@@ -75,7 +76,7 @@ def integers(v, grid):
     return np.array([int(k) for k in steps.ravel()], dtype=object).reshape(steps.shape)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_what_a_record_adds_to_a_sum_does_not_depend_on_where_it_stands(make, layout, loss):
     """Adding a record moves all that come after it: in blocks, vectors, strips and tasks."""
     together = make(n=331, m=1, **layout)
@@ -216,9 +217,7 @@ def test_the_total_over_silos_is_exact_and_clamped(m):
     np.testing.assert_array_equal(integers(total, q), exact)
 
 
-@pytest.mark.parametrize("n", [1, 3, 1000, 10**6, 2**31 - 1])
-@pytest.mark.parametrize("clip", [1.0, 0.7, 3e5])
-@pytest.mark.parametrize("sigma", [None, 1.0, 300.0, 1e7])
+@pairwise(n=[1, 3, 1000, 10**6, 2**31 - 1], clip=[1.0, 0.7, 3e5], sigma=[None, 1.0, 300.0, 1e7])
 def test_the_grid_suits_twice_the_public_size_and_any_number_of_records(n, clip, sigma):
     sigma = None if sigma is None else sigma * clip
     how = {"n": n, "clip": clip, "dim": 7, "sigma": sigma}
@@ -397,15 +396,15 @@ def test_equal_releases_of_data_of_other_sizes_give_equal_results(deaf, name, op
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
 @pytest.mark.parametrize(("name", "options"), CASES)
-@pytest.mark.parametrize("mu", [0.5, 1e5, 1e8])
-def test_a_public_size_far_too_small_is_not_refused_which_would_say_so(name, options, mu):
+def test_a_public_size_far_too_small_is_not_refused_which_would_say_so(name, options):
     """100 000 records where one was announced, and grids so fine that sums leave 2^52 steps."""
     data = silos((50_000, 3, 50_000))
     size = 1 if isinstance(options.get("public_size"), int) else (1, 1, 1)
-    how = options | {"public_size": size, "budget": dpk.Budget(mu=mu)}
-    result = run(name, data, rounds=2, **how)
-    assert np.all(np.isfinite(result.w))
-    assert result.privacy.mu == pytest.approx(mu, rel=1e-9)
+    for mu in (0.5, 1e5, 1e8):
+        how = options | {"public_size": size, "budget": dpk.Budget(mu=mu)}
+        result = run(name, data, rounds=2, **how)
+        assert np.all(np.isfinite(result.w))
+        assert result.privacy.mu == pytest.approx(mu, rel=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::dpkern.privacy.BudgetWarning")
@@ -617,7 +616,6 @@ def test_every_solver_that_offers_these_neighbours_is_tried_here():
     assert set(ABLE) == offered
 
 
-@pytest.mark.parametrize("name", ABLE)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -637,12 +635,11 @@ def test_every_solver_that_offers_these_neighbours_is_tried_here():
         ({"public_size": 100, "weights": "uniform"}, ValueError, "each of the 3 silos"),
     ],
 )
-def test_a_public_size_that_does_not_fit_is_refused_before_any_release(
-    name, options, error, message
-):
-    with pytest.raises(error, match=message) as caught:
-        run(name, silos(), **options)
-    assert not getattr(caught.value, "__notes__", [])
+def test_a_public_size_that_does_not_fit_is_refused_before_any_release(options, error, message):
+    for name in ABLE:
+        with pytest.raises(error, match=message) as caught:
+            run(name, silos(), **options)
+        assert not getattr(caught.value, "__notes__", [])
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,13 @@ def names_of(name):
     return list(inspect.signature(getattr(_core, name)).parameters)
 
 
-CASES = [
-    (name, path)
-    for name, arguments in calls().items()
-    for path in array_paths(arguments)
-    if names_of(name)[path[0]] not in COPIED and (name, path[-1]) not in UNREAD
-]
+def paths_of(name):
+    """Where the arrays are that C reads."""
+    return [
+        path
+        for path in array_paths(calls()[name])
+        if names_of(name)[path[0]] not in COPIED and (name, path[-1]) not in UNREAD
+    ]
 
 
 def test_every_function_that_takes_arrays_is_tried():
@@ -144,11 +145,13 @@ def test_aligned_arrays_are_taken(name):
     getattr(_core, name)(*calls()[name])
 
 
-@pytest.mark.parametrize(("name", "path"), CASES)
-def test_a_misaligned_array_is_refused(name, path):
-    arguments = replaced(calls()[name], path)
-    with pytest.raises(ValueError, match="must be aligned"):
-        getattr(_core, name)(*arguments)
+@pytest.mark.parametrize("name", calls())
+def test_a_misaligned_array_is_refused(name):
+    assert paths_of(name)
+    for path in paths_of(name):
+        arguments = replaced(calls()[name], path)
+        with pytest.raises(ValueError, match="must be aligned"):
+            getattr(_core, name)(*arguments)
 
 
 @pytest.mark.parametrize("name", ["data", "indices", "indptr"])

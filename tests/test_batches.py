@@ -248,7 +248,7 @@ def test_an_error_of_a_users_model_does_not_tell_how_many_records_there_were():
 
     with pytest.raises(ValueError, match="'wrong' must have one row per record") as error:
         dpk.solve(
-            "minibatch_sgd", silos((701, 811)), model=Wrong(), budget=BUDGET, clip=1.0, rounds=2,
+            "minibatch_sgd", silos((701, 811)), model=Wrong(), budget=BUDGET, clip=1.0, rounds=3,
             batch_size=300, sampling="poisson", neighbours="add_remove", step_size=0.1,
             public_size=(1000, 1000),
         )  # fmt: skip

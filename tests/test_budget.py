@@ -44,12 +44,12 @@ def relative_error(value, log_exact):
 
 
 @pytest.mark.parametrize("mu", MUS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_delta_agrees_with_its_definition_in_120_digits(mu, epsilon):
-    exact = exact_log_delta(mu, epsilon)
-    assert abs(mp.mpf(gdp_log_delta(mu, epsilon)) - exact) <= 2.0**-44 - 2.0**-50 * exact
-    if exact > math.log(1e-300):
-        assert relative_error(gdp_delta(mu, epsilon), exact) <= 1e-12
+def test_delta_agrees_with_its_definition_in_120_digits(mu):
+    for epsilon in EPSILONS:
+        exact = exact_log_delta(mu, epsilon)
+        assert abs(mp.mpf(gdp_log_delta(mu, epsilon)) - exact) <= 2.0**-44 - 2.0**-50 * exact
+        if exact > math.log(1e-300):
+            assert relative_error(gdp_delta(mu, epsilon), exact) <= 1e-12
 
 
 # Points along a line of constant x = epsilon/mu - mu/2, where delta is neither 0 nor 1.

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 from scipy import LowLevelCallable
 
 import dpkern as dpk
@@ -106,9 +107,9 @@ def formula_loss(formula, **declared):
     return Custom(LowLevelCallable(c_function(lambda y, z, params: formula(y, z))), **declared)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_a_custom_loss_gives_the_sums_of_the_built_in_one(custom, make, layout):
-    data = make(n=700, **layout)
+    data = make(n=200, **layout)
     w = np.random.default_rng(1).standard_normal((data.m, data.d))
     for clip in (0.5, math.inf):
         how = {"clip": clip}
@@ -136,10 +137,10 @@ def test_local_descent_runs_a_custom_loss(custom, make, p):
     np.testing.assert_array_equal(ours, built_in)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_line_search_runs_a_custom_loss(custom, make, layout):
     """Plain sums up to rounding (built-in ones share logarithms), decreases to the last bit."""
-    data = make(n=700, **layout)
+    data = make(n=200, **layout)
     w, p = np.random.default_rng(1).standard_normal((2, data.m, data.d))
     steps, bound = np.array([0.0, 1.0, -0.5, 30.0]), np.array([1e-3, 1.0, 0.3, 5.0])
     for how in ({}, {"bound": bound}, {"bound": bound, "grid": 2.0**-30}):

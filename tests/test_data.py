@@ -13,6 +13,7 @@ import scipy.sparse
 from adversarial import FLUSH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern.data import SiloData, Transform, train_test_split
@@ -395,10 +396,12 @@ def effective_rows(X, lo, hi, intercept, row_bound):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("row_bound", [None, 0.5, 2.0])
-@pytest.mark.parametrize("bounded", [False, True])
+@pairwise(
+    dtype=["float64", "float32", "int64"],
+    intercept=[False, True],
+    row_bound=[None, 0.5, 2.0],
+    bounded=[False, True],
+)
 def test_transform_follows_the_formula(dtype, intercept, row_bound, bounded, monkeypatch):
     monkeypatch.setattr("dpkern.data.validation._BLOCK_BYTES", 100)
     X = (3 * records(40)[0]).astype(dtype)
@@ -644,17 +647,20 @@ def test_sparse_rows_cannot_be_assigned_to():
         assert part.data[0] == 9.0
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("row_bound", [math.inf, 0.5, 2.0])
-@pytest.mark.parametrize("scale", [None, (0.5, 2.0, 1.0, 3.0, 0.1, 7.0)])
-@pytest.mark.parametrize("shift", [None, (0.5, 0.0, -1.0, 3.0, 0.1, 0.0)])
+SCALE, SHIFT = (0.5, 2.0, 1.0, 3.0, 0.1, 7.0), (0.5, 0.0, -1.0, 3.0, 0.1, 0.0)
+
+
+@pairwise(
+    dtype=["float64", "float32", "int64"],
+    intercept=[False, True],
+    row_bound=[math.inf, 0.5, 2.0],
+    affine={"as stored": (None, None), "scaled": (SCALE, None), "moved": (SCALE, SHIFT)},
+)
 @pytest.mark.usefixtures("few_entries_a_block")
 def test_dense_and_sparse_rows_have_the_same_effective_rows_and_margins(
-    dtype, intercept, row_bound, scale, shift
+    dtype, intercept, row_bound, affine
 ):
-    if scale is None and shift is not None:
-        return
+    scale, shift = affine
     X = (3 * sparse_records()[0]).astype(dtype)
     transform = Transform(6, intercept, row_bound, scale, shift)
     dense, sparse = transform.apply(X), transform.apply(csr(X))

@@ -323,17 +323,9 @@ def bad_values(name):
         yield {"neighbours": "add_remove"}, ValueError, message
 
 
-def bad_cases():
-    """The same by solver and argument."""
-    for name in SOLVERS:
-        values = sorted(bad_values(name), key=lambda case: list(case[0]))
-        for argument, cases in itertools.groupby(values, key=lambda case: next(iter(case[0]))):
-            yield pytest.param(name, list(cases), id=f"{name}-{argument}")
-
-
-@pytest.mark.parametrize(("name", "cases"), list(bad_cases()))
-def test_bad_argument_is_refused_by_name_before_any_release(name, data, cases):
-    for bad, error, message in cases:
+@every_solver
+def test_bad_argument_is_refused_by_name_before_any_release(name, data):
+    for bad, error, message in bad_values(name):
         with pytest.raises(error, match=message) as caught:
             dpk.solve(name, data, **short(name) | bad)
         assert not getattr(caught.value, "__notes__", [])

@@ -9,6 +9,7 @@ from adversarial import FLUSH, ROW_OPTIONS, anywhere, one_record, random_cases, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pairwise import pairwise
 
 from dpkern import SiloData, _core, kernels
 from dpkern import reference as ref
@@ -34,7 +35,7 @@ def batch_of(data, sizes, seed=4):
     return np.concatenate(rows), np.cumsum([0, *sizes])
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3)
 def test_difference_agrees_with_its_twin(make, layout, loss):
     data = make(n=400, **layout)
     new, old = points(data)
@@ -52,6 +53,7 @@ def test_difference_agrees_with_its_twin(make, layout, loss):
             )
 
 
+FORMS = {"plain": {}, "float32": {"dtype": np.float32}, "affine": {"affine": True}}
 WIDTHS = {
     "by blocks": (9, 100),
     "one by one": (1024, 260),
@@ -60,13 +62,11 @@ WIDTHS = {
 }
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("form", [{}, {"dtype": np.float32}, {"affine": True}])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "loss", width=WIDTHS, form=FORMS)
 def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form):
     """Rows by blocks or one by one, which the share of a thread decides; margins and norms kept or
     not; on one thread or many."""
-    p, n = WIDTHS[width]
+    p, n = width
     data = make(n=n, p=p, m=2, intercept=True, row_bound=20.0, **form)
     new, old = points(data)
     for clip, gradient_clip in BOUNDS[::3]:
@@ -91,7 +91,7 @@ def test_every_way_through_the_rows_gives_the_same_bits(make, loss, width, form)
         data.row_norms = None
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_kept_margins_change_no_bit(make, layout, loss):
     """Read by record number, also in a minibatch where records occur more than once."""
     data = make(n=900, **layout)
@@ -108,7 +108,7 @@ def test_kept_margins_change_no_bit(make, layout, loss):
     np.testing.assert_array_equal(margins, kernels.glm_margins(data, old))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_margins_written_in_place_serve_the_next_call(make, layout):
     data = make(n=900, **layout)
     path = np.random.default_rng(2).standard_normal((4, data.m, data.d))
@@ -136,7 +136,7 @@ def test_equal_points_differ_by_exactly_nothing(make, loss, p):
         assert not np.any(kernels.glm_difference(data, w, w, margins=margins, **how))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_without_a_clip_it_is_the_difference_of_two_gradients(make, layout, loss):
     data = make(n=300, **layout)
     new, old = points(data)
@@ -145,7 +145,7 @@ def test_without_a_clip_it_is_the_difference_of_two_gradients(make, layout, loss
     np.testing.assert_allclose(sums, a - b, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_differences_and_a_first_gradient_telescope_to_the_last_one(make, layout, loss):
     """What SPIDER and SVRG rest on; it fails where the gradients are not clipped first."""
     data = make(n=300, **layout)
@@ -165,7 +165,7 @@ def test_differences_and_a_first_gradient_telescope_to_the_last_one(make, layout
     assert np.max(np.abs(end(math.inf) - last)) > 0.01
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_each_record_adds_the_clamped_difference_of_its_clipped_gradients(
     make, layout, bare_records, loss
 ):
@@ -205,15 +205,15 @@ def coarsest_grid(clip, dim):
     return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
 @pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
-    name, flush, options, bare_records, longer, control_bits
+    flush, options, bare_records, longer, control_bits
 ):
     """Whatever the gradients' own bound and the margins that are handed in."""
-    for y, C in ((1.0, 0.1), (1e300, math.pi), (-1.0, 2.0**-300), (-1e300, 2.0**300)):
+    labels = ((1.0, 0.1), (1e300, math.pi), (-1.0, 2.0**-300), (-1e300, 2.0**300))
+    for name, (y, C) in itertools.product(ROWS, labels):
         data = one_record(bare_records, ROWS[name], y, **options)
         for grid in (kernels.finest_grid(1, C), coarsest_grid(C, data.d)):
             for loss, far, B in (
@@ -226,7 +226,7 @@ def test_one_record_never_adds_more_than_the_clip(
                     how = {"clip": C, "gradient_clip": B, "grid": grid, "margins": margins}
                     with control_bits(flush):
                         v = kernels.glm_difference(data, w, -w, loss=loss, **how)
-                    assert not longer(v, grid, C)
+                    assert not longer(v, grid, C), name
 
 
 @pytest.mark.parametrize("p", [1, 33, 1200])
@@ -265,7 +265,7 @@ def random_differences(draw, n):
 
 
 @given(case=random_differences(n=6), other=random_differences(n=1), keep=st.booleans())
-@settings(anywhere, max_examples=200)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     case, other, keep, bare_records, longer
@@ -322,8 +322,7 @@ def test_infinite_derivatives_of_one_sign_cancel_and_others_count_as_the_clip(ba
         np.testing.assert_allclose(v, [[expected, 0.0]])
 
 
-@pytest.mark.parametrize("depth", [0, 12, 30])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
 def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     make, layout, bare_records, loss, depth, steps
 ):
@@ -343,7 +342,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
         np.testing.assert_array_equal(again, whole)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
     data = make(n=600, **layout)
     rows, offsets = batch_of(data, [300, 0, 1, 600])
@@ -380,6 +379,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, loss, p):
         np.testing.assert_array_equal(ours, first)
 
 
+@pairwise("layout", "loss")
 def test_the_baseline_differs_by_roundings_only(make, layout, loss):
     if _core.isa_names()[0] == "base":
         pytest.skip("the baseline is all there is here")

@@ -12,6 +12,7 @@ import pytest
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -21,7 +22,7 @@ def coarsest_grid(clip, dim):
     return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", strength=3)
 def test_margins_agree_with_their_twin(make, layout):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):
@@ -31,7 +32,7 @@ def test_margins_agree_with_their_twin(make, layout):
             np.testing.assert_allclose(z, twin, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", strength=3)
 def test_norms_agree_with_their_twin(make, layout):
     data = make(n=3000, **layout)
     twin = ref.glm_norms(data)
@@ -40,7 +41,7 @@ def test_norms_agree_with_their_twin(make, layout):
         np.testing.assert_allclose(norms, twin, rtol=1e-13)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_kept_norms_change_no_bit(make, layout):
     data = make(n=3000, **layout)
     w = models(data)
@@ -51,7 +52,7 @@ def test_kept_norms_change_no_bit(make, layout):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3)
 def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):
@@ -62,8 +63,7 @@ def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
             np.testing.assert_array_equal(again, sums)
 
 
-@pytest.mark.parametrize("clip", [0.3, 3.0, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3, clip=[0.3, 3.0, math.inf])
 def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
     data = make(n=3000, **layout)
     grid = None if math.isinf(clip) else 2.0**-35
@@ -87,7 +87,7 @@ def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
             )
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
     data = make(n=40, m=2, seed=7, **layout)
     w = models(data, scale=0.2)
@@ -101,7 +101,7 @@ def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
         )
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
     data = make(n=60, m=1, **layout)
     w = models(data)
@@ -140,14 +140,13 @@ LABELS = [-1.0, 1.0, 1e300, -1e-300]
 CLIPS = [2.0**-300, 0.1, math.pi, 2.0**300]
 
 
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
 @pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
-    name, flush, options, bare_records, longer, control_bits
+    flush, options, bare_records, longer, control_bits
 ):
-    for y, clip in itertools.product(LABELS, CLIPS):
+    for name, y, clip in itertools.product(ROWS, LABELS, CLIPS):
         data = one_record(bare_records, ROWS[name], y, **options)
         w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
         for grid in (kernels.finest_grid(1, clip), coarsest_grid(clip, data.d)):
@@ -156,7 +155,7 @@ def test_one_record_never_adds_more_than_the_clip(
                     v = kernels.glm_gradient(
                         data, w, loss=loss, clip=clip, grid=grid, silo_weight=weight
                     )
-                assert not longer(v, grid, clip)
+                assert not longer(v, grid, clip), name
 
 
 @pytest.mark.usefixtures("isa")
@@ -213,7 +212,7 @@ def gradient_cases(draw, n=1):
 
 
 @given(case=gradient_cases())
-@settings(anywhere, max_examples=300)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_clip_bound_holds_for_random_records(case, bare_records, longer):
     X, y, options, w, how = case
@@ -222,7 +221,7 @@ def test_clip_bound_holds_for_random_records(case, bare_records, longer):
 
 
 @given(case=gradient_cases(n=6), others=gradient_cases())
-@settings(anywhere, max_examples=150)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_twice_the_clip(
     case, others, bare_records, longer
@@ -275,9 +274,7 @@ def test_records_without_a_finite_derivative_or_norm_never_raise(bare_records, l
     np.testing.assert_array_equal(with_overflow, without)
 
 
-@pytest.mark.parametrize("p", [1500, 3000])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "loss", p=[1500, 3000], dtype=["float32", "float64"])
 def test_wide_records_without_a_finite_derivative_count_as_nothing(bare_records, loss, p, dtype):
     """Rows that are taken one by one: a NaN margin (inf - inf) of finite rows."""
     X = np.zeros((3, p), dtype=dtype)
@@ -299,8 +296,7 @@ def test_an_infinite_derivative_counts_as_the_clip(bare_records):
         np.testing.assert_allclose(v, [[sign * 2.0, 0.0]])
 
 
-@pytest.mark.parametrize("depth", [0, 12, 30])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", depth=[0, 12, 30])
 def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     make, layout, bare_records, loss, depth, steps
 ):
@@ -325,7 +321,7 @@ def test_sum_is_that_of_rounded_records_for_any_order_and_threads(
     np.testing.assert_array_equal(silos.sum(axis=0), whole[0])
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_records, loss):
     data = make(n=3000, **layout)
     rng = np.random.default_rng(6)
@@ -361,6 +357,7 @@ def test_more_silos_than_records_in_the_minibatch(make):
     assert not np.any(np.delete(out, j, axis=0))
 
 
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -380,6 +377,7 @@ def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
             np.testing.assert_array_equal(ours, first)
 
 
+@pairwise("layout", "loss")
 def test_the_baseline_differs_by_roundings_only(make, layout, loss):
     if _core.isa_names()[0] == "base":
         pytest.skip("the baseline is all there is here")

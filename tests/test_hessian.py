@@ -9,6 +9,7 @@ import pytest
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -41,8 +42,7 @@ def on_row_grid(data, w, loss, hess_clip, q, silo_weight=None):
     return out
 
 
-@pytest.mark.parametrize("hess_clip", [0.05, 3.0, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3, hess_clip=[0.05, 3.0, math.inf])
 def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
     for n, p in ((3000, 11), (500, 40), (200, 8)):
         data = make(n=n, p=p, **layout)
@@ -61,7 +61,7 @@ def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
             )
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
     data = make(n=40, m=2, seed=7, **layout)
     w = models(data, scale=0.2)
@@ -73,7 +73,7 @@ def test_unclipped_sum_is_the_derivative_of_the_gradient(make, layout):
         np.testing.assert_allclose((plus - minus) / (2 * step), H[:, k], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
     data = make(n=60, m=2, **layout)
     w = models(data, scale=0.1)
@@ -107,7 +107,7 @@ def rounded_rows(data, w, loss, hess_clip, q):
     return np.array(rows, dtype=object)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, steps):
     for hess_clip in (0.1, 1e3):
         data = make(n=150, p=9, m=1, **layout)
@@ -118,7 +118,7 @@ def test_sum_is_the_exact_one_of_rounded_outer_products(make, layout, loss, step
         assert (whole(H, q * q, steps) == rows.T @ rows).all()
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_sum_is_that_of_its_records_for_any_order_and_threads(
     make, layout, bare_records, loss, steps
 ):
@@ -142,8 +142,7 @@ def test_sum_is_that_of_its_records_for_any_order_and_threads(
     np.testing.assert_array_equal(silos.sum(axis=0), all_of_them[0])
 
 
-@pytest.mark.parametrize("hess_clip", [0.3, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", hess_clip=[0.3, math.inf])
 def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
     data = make(n=3000, p=21, m=3, **layout)
     how = {"loss": loss, "hess_clip": hess_clip}
@@ -154,6 +153,7 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
         np.testing.assert_array_equal(again, alone)
 
 
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -202,14 +202,13 @@ def refuse_more_than(H, q, hess_clip, steps):
     assert sum(np.diag(k2)) * Fraction(q) ** 2 <= Fraction(hess_clip)
 
 
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
 @pytest.mark.parametrize("options", ROW_OPTIONS.values(), ids=ROW_OPTIONS)
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_adds_more_than_the_clip(
-    name, flush, options, bare_records, steps, control_bits
+    flush, options, bare_records, steps, control_bits
 ):
-    for y, hess_clip in itertools.product([-1.0, 1e300], CLIPS):
+    for name, y, hess_clip in itertools.product(ROWS, [-1.0, 1e300], CLIPS):
         data = one_record(bare_records, ROWS[name], y, **options)
         w = np.full(data.d, 1e200 if y == 1e300 else 0.1)
         fine, coarse = row_grid(data, hess_clip), coarsest_row_grid(hess_clip, data.d)
@@ -238,7 +237,7 @@ def test_rounding_away_from_zero_stays_inside_the_clip(bare_records, steps):
 
 
 @given(case=random_cases(n=4), coarser=st.integers(0, 60))
-@settings(anywhere, max_examples=200)
+@settings(anywhere, max_examples=100)
 @pytest.mark.usefixtures("isa")
 def test_replacing_one_record_moves_the_sum_by_at_most_the_stated_sensitivity(
     case, coarser, bare_records, steps
@@ -340,7 +339,7 @@ def test_out_is_written_and_returned(make):
     np.testing.assert_array_equal(out, kernels.glm_hessian(data, models(data), **how))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_kept_norms_change_no_bit(make, layout):
     data = make(n=600, **layout)
     how = {"loss": "logistic", "hess_clip": 0.5}

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -23,7 +24,7 @@ def options_of(data):
     return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3)
 def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     w, p = models(data)
@@ -38,7 +39,7 @@ def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
             np.testing.assert_array_equal(again, alone)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_sums_are_the_losses_at_the_points_of_the_line(make, layout, loss):
     data = make(n=700, **layout)
     w, p = models(data)
@@ -48,9 +49,7 @@ def test_sums_are_the_losses_at_the_points_of_the_line(make, layout, loss):
         np.testing.assert_allclose(sums[:, k], there, rtol=1e-12)
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("p", [1, 9, 130, 1200, 9000])
-@pytest.mark.parametrize("n", [1, 31, 33, 127, 300])
+@pairwise("isa", n=[1, 31, 33, 127, 300], p=[1, 9, 130, 1200, 9000])
 def test_every_width_and_remainder(make, bare_records, n, p):
     """Rows by eights, one by one, asked for ahead or not; blocks and strips that are not full."""
     data = make(n=n, p=p, m=1, row_bound=2.0)
@@ -115,8 +114,7 @@ def values_at(loss, data, w, p, a):
     return out[0]
 
 
-@pytest.mark.parametrize("depth", [0, 20, 36])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", depth=[0, 20, 36])
 def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, steps):
     data = make(n=400, m=3, **layout)
     w, p = models(data)[:, 0]
@@ -131,7 +129,7 @@ def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, s
         assert steps(sums[:, k], q) == exact
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3)
 def test_clamped_sums_agree_with_their_twin_for_any_order_and_threads(
     make, layout, loss, bare_records
 ):
@@ -209,6 +207,7 @@ def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make,
             assert moved * Fraction(q) <= 2 * Fraction(bound)
 
 
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -40,8 +41,7 @@ def run(descent, data, w, **options):
     return descent(data, w, **(defaults | rng | options))
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pairwise("isa", "layout", options=OPTIONS)
 def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options):
     data = make(n=60, p=9, **layout)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
@@ -77,8 +77,7 @@ def batches_of(data, steps, n, seed=0):
     ])  # fmt: skip
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pairwise("isa", "layout", options=OPTIONS)
 def test_steps_on_batches_agree_with_the_twin_on_every_kind_of_rows(make, layout, options):
     data = make(n=60, p=9, **layout)
     w = np.random.default_rng(0).normal(0, 0.3, data.d)
@@ -143,7 +142,7 @@ def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
     )
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pairwise("layout", options=OPTIONS)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
     w, before = np.zeros(data.d), _core.isa()
@@ -198,9 +197,10 @@ def loop(
     return theta
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize(
-    "options", [*OPTIONS, {"loss": "squared"}, {"clip": math.inf, "grid": None, "l2": 0.1}], ids=str
+@pairwise(
+    "isa",
+    "layout",
+    options=[*OPTIONS, {"loss": "squared"}, {"clip": math.inf, "grid": None, "l2": 0.1}],
 )
 def test_steps_have_the_bits_of_one_kernel_call_after_the_other(
     make, bare_records, layout, options

@@ -7,22 +7,17 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from pairwise import pairwise
 from scipy import LowLevelCallable
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.models.losses import LOSSES, Custom, Huber, Logistic, Squared
+from dpkern.models.losses import Custom, Huber, Logistic, Squared
 from dpkern.reference.loss import block
 from dpkern.reference.loss_prox import effective_rows as twin_rows
 
-EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
 POINTER = ctypes.POINTER(ctypes.c_double)
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[POINTER] * 5, ctypes.c_void_p)
-
-
-@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
-def loss(request):
-    return request.param
 
 
 def points(data, seed=1, scale=0.5):
@@ -47,8 +42,7 @@ def custom(formula, **declared):
     return Custom(LowLevelCallable(function), **declared), function
 
 
-@pytest.mark.parametrize("clip", [0.05, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3, clip=[0.05, math.inf])
 def test_points_agree_with_their_twin_for_any_threads(make, layout, loss, clip):
     data = make(n=900, **layout)
     V = points(data)
@@ -76,7 +70,7 @@ def test_every_width_and_remainder(make, p):
         np.testing.assert_allclose(X, twin_X, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_unclipped_points_solve_the_optimality_condition(make, layout, loss):
     data = make(n=300, **layout)
     V = points(data)
@@ -122,7 +116,7 @@ def test_the_squared_loss_has_its_closed_form(make):
     np.testing.assert_allclose(t, closed, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_displacements_stay_within_the_clip_and_points_move_no_further_apart(make, layout, loss):
     data = make(n=400, **layout)
     V, W = points(data), points(data, seed=2)
@@ -145,8 +139,7 @@ def test_every_clamped_displacement_is_the_clamped_root(make, loss):
     assert np.any(np.abs(free) > lim)
 
 
-@pytest.mark.parametrize("gamma", [5e-324, 1e-300, 1.0, 1e300, 1e308])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "loss", gamma=[5e-324, 1e-300, 1.0, 1e300, 1e308])
 def test_extreme_records_end_and_stay_within_the_clip(bare_records, loss, gamma):
     rows = [0.0, 5e-324, 1e-170, 1e-3, 1.0, 1e9, 1e153, 1e154, 1e160, 1e300, 1.7e308]
     starts = [0.0, -1e-300, 1.0, -1e9, 1e150, -1e308]
@@ -176,6 +169,7 @@ def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     )
 
 
+@pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
@@ -220,7 +214,7 @@ def test_a_custom_loss_needs_its_first_derivative_only(make, second, clip):
         return value, first, right if second is None else None if second == "nothing" else second
 
     loss, _ = custom(formula, task="regression")
-    data = make(n=150, p=4)
+    data = make(n=70, p=4)
     V = points(data, scale=2.0)
     for gamma in (0.5, 30.0):
         ours = kernels.loss_prox(data, V, gamma, loss=loss, clip=clip)[1]
@@ -246,6 +240,7 @@ def test_a_decreasing_derivative_ends_within_the_clip(make):
     assert np.all(np.abs(t) * np.linalg.norm(data.X, axis=1) <= 2.0)
 
 
+@pairwise("layout")
 def test_out_is_written_and_may_be_the_points(make, layout):
     data = make(n=100, **layout)
     V = points(data)

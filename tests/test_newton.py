@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from pairwise import pairwise
 
 from dpkern import _threads, kernels
 from dpkern import reference as ref
@@ -42,14 +43,9 @@ def truncated(H, floor):
     return (V * np.maximum(lam, floor)) @ V.T
 
 
-@pytest.fixture(params=SPECTRA)
-def spectrum(request):
-    return SPECTRA[request.param]
-
-
-@pytest.mark.parametrize(("m", "d"), SIZES)
-@pytest.mark.usefixtures("isa")
-def test_direction_agrees_with_its_twin(m, d, spectrum):
+@pairwise("isa", size=SIZES, spectrum=SPECTRA)
+def test_direction_agrees_with_its_twin(size, spectrum):
+    m, d = size
     H, g = matrices(m, d, spectrum)
     p, twin = (module.newton_direction(H, g, floor=FLOOR) for module in (kernels, ref))
     for ours, theirs, matrix in zip(p, twin, H, strict=True):
@@ -57,8 +53,9 @@ def test_direction_agrees_with_its_twin(m, d, spectrum):
         assert np.linalg.norm(ours - theirs) <= 20 * d * U * condition * np.linalg.norm(theirs)
 
 
-@pytest.mark.parametrize(("m", "d"), SIZES)
-def test_direction_solves_the_truncated_system(m, d, spectrum):
+@pairwise(size=SIZES, spectrum=SPECTRA)
+def test_direction_solves_the_truncated_system(size, spectrum):
+    m, d = size
     H, g = matrices(m, d, spectrum, seed=1)
     for p, matrix, gradient in zip(kernels.newton_direction(H, g, floor=FLOOR), H, g, strict=True):
         K = truncated(matrix, FLOOR)

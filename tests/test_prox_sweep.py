@@ -7,22 +7,16 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
+from adversarial import FLUSH, rows
+from pairwise import pairwise
 
 from dpkern import NoiseStream, _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import ProxState
-from dpkern.models.losses import LOSSES
 from dpkern.reference.loss_prox import effective_rows as twin_rows
 from dpkern.stream import Purpose
 
-FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
-EVERY_LOSS = [make(*(0.7 for _ in make().params)) for make in LOSSES.values()]
 KINDS = ["collapsed", "per_user", "public"]
-
-
-@pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
-def loss(request):
-    return request.param
 
 
 def state_of(kind, data, start=0.1):
@@ -69,9 +63,7 @@ def arrays(state):
     return [a for a in (state.common, state.scale) if a is not None]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("clip", [0.1, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss", strength=3, kind=KINDS, clip=[0.1, math.inf])
 def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
     data = make(n=900, **layout)
     ours = state_of(kind, data)
@@ -88,9 +80,7 @@ def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
         assert_same_states(ours, twin, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
 
 
-@pytest.mark.parametrize("p", [1, 8, 63, 130, 300, 1100, 9000])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", kind=KINDS, p=[1, 8, 63, 130, 300, 1100, 9000])
 def test_every_width_and_remainder(make, kind, p):
     for n in (1, 2, 9, 67):
         data = make(n=n, p=p, m=1, intercept=True)
@@ -106,7 +96,7 @@ def test_every_width_and_remainder(make, kind, p):
             assert_same_states(ours, twin, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", "loss")
 def test_all_states_are_the_same_algorithm(make, layout, loss):
     """Collapsed, per user and public without noise, beside u itself in NumPy."""
     data = make(n=300, **layout)
@@ -195,7 +185,7 @@ def test_a_slope_that_overflows_does_not_end_the_logistic_root(bare_records):
     np.testing.assert_allclose(t * 1e308, -np.log(t), rtol=1e-12)  # t = 1 / (1 + exp(1e308 t))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout")
 def test_records_that_take_no_part_stay_as_they_are(make, layout):
     data = make(n=200, **layout)
     rows = np.array([0, 3, 4, 117, 199])
@@ -215,9 +205,7 @@ def test_records_that_take_no_part_stay_as_they_are(make, layout):
         assert not np.any(np.atleast_2d(empty))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_threads", [1, 3])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", kind=KINDS, n_threads=[1, 3])
 def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, kind, n_threads):
     """Bits, through changes of the relaxation and of who takes part, and after a refusal."""
     data = make(n=300, **layout)
@@ -230,49 +218,32 @@ def test_a_prepared_sweep_is_the_same_call_whatever_came_before(make, layout, ki
     some = None if kind == "collapsed" else np.array([3, 4, 117])
     turns = [(0.5, None), (0.5, None), (0.3, None), (0.5, some), (0.5, None)]
     streams = NoiseStream(8), NoiseStream(8)
-    for z, (lam, rows) in zip(centers(data, 5), turns, strict=True):
+    for z, (lam, chosen) in zip(centers(data, 5), turns, strict=True):
         for wrong in (dict(relaxation=1.5), dict(relaxation=lam, rows=np.array([2, 1]))):
             with pytest.raises(ValueError, match=r"relaxation must|rows"):
                 prepared(z, **wrong)
-        a = prepared(z, relaxation=lam, rows=rows, rng=streams[0])
-        b = kernels.prox_sweep(data, other, z, relaxation=lam, rows=rows, rng=streams[1], **how)
+        a = prepared(z, relaxation=lam, rows=chosen, rng=streams[0])
+        b = kernels.prox_sweep(data, other, z, relaxation=lam, rows=chosen, rng=streams[1], **how)
         assert_identical(np.atleast_2d(a), np.atleast_2d(b))
         assert_identical(arrays(ours), arrays(other))
 
 
-def adversarial_rows():
-    return {
-        "one": [1.0],
-        "zero": [0.0, -0.0],
-        "computed norm zero": [3e-170, 4e-170],
-        "squares denormal": [1e-160, 2e-161],
-        "denormal": [5e-324, 2e-310, -1e-315],
-        "squares overflow": [1e300, -1e300, 1.0],
-        "largest": [1.7976931348623157e308] * 3,
-        "square just finite": [1e154, 1e153],
-        "all magnitudes": [10.0**e for e in range(-300, 150, 7)],
-        "equal": [1.0] * 1024,
-        "long": np.random.default_rng(0).standard_normal(5000),
-    }
+ROWS = rows(equal=1024, long=5000)
 
 
-ROWS = adversarial_rows()
-
-
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flush", [0, FLUSH])
 @pytest.mark.usefixtures("isa")
 def test_one_record_never_sends_more_than_its_bound(
-    name, kind, flush, bare_records, longer, control_bits
+    kind, flush, bare_records, longer, control_bits
 ):
     """In rational arithmetic. A public state at 0 with lam = 1/2 and z = 0 becomes its message."""
     options = [{}, {"intercept": True}, {"intercept": True, "row_bound": 0.7}]
-    x = np.asarray(ROWS[name]).reshape(1, -1)
-    for y, (gamma, clip), some in itertools.product(
-        (-1.0, 1.0, 1e300), ((1.0, 0.1), (math.pi, 2.0**200), (1e-9, 7.0)), options
+    bounds = ((1.0, 0.1), (math.pi, 2.0**200), (1e-9, 7.0))
+    for name, y, (gamma, clip), some in itertools.product(
+        ROWS, (-1.0, 1.0, 1e300), bounds, options
     ):
-        data = bare_records(x, np.array([y]), [0, 1], **some)
+        data = bare_records(np.array([ROWS[name]]), np.array([y]), [0, 1], **some)
         lam = 0.5 if kind == "public" else 0.37
         how = dict(loss="squared", clip=clip, prox_step=gamma, relaxation=lam)
         bound = bound_of(kind, how)
@@ -282,7 +253,7 @@ def test_one_record_never_sends_more_than_its_bound(
                 with control_bits(flush):
                     v = kernels.prox_sweep(data, state, np.zeros(data.d), grid=grid, **how)
                 v = v[0] if kind == "per_user" else state.common[0] if kind == "public" else v
-                assert not longer(v, grid, bound)
+                assert not longer(v, grid, bound), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -302,8 +273,7 @@ def test_rounding_away_from_zero_stays_inside_the_bound(kind, bare_records, long
             assert longer(v, grid, 0.9 * bound)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "loss", kind=KINDS)
 def test_replacing_one_record_moves_a_sum_by_at_most_twice_the_bound(make, kind, loss, longer):
     """And no other record's state, over three sweeps at the same z."""
     for seed in range(4):
@@ -339,8 +309,7 @@ def test_a_state_is_hidden_within_its_bound(make):
         assert np.all(np.abs(state.scale) * norms <= 0.6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "layout", kind=KINDS)
 def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
     data = make(n=3000, p=40, **layout)
     results = []
@@ -357,7 +326,7 @@ def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
         assert_identical(again, results[0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pairwise("layout", "loss", kind=KINDS)
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy
+from pairwise import pairwise
 
 import dpkern as dpk
 from dpkern import kernels
@@ -55,14 +56,17 @@ PENALTIES = {
 }
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pairwise(
+    strength=3,
+    trust=TRUSTS,
+    weights=["size", "uniform"],
+    penalty=PENALTIES,
+    loss=["logistic", "squared"],
+)
 def test_noiseless_run_reaches_the_optimum_of_the_weighted_objective(trust, weights, penalty, loss):
     """Uneven silos of different records: only weighted means of right proxes get there."""
     task = "regression" if loss == "squared" else "classification"
-    data, how = make_data(task, intercept=True), PENALTIES[penalty]
+    data, how = make_data(task, intercept=True), penalty
     result = run(
         data, budget=None, clip=None, loss=loss, trust=trust, weights=weights, rounds=2500,
         penalize_intercept=False, **how,
@@ -228,12 +232,15 @@ def neighbours(data, i, axis=0):
         yield dpk.SiloData(X, y, data.offsets, row_bound=data.row_bound)
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("lam", [0.5, 0.13])
-@pytest.mark.parametrize("i", [0, 45])
-@pytest.mark.parametrize("steps", [1, 3, 20])
-@pytest.mark.parametrize("size", [1e-3, 10.0, 1e7])
+@pairwise(
+    strength=3,
+    trust=TRUSTS,
+    weights=["size", "uniform"],
+    lam=[0.5, 0.13],
+    i=[0, 45],
+    steps=[1, 3, 20],
+    size=[1e-3, 10.0, 1e7],
+)
 def test_values_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
     scripted, data, trust, weights, lam, i, steps, size
 ):
@@ -323,10 +330,14 @@ def test_silos_by_a_schedule_reach_the_optimum_too(how, weights):
     np.testing.assert_allclose(result.w, w, atol=1e-5)
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
-@pytest.mark.parametrize("i", [0, 45])
-@pytest.mark.parametrize("size", [1e-3, 10.0, 1e5])
-@pytest.mark.parametrize("seed", [0, 1])
+@pairwise(
+    strength=3,
+    scheduled=SCHEDULES,
+    weights=["size", "uniform"],
+    i=[0, 45],
+    size=[1e-3, 10.0, 1e5],
+    seed=[0, 1],
+)
 def test_values_of_scheduled_neighbours_part_by_their_sensitivity_and_only_in_their_rounds(
     scripted, data, scheduled, weights, i, size, seed
 ):
