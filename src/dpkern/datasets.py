@@ -48,15 +48,15 @@ _WISCONSIN_RANGES: dict[str, tuple[float, float]] = {
 
 
 def wisconsin_feature_range() -> tuple[Float64Array, Float64Array]:
-    """Declared public bounds (lo, hi) of the 30 features, each of shape (30,)."""
+    """Return the declared public bounds (lo, hi) of the 30 features, each of shape (30,)."""
     lo, hi = np.array(list(_WISCONSIN_RANGES.values())).T
     return lo.copy(), hi.copy()
 
 
 def wisconsin_table() -> Table:
-    """The records of the Wisconsin diagnostic set: 569 x 30, label 0 malignant and 1 benign.
+    """Return the Wisconsin diagnostic set: 569 x 30, label 0 malignant and 1 benign.
 
-    scikit-learn's own copy is read; nothing is downloaded.
+    It is scikit-learn's copy; nothing is downloaded.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -65,7 +65,7 @@ def wisconsin_table() -> Table:
 
 
 def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: Any) -> SiloData:
-    """The Wisconsin diagnostic set, split over silos, with its declared public feature ranges.
+    """Return the Wisconsin diagnostic set, split among silos, with its declared feature ranges.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def load_wisconsin(*, m: int = 8, how: How = "even", rng: Rng = 0, **options: An
     how : str, default="even"
         See `SiloData.split`.
     rng : numpy.random.Generator, int or None, default=0
-        Randomness of the split.
+        Source of the split.
     **options
         Further arguments of `SiloData.split`, such as ``intercept`` and ``row_bound``.
 
