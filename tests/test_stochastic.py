@@ -408,9 +408,9 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
 @pytest.mark.parametrize("name", DECLARED)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
     more = {"restarts": 1} if "restarts" in DECLARED[name].options else {}
-    seen, see = [], means.Returned.see
+    seen, see = [], means.Returned.add
     monkeypatch.setattr(
-        means.Returned, "see", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+        means.Returned, "add", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
     )
     found = {}
     for returns in ("last", "random", "average"):

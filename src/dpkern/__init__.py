@@ -1,7 +1,7 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
 # isort: off
-from dpkern import _openmp  # before anything that loads the compiled part
+from dpkern import _openmp  # must precede any import of the extension module
 
 # isort: on
 from dpkern import data, datasets, io, kernels, models, privacy, solvers

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What _core.pyx sees of C: types, sizes of work space, and the table of kernels."""
+"""Declarations of C for _core.pyx: types, sizes of work space, and the table of kernels."""
 
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The only door to C: allocate, release the GIL, call, check. Callers have validated."""
+"""The only interface to C: allocates, releases the GIL, calls, checks. Callers have validated."""
 
 import numpy as np
 
@@ -28,12 +28,12 @@ openmp = bool(HAVE_OPENMP)
 
 
 def flushes_denormals():
-    """Whether the calling thread takes denormals for zeros, or returns zeros for them."""
+    """Return whether the calling thread is in denormals-are-zero or flush-to-zero mode."""
     return bool(dpk_flushes_denormals())
 
 
 def isa_names():
-    """Instruction sets that this build holds and this processor runs, best first."""
+    """Return the instruction sets that this build and this processor support, best first."""
     names, i = [], 0
     while dpk_isa(i) != NULL:
         if dpk_isa_runs(i):
@@ -48,7 +48,7 @@ def isa():
 
 
 def _use_isa(name):
-    """Use the kernels of instruction set `name` from now on; None chooses the best."""
+    """Select the kernels of instruction set `name`; None selects the best."""
     global kernels
     i = 0
     while dpk_isa(i) != NULL:
@@ -60,7 +60,7 @@ def _use_isa(name):
 
 
 cdef list names_of(const void *table, size_t size):
-    """Names of the entries of a table, which start with them and end with one without."""
+    """Return the names of a table's entries, which begin with their name and end with a NULL."""
     cdef const char *entry = <const char *> table
     names = []
     while (<const char *const *> entry)[0] != NULL:
@@ -70,22 +70,22 @@ cdef list names_of(const void *table, size_t size):
 
 
 def loss_names():
-    """Losses compiled in, in the order of their numbers."""
+    """Return the names of the compiled losses, by index."""
     return names_of(kernels.losses, sizeof(dpk_loss))
 
 
 def prox_names():
-    """Proximal operators compiled in, in the order of their numbers."""
+    """Return the names of the compiled proximal operators, by index."""
     return names_of(kernels.proxes, sizeof(dpk_named_prox))
 
 
 def smooth_names():
-    """Smooth regularisers compiled in, in the order of their numbers."""
+    """Return the names of the compiled smooth penalties, by index."""
     return names_of(kernels.smooths, sizeof(dpk_named_smooth))
 
 
 def vmath_names():
-    """Elementary functions compiled in, in the order of their numbers."""
+    """Return the names of the compiled elementary functions, by index."""
     return names_of(kernels.vmath, sizeof(dpk_named_vmath))
 
 
@@ -99,8 +99,8 @@ ctypedef fused number:
 
 
 cdef inline number *at(const number *address) except? NULL nogil:
-    """The address of an array that comes from outside. Kernels read and write through it: C
-    leaves undefined what happens where it is not aligned, so that is refused here."""
+    """Return the address of a caller's array; raise if it is misaligned, which is undefined
+    behaviour in C."""
     if <uintptr_t> address % sizeof(number) != 0:
         with gil:
             raise ValueError(
@@ -110,7 +110,7 @@ cdef inline number *at(const number *address) except? NULL nogil:
 
 
 cdef int check(dpk_status status, const char *argument="") except -1 nogil:
-    """Raises what a kernel reports; `argument` is what is not finite."""
+    """Raise the error of a kernel's status; `argument` names what is not finite."""
     if status == DPK_OK:
         return 0
     with gil:
@@ -132,7 +132,7 @@ include "_core_admm.pxi"
 
 
 def on_grid(const double[:, ::1] sums, const double[::1] grid):
-    """Whether row j of the sums holds multiples of grid[j], a power of two, within 2^52 steps."""
+    """Return whether sums[j] are multiples of grid[j], a power of two, within 2^52 steps."""
     cdef intptr_t j, k
     cdef double inverse, steps
     at(&sums[0, 0])
@@ -140,7 +140,7 @@ def on_grid(const double[:, ::1] sums, const double[::1] grid):
     for j in range(sums.shape[0]):
         inverse = 1.0 / grid[j]
         for k in range(sums.shape[1]):
-            steps = sums[j, k] * inverse  # exact; what over- or underflows fails a comparison
+            steps = sums[j, k] * inverse  # exact; over- and underflow fail a comparison
             if not fabs(steps) <= 4503599627370496.0:
                 return False
             if <double> (<int64_t> steps) * grid[j] != sums[j, k]:

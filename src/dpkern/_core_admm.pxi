@@ -13,9 +13,9 @@ def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double boun
 
 
 cdef class Sweeps:
-    """Sweeps of one state, time and again: what they share is laid out once. See admm.h.
+    """Repeated sweeps of one state, whose common data are prepared once; see admm.h.
 
-    common: (d,) or (N, d); scale: (N,) or None. Holds every array that it points into."""
+    common: (d,) or (N, d); scale: (N,) or None. Keeps references to all arrays it points into."""
     cdef dpk_sweep c
     cdef Records records
     cdef Loss loss
@@ -45,7 +45,7 @@ cdef class Sweeps:
             self.c.scale = at(&self.scales[0])
 
     def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
-        """For the sweeps to come; rows: (k,) or None; grid: 0 for floating-point sums."""
+        """Prepare the next sweeps; rows: (k,) or None; grid: 0 for floating-point sums."""
         cdef Records records = Records(
             self.data,
             None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
@@ -64,7 +64,7 @@ cdef class Sweeps:
         self.c.relaxation, self.c.bound, self.c.grid = relaxation, bound, grid
 
     def sweep(self, const double[::1] z, key, uint32_t purpose, double sigma):
-        """key: of a release, or None. Returns the sum, of a state per user that and the shift."""
+        """Run a sweep; key: of a release, or None. Returns the sum, and the shift if per user."""
         cdef intptr_t k, d = self.d
         cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
         cdef bint finite = True
@@ -111,7 +111,7 @@ cdef class Sweeps:
 
 def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,
               double gamma, double[:, ::1] out, int n_threads):
-    """prox: number in its table."""
+    """Apply the prox with index `prox` in its table to rows."""
     cdef intptr_t m = v.shape[0], d = v.shape[1]
     cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_thread_stride(d))
     with nogil:

@@ -1,14 +1,14 @@
 cdef class Records:
-    """A SiloData, or a minibatch of it, as C sees it. Holds every array that it points into."""
+    """A SiloData, or a minibatch of it, for C. Keeps references to all arrays it points into."""
     cdef dpk_data c
     cdef object keep
     cdef const int64_t[::1] offsets
     cdef intptr_t n_entries
 
     def __init__(self, data, rows=None):
-        # Every attribute is read once: a second reading could be another array.
+        # Every attribute is read once, since a property may return another array each time.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
-        # Kept norms bound the rows of a thread that counts denormals.
+        # Stored norms are not valid in denormals-are-zero mode.
         norms = None if dpk_flushes_denormals() else data.row_norms
         cdef const double[::1] y = labels
         cdef const double[::1] vector
@@ -96,15 +96,14 @@ cdef const void *address_of(values) except? NULL:
 
 
 cdef double[::1] aligned(intptr_t n, make=np.empty):
-    """Space for n doubles from the start of a cache line on: reads and writes across two lines cost
-    twice."""
+    """Space for n doubles, aligned to a cache line."""
     cdef double[::1] space = make(n + 8)
     cdef intptr_t skip = (8 - (<intptr_t> at(&space[0])) // 8 % 8) % 8
     return space[skip:skip + n]
 
 
 cdef class Models:
-    """Models of the silos, one row each or one for all, where kernels read them best."""
+    """Models of the silos, one row each or one for all, aligned and padded for the kernels."""
     cdef const double[::1] values
     cdef const double *c
     cdef intptr_t stride
@@ -152,7 +151,7 @@ cdef class Work:
 
 
 cdef class Loss:
-    """A loss of the table by its number, or a user's function, with its parameters."""
+    """A loss of the table by its index, or a user's function, with its parameters."""
     cdef dpk_loss c
     cdef object keep
 
@@ -163,8 +162,8 @@ cdef class Loss:
 
     @staticmethod
     def custom(callable):
-        """That of a scipy.LowLevelCallable: its capsule holds function and user data."""
-        cdef Loss loss = Loss.__new__(Loss)  # with zeros and NULL for all that is not set here
+        """Return the loss of a scipy.LowLevelCallable, whose capsule has function and user data."""
+        cdef Loss loss = Loss.__new__(Loss)  # zero-initialised
         capsule = tuple(callable)[0]
         cdef void *function = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
         loss.keep = callable

@@ -5,7 +5,7 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
     if grid is not None and d > DPK_WIDE:
         task_rows, shares = G.shape[0], n_threads
     elif grid is not None:
-        # Exact in any order, so the number of threads may enter: few partial sums, if long ones.
+        # Exact sums may be split by the number of threads, into few long partial sums.
         task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
     cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid, shares=shares)
     data.X = address_of(G.reshape(-1))
@@ -129,7 +129,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
     cdef Key k = None if key is None else Key(key)
     cdef dpk_descent run
     if records.c.norm == NULL and rows is None:
-        # Every step needs them, and X does not change within a call.
+        # Computed once for all steps.
         norms = np.empty(records.offsets[records.c.m])
         glm_norms(data, norms, n_threads)
         records.c.norm = at(&norms[0])
@@ -153,7 +153,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
 
 
 cdef int find(dict functions, str name, void *pointer) except -1:
-    """Writes the address of a function whose integers are C's int."""
+    """Write the address of a LAPACK function with 32-bit integers."""
     capsule = functions[name]
     cdef const char *signature = PyCapsule_GetName(capsule)
     if b", int *, " not in signature:
@@ -164,7 +164,7 @@ cdef int find(dict functions, str name, void *pointer) except -1:
 
 
 cdef class Lapack:
-    """LAPACK's routines where scipy keeps them for Cython, as C calls them."""
+    """LAPACK's routines from scipy's Cython interface, for C."""
     cdef dpk_lapack c
 
     def __init__(self):

@@ -1,5 +1,5 @@
 cdef class Key:
-    """A 256-bit key as C reads it; overwritten when it goes."""
+    """A 256-bit key for C; wiped on deallocation."""
     cdef uint32_t[8] words
 
     def __init__(self, const uint8_t[::1] key):
@@ -13,7 +13,7 @@ cdef class Key:
 
 def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
                    uint8_t[::1] out):
-    """Writes the 64 bytes of one block to `out`."""
+    """Write the 64 bytes of one block to `out`."""
     cdef Key k = Key(key)
     cdef uint32_t[16] block
     if out.shape[0] != 64:
@@ -24,7 +24,7 @@ def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
 
 
 def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint64_t[::1] out):
-    """Fills `out`, whole chunks, with the stream from chunk number `chunk` on."""
+    """Fill `out`, which has whole chunks, with the stream from chunk number `chunk` on."""
     cdef Key k = Key(key)
     cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
     kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, at(&out[0]))
@@ -67,7 +67,7 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
 
 
 cdef class CoinLaw:
-    """The law of a sum of many coins; see shuffle.h."""
+    """The distribution of a sum of many coins; see shuffle.h."""
     cdef dpk_coin_law c
     cdef object keep
 
@@ -79,7 +79,7 @@ cdef class CoinLaw:
 
 def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
                 double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
-    """What the analyser counts; see shuffle.h. many, few: arguments of CoinLaw, or None."""
+    """Compute the analyser's counts; see shuffle.h. many, few: arguments of CoinLaw, or None."""
     cdef Key k = Key(key)
     cdef intptr_t n = V.shape[0], d = V.shape[1]
     cdef CoinLaw of_many = None if many is None else CoinLaw(*many)

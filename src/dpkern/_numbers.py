@@ -1,15 +1,15 @@
-"""Arguments that are one number: converted, or refused by name. The one place for such checks."""
+"""Validation of scalar arguments."""
 
 import math
 import numbers
 
 
 def real(name: str, value: object) -> float:
-    """Return `value` as a float; raise TypeError when it is no real number.
+    """Return `value` as a float; raise TypeError if it is no real number, or a bool.
 
-    A bool is refused: ``True`` as a budget is a mistake. NaN is refused by every caller's range.
+    Callers reject NaN by their ranges.
     """
-    if type(value) is float:  # the usual case: an abstract class takes longer to ask
+    if type(value) is float:  # isinstance with an abstract class is slower
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")

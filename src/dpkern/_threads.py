@@ -1,4 +1,4 @@
-"""How many threads a kernel may use."""
+"""Number of threads of kernels and of BLAS."""
 
 import functools
 import math
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def _cgroup_quota() -> float:
-    """Cores that the process's control group grants; infinity without a quota."""
+    """Return the quota of cores of the process's control group; infinity without a quota."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)
@@ -48,13 +48,13 @@ def _cgroup_quota() -> float:
 
 
 def _openmp_limit() -> float:
-    """First entry of OMP_NUM_THREADS; infinity where it is not set or not a positive integer."""
+    """Return the first entry of OMP_NUM_THREADS; infinity if it is no positive integer."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() and int(first) > 0 else math.inf
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: affinity mask, control group quota, OMP_NUM_THREADS."""
+    """Return the cores available by affinity mask, control group quota and OMP_NUM_THREADS."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -63,15 +63,14 @@ def usable_cores() -> int:
 
 
 def resolve_threads(n_threads: int | None, work: int) -> int:
-    """Number of threads for one kernel call.
+    """Return the number of threads for one kernel call.
 
     Parameters
     ----------
     n_threads : int or None
-        At least 1; None means the cores that the process may use, or one where the work is small:
-        a barrier would cost more than it.
+        At least 1; None means the cores available to the process, or one for small work.
     work : int
-        Numbers that the call touches.
+        Number of array entries that the call processes.
 
     Raises
     ------
@@ -80,10 +79,10 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
 
     Notes
     -----
-    A forked child always gets 1: libgomp's threads do not survive a fork, and a parallel region
-    in the child would wait for them for ever.
+    The result in a forked child is always 1, since libgomp's threads do not survive a fork and a
+    parallel region in the child would deadlock.
     """
-    # An int by its type first: asking an abstract class takes a quarter of a microsecond.
+    # isinstance with an abstract class takes a quarter of a microsecond.
     is_count = type(n_threads) is int or (
         isinstance(n_threads, numbers.Integral) and not isinstance(n_threads, bool)
     )
@@ -98,7 +97,7 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
 
 @functools.cache
 def _blas_libraries() -> list["LibController"]:
-    """Those that are loaded by now, scipy's among them; looking for them takes milliseconds."""
+    """Return the loaded BLAS libraries, including scipy's; finding them takes milliseconds."""
     import scipy.linalg.cython_lapack  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
@@ -107,10 +106,10 @@ def _blas_libraries() -> list["LibController"]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to the calling thread; for kernels that call it from threads of their own.
+    """Limit BLAS to one thread, for kernels that call it from several threads.
 
-    The limit is the whole process's, so the first of several overlapping users sets it and the last
-    one lifts it: if each restored what it had found, one would leave the limit of another behind.
+    The limit is that of the process: the first of several overlapping users sets it, and the last
+    one restores the previous value.
     """
     global _blas_users
     with _blas_lock:

@@ -48,15 +48,15 @@ _WISCONSIN_RANGES: dict[str, tuple[float, float]] = {
 
 
 def wisconsin_feature_range() -> tuple[Float64Array, Float64Array]:
-    """Declared public bounds (lo, hi) of the 30 features, each of shape (30,)."""
+    """Return the declared public bounds (lo, hi) of the 30 features, each of shape (30,)."""
     lo, hi = np.array(list(_WISCONSIN_RANGES.values())).T
     return lo.copy(), hi.copy()
 
 
 def wisconsin_table() -> Table:
-    """The records of the Wisconsin diagnostic set: 569 x 30, label 0 malignant and 1 benign.
+    """Return the Wisconsin diagnostic set: 569 x 30, label 0 malignant and 1 benign.
 
-    scikit-learn's own copy is read; nothing is downloaded.
+    It is scikit-learn's copy; nothing is downloaded.
     """
     from sklearn.datasets import load_breast_cancer
 

@@ -1,4 +1,4 @@
-"""The figure of ``dpkern compare``. matplotlib is imported when it is drawn, not before."""
+"""The figure of ``dpkern compare``; matplotlib is imported when it is drawn."""
 
 import math
 import os
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dpkern.io import replacing
 
-# Okabe and Ito's colours, which the usual kinds of colour blindness tell apart; markers and line
-# styles tell apart the solvers that share one.
+# Okabe and Ito's colour-blind safe palette; markers and line styles distinguish solvers that share
+# a colour.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":")
@@ -57,9 +57,9 @@ def plot_compare(
     rows : sequence of CompareRow
         Rows with infinite epsilon become horizontal lines.
     path : str or path
-        Where the figure goes; it appears whole or not at all.
+        The PNG file, which is written atomically.
     metric : str
-        What the score is, for the axis.
+        Name of the score, for the axis.
     title : str
         One line above the axes.
 

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parsed(list(sys.argv[1:] if argv is None else argv))
         with warnings.catch_warnings():
-            # What the library warns of is said as everything else that is not the answer.
+            # Warnings of the library are printed like all other remarks.
             warnings.simplefilter("once", UserWarning)
             warnings.showwarning = lambda message, *_: remark(
                 f"warning: {in_options(one_line(message), arguments)}"
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted", stop)
         return 130
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at exit, which must not fail again.
+        # The interpreter flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, TypeError, OSError) as error:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(text: str, error: BaseException) -> None:
-    """Say what went wrong, and what had been released by then."""
+    """Print the error, and the releases before it."""
     sys.stdout.flush()
     remark(text)
     for note in getattr(error, "__notes__", ()):

@@ -1,4 +1,4 @@
-"""Options that commands share, and how their values are read."""
+"""Options that commands share, and the parsing of their values."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, and say which name was close to an unknown one."""
+    """A parser that raises its errors, with suggestions for unknown options."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -133,7 +133,7 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 
 def value(text: str) -> Any:
-    """What ``--set key=value`` means: an int, a float, a bool, None, a list of these, or a string.
+    """Parse the value of ``--set key=value``: int, float, bool, None, a list of these, or string.
 
     >>> value("3"), value("1e-3"), value("none"), value("0.1,0.2"), value("auto")
     (3, 0.001, None, [0.1, 0.2], 'auto')
@@ -154,7 +154,7 @@ def value(text: str) -> Any:
 def given_parameters(
     arguments: argparse.Namespace, known: Iterable[str], who: str
 ) -> dict[str, Any]:
-    """Solver parameters that the user has stated, by an option of their own or by --set.
+    """Return the solver parameters given by options or by --set.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Records as the command line reads them, and what is public about them."""
+"""Records as the command line reads them, and their public parameters."""
 
 import argparse
 import math
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Records as read, and what is public about their columns."""
+    """Records as read, and the public parameters of their columns."""
 
     name: str
     table: Table
@@ -36,7 +36,7 @@ class Source:
 
 
 def read_source(arguments: argparse.Namespace) -> Source:
-    """The records of the file; those of the Wisconsin set where none is named."""
+    """Return the records of the file, or of the Wisconsin set without a file."""
     if arguments.data is None:
         if arguments.feature_range or arguments.target or arguments.silo_column:
             raise ValueError("--feature-range, --target and --silo-column need DATA")
@@ -58,7 +58,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
 
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Which columns a reader takes for what; those that are not given are left to it."""
+    """Return the reader's arguments that the user has given."""
     names = ("target", "silo_column", "header", "sep")
     given = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
@@ -135,7 +135,7 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
         return _solvers.WISCONSIN_ROW_BOUND
     if source.feature_range is None or is_sparse(source.table.X):
         return ROW_BOUND
-    # Features in [-1, 1] and the constant: no row inside the range is shortened.
+    # Features in [-1, 1] and the constant: no row within the range is scaled down.
     return math.sqrt(source.table.X.shape[1] + (not arguments.no_intercept))
 
 
@@ -153,7 +153,7 @@ def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tu
 
 
 def labels_fit(y: Array, classes: Array | None) -> bool:
-    """Whether y holds real numbers (regression), or nothing but the two labels."""
+    """Return whether y has real numbers (regression), or the two labels only."""
     if classes is None:
         return y.dtype.kind in "fiu"
     same_kind = (y.dtype.kind in "US") == (classes.dtype.kind in "US")

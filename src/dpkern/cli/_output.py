@@ -1,4 +1,4 @@
-"""What the command line prints and where it writes."""
+"""Output of the command line."""
 
 import math
 import os
@@ -22,7 +22,7 @@ Line = tuple[str, str]
 
 
 def refuse_output(path: str, *inputs: str | None) -> None:
-    """Find out that `path` cannot be written, or is a file that is read, before any work."""
+    """Raise if `path` cannot be written, or is an input file, before any work."""
     refuse_unwritable(path)
     there = [read for read in (path, *inputs) if read is not None and os.path.exists(read)]
     if path in there and any(os.path.samefile(path, read) for read in there[1:]):
@@ -34,7 +34,7 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def remark(text: str) -> None:
-    """What is not the answer goes to standard error."""
+    """Print a remark to standard error."""
     say(f"dpkern: {text}", sys.stderr)
 
 
@@ -98,7 +98,7 @@ def metric(task: str) -> str:
 
 
 def spread(scores: Sequence[float]) -> float:
-    """Standard deviation, NaN for a single number."""
+    """Return the standard deviation, NaN for a single number."""
     return statistics.stdev(scores) if len(scores) > 1 else math.nan
 
 
@@ -111,5 +111,5 @@ def epsilon_text(certificate: Certificate, delta: float) -> str:
 
 
 def _up(value: float) -> str:
-    """Three decimals, rounded up: what is printed must be true as well."""
+    """Return three decimals, rounded up so that the printed figure is valid too."""
     return f"{math.ceil(value * 1000) / 1000:g}" if math.isfinite(value) else "infinite"

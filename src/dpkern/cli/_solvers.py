@@ -1,4 +1,4 @@
-"""Everything that the command line knows of solvers: their names, options and conditions."""
+"""Names, options and conditions of solvers for the command line."""
 
 import contextlib
 import math
@@ -60,12 +60,12 @@ def declaration(solver: str) -> Declaration:
 
 
 def own(solver: str) -> list[str]:
-    """Names of the solver's own options."""
+    """Return the names of the solver's own options."""
     return list(declaration(solver).own)
 
 
 def options(solver: str) -> dict[str, Option]:
-    """The arguments that the command line can give, by name."""
+    """Return the arguments that the command line can set, by name."""
     declared = declaration(solver)
     absent = ("l1", "penalty") if declared.penalties == "l2" else ()
     every = SHARED | declared.own
@@ -73,7 +73,7 @@ def options(solver: str) -> dict[str, Option]:
 
 
 def settable(solver: str) -> list[str]:
-    """Names of the arguments that the command line can give."""
+    """Return the names of the arguments that the command line can set."""
     return list(options(solver))
 
 
@@ -82,12 +82,12 @@ def is_settable(name: str) -> bool:
 
 
 def trusts(solver: str) -> tuple[str, ...]:
-    """Every trust that a solver offers."""
+    """Return all trust models that a solver offers."""
     return declaration(solver).trusts
 
 
 def penalty_of(text: str) -> Penalty:
-    """The penalty behind "pl:0.01" or "elastic_net:0.1+l2_squared:0.001".
+    """Parse a penalty such as "pl:0.01" or "elastic_net:0.1+l2_squared:0.001".
 
     Raises
     ------
@@ -106,7 +106,7 @@ def penalty_of(text: str) -> Penalty:
 
 
 def wisconsin(solver: str) -> dict[str, Any]:
-    """The settings of the Wisconsin set that are meant for this solver."""
+    """Return the settings of the Wisconsin set for this solver."""
     left = WISCONSIN_OWN.get(solver, ())
     return {k: v for k, v in WISCONSIN.items() if k in settable(solver) and k not in left}
 
@@ -146,7 +146,7 @@ def check(solver: str, data: SiloData, budget: Budget | None, parameters: dict[s
 
 
 def without_records(data: SiloData) -> SiloData:
-    """Data of which all that is public is as in `data`, and every row is zero."""
+    """Return data with the public parameters of `data` and zero rows."""
     from scipy.sparse import csr_array
 
     y = np.zeros(data.n) if data.task == "regression" else np.resize([-1.0, 1.0], data.n)

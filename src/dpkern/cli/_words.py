@@ -1,4 +1,4 @@
-"""Messages of the library in the words of the command line, and the nearest of several names."""
+"""Translation of the library's messages to the options of the command line, and suggestions."""
 
 import argparse
 import difflib
@@ -26,7 +26,7 @@ _AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.]|$
 
 
 class UsageError(ValueError):
-    """An error of the command line itself, which is in its words."""
+    """An error of the command line itself, which needs no translation."""
 
 
 def in_options(message: str, arguments: argparse.Namespace) -> str:

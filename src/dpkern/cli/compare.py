@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         comparison.run(plan)
     finally:
-        # What has run has been paid for, also where the rest fails or is interrupted.
+        # Finished rows have spent their budget, and are printed even if the rest fails.
         if comparison.rows:
             print()
             _print_table(comparison.rows, title)
@@ -133,7 +133,7 @@ def _variants(entry: str) -> list[tuple[str, str]]:
 def _held_out(
     source: _data.Source, arguments: argparse.Namespace
 ) -> tuple[SiloData, _data.Matrix, _data.Array, str]:
-    """Training data, test records, and a line that states the split."""
+    """Return training data, test records, and a line that describes the split."""
     table = source.table
     if arguments.test is not None:
         data = _data.silo_data(source, None, arguments)
@@ -173,7 +173,7 @@ class _Comparison:
         self._certificates: list[Certificate] = []
 
     def own_lines(self, solvers: Iterable[str]) -> list[Line]:
-        """What solvers keep of their own beside the settings of the Wisconsin set."""
+        """The solvers' own defaults that the settings of the Wisconsin set do not replace."""
         own = {s: _solvers.WISCONSIN_OWN.get(s, ()) for s in solvers if self._wisconsin}
         kept = {s: [name for name in names if name not in self._given] for s, names in own.items()}
         return [("", f"{s}: its own {' and '.join(names)}") for s, names in kept.items() if names]
@@ -223,7 +223,7 @@ class _Comparison:
         return in_options(one_line(error), self._arguments)
 
     def run(self, plan: list[tuple[str, str, Budget | None]]) -> None:
-        """Add a row, or a failure, for every part of the plan."""
+        """Run every part of the plan, and add a row or a failure for each."""
         from tqdm import tqdm
 
         interval = 0.1 if sys.stderr.isatty() else 5.0
@@ -259,7 +259,7 @@ class _Comparison:
         )
 
     def _gap(self, result: SolverResult) -> float:
-        """J(w) - min J on the training data. Not private."""
+        """Return J(w) - min J on the training data, which is not private."""
         parameters = result.parameters
         objective = Objective(
             self._data,
@@ -300,7 +300,7 @@ def _print_table(rows: Sequence[CompareRow], metric: str) -> None:
     for row in rows:
         score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
-        gap = f"{round(row.gap, 4) + 0.0:.4f}"  # the minimum is that of L-BFGS: no -0.0000
+        gap = f"{round(row.gap, 4) + 0.0:.4f}"  # avoids -0.0000
         cells = (row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}")
         table.append(cells)
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]

@@ -134,7 +134,7 @@ def _budget(arguments: argparse.Namespace) -> Budget | None:
 
 
 def _composed(results: list[SolverResult]) -> Certificate:
-    """The certificate of all draws together.
+    """Return the certificate of all draws together.
 
     It has one line for each release, not one for each and draw, where all draws made the same:
     those with a schedule of their own may not have.

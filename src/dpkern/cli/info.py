@@ -1,4 +1,4 @@
-"""``dpkern info``: what this installation runs on, and the options of a solver."""
+"""``dpkern info``: the installation, and the options of a solver."""
 
 import argparse
 import re
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def option_text(solver: str) -> str:
-    """A line for each option of a solver: one sentence, the type, the default."""
+    """Return a line for each option of a solver: one sentence, the type, the default."""
     lines = [
         f"  {name:<18}  {_first_sentence(one.doc)}. {one.kind}; default: {one.default}"
         for name, one in _solvers.options(solver).items()

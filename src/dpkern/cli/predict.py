@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{len(labels)} predictions in {arguments.out}")
     if y is None:
         return
-    # Predictions may be on their way into another program, so that remarks stay beside them.
+    # Predictions may be piped into another program, so that remarks go to standard error.
     stream = sys.stderr if arguments.out is None else sys.stdout
     if not labels_fit(y, model.classes):
         print("no score: the labels there are not those of the model", file=stream)

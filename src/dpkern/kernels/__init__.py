@@ -1,8 +1,8 @@
-"""Public kernels: validation and documentation of what the compiled core computes.
+"""Public kernels: validation and documentation of the compiled functions.
 
-Kernels return sums over the records of every silo, of the clipped data part, without a mean and
-without a regulariser. Callers divide after the release, so that what is noised is an exact sum on a
-grid, whose sensitivity holds for the doubles that are returned.
+Kernels return sums over the records of every silo, without a mean and without penalties. Callers
+divide after the release, so that the noise is on an exact grid sum, whose sensitivity is valid for
+the doubles that are returned.
 
 Parameters
 ----------
@@ -13,39 +13,38 @@ w : array_like, shape (d,) or (m, d)
 loss : str or Loss
     A loss of a linear model, see `dpkern.models.losses`.
 clip : float
-    Bound C > 0 of the l2 norm of what one record adds to a sum. Infinity turns clipping and grid
-    off: the sums are then plain floating-point sums.
+    Clip norm C > 0 of one record's term in l2 norm. Infinity disables clipping and grid: the sums
+    are then plain floating-point sums.
 grid : float or array_like, shape (m,), optional
-    Power of two q between 2^-400 and 2^400 that every entry of a sum is a multiple of, one for all
-    silos or one per silo. None takes the finest on which the sum over all silos is exact, too. A
+    Power of two q between 2^-400 and 2^400 of which every entry of a sum is a multiple, one for all
+    silos or one per silo. None means the finest on which the sum over all silos is exact, too. A
     sum to which noise is added needs the grid of the noise, which the mechanism chooses.
 silo_weight : array_like, shape (m,), optional
     Factors in [0, 1] on the terms of a silo's records, applied before they are rounded.
 rows : (indices, offsets), optional
-    A minibatch: int64 numbers of records, sorted by silo, and the (m + 1,) int64 offsets of the
+    A minibatch: int64 indices of records, sorted by silo, and the (m + 1,) int64 offsets of the
     silos in them. A record that occurs r times counts r times, also in the sensitivity.
 rng : None, int >= 0 or NoiseStream
     Source of the noise. None is the operating system's entropy, and an integer is reproducible and
-    not private. A call takes one release of a stream.
+    not private. A call uses one release of a stream.
 out : ndarray, optional
-    Where the result is written: float64, C-contiguous, aligned and writeable, of the shape of the
-    result, which is then `out` itself.
+    Output array: float64, C-contiguous, aligned and writeable, of the shape of the result, which is
+    then `out` itself.
 n_threads : int, optional
-    None means the cores that the process may use. No result depends on the number of threads,
-    except floating-point sums without a grid.
+    Number of threads; None means the cores available to the process. Only floating-point sums
+    without a grid depend on it.
 
 Raises
 ------
 TypeError, ValueError
-    When an argument does not fit. The message has the form "NAME must be ..., got ..." and holds no
-    value of a record.
+    When an argument is invalid. The message has the form "NAME must be ..., got ..." and contains
+    no value of a record.
 RuntimeError
     When a stream was wiped or belongs to another process.
 
 Notes
 -----
-This page describes the parameters and errors that several kernels share; the page of a kernel
-describes the others, and where it differs.
+The docstring of a kernel describes only the parameters and errors that it does not share.
 """
 
 from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid

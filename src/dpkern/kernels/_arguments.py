@@ -1,6 +1,6 @@
-"""Validation of the arguments that several kernels share: converted, or refused by name.
+"""Validation and conversion of the arguments that several kernels share.
 
-What these functions return can be handed to C: contiguous, aligned, of the right type and shape.
+The returned arrays are valid for C: contiguous, aligned, and of the right type and shape.
 """
 
 import functools
@@ -31,16 +31,16 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 def described(value: object) -> str:
-    """Type and shape of an argument, for messages: they show no entry."""
+    """Return type and shape of an argument for messages, which must not show entries."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
 
 
 def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
-    """Return `value` as a C-contiguous and aligned float64 array of one of the shapes, or of any.
+    """Return `value` as a C-contiguous, aligned float64 array of one of the shapes, if any.
 
-    An array that is one already is returned as it is; others are copied.
+    It is copied only if necessary.
     """
     if (
         type(value) is np.ndarray
@@ -48,7 +48,7 @@ def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
         and (flags := value.flags).c_contiguous
         and flags.aligned
     ):
-        array: FloatArray = value  # the usual case of a solver's round
+        array: FloatArray = value  # fast path
     else:
         try:
             given = np.asarray(value)
@@ -67,12 +67,12 @@ def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
 
 
 def aligned(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
-    """Return `array` where C can read it: contiguous and aligned, copied only if it is not."""
+    """Return `array` contiguous and aligned, copied only if necessary."""
     return np.require(array, dtype, ["C", "A"])
 
 
 def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
-    """As `real_array`, and every entry is finite."""
+    """Return `value` as `real_array` does; raise ValueError unless every entry is finite."""
     array = real_array(name, value, *shapes)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity among its entries")
@@ -80,7 +80,7 @@ def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
 
 
 def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:
-    """Return `value`, which a kernel writes to, and which is therefore never converted."""
+    """Validate an array that a kernel writes to, and that therefore cannot be converted."""
     if (
         not isinstance(value, np.ndarray)
         or value.dtype != np.float64
@@ -95,12 +95,12 @@ def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:
 
 
 def output(out: FloatArray | None, shape: Shape) -> FloatArray:
-    """Return the argument `out`, or a new array of this shape in place of None."""
+    """Return the validated argument `out`, or a new array of this shape."""
     return np.empty(shape) if out is None else writeable("out", out, shape)
 
 
-def require_apart(name: str, array: FloatArray, other_name: str, other: FloatArray) -> None:
-    """Refuse two contiguous arrays that overlap, unless they begin at one address."""
+def require_no_overlap(name: str, array: FloatArray, other_name: str, other: FloatArray) -> None:
+    """Raise ValueError if two contiguous arrays overlap, unless they begin at one address."""
     if np.may_share_memory(array, other) and _address(array) != _address(other):
         raise ValueError(
             f"{name} must be {other_name} itself or share no memory with it, got one that overlaps"
@@ -119,14 +119,14 @@ def models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
 
 def per_silo(name: str, value: ArrayLike, m: int) -> FloatArray:
     """Return one number for all silos, or one per silo, as (m,)."""
-    if isinstance(value, float):  # the usual case
+    if isinstance(value, float):  # fast path
         return np.array([value]) if m == 1 else np.full(m, value)
     values = real_array(name, value, (), (m,))
     return values if values.shape else np.full(m, values)
 
 
 def silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
-    """Return the factors of the silos as (m,), or None where there are none."""
+    """Return the factors of the silos as (m,), or None without factors."""
     if silo_weight is None:
         return None
     weights = per_silo("silo_weight", silo_weight, m)
@@ -145,14 +145,14 @@ def compiled_loss(loss: str | Loss) -> _core.Loss:
 
 @functools.lru_cache(maxsize=64)
 def _loss_of_table(loss: Loss, isa: str) -> _core.Loss:
-    """Return a loss of the table, which is another one for every instruction set."""
+    """Return a loss of the table for the instruction set in use."""
     return _core.Loss(_core.loss_names().index(loss.name), _parameters(loss.params))
 
 
 def penalty(
     name: str, value: str | Term | None, compiled: list[str]
 ) -> tuple[int, float, FloatArray]:
-    """Return number in the compiled table (-1: none), strength and parameters of a penalty."""
+    """Return index in the compiled table (-1 for None), strength and parameters of a penalty."""
     if value is None:
         return -1, 0.0, _parameters(())
     found = get_penalty(value)
@@ -162,12 +162,12 @@ def penalty(
 
 
 def _parameters(params: Sequence[float]) -> FloatArray:
-    """Return them with one entry more, so that there is an address to hand over."""
+    """Return the parameters with an additional entry, so that the array is not empty."""
     return np.array([*params, 0.0])
 
 
 def require_step(name: str, gamma: float, penalty: Term) -> None:
-    """Refuse a step of a prox with which some points have two minimisers."""
+    """Raise ValueError if the step of a prox is so large that minimisers are not unique."""
     if gamma > penalty.largest_gamma:
         raise ValueError(
             f"{name} must be at most {penalty.largest_gamma} for {penalty.name}, got "
@@ -176,7 +176,7 @@ def require_step(name: str, gamma: float, penalty: Term) -> None:
 
 
 def require_size(name: str, d: int, penalty: Term) -> None:
-    """Refuse points of another size than that of the regulariser's parameters."""
+    """Raise ValueError if points and parameters of the penalty have different sizes."""
     if penalty.size not in (None, d):
         raise ValueError(
             f"{name} must have {penalty.size} coordinates, as many as the parameters of "
@@ -185,10 +185,7 @@ def require_size(name: str, d: int, penalty: Term) -> None:
 
 
 def release_of(rng: Random) -> ReleaseKey:
-    """Return one release, for a `with` statement.
-
-    A stream that is made for this call is overwritten at once.
-    """
+    """Return one release as a context manager; a stream made for this call is wiped at once."""
     if isinstance(rng, NoiseStream):
         return rng.release()
     with NoiseStream(rng) as stream:
@@ -196,7 +193,7 @@ def release_of(rng: Random) -> ReleaseKey:
 
 
 def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> IntArray:
-    """Return where each of the silos (m of them, or any number) begins and ends among n rows."""
+    """Return validated offsets of the silos (m, or any number) in n rows."""
     bounds = np.asarray(offsets)
     if (
         bounds.ndim != 1
@@ -213,7 +210,7 @@ def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> I
 
 
 def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
-    """Return the argument `rows`, whose records lie in the silos that they are summed for."""
+    """Return the validated argument `rows`, whose records must be in the silos of its offsets."""
     if rows is None:
         return None
     if not isinstance(rows, tuple) or len(rows) != 2:
@@ -230,7 +227,7 @@ def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
 
 
 def increasing(name: str, values: IntArray, n: int) -> IntArray:
-    """Return numbers out of 0 .. n - 1 that are distinct and increasing."""
+    """Validate distinct, increasing indices out of 0 .. n - 1."""
     if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != np.int64:
         raise ValueError(f"{name} must be an int64 array of shape (k,), got {described(values)}")
     values = aligned(values)

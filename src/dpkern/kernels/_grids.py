@@ -1,4 +1,4 @@
-"""Choice and validation of grids: the powers of two that exact sums and noise are multiples of."""
+"""Choice and validation of grids, the powers of two of which exact sums and noise are multiples."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ from dpkern.kernels._arguments import FloatArray, IntArray, Shape, aligned, per_
 
 
 def finest_grid(n: int, clip: float, name: str = "clip") -> float:
-    """The finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
+    """Return the finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
 
     Sums of n vectors of norm C are exact in doubles on it, and on every coarser one.
     """
@@ -28,29 +28,31 @@ def finest_grid(n: int, clip: float, name: str = "clip") -> float:
 
 
 def hessian_row_grid(n: int, hess_clip: float, dim: int) -> float:
-    """The finest power of two q with n ceil(B / q^2) <= 2^52, within 2^-200 .. 2^200.
+    """Return the finest power of two q with n ceil(B / q^2) <= 2^52, within 2^-200 .. 2^200.
 
-    Sums of n outer products q^2 k k^T of integer vectors k with |q k|^2 <= B are exact in doubles:
-    q^2 is their grid.
+    Sums of n outer products q^2 k k^T of integer vectors k with |q k|^2 <= B are exact in doubles,
+    on the grid q^2.
 
     Raises
     ------
     ValueError
-        When q sqrt(d) > sqrt(B) / 32, as rounding would take too much of a row, or q would lie
-        above 2^200.
+        When q sqrt(d) > sqrt(B) / 32, for which rounding would change a row too much, or q would
+        exceed 2^200.
     """
     return _factor_grid("hess_clip", n, hess_clip, dim)
 
 
 def mlp_factor_grid(n: int, clip: float, sizes: Sequence[int], *, points: int = 1) -> float:
-    """Power of two q that `mlp_gradient` (``points=1``) and `mlp_difference` (2) round factors to,
-    for layers of n_0, ..., n_L = ``sizes`` and n records: q^2 is the grid of their sums.
+    """Return the power of two q to which an MLP's factors are rounded; q^2 is the grid of sums.
+
+    It is for layers of n_0, ..., n_L = ``sizes`` and n records, and for `mlp_gradient` (``points``
+    = 1) or `mlp_difference` (2).
 
     Raises
     ------
     ValueError
-        When q would lie outside 2^-200 .. 2^200, or take too much of a record: q sqrt(n_l + 1) more
-        than sqrt(clip) / 32 for a layer, or q sqrt(8 clip) R more than clip / 32 of a difference.
+        When q would be outside 2^-200 .. 2^200, or too coarse for a record: q sqrt(n_l + 1) above
+        sqrt(clip) / 32 for a layer, or q sqrt(8 clip) R above clip / 32 for a difference.
     """
     dim = max(sizes) + 1
     if points == 1:
@@ -81,7 +83,7 @@ def _factor_grid(name: str, n: int, bound: float, dim: int) -> float:
 
 
 def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
-    """Whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
+    """Return whether sums (k, ...) are multiples of their grid, one or (k,), within 2^52 steps."""
     grids = np.full(len(sums), grid) if isinstance(grid, float) else aligned(grid)
     return _core.on_grid(aligned(sums).reshape(len(sums), -1), grids)
 
@@ -96,9 +98,8 @@ def sum_grids(
 ) -> FloatArray | None:
     """Return the grid of every silo's sum of vectors of norm `clip`; None for floating-point sums.
 
-    A silo's own sum must be a double exactly, so its own number of records decides. Whoever adds
-    sums over silos owes max(N, 2) C <= 2^52 q on a common grid: the default keeps it, and a
-    mechanism that passes a grid has chosen it so.
+    A silo's own sum must be exact, which depends on its own number of records. A sum over silos
+    needs max(N, 2) C <= 2^52 q on a common grid, which the default and mechanisms satisfy.
     """
     if math.isinf(clip):
         _require_bound(grid, "clip")
@@ -110,7 +111,7 @@ def sum_grids(
         _require_exact(q, n, "clip", clip, root, saturate)
         return per_silo("grid", q, m)
     grids = per_silo("grid", grid, m)
-    # Silos differ little here, and Python's numbers answer sooner than NumPy's.
+    # There are few distinct pairs, for which Python numbers are faster than NumPy's.
     sizes = np.diff(offsets) if m > 1 else offsets[1:]
     for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
         _require_exact(q, n, "clip", clip, root, saturate)
@@ -123,7 +124,7 @@ def candidate_grids(
     """Return the grid of every silo's sum for every candidate of a line search, as `sum_grids`.
 
     bounds : ndarray, shape (m, k)
-        What one record adds to a sum at most.
+        Bound of one record's term.
     """
     if grid is None:
         n = int(offsets[-1])
@@ -145,15 +146,15 @@ def per_candidate(name: str, value: ArrayLike, m: int, k: int, *shapes: Shape) -
 
 
 def _require_exact(q: float, n: int, name: str, bound: float, root: float, saturate: bool) -> None:
-    """Refuse a grid on which a sum of n vectors of `root`^2 coordinates would not be exact.
+    """Raise if a sum of n vectors of `root`^2 coordinates would not be exact on a grid.
 
-    A record alone must stay within 2^51 steps (gridsum.h), and a sum, where it is clamped
-    afterwards, within the 2^62 that 64-bit integers hold with room to spare.
+    A single record must stay within 2^51 steps (gridsum.h), and a sum that saturates afterwards
+    within 2^62, which fits into 64-bit integers.
     """
     _require_power(q)
-    # In both tests one operation rounds, and monotonically: no grid is refused that the reals
-    # allow, and none accepted that misses the bound by more than one rounding. Exactness needs
-    # 2^53 and the inner clip bound a positive C', so both bounds have that room.
+    # Both tests have one rounding, which is monotonic: they accept every valid grid, and others
+    # only within one rounding error. Exactness needs 2^53, and the inner clip bound a positive C',
+    # so that both bounds have this margin.
     if max(n / 1024 if saturate else n, 2) * bound > 2.0**52 * q:
         raise ValueError(
             f"grid must be at least {name} max(n, 2) / 2^52, n the number of a silo's records, got "
@@ -168,8 +169,8 @@ def product_grids(
 ) -> tuple[float, FloatArray | None]:
     """Return the step q of integer-valued factors and the grids of the sums of their products.
 
-    A step of 0 stands for floating-point sums, and None for the grid q^2, on which, as on coarser
-    ones, the sum over all silos is a double exactly, too.
+    A step of 0 means floating-point sums, and None the grid q^2, on which, as on coarser ones, the
+    sum over all silos is exact, too.
     """
     if math.isinf(bound):
         _require_bound(grid, name)
@@ -186,16 +187,15 @@ def product_grids(
 
 
 def saturated(sums: FloatArray, grids: FloatArray) -> FloatArray:
-    """Clamp sums to 2^52 steps; above 2^53 a sum was rounded to a double, which crosses none."""
+    """Clamp sums to 2^52 steps in place; sums above 2^53 steps were rounded before."""
     most = 2.0**52 * grids
     return np.clip(sums, -most, most, out=sums)
 
 
 def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[FloatArray, FloatArray]:
-    """Return `sigma` and the grid of every row, checked against each other.
+    """Return validated `sigma` and grid of every row.
 
-    Rows have few different scales, and Python's numbers check one in a fraction of NumPy's time:
-    a solver asks for noise once a round.
+    There are few distinct pairs, for which Python numbers are faster than NumPy's.
     """
     sigmas = per_silo("sigma", sigma, m)
     if grid is None:
@@ -213,7 +213,7 @@ def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[Float
 
 
 def _fine_step(sigma: float) -> float:
-    """Return the power of two q with 2^25 < sigma / q <= 2^26; 1 without noise to round."""
+    """Return the power of two q with 2^25 < sigma / q <= 2^26; 1 without noise."""
     if not 0.0 < sigma < math.inf:
         return 1.0
     # sigma = f 2^e, 1/2 <= f < 1; the smallest power of two >= sigma is 2^(e - (f == 1/2)).

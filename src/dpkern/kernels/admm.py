@@ -31,13 +31,13 @@ class ProxState:
     common : ndarray, shape (d,) or (N, d)
         Float64, C order. One vector for all records (collapsed), or one per record.
     scale : ndarray, shape (N,), or None
-        Float64. None for a public state: then `common` is u itself.
+        Float64. None for a public state, in which `common` is u itself.
 
     Notes
     -----
-    Collapsed and per-user states are as private as the records are. A public one consists of its
-    start and of messages that were sent, and is known to whoever saw them. Every u_i is `start`, of
-    shape (d,), at first, which must not depend on the data.
+    Collapsed and per-user states are not private. A public one is a function of its start and of
+    released messages. Every u_i starts at `start`, of shape (d,), which must not depend on the
+    data.
     """
 
     common: FloatArray
@@ -45,17 +45,17 @@ class ProxState:
 
     @classmethod
     def collapsed(cls, data: "SiloData", start: ArrayLike) -> Self:
-        """All records share `common`, as every record is swept every time; O(N + d) memory."""
+        """Return a state with one `common`, for sweeps over all records; O(N + d) memory."""
         return cls(checked.finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
 
     @classmethod
     def per_user(cls, data: "SiloData", start: ArrayLike) -> Self:
-        """Every record has its own `common`, as records are swept at different times."""
+        """Return a state with one `common` per record, for sweeps over some of the records."""
         return cls(cls.public(data, start).common, np.zeros(data.n))
 
     @classmethod
     def public(cls, data: "SiloData", start: ArrayLike) -> Self:
-        """Every record has its own u_i, which its messages make up."""
+        """Return a state in which every u_i is a function of its record's messages."""
         return cls(np.tile(checked.finite_array("start", start, (data.d,)), (data.n, 1)), None)
 
 
@@ -69,7 +69,7 @@ def loss_prox(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Prox of every record's clipped loss: argmin_x gamma f_i(x) + |x - v_i|^2 / 2.
+    r"""Return the prox of every record's clipped loss, argmin_x gamma f_i(x) + |x - v_i|^2 / 2.
 
     f_i(x) = phi(y_i, a_i . x) with a_i the effective row, and x_i = v_i + t_i a_i with t_i the
     solution of t = -gamma phi'(y_i, a_i . v_i + t |a_i|^2), clamped to +-gamma C' / |a_i|.
@@ -77,30 +77,30 @@ def loss_prox(
     Parameters
     ----------
     data, loss, n_threads
-        As in `dpkern.kernels`; a loss must be convex, and a derivative that is not finite counts as
-        0.
+        As in `dpkern.kernels`; the loss must be convex, and derivatives that are not finite count
+        as 0.
     V : array_like, shape (N, d)
         One point per record.
     gamma : float
         Step, positive and finite.
     clip : float
-        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping off.
+        Clip norm C > 0 of a record's gradient. Infinity disables clipping.
     out : ndarray, shape (N, d), optional
-        As in `dpkern.kernels`, for X. It is `V` itself or shares no memory with it.
+        As in `dpkern.kernels`, for X; `V` itself, or without overlap with it.
 
     Returns
     -------
     X : ndarray, shape (N, d)
-        Float64, in record order. It is not private.
+        Float64, in record order; not private.
     t : ndarray, shape (N,)
-        Float64: displacements along the effective rows. They are not private.
+        Float64 displacements along the effective rows; not private.
 
     Notes
     -----
-    phi' increases and a clamped increasing function increases, so this is the prox of a convex,
-    C-Lipschitz loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52) and
-    the clamp is the last operation on t. Before it, t has a relative error of 1e-12 at most, beside
-    what the rounding of a_i . v_i makes of it.
+    A clamped increasing function is increasing, so that this is the prox of a convex, C-Lipschitz
+    loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52), and the clamp is
+    the last operation on t. Before it, the relative error of t is at most 1e-12, plus the effect of
+    the rounding of a_i . v_i.
 
     References
     ----------
@@ -112,7 +112,7 @@ def loss_prox(
     compiled = checked.compiled_loss(_convex(loss))
     bound = _prox_bound(gamma, positive("clip", clip, or_infinite=True), "gamma")
     out = checked.output(out, (data.n, data.d))
-    checked.require_apart("out", out, "V", points)
+    checked.require_no_overlap("out", out, "V", points)
     t = np.empty(data.n)
     threads = resolve_threads(n_threads, data.n * data.d)
     _core.loss_prox(data, points, gamma, compiled, bound, out, t, threads)
@@ -134,83 +134,83 @@ def prox_sweep(
     rng: Random = None,
     n_threads: int | None = None,
 ) -> FloatArray | tuple[FloatArray, FloatArray]:
-    r"""One ADMM sweep over records: v_i = 2 z - u_i, u_i += 2 lam (prox_i(v_i) - z).
+    r"""Run one ADMM sweep over records: v_i = 2 z - u_i, u_i += 2 lam (prox_i(v_i) - z).
 
-    With gamma = `prox_step`, lam = `relaxation` and t_i as in `loss_prox` the state moves to
+    With gamma = `prox_step`, lam = `relaxation` and t_i as in `loss_prox`, the new state is
     (1 - 2 lam) u_i + 2 lam z + 2 lam t_i a_i. `state` is updated in place.
 
     Parameters
     ----------
     data, loss, rng, n_threads
         As in `loss_prox` and `dpkern.kernels`. Every record is a user, whatever its silo. Only a
-        call with `sigma` takes a release of a stream.
+        call with `sigma` uses a release of a stream.
     state : ProxState
-        Collapsed, per user or public. A sweep that is interrupted leaves it undefined.
+        Collapsed, per user or public. It is undefined after an interrupted sweep.
     z : array_like, shape (d,)
         The consensus point, finite.
     clip : float
-        Bound C > 0 of a record's gradient in l2 norm. Infinity turns clipping and grid off.
+        Clip norm C > 0 of a record's gradient. Infinity disables clipping and grid.
     prox_step : float
         gamma, positive and finite.
     relaxation : float
         lam in (0, 1].
     grid : float, optional
         Power of two q with max(n, 2) b <= 2^52 q, b the bound of one vector (see Returns) and n the
-        number of vectors that are summed, 1 for a public state. None takes the finest such. With
-        noise the mechanism passes the grid of the noise.
+        number of vectors that are summed, 1 for a public state. None means the finest one. With
+        noise, the mechanism passes the grid of the noise.
     sigma : float, optional
-        For a public state: std of the Gaussian noise on every message, finite and >= 0. None is no
-        noise.
+        For a public state, the std of the Gaussian noise on every message, finite and >= 0. None
+        means no noise.
     rows : ndarray, shape (k,), optional
-        Int64 numbers of the records to sweep, distinct and increasing; all by default. Not for a
+        Int64 indices of the records to sweep, distinct and increasing; all by default. Not for a
         collapsed state.
 
     Returns
     -------
     S : ndarray, shape (d,)
-        Of a collapsed state: sum_i round_q(s_i a_i) with the new scales
+        For a collapsed state: sum_i round_q(s_i a_i) with the new scales
         s_i = clamp((1 - 2 lam) s_i + 2 lam t_i, +-b' / |a_i|), b = gamma C. The mean of u is
         ``state.common + S / N``.
     S, P : ndarrays, shape (d,)
-        Of a per-user state: S = sum_i round_q(f_i a_i) with
+        For a per-user state: S = sum_i round_q(f_i a_i) with
         f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|), b = 4 lam gamma C, and the public
-        P = sum_i 2 lam (z - common_i), in plain floating point. u has moved by P + S in sum.
+        P = sum_i 2 lam (z - common_i), in plain floating point. The change of sum_i u_i is P + S.
     M : ndarray, shape (d,)
-        Of a public state: by how much u has moved in sum, in plain floating point. Every record
-        sends round_q(f_i a_i) + Z_i, f_i = clamp(2 lam t_i, +-b' / |a_i|) with b = 2 lam gamma C,
-        and u_i becomes (1 - 2 lam) u_i + 2 lam z and this message.
+        For a public state: the change of sum_i u_i, in plain floating point. Every record sends
+        round_q(f_i a_i) + Z_i, f_i = clamp(2 lam t_i, +-b' / |a_i|) with b = 2 lam gamma C, and u_i
+        becomes (1 - 2 lam) u_i + 2 lam z plus this message.
 
     Notes
     -----
-    - Sensitivity: replacing one record, at equal state of all others and equal z, moves S by at
-      most 2 b in l2 norm and a message by as much, exactly, for the doubles returned: a vector that
-      is summed or sent has norm b at most, and depends on its own record and state alone. That
-      holds whatever the float error in t_i; b' is b less room for rounding (see `glm_gradient`).
-    - P is a function of z's and of who took part in which sweep.
-    - Z_i are the draws of `gaussian` with a purpose of their own and record i for its silo: none
-      repeats, and none depends on threads or on `rows`.
-    - This is the iteration of [1]_ with the noise elsewhere. lam <= 1/2 keeps every u_i within
-      gamma C of a point that does not depend on its record.
+    - Sensitivity: replacing one record, with equal states of all others and equal z, changes S, or
+      a message, by at most 2 b in l2 norm, exactly, for the doubles returned: each vector has norm
+      at most b and depends on its own record and state only. This is true for any rounding error of
+      t_i; b' is b less a margin for rounding (see `glm_gradient`).
+    - P is a function of the z and of the participants of earlier sweeps.
+    - Z_i are draws as in `gaussian`, with their own purpose and record i as the silo: they never
+      repeat, and do not depend on threads or on `rows`.
+    - This is the iteration of [1]_ with a different place of the noise. For lam <= 1/2 every u_i
+      stays within gamma C of a point that does not depend on its record.
 
     References
     ----------
     .. [1] Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized
        and federated learning", ICML 2023, algorithms 1 to 3.
     """
-    kept = {"loss": loss, "clip": clip, "prox_step": prox_step, "grid": grid, "sigma": sigma}
-    sweep = PreparedSweep(data, state, n_threads=n_threads, **kept)  # type: ignore[arg-type]
+    fixed = {"loss": loss, "clip": clip, "prox_step": prox_step, "grid": grid, "sigma": sigma}
+    sweep = PreparedSweep(data, state, n_threads=n_threads, **fixed)  # type: ignore[arg-type]
     return sweep(z, relaxation=relaxation, rows=rows, rng=rng)
 
 
 class PreparedSweep:
-    """`prox_sweep` of one state, again and again: what the calls share is checked and kept.
+    """Repeated calls of `prox_sweep` for one state, with shared arguments validated once.
 
-    A sweep over some hundred records takes less time than the checks of its arguments.
+    A sweep over some hundred records takes less time than the validation of its arguments.
 
     Parameters
     ----------
     data, state, loss, clip, prox_step, grid, sigma, n_threads
-        As for `prox_sweep`. `grid` and `sigma` are checked by the first call.
+        As for `prox_sweep`. `grid` and `sigma` are validated in the first call.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class PreparedSweep:
         n_threads: int | None = None,
     ) -> None:
         common, self._scale = _state(data, state)
-        self._data, self._together = data, common.ndim == 1
+        self._data, self._collapsed = data, common.ndim == 1  # else one `common` per record
         compiled = checked.compiled_loss(_convex(loss))
         self._clip = positive("clip", clip, or_infinite=True)
         self._gamma = positive("prox_step", prox_step)
@@ -249,14 +249,14 @@ class PreparedSweep:
         rows: IntArray | None = None,
         rng: Random = None,
     ) -> Any:
-        """The next sweep, as `prox_sweep` describes it."""
+        """Run the next sweep, as described in `prox_sweep`."""
         data = self._data
         point = checked.real_array("z", z, (data.d,))
         lam = positive("relaxation", relaxation)
         if lam > 1.0:
             raise ValueError(f"relaxation must be in (0, 1], got {lam!r}")
         if rows is not None:
-            if self._together:
+            if self._collapsed:
                 raise ValueError(
                     "rows must be None for a collapsed state, got some: its records move together"
                 )
@@ -273,7 +273,7 @@ class PreparedSweep:
             return self._sweeps.sweep(point, release.key, Purpose.USER, self._std)
 
     def _lay_out(self, rows: IntArray | None, n: int, lam: float, n_threads: int) -> None:
-        factor = 1.0 if self._together else 4.0 * lam if self._scale is not None else 2.0 * lam
+        factor = 1.0 if self._collapsed else 4.0 * lam if self._scale is not None else 2.0 * lam
         bound = _prox_bound(factor * self._gamma, self._clip, "prox_step")
         offsets = np.array([0, 1 if self._scale is None else n])
         grids = sum_grids(self._grid, offsets=offsets, dim=self._data.d, clip=bound)
@@ -293,7 +293,7 @@ def _convex(loss: str | Loss) -> Loss:
 
 
 def _prox_bound(step: float, clip: float, name: str) -> float:
-    """Return step * clip, the bound of a vector: a normal double, or infinite as clip is."""
+    """Return step * clip, the bound of a vector; raise unless it is normal, or clip infinite."""
     bound = step * clip
     if not bound >= 2.0**-1000 or (math.isinf(bound) and not math.isinf(clip)):
         raise ValueError(f"{name} times clip must be neither 0 nor infinite, got {bound!r}")
@@ -301,7 +301,7 @@ def _prox_bound(step: float, clip: float, name: str) -> float:
 
 
 def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray | None]:
-    """Return the arrays of a state, which kernels write to."""
+    """Return the validated arrays of a state, to which kernels write."""
     if not isinstance(state, ProxState):
         raise TypeError(f"state must be a ProxState, got {checked.described(state)}")
     own = (data.n, data.d)

@@ -1,4 +1,4 @@
-"""Exact sums of clipped vectors that are given, one per record."""
+"""Exact sums of given vectors, clipped per record."""
 
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from dpkern.kernels._grids import sum_grids
 
 
 class SupportsDLPack(Protocol):
-    """An array of another library in the memory of the CPU: PyTorch's, JAX's and others'."""
+    """An array of another library in CPU memory, such as PyTorch or JAX."""
 
     def __dlpack__(self, *, stream: None = None) -> Any: ...
 
@@ -29,18 +29,18 @@ def clip_and_sum(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Sum over each silo of vectors clipped to an l2 bound, exact on a grid.
+    """Return the sum over each silo of clipped vectors, exact on a grid.
 
     Parameters
     ----------
     G : ndarray or DLPack array, shape (n, P)
-        Float32 or float64, rows sorted by silo: one vector per record. PyTorch tensors without
-        grad, JAX arrays and others that offer ``__dlpack__`` are read where they are in the memory
-        of the CPU. C-contiguous memory is not copied, nor made float64.
+        One vector per record, float32 or float64, sorted by silo. PyTorch tensors without grad, JAX
+        arrays and others with ``__dlpack__`` must be in CPU memory. C-contiguous memory is neither
+        copied nor converted.
     clip : float
-        Bound C > 0 of a vector's l2 norm: min(1, C / |g|) g. Infinity turns clipping and grid off.
+        Clip norm C > 0: min(1, C / |g|) g. Infinity disables clipping and grid.
     offsets : array_like, shape (m + 1,), optional
-        Silo j holds the rows offsets[j] to offsets[j + 1]; None is one silo.
+        Silo j has the rows offsets[j] to offsets[j + 1]; None means one silo.
     grid, out, n_threads
         As in `dpkern.kernels`, with max(n_j, 2) C <= 2^52 q for the n_j rows of silo j and
         q <= C / (32 sqrt(P)).
@@ -53,8 +53,8 @@ def clip_and_sum(
 
     Notes
     -----
-    Sensitivity: replacing one row moves its silo's sum by at most 2 C in l2 norm, exactly, for the
-    doubles returned; adding or removing one by at most C.
+    Sensitivity: replacing one row changes its silo's sum by at most 2 C in l2 norm, exactly, for
+    the doubles returned; adding or removing one by at most C.
     """
     vectors = _vectors(G)
     n, dim = vectors.shape
@@ -67,7 +67,7 @@ def clip_and_sum(
 
 
 def _vectors(G: object) -> NDArray[Any]:
-    """Return `G` as rows that C can read, copied only where they are strided or misaligned."""
+    """Return `G` as an array for C, copied only if it is strided or misaligned."""
     if not isinstance(G, np.ndarray) and hasattr(G, "__dlpack__"):
         try:
             G = np.from_dlpack(G)

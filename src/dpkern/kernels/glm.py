@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def glm_margins(
     data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
-    """Margins z_i = x_i . w of every record's effective row.
+    """Return the margins z_i = x_i . w of every record's effective row.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def glm_margins(
     Returns
     -------
     z : ndarray, shape (N,)
-        Float64, in record order. They are not private: there is one number per record.
+        Float64, in record order; not private.
     """
     w = checked.models(data, w)
     out = checked.output(out, (data.n,))
@@ -45,7 +45,7 @@ def glm_margins(
 def glm_norms(
     data: "SiloData", *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
-    """Upper bounds of the norms |[scale x + shift, 1]| of all stored rows, before the row bound.
+    """Return upper bounds of the norms |[scale x + shift, 1]| of all rows, before the row bound.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def glm_norms(
     Returns
     -------
     norms : ndarray, shape (N,)
-        sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which denormal rows cannot empty. Float64, in
-        record order, the 1 only with an intercept. They are not private.
+        sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which is positive for denormal rows too. The 1 is
+        present only with an intercept. Float64, in record order; not private.
     """
     out = checked.output(out, (data.n,))
     _core.glm_norms(data, out, resolve_threads(n_threads, data.X.size))
@@ -64,25 +64,25 @@ def glm_norms(
 
 
 def loss_values(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
-    """The loss phi(y, z) of every label and margin.
+    """Return the loss phi(y, z) of every label and margin.
 
     Parameters
     ----------
     y, z : array_like, shape (n,)
-        Labels, as `SiloData` holds them, and margins.
+        Labels as in `SiloData`, and margins.
     loss
         As in `dpkern.kernels`.
 
     Returns
     -------
     values : ndarray, shape (n,)
-        Float64. They are not private.
+        Float64; not private.
     """
     return _loss_parts(y, z, loss)[0]
 
 
 def loss_derivatives(y: ArrayLike, z: ArrayLike, *, loss: str | Loss) -> FloatArray:
-    """The derivative phi'(y, z) in z for every label and margin; all else as in `loss_values`."""
+    """Return the derivative phi'(y, z) in z for every label and margin, as in `loss_values`."""
     return _loss_parts(y, z, loss)[1]
 
 
@@ -105,7 +105,7 @@ def glm_losses(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Sum of the losses over each silo's records, without regulariser.
+    """Return the sum of the losses over each silo's records, without penalties.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def glm_losses(
     Returns
     -------
     sums : ndarray, shape (m,)
-        Float64. They are not private: these are floating-point sums without clipping or noise.
+        Float64 sums without clipping or noise; not private.
     """
     w = checked.models(data, w)
     compiled = checked.compiled_loss(loss)
@@ -137,7 +137,7 @@ def glm_gradient(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    r"""Sum of clipped per-record gradients over each silo, exact on a grid.
+    r"""Return the sum of clipped per-record gradients over each silo, exact on a grid.
 
     For every record, clamp(phi'(z), -C'/|x|, C'/|x|) x is rounded to the grid q and then added,
     with C' = (C - q sqrt(d) / 2) (1 - (d + 16) 2^-52).
@@ -150,8 +150,8 @@ def glm_gradient(
         As in `dpkern.kernels`, with max(n_j, 2) C <= 2^52 q for the n_j records summed in silo j
         and q <= C / (32 sqrt(d)).
     saturate : bool
-        For numbers of records that are not public: the grid must suit max(n_j / 2^10, 2) records
-        only, and entries of the exact sum beyond +-2^52 q become +-2^52 q.
+        For private numbers of records: the condition on the grid is for max(n_j / 2^10, 2) records
+        instead, and entries of the exact sum saturate at +-2^52 q.
 
     Returns
     -------
@@ -161,10 +161,10 @@ def glm_gradient(
 
     Notes
     -----
-    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
-    silo's, exactly, for the doubles returned. Adding or removing a record moves it by at most C.
-    With `saturate` the same holds: 64-bit integers hold the exact sum of any number of records that
-    is accepted, and clamping its entries once, at the end, moves no two sums further apart.
+    Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm and no other
+    silo's, exactly, for the doubles returned. Adding or removing a record changes it by at most C.
+    This is true with `saturate` too: the exact sum of any accepted number of records fits into
+    64-bit integers, and the final clamp of its entries is nonexpansive.
 
     A clipped generalised linear gradient is the gradient of a C-Lipschitz loss, convex where phi is
     convex [1]_.
@@ -203,7 +203,7 @@ def glm_difference(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    r"""Sum of clipped per-record differences of gradients over each silo, exact on a grid.
+    r"""Return the sum of clipped per-record differences of gradients over each silo, on a grid.
 
     For every record, with g(z) = clamp(phi'(z), -B/|x|, B/|x|), the vector
     clamp(g(z_new) - g(z_old), -C'/|x|, C'/|x|) x is rounded to the grid q and then added, with
@@ -214,42 +214,41 @@ def glm_difference(
     data, loss, silo_weight, rows, out, n_threads
         As in `dpkern.kernels`.
     w_new, w_old : array_like, shape (d,) or (m, d)
-        The two points: one model for all silos, or one per silo.
+        The two models, each one for all silos or one per silo.
     clip : float
-        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
-        off.
+        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
     gradient_clip : float
-        Bound B > 0 of each of the two gradients: the `clip` of the `glm_gradient` that the
-        differences continue. Infinity means the gradients of the loss itself.
+        Clip norm B > 0 of each of the two gradients, which is the `clip` of the `glm_gradient` to
+        which the differences are added. Infinity means unclipped gradients.
     grid
         As in `glm_gradient`.
     margins : array_like, shape (N,), optional
-        Margins at `w_old` of all records in record order, also with `rows`: those of `glm_margins`,
-        or the `new_margins` of an earlier call. Then `w_old` is not multiplied with any row. They
-        are not checked: whatever they are the clip holds, and so does the sensitivity as long as a
+        Margins at `w_old` of all records in record order, also with `rows`, from `glm_margins` or
+        from `new_margins` of an earlier call; they save the products with `w_old`. They are not
+        checked: differences are clipped in any case, and the sensitivity is valid as long as a
         record's margin is a function of this record and of public numbers.
     new_margins : ndarray, shape (N,), optional
-        Float64, C order; the margins at `w_new` are written here, without `rows` only. It may be
-        `margins` itself. They are not private.
+        Output array for the margins at `w_new`, float64 and C-contiguous, only without `rows`; it
+        may be `margins` itself. Not private.
 
     Returns
     -------
     sums : ndarray, shape (m, d)
         Float64, every entry a multiple of the silo's grid. A derivative that is NaN counts as 0, as
-        does under a finite clip a record whose norm overflows. Exactly 0 where `w_new` is `w_old`.
+        does, under a finite clip, a record whose norm overflows. Exactly 0 if `w_new` is `w_old`.
 
     Notes
     -----
-    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm and no other
-    silo's, exactly, for the doubles returned, whatever B and the loss are. Adding or removing a
-    record moves it by at most C.
+    Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm and no other
+    silo's, exactly, for the doubles returned, for any B and loss. Adding or removing a record
+    changes it by at most C.
 
-    Why two bounds. SVRG and SPIDER add such differences to a noisy sum of gradients [1]_ that was
-    clipped to B. Their estimate follows one objective only where the terms telescope, so both are
-    to be gradients of the same loss: that with the derivative g, which is as smooth as phi. A
-    difference is then at most min(2 B, L |w_new - w_old|) long, L the smoothness of phi times the
-    largest |x|^2: a C of that size changes nothing but what rounding takes of it, and privacy needs
-    no L. A smaller C buys less noise with bias.
+    There are two clip norms because SVRG and SPIDER add such differences to a noisy sum of
+    gradients [1]_ that was clipped to B. Their estimates are of one objective only if the terms
+    telescope, so that both must be gradients of the same loss, with the derivative g, which is as
+    smooth as phi. The norm of a difference is then at most min(2 B, L |w_new - w_old|), L the
+    smoothness of phi times the largest |x|^2. A C of that size clips nothing, up to rounding;
+    privacy does not rely on L. A smaller C trades bias for less noise.
 
     References
     ----------
@@ -264,18 +263,18 @@ def glm_difference(
     offsets = data.offsets if rows is None else rows[1]
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     weights = checked.silo_weights(silo_weight, data.m)
-    kept = None if margins is None else checked.real_array("margins", margins, (data.n,))
+    old_margins = None if margins is None else checked.real_array("margins", margins, (data.n,))
     if new_margins is not None:
         if rows is not None:
             raise ValueError("new_margins must be None with rows, got an array for all records")
         checked.writeable("new_margins", new_margins, (data.n,))
-        if kept is not None:
-            checked.require_apart("new_margins", new_margins, "margins", kept)
+        if old_margins is not None:
+            checked.require_no_overlap("new_margins", new_margins, "margins", old_margins)
     out = checked.output(out, (data.m, data.d))
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     # fmt: off
     _core.glm_difference(
-        data, later, earlier, compiled, clip, gradient_clip, grids, weights, rows, kept,
+        data, later, earlier, compiled, clip, gradient_clip, grids, weights, rows, old_margins,
         new_margins, out, threads,
     )
     # fmt: on

@@ -27,27 +27,27 @@ def glm_hessian(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    r"""Sum of clipped per-record Hessians h x x^T over each silo, exact on a grid.
+    r"""Return the sum of clipped per-record Hessians h x x^T over each silo, exact on a grid.
 
     A record's effective row x is rounded to integers k = rint(t x / q), with h = max(phi''(z), 0)
     and t = min(sqrt(h), ((sqrt(B) - q sqrt(d) / 2) (1 - (d + 16) 2^-52)) / |x|); its Hessian is
-    q^2 k k^T. The step q is `hessian_row_grid` of all N records, or of as many as are said.
+    q^2 k k^T. The step q is `hessian_row_grid` of all N records, or of `records`.
 
     Parameters
     ----------
     data, w, loss, silo_weight, out, n_threads
-        As in `dpkern.kernels`; of `silo_weight` the roots act on the rows. Where phi'' is negative,
-        NaN, or of a custom loss not finite, it counts as 0.
+        As in `dpkern.kernels`; rows are multiplied by the square roots of `silo_weight`. A phi''
+        that is negative or NaN, or not finite for a custom loss, counts as 0.
     hess_clip : float
-        Bound B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity turns clipping
-        and grid off.
+        Clip norm B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity disables
+        clipping and grid.
     grid : float or array_like, shape (m,), optional
         Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
-        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+        once, ties to even: the grid of the noise. None means q^2, without rounding.
     records : int, optional
-        A number of records to choose q by where N is not public; N must be below 2^11 times it.
-        Where entries of the sum of more records leave +-2^52 q^2, they are clamped to that before
-        they are rounded to `grid`; without one they are rounded to doubles.
+        Number of records for the choice of q if N is not public; N must be below 2^11 times it.
+        With more records, entries of the sum saturate at +-2^52 q^2 before they are rounded to
+        `grid`; without `grid` they are rounded to doubles.
 
     Returns
     -------
@@ -57,9 +57,9 @@ def glm_hessian(
 
     Notes
     -----
-    Sensitivity in Frobenius norm: replacing one record moves its silo's sum by at most sqrt(2) B
+    Sensitivity in Frobenius norm: replacing one record changes its silo's sum by at most sqrt(2) B
     and no other silo's, exactly, for the doubles returned; adding or removing one by at most B. A
-    coarser grid adds ``grid * d``. Positive semi-definite before that rounding.
+    coarser grid adds ``grid * d``. Before that rounding the sums are positive semi-definite.
     """
     w = models(data, w)
     compiled = compiled_loss(loss)

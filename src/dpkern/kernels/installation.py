@@ -1,4 +1,4 @@
-"""What the kernels run on: the instruction set, the threads and the libraries of this process."""
+"""Instruction set, threads and libraries of this process."""
 
 import os
 from typing import Any
@@ -10,12 +10,12 @@ _core._use_isa(os.environ.get("DPKERN_ISA") or None)
 
 
 def info() -> dict[str, Any]:
-    """What this installation runs on.
+    """Return the version, the instruction sets, the threads and the libraries in use.
 
     Returns
     -------
     info : dict
-        version, isa (in use), isas (usable here, best first), openmp, n_threads, blas.
+        version, isa (in use), isas (supported here, best first), openmp, n_threads, blas.
     """
     from importlib.metadata import version
 
@@ -33,8 +33,8 @@ def info() -> dict[str, Any]:
 
 
 def flushes_denormals() -> bool:
-    """Whether the calling thread takes denormals for zeros, or returns zeros for them.
+    """Return whether the calling thread is in denormals-are-zero or flush-to-zero mode.
 
-    Norms of rows that were computed so do not bound the rows that other threads see.
+    Row norms computed in this mode are not valid bounds in other threads.
     """
     return _core.flushes_denormals()

@@ -42,11 +42,11 @@ def glm_local_descent(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    r"""K local (proximal) gradient steps of every silo on its own records.
+    r"""Run K local (proximal) gradient steps of every silo on its own records.
 
     For every silo, from w = w_j: g = S(w) / n_j + (l2 + a r'(|w|) / |w|) w + anchor (w - w_j),
     w = prox_{eta_t b h}(w - eta_t g), with S as in `glm_gradient`. A silo's rows stay in cache for
-    all its steps. With `batches` S is over those of the step, and n_j their number.
+    all its steps. With `batches`, S and n_j are those of the step's batch.
 
     Parameters
     ----------
@@ -62,30 +62,30 @@ def glm_local_descent(
         Penalty (l2/2) |w|^2, finite and >= 0.
     anchor : float
         Penalty (anchor/2) |w - w_j|^2 on the distance to the start, finite and >= 0, on all
-        coordinates: the steps then go to the prox of the silo's mean loss at w_j.
+        coordinates, with which the steps converge to the prox of the silo's mean loss at w_j.
     smooth : str or Term, optional
         A differentiable penalty a r(|w|), such as dpkern.PL(0.5).
     prox : str or Term, optional
-        A penalty b h or a constraint that acts by its prox, such as dpkern.L1(0.01).
+        A penalty b h or a constraint that is used through its prox, such as dpkern.L1(0.01).
     penalize_intercept : bool
         Whether l2, `smooth` and `prox` act on the intercept too.
     sigma : float or array_like, shape (m,), optional
-        Std of the Gaussian noise that is added to S at every step; finite and >= 0.
+        Std of the Gaussian noise added to S at every step; finite and >= 0.
     grid : float or array_like, shape (m,), optional
         Grid of S and of the noise, as in `glm_gradient`.
     rng
-        As in `dpkern.kernels`. Only a call with `sigma` takes a release of a stream.
+        As in `dpkern.kernels`. Only a call with `sigma` uses a release of a stream.
     batches : ndarray, shape (m, K, n), int64, optional
-        The n >= 1 records of every step of a silo, its own, in increasing order; None is all.
+        Indices of the silo's n >= 1 records in every step, in increasing order; None means all.
     silos : ndarray, shape (k,), int64, optional
-        Silos that run, in increasing order, at least one; None is all. The others' models are
-        their starts.
+        Indices of the silos that run, in increasing order, at least one; None means all. The models
+        of the others are their starts.
 
     Returns
     -------
     models : ndarray, shape (m, d)
-        Float64. Not private without noise: a model after hidden steps is not on a grid, and how far
-        one record moves it is for the caller to bound.
+        Float64. Not private without noise: a model after hidden steps is not on a grid, and its
+        sensitivity is up to the caller.
 
     Notes
     -----
@@ -153,7 +153,7 @@ def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
 
 
 def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
-    """Return the records of all steps of all silos, one after the other, and where silos end."""
+    """Return the concatenated records of all steps of all silos, and the silos' offsets."""
     m = data.m
     if (
         not isinstance(batches, np.ndarray)

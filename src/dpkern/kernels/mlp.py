@@ -24,12 +24,12 @@ ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
 
 def mlp_size(n_features: int, layers: Sequence[int]) -> int:
-    """Number of parameters P of a multilayer perceptron.
+    """Return the number of parameters P of a multilayer perceptron.
 
     Parameters
     ----------
     n_features : int
-        Inputs.
+        Number of inputs.
     layers : sequence of int
         Sizes of the hidden layers and of the output.
 
@@ -61,33 +61,33 @@ def mlp_gradient(
     grid.
 
     a_0 is the effective row of a record, z_l = W_l [a_(l-1), 1], a_l = act(z_l) for the hidden
-    layers, and the loss is one of the outputs z_L. A record's gradient in layer l is
-    delta_l [a_(l-1), 1]^T; over all layers together it is scaled to norm C at most, and no
-    per-record gradient is stored.
+    layers, and the loss is a function of the outputs z_L. A record's gradient in layer l is
+    delta_l [a_(l-1), 1]^T; the whole gradient is clipped to norm C, and no per-record gradient is
+    stored.
 
     Parameters
     ----------
     data, clip, silo_weight, rows, out, n_threads
-        As in `dpkern.kernels`; the bound C is one of the whole gradient. Data have no intercept:
-        every layer has biases of its own.
+        As in `dpkern.kernels`; C is the clip norm of the whole gradient. The data must have no
+        intercept, since every layer has its own biases.
     params : array_like, shape (P,) or (m, P)
-        One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. Layer
-        after layer the matrix W_l, of shape (n_l, n_(l-1) + 1), by rows; its last column is the
-        bias.
+        One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. A model
+        consists of the matrices W_l of shape (n_l, n_(l-1) + 1) in C order, with the bias as the
+        last column.
     layers : sequence of int
         Sizes n_1, ..., n_L of the hidden layers and of the output; ``(n_L,)`` has no hidden layer.
     activation : {"relu", "tanh"}
-        Of the hidden layers. The slope of relu at 0 is 0.
+        Activation of the hidden layers. The derivative of relu at 0 is 0.
     loss : str or Loss
         "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
         margin loss of one output, see `dpkern.models.losses`.
     grid : float or array_like, shape (m,), optional
         Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
-        once, ties to even: that of the noise. None is q^2 itself, which rounds nothing.
+        once, ties to even: the grid of the noise. None means q^2, without rounding.
     records : int, optional
-        A public number n to choose q by in place of the number of records, which is not public.
-        Sums of up to 2^5 n records per silo are exact, and entries of larger ones beyond
-        +-2^52 q^2 become +-2^52 q^2 before they are rounded to `grid`.
+        A public number n for the choice of q if the number of records is not public. Sums of up to
+        2^5 n records per silo are exact, and entries of larger ones saturate at +-2^52 q^2 before
+        they are rounded to `grid`.
 
     Returns
     -------
@@ -97,25 +97,24 @@ def mlp_gradient(
 
     Notes
     -----
-    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
+    Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm over all
     parameters and no other silo's, exactly, for the doubles returned; adding or removing one by at
-    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` the same holds, and nothing but
-    the sum depends on the number of records, whether it is accepted or not included. A record's
-    term depends on the record, the model and q alone, and q on public numbers alone. The exact sum
-    of the terms of all records of a silo is found in whole numbers of q^2, so adding a record moves
-    it by that record's term, at most C long; only then every entry is clamped, once, and clamping
-    moves no two numbers further apart. Clamping sums of parts of the records instead would not be
-    enough: an added record moves all that come after it into other parts.
+    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` the same holds, and only the sum
+    depends on the number of records: no error does. A record's term depends on the record, the
+    model and q only, and q on public numbers only. The exact sum over a silo is computed in integer
+    multiples of q^2, so that adding a record changes it by that record's term, of norm at most C;
+    the final clamp of the entries is nonexpansive. Clamping partial sums would not suffice, since
+    an added record shifts later records into other parts.
 
     With s = min(1, C' / G), C' = C (1 - (n_0 + ... + n_L + 16) 2^-50), G an upper bound of the
     norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
     k = trunc((s / t) delta / q), h = trunc(t a / q) and t = sqrt(s |delta| / |a|), so that
-    |k| |h| q^2 <= s |delta| |a|; truncation lengthens neither. The step q is the finest with
-    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`: sums of n records are
-    then exact, in any order. Norms without per-record gradients are those of [1]_.
+    |k| |h| q^2 <= s |delta| |a|, as truncation increases no norm. The step q is the finest with
+    n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`, for which sums of n
+    records are exact in any order. The norms are computed without per-record gradients as in [1]_.
 
-    Activations and derivatives are doubles, summed in a fixed order: a record's part does not
-    depend on the records beside it, nor on its place.
+    Activations and derivatives are doubles, summed in a fixed order, so that a record's term
+    depends neither on other records nor on its position.
 
     References
     ----------
@@ -154,11 +153,10 @@ def mlp_difference(
     params_new, params_old : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
     clip : float
-        Bound C > 0 of a record's difference in l2 norm. Infinity turns its clipping and the grid
-        off.
+        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
     gradient_clip : float
-        Bound B > 0 of each of the two gradients: the `clip` of the `mlp_gradient` that the
-        differences continue. Infinity: those of the loss itself.
+        Clip norm B > 0 of each of the two gradients, which is the `clip` of the `mlp_gradient` to
+        which the differences are added. Infinity means unclipped gradients.
     data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
         As in `mlp_gradient`.
 
@@ -167,24 +165,23 @@ def mlp_difference(
     sums : ndarray, shape (m, P)
         Float64, every entry a multiple of the silo's grid. A gradient that is not finite, or more
         than 2^500 times too long, counts as zero, and so does such a difference under a finite
-        clip. Exactly 0 where `params_new` is `params_old`.
+        clip. Exactly 0 if `params_new` is `params_old`.
 
     Notes
     -----
-    Sensitivity: replacing one record moves its silo's sum by at most 2 C in l2 norm over all
-    parameters and no other silo's, exactly, for the doubles returned, whatever B is; adding or
-    removing one by at most C. A coarser grid adds ``grid * sqrt(P)``.
+    Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm over all
+    parameters and no other silo's, exactly, for the doubles returned, for any B; adding or removing
+    one by at most C. A coarser grid adds ``grid * sqrt(P)``.
 
-    Why two bounds: see `glm_difference`. Differences of gradients clipped to B telescope with sums
-    of them; no more than 2 B of C is ever used.
+    `glm_difference` explains the two clip norms; the norm of a difference never exceeds 2 B.
 
     In layer l the difference is the sum of two outer products, U + V, which become integers as in
     `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
     of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
-    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), for truncation may
-    take from U what cancels in V: mlp.h has the proof. A record is scaled to less than C where U
-    and V are long and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n as
-    in `mlp_gradient`; q sqrt(8 C) R must not be above C / 32.
+    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of
+    U may remove what cancels in V; mlp.h has the proof. The norm of a term may be less than C where
+    U and V are large and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n
+    as in `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
     bound = positive("gradient_clip", gradient_clip, or_infinite=True)
@@ -216,7 +213,7 @@ def _sums(
     rows = checked.minibatch(data, rows)
     offsets = data.offsets if rows is None else rows[1]
     summed = int(offsets[-1])
-    # Not the size of the batch: under Poisson sampling that is private, and q would tell it.
+    # Not the size of the batch, which is private under Poisson sampling and must not determine q.
     n = max(data.n, summed) if records is None else count("records", records) << 5
     unit, grids = product_grids(
         "clip",
@@ -242,13 +239,13 @@ def _sums(
     if unit == 0.0 or largest <= n:
         add(grids, rows)
         return out
-    # Sums of n records are exact in doubles; those of more are added up as Python's integers.
+    # Sums of n records are exact in doubles; larger ones are accumulated in Python integers.
     total = np.zeros(out.shape, dtype=object)
-    records_of = np.arange(data.n) if rows is None else rows[0]
+    indices = np.arange(data.n) if rows is None else rows[0]
     for first in range(0, largest, n):
         begins = np.minimum(offsets[:-1] + first, offsets[1:])
         ends = np.minimum(begins + n, offsets[1:])
-        parts = [records_of[i:j] for i, j in zip(begins, ends, strict=True)]
+        parts = [indices[i:j] for i, j in zip(begins, ends, strict=True)]
         add(None, (np.concatenate(parts), np.append(0, np.cumsum(ends - begins))))
         total += (out / unit**2).astype(np.int64)
     whole = np.clip(total, -LARGEST_STEPS, LARGEST_STEPS).astype(np.float64)
@@ -266,7 +263,7 @@ def _layers(layers: Sequence[int]) -> list[int]:
 def _networks(
     data: "SiloData", points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
 ) -> FloatArray:
-    """Return the parameters at every point as (points, 1 or m, P)."""
+    """Return the parameters of all models as (points, 1 or m, P)."""
     if data.intercept:
         raise ValueError("data must have no intercept, got one: layers have biases of their own")
     size = mlp_size(data.n_features, layers)

@@ -1,4 +1,4 @@
-"""Steps of Newton methods: truncated directions, and the losses along a line."""
+"""Directions of Newton methods by truncated eigenvalues, and line searches."""
 
 import functools
 from typing import TYPE_CHECKING
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def newton_direction(
     H: ArrayLike, g: ArrayLike, *, floor: float, n_threads: int | None = None
 ) -> FloatArray:
-    """Newton directions with the Hessian's eigenvalues truncated from below.
+    """Return Newton directions with the Hessian's eigenvalues truncated from below.
 
     Parameters
     ----------
     H : array_like, shape (m, d, d)
-        One symmetric matrix per silo, finite. Its lower triangle is read, and nothing else.
+        One symmetric matrix per silo, finite. Only its lower triangle is read.
     g : array_like, shape (m, d)
         One vector per silo, finite.
     floor : float
-        Least eigenvalue, positive and finite.
+        Lower bound of the eigenvalues, positive and finite.
     n_threads
         As in `dpkern.kernels`. Silos run in parallel, each in one thread of LAPACK.
 
@@ -42,17 +42,17 @@ def newton_direction(
     Raises
     ------
     RuntimeError
-        When LAPACK finds no eigenvalues.
+        When LAPACK's eigensolver does not converge.
 
     Notes
     -----
-    Where a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and
-    Cholesky of H solves the system; else the eigenvalues are found. In floating point an eigenvalue
-    within d u |H| of the floor, u = 2^-53, may be taken for either side of it: a change of H of the
-    size that every algorithm makes of it anyway. So |p| <= |g| / floor holds up to the relative
-    error that this means, d u |H| / floor.
+    If a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and that
+    of H solves the system; otherwise the eigenvalues are computed. In floating point an eigenvalue
+    within d u |H| of the floor, u = 2^-53, may be treated as on either side of it, which is a
+    change of H of the size of any algorithm's backward error. So |p| <= |g| / floor is valid up to
+    a relative error of d u |H| / floor.
 
-    While it runs, every BLAS in the process that threadpoolctl knows is limited to one thread.
+    Every BLAS that threadpoolctl controls is limited to one thread during the call.
     """
     H = checked.real_array("H", H)
     if H.ndim != 3 or H.shape[1] != H.shape[2] or not H.size:
@@ -72,7 +72,7 @@ def newton_direction(
 
 @functools.cache
 def _lapack() -> _core.Lapack:
-    """Return LAPACK, found when first needed: scipy.linalg takes a while to import."""
+    """Return LAPACK, loaded on first use, since the import of scipy.linalg is slow."""
     return _core.Lapack()
 
 
@@ -89,26 +89,26 @@ def line_search(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Losses of every silo along the line w - a p, for every candidate step a.
+    """Return the losses of every silo along the line w - a p, for every candidate step a.
 
-    Margins along w and p are computed once, in one pass over X; a candidate then costs one loss a
-    record.
+    The margins of w and p are computed in one pass over X; every candidate then costs one
+    evaluation of the loss per record.
 
     Parameters
     ----------
     data, loss, out, n_threads
         As in `dpkern.kernels`.
     w, p : array_like, shape (d,) or (m, d)
-        Model and direction, one for all silos or one per silo.
+        Model and direction, each one for all silos or one per silo.
     steps : array_like, shape (k,)
         Candidate steps a, finite.
     bound : array_like, shape (k,) or (m, k), optional
-        For a private search: bounds b_a > 0, one per candidate, or per silo and candidate, on one
-        record's decrease of the loss.
+        For a private search: clipping bounds b_a > 0 of one record's decrease of the loss, one per
+        candidate, or per silo and candidate.
     grid : float or array_like, shape (k,) or (m, k), optional
         With `bound` only: power of two q, one for all candidates, one per candidate, or one per
         silo and candidate, with max(n_j, 2) b_a <= 2^52 q for the n_j records of every silo and
-        q <= b_a / 32. None takes the finest on which the sum of all N records is exact too.
+        q <= b_a / 32. None means the finest on which the sum of all N records is exact, too.
     saturate : bool
         With `bound`, as in `glm_gradient`.
 
@@ -123,9 +123,9 @@ def line_search(
     Notes
     -----
     Sensitivity of the private sums: one record's term is at most b_a in absolute value, exactly,
-    for the doubles returned. Replacing a record moves candidate a of its silo by at most 2 b_a, and
-    all candidates by at most 2 |b| in l2 norm; adding or removing one by half of that. For a loss
-    whose derivative is clipped to C / |x|, b_a = |a| C |p| clamps nothing but rounding.
+    for the doubles returned. Replacing a record changes candidate a of its silo by at most 2 b_a,
+    and all candidates by at most 2 |b| in l2 norm; adding or removing one by half of that. For a
+    loss whose derivative is clipped to C / |x|, b_a = |a| C |p| clips nothing but rounding errors.
     """
     w, p = checked.models(data, w), checked.models(data, p, "p")
     compiled = checked.compiled_loss(loss)

@@ -1,4 +1,4 @@
-"""Gaussian noise, rounded exactly to a grid: vectors and symmetric matrices."""
+"""Gaussian vectors and symmetric matrices, rounded exactly to a grid."""
 
 import math
 import operator
@@ -23,19 +23,19 @@ def gaussian(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Gaussian noise rounded exactly to a grid: q round(sigma N(0, 1) / q).
+    """Return Gaussian noise rounded exactly to a grid: q round(sigma N(0, 1) / q).
 
     Parameters
     ----------
     shape : int or sequence of int
-        The last axis holds the coordinates of a silo; the axes before it, flattened to m rows, are
-        the silos 0 .. m - 1. One axis alone is silo 0.
+        The last axis is that of the coordinates of a silo; the axes before it, flattened to m rows,
+        are the silos 0 .. m - 1. A single axis means silo 0.
     sigma : float or array_like, shape (m,)
         Standard deviation before rounding, finite and >= 0; 0 gives zeros.
     grid : float or array_like, shape (m,), optional
-        Power of two q between 2^-400 and 2^400 with sigma <= 2^32 q. None takes the one with
-        2^25 < sigma / q <= 2^26: fine enough to forget about, coarse enough that one draw in a
-        million needs the slow path. The noise of a sum must have the grid of the sum.
+        Power of two q between 2^-400 and 2^400 with sigma <= 2^32 q. None means the one with
+        2^25 < sigma / q <= 2^26, for which about one draw in a million needs the exact fallback.
+        The noise of a sum must have the grid of the sum.
     rng, out, n_threads
         As in `dpkern.kernels`.
 
@@ -46,13 +46,12 @@ def gaussian(
 
     Notes
     -----
-    - Every draw is the correctly rounded Phi^-1 of a uniform real of the key stream, of which
-      192 bits are read where it matters; its law is within total variation 2^-100 of the rounded
-      Gaussian's.
-    - For a sum S that is a multiple of q, S + Z = q round((S + sigma N) / q): post-processing of
-      the Gaussian mechanism on the exact sum.
-    - Draws depend on the stream's key, the release number, the silo and the coordinate, and on
-      nothing else: not on `n_threads`, the instruction set or the length of the last axis.
+    - Every draw is the correctly rounded Phi^-1 of a uniform real of the key stream, of which up to
+      192 bits are read; its distribution is within total variation 2^-100 of the rounded Gaussian.
+    - For a sum S that is a multiple of q, S + Z = q round((S + sigma N) / q) is a post-processing
+      of the Gaussian mechanism on the exact sum.
+    - Draws depend only on the stream's key, the release number, the silo and the coordinate, and
+      not on `n_threads`, the instruction set or the length of the last axis.
     """
     sizes = _shape(shape)
     m = math.prod(sizes[:-1])
@@ -75,14 +74,14 @@ def goe(
     out: FloatArray | None = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Symmetric Gaussian matrices rounded exactly to a grid (Gaussian orthogonal ensemble).
+    """Return symmetric Gaussian matrices rounded exactly to a grid (Gaussian orthogonal ensemble).
 
     Parameters
     ----------
     m, d : int
         Number of matrices, one per silo, and their size.
     sigma : float or array_like, shape (m,)
-        Standard deviation of the diagonal; above it sigma / sqrt(2), rounded up.
+        Standard deviation of the diagonal; off the diagonal it is sigma / sqrt(2), rounded up.
     grid, rng, out, n_threads
         As in `gaussian`.
 
@@ -111,7 +110,7 @@ def goe(
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     try:
-        # A tuple by its type first: an abstract class takes longer to ask.
+        # isinstance with an abstract class is slower.
         if type(shape) is tuple or isinstance(shape, Sequence):
             sizes = tuple(map(operator.index, shape))
         else:

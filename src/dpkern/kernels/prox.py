@@ -1,4 +1,4 @@
-"""Proximal operators of regularisers and constraints."""
+"""Proximal operators of penalties and constraints."""
 
 import functools
 from typing import Any
@@ -23,24 +23,24 @@ def prox(
     n_threads: int | None = None,
     **parameters: Any,
 ) -> FloatArray:
-    """Proximal operator argmin_x gamma r(x) + |x - v|^2 / 2 of a vector, or of every row.
+    """Return the prox argmin_x gamma r(x) + |x - v|^2 / 2 of a vector, or of every row.
 
     Parameters
     ----------
     name : str or Term
-        A name below, or an object of `dpkern.models.penalties`, which holds its parameters.
+        A name below, or an object of `dpkern.models.penalties`.
     v : array_like, shape (d,) or (m, d)
-        Finite.
+        The finite argument.
     gamma : float
-        Step >= 0, finite; of no effect on a projection. At most 1/4 for "pl": beyond, some v have
-        two minimisers.
+        Step >= 0, finite; without effect on a projection. At most 1/4 for "pl", beyond which some v
+        have two minimisers.
     out : ndarray, shape of `v`, optional
-        As in `dpkern.kernels`. It is `v` itself or shares no memory with it. A call with `out` is
-        several times faster on vectors beyond the caches: new memory is mapped page by page.
+        As in `dpkern.kernels`; `v` itself, or without overlap with it. For vectors larger than the
+        caches a call with `out` is several times faster, since it saves page faults.
     n_threads
         As in `dpkern.kernels`.
     **parameters
-        The regulariser's own.
+        Parameters of the penalty, if it is given by name.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def prox(
     Raises
     ------
     ValueError
-        When an argument does not fit. After a `v` that is not finite `out` is of no use.
+        When an argument is invalid. If `v` is not finite, the contents of `out` are undefined.
 
     Notes
     -----
@@ -68,9 +68,8 @@ def prox(
     "simplex"         0 where x >= 0 and sum x = total         `total`
     ================  =======================================  ================================
 
-    A vector is cut among threads where r is a sum over coordinates; else the rows of a matrix are.
-    Ball, simplex and box are kept up to what `dpkern.models.penalties` states. Norms do not
-    overflow.
+    Threads share the coordinates if r is separable, and else the rows of a matrix. The accuracy of
+    projections is stated in `dpkern.models.penalties`. Norms do not overflow.
     """
     penalty = _penalty(name, parameters)
     gamma = not_negative("gamma", gamma) * penalty.strength
@@ -81,10 +80,10 @@ def prox(
     checked.require_size("v", points.shape[-1], penalty)
     given, out = out is not None, checked.output(out, points.shape)
     if given:
-        checked.require_apart("out", out, "v", points)
+        checked.require_no_overlap("out", out, "v", points)
     threads = resolve_threads(n_threads, points.size)
     if points.size:
-        # Without parameters per coordinate rows are one long vector where coordinates are apart.
+        # A separable r without parameters per coordinate treats all rows as one long vector.
         flat = points.ndim == 1 or (penalty.separable and penalty.size is None)
         shape = (1, points.size) if flat else points.shape
         _core.prox_rows(
@@ -100,7 +99,7 @@ def prox(
 
 
 def _penalty(name: str | Term, parameters: dict[str, Any]) -> Term:
-    """Return the penalty that `prox` is asked for."""
+    """Return the penalty of the arguments of `prox`."""
     which = name.name if isinstance(name, Term) else name
     if which not in PENALTIES:
         raise ValueError(f"name must be one of {', '.join(PENALTIES)}, got {which!r}")
@@ -113,5 +112,5 @@ def _penalty(name: str | Term, parameters: dict[str, Any]) -> Term:
 
 @functools.cache
 def _number(name: str) -> int:
-    """Return the number of a regulariser in the compiled table."""
+    """Return the index of a penalty in the compiled table."""
     return _core.prox_names().index(name)

@@ -1,4 +1,4 @@
-"""The sum that the shuffle protocol's analyser finds, with binomial noise."""
+"""The output of the shuffle protocol's analyser: a sum with binomial noise."""
 
 import functools
 from itertools import accumulate
@@ -12,7 +12,7 @@ from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import MAX_DRAWS, FloatArray, Random, real_array, release_of
 from dpkern.stream import Purpose
 
-MANY, FEW = 20, 12  # as in shuffle.h: 2^20 and 2^12 coins are tossed together
+MANY, FEW = 20, 12  # as in shuffle.h: blocks of 2^20 and 2^12 coins are sampled at once
 
 
 def shuffle_sum(
@@ -24,29 +24,29 @@ def shuffle_sum(
     rng: Random = None,
     n_threads: int | None = None,
 ) -> FloatArray:
-    """Sum of vectors as the analyser of the shuffle protocol finds it, with binomial noise.
+    """Return the sum of vectors with binomial noise, as the shuffle protocol computes it.
 
-    Every vector's owner encodes each coordinate x of it as R(t), t = g (x + L) / (2 L), rounded to
-    one of the two integers beside t so that the mean is t, adds Bin(b, 1/2), and sends that many
-    ones among g + b bits labelled with the coordinate. The analyser of the shuffled bits counts
-    the ones of a coordinate. The counts are drawn here without the bits, from the same law:
+    Every vector's owner encodes each coordinate x as R(t), t = g (x + L) / (2 L), by randomised
+    rounding to an adjacent integer with mean t, adds Bin(b, 1/2), and sends that many ones among
+    g + b bits labelled with the coordinate. The analyser of the shuffled bits counts the ones of a
+    coordinate. The counts are drawn here without the bits, from the same distribution:
 
         count_k = sum_i R(t_ik) + Bin(N b, 1/2),    sum_k = (L / g) (2 count_k - N (g + b)).
 
-    2^20 coins at a time, then 2^12, are tossed together, by inversion of their law from a word of
-    the stream and as many more as it takes; the last ones are bits of the stream.
+    Blocks of 2^20 coins, then of 2^12, are sampled by inversion from one word of the stream, or
+    more if needed; the remaining coins are bits of the stream.
 
     Parameters
     ----------
     V : array_like, shape (N, d)
-        One vector a record, float64, N, d >= 1. One longer than `bound` is scaled to it; one whose
-        norm is no number counts as 0.
+        One vector per record, float64, N, d >= 1. Longer ones are scaled down to norm `bound`; one
+        whose norm is NaN counts as 0.
     bound : float
-        L > 0, the l2 bound of a vector, between 2^-100 and 2^400. Public.
+        The public clip norm L > 0 of a vector, between 2^-100 and 2^400.
     g : int
-        Steps of the grid on [-L, L], at least 1.
+        Number of grid steps on [-L, L], at least 1.
     b : int
-        Coins that every vector adds to each coordinate; 0 adds no noise. N (g + b) <= 2^52.
+        Number of coins per vector and coordinate; 0 adds no noise. N (g + b) <= 2^52.
     rng, n_threads
         As in `dpkern.kernels`.
 
@@ -58,10 +58,10 @@ def shuffle_sum(
 
     Notes
     -----
-    Sensitivity of the counts, exactly, for the doubles computed: with the other coins and the
-    uniform numbers of the rounding given, replacing a vector moves them by less than g + sqrt(d) in
-    l2 norm and by at most g in each coordinate. `dpkern.privacy.BinomialSum` says how many coins
-    that takes. The coins of a coordinate follow their law within 2^-143 in total variation.
+    Sensitivity of the counts, exactly, for the doubles computed: given the other coins and the
+    uniform numbers of the rounding, replacing a vector changes them by less than g + sqrt(d) in
+    l2 norm and by at most g in each coordinate. `BinomialSum` determines the number of coins. The
+    coins of a coordinate have their distribution within 2^-143 in total variation.
 
     References
     ----------
@@ -85,11 +85,11 @@ def shuffle_sum(
 
 @functools.cache
 def coins_together(k: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the law of |X - 2^(k-1)|, X of Bin(2^k, 1/2), as `dpk_together` in shuffle.h has it.
+    """Return the distribution of |X - 2^(k-1)|, X of Bin(2^k, 1/2), for `dpk_together` (shuffle.h).
 
-    Weights are in proportion to binomial coefficients, rounded down from 320 bits on, and left out
-    below 2^-220 of the largest: all of that moves no T(y) by more than 2^-12 of its last bit, which
-    is rounded down.
+    Weights are proportional to binomial coefficients, rounded down to 320 bits, and omitted below
+    2^-220 of the largest. The error of T(y) is at most 2^-12 of its last bit, which is rounded
+    down.
     """
     half, weights = 1 << (k - 1), [1 << 320]
     while weights[-1] >> 100:
@@ -105,7 +105,7 @@ def coins_together(k: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDAr
 
 
 def shuffle_parameters(n: int, d: int, bound: float, g: int, b: int) -> tuple[float, int, int]:
-    """Return bound, steps and coins of a sum of n vectors; refuse what is out of range."""
+    """Validate bound, steps and coins of a sum of n vectors."""
     bound = positive("bound", bound)
     if not 2.0**-100 <= bound <= 2.0**400:
         raise ValueError(f"bound must lie between 2^-100 and 2^400, got {bound!r}")

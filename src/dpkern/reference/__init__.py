@@ -1,4 +1,4 @@
-"""The kernels once more, in NumPy: what the compiled ones are tested against."""
+"""NumPy reference implementations, against which the compiled kernels are tested."""
 
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.glm import (

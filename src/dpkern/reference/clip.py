@@ -10,7 +10,7 @@ def round_to_grid(v, grid):
 
 
 def clip_limit(square, dim, *, clip, grid):
-    """C' / norm_up: the largest factor on a vector with this sum of squares."""
+    """Return C' / norm_up, the largest factor on a vector with this sum of squares."""
     q = 0.0 if grid is None else grid
     inner = (clip - 0.5 * q * math.sqrt(dim)) * (1.0 - (dim + 16) * 2.0**-52)
     norm = np.sqrt(square + dim * 2.0**-240)
@@ -20,7 +20,7 @@ def clip_limit(square, dim, *, clip, grid):
 
 
 def clipped_sum(s, V, lim, grid, weight=1.0):
-    """Sum of weight clamp(s, -lim, lim) v; a NaN counts as 0, and lim = 0 leaves v out."""
+    """Return the sum of weight clamp(s, -lim, lim) v; NaN counts as 0, and lim = 0 omits v."""
     s = weight * np.where(np.isnan(s), 0.0, np.clip(s, -lim, lim))
     return np.sum(round_to_grid(s[lim > 0, None] * V[lim > 0], grid), axis=0)
 

@@ -7,7 +7,7 @@ from dpkern.reference.loss import block
 
 
 def _stored_rows(data, rows, j):
-    """[scale x + shift, 1] of silo j's records, its squared norms, r = min(1, bound / norm), y."""
+    """Return [scale x + shift, 1] of silo j, squared norms, r = min(1, bound / norm), and y."""
     index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
     own = index[offsets[j] : offsets[j + 1]]
     V = data.X[own]
@@ -25,7 +25,7 @@ def _stored_rows(data, rows, j):
 
 
 def _silos(data, w, rows=None):
-    """Per silo: rows, squared norms, ratios, labels and margins of the effective rows."""
+    """Yield rows, squared norms, ratios, labels and margins of every silo's effective rows."""
     models = np.broadcast_to(w, (data.m, data.d))
     for j in range(data.m):
         V, square, ratio, y = _stored_rows(data, rows, j)

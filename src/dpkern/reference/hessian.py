@@ -10,7 +10,7 @@ from dpkern.reference.loss import block
 
 
 def row_grid(n, hess_clip):
-    """The finest power of two q with n ceil(B / q^2) <= 2^52; 0 where B is infinite."""
+    """Return the finest power of two q with n ceil(B / q^2) <= 2^52; 0 if B is infinite."""
     if math.isinf(hess_clip):
         return 0.0
     q = 2.0 ** max(math.frexp(hess_clip)[1] // 2 - 40, -200)

@@ -47,5 +47,5 @@ def block(loss, y, z):
             value, *derivatives = loss(y, z)
         return value, *(np.where(np.isfinite(d), d, 0.0) for d in derivatives)
     name, params = (loss, ()) if isinstance(loss, str) else (loss.name, loss.params)
-    with np.errstate(all="ignore"):  # overflow and NaN at extreme margins are answers here
+    with np.errstate(all="ignore"):  # overflow and NaN at extreme margins are expected
         return LOSSES[name](y, z, *params)

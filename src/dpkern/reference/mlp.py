@@ -24,7 +24,7 @@ def _softmax_deltas(y, z):
 
 
 def _pairs(X, y, params, sizes, activation, loss):
-    """Of every layer the derivatives delta and the inputs [a, 1]: a record's gradient is the outer
+    """Return derivatives delta and inputs [a, 1] of every layer; a record's gradient is the outer
     product of its rows."""
     matrices, begin = [], 0
     for inputs, out in pairwise(sizes):
@@ -61,7 +61,7 @@ def _scale(clip, norm):
 
 
 def _lengths(layers):
-    """D and T of mlp.h."""
+    """Return D and T of mlp.h."""
     with np.errstate(all="ignore"):
         products = [[_norm(delta) * _norm(a) for delta, a in pairs] for pairs in layers]
         total = sum(np.square(sum(p)) for p in products)
@@ -75,7 +75,7 @@ def _lengths(layers):
 
 
 def _clipped(pairs, clip):
-    """Gradients at one point clipped to B', and which records have one."""
+    """Return gradients at one model clipped to B', and which records have a valid one."""
     s = _scale(clip, _lengths([[pair] for pair in pairs])[0])[:, None]
     with np.errstate(invalid="ignore"):
         return [(np.where(s > 0.0, s * delta, 0.0), a) for delta, a in pairs], s > 0.0
@@ -154,7 +154,7 @@ def _sums(
         else:
             blocks = _difference(*found, _inner(gradient_clip, sizes, q, 1))
         total = _silo_sum(blocks, inner, weight[j], q)
-        if q:  # where more records are summed than their number says
+        if q:  # saturates sums of more records than the grid is for
             total = np.clip(total, -(2.0**52), 2.0**52)
         step = silo_grids(grid, data.m)[j]
         if step is not None and q:

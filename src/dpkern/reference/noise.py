@@ -36,7 +36,7 @@ INV_SQRT_2PI = (1 << (_WIDE + _BITS)) // _SQRT_2PI
 
 
 def chacha20_blocks(key, counters, nonce):
-    """Blocks of a 32-byte key, (len(counters), 16) uint32."""
+    """Return the blocks of a 32-byte key, (len(counters), 16) uint32."""
     counters = np.asarray(counters, dtype=np.uint64)
     start = np.empty((16, len(counters)), dtype=np.uint32)
     start[0:4] = np.frombuffer(b"expand 32-byte k", dtype="<u4")[:, None]
@@ -64,7 +64,7 @@ def chacha20_blocks(key, counters, nonce):
 
 
 def stream_words(key, nonce, n):
-    """The first n 64-bit words of the stream: chunks of 16 blocks, state word by state word."""
+    """Return the first n 64-bit words of the stream: chunks of 16 interleaved blocks."""
     chunks = -(-n // 128)
     blocks = chacha20_blocks(key, np.arange(16 * chunks), nonce).reshape(chunks, 8, 2, 16)
     low, high = blocks[:, :, 0].astype(np.uint64), blocks[:, :, 1].astype(np.uint64)
@@ -84,7 +84,7 @@ def upper_tail(numerator, denominator):
 
 
 def reaches(k, ratio, p):
-    """Whether |K| >= k for the tail probability p 2^-192."""
+    """Return whether |K| >= k for the tail probability p 2^-192."""
     if (k - 0.5) / ratio > LAST:
         return False
     ratio_numerator, ratio_denominator = float(ratio).as_integer_ratio()
@@ -92,7 +92,7 @@ def reaches(k, ratio, p):
 
 
 def magnitude(p, ratio, low, high):
-    """|K| in low .. high for the tail probability p 2^-192."""
+    """Return |K| in low .. high for the tail probability p 2^-192."""
     while low < high:
         middle = (low + high + 1) // 2
         if reaches(middle, ratio, p):
@@ -103,10 +103,10 @@ def magnitude(p, ratio, low, high):
 
 
 def rounded_quantile(word, extra, ratio):
-    """round(ratio Phi^-1(U)) for the first 64 bits of U; extra() gives its next 128."""
+    """Return round(ratio Phi^-1(U)) for the first 64 bits of U; extra() returns its next 128."""
     negative = word < 1 << 63
     n = word if negative else (1 << 64) - 1 - word
-    # The standard library's quantile (Wichura's AS 241) as a guess, with room for its error.
+    # The standard library's quantile (Wichura's AS 241) as a guess, with a margin for its error.
     x = -NormalDist().inv_cdf(min((n + 0.5) * 2.0**-64, 0.5))
     slack = 1e-12 + 1.0 / (n + 1)
     low = max(0, math.floor(ratio * (x - slack) + 0.5))
@@ -120,7 +120,7 @@ def rounded_quantile(word, extra, ratio):
 
 
 def draws(key, purpose, silos, n, sigma, grid):
-    """Rows of n draws for the silos, or records, of these numbers; sigma and grid: one each."""
+    """Return rows of n draws for the given silos or records, each with its sigma and grid."""
     out = np.zeros((len(silos), n))
     for row, j, s, q in zip(out, silos, sigma, grid, strict=True):
         ratio = s / q
@@ -139,7 +139,7 @@ def draws(key, purpose, silos, n, sigma, grid):
 
 
 def release_key(rng):
-    """The subkey of a stream's next release, or of the first one of a seed's stream."""
+    """Return the subkey of a stream's next release, or of the first release of a seed."""
     if hasattr(rng, "release"):
         return bytes(rng.release().key)
     seed = rng.to_bytes((rng.bit_length() + 7) // 8, "little")

@@ -8,7 +8,7 @@ def soft_threshold(v, t):
 
 
 def direction(v):
-    """(scale, v / scale, |v / scale|) with scale = max |v|: no square overflows or vanishes."""
+    """Return (scale, v / scale, |v / scale|), scale = max |v|, without over- or underflow."""
     scale = np.max(np.abs(v), axis=-1, keepdims=True, initial=0.0)
     scale = np.where(scale > 0.0, scale, 1.0)
     # Denormals have no reciprocal, and a quotient by 2^-1074 may exceed every double's precision.
@@ -53,7 +53,7 @@ def pl(v, gamma):
     scale, _, norm = direction(v)
     with np.errstate(over="ignore", under="ignore"):
         r = scale * norm
-    # Of a short vector the sine is its argument, of a long one it is nothing.
+    # sin(s) equals s for small s, and is negligible for large s.
     factor = np.where(r < 1e-100, 1.0 / (1.0 + 8.0 * gamma), 1.0 / (1.0 + 2.0 * gamma))
     usual = (r >= 1e-100) & (r <= 1e100)
     r = np.where(usual, r, 1.0)

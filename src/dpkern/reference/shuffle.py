@@ -1,4 +1,4 @@
-"""The shuffle protocol message by message: every bit of every user is made, moved and counted.
+"""The shuffle protocol message by message: every bit of every user is sampled, permuted, counted.
 
 From 4096 coins of a coordinate on they are tossed together as the compiled kernel does, and no
 messages have its counts: 2^20, then 2^12 at a time, by inversion in whole numbers.
@@ -33,7 +33,7 @@ def rounded(V, bound, g, key):
 
 
 def messages(V, bound, g, b, key):
-    """Bits (N, d, g + b) that the users send, the last axis in the order of their making."""
+    """Return the users' bits (N, d, g + b), the last axis in the order of the draws."""
     R = rounded(V, bound, g, key)
     n, d = R.shape
     bits = np.zeros((n, d, g + b), dtype=np.uint8)
@@ -46,7 +46,7 @@ def messages(V, bound, g, b, key):
 
 
 def shuffled(bits, key):
-    """(label, bit) of all messages in the order of a random permutation."""
+    """Return (label, bit) of all messages in a random order."""
     labels = np.broadcast_to(np.arange(bits.shape[1])[:, None], bits.shape).ravel()
     order = np.argsort(stream_words(key, SHUFFLE << 48, bits.size), kind="stable")
     return labels[order], bits.ravel()[order]

@@ -183,8 +183,8 @@ class Run(AbstractContextManager["Run"]):
     def step_sizes(self, theorem: float | None = None) -> FloatArray:
         """Return the public step sizes, shape (rounds, local_steps).
 
-        For methods whose theorem takes equal steps theorem / beta, beta being the smoothness of the
-        objective, `theorem` is that numerator.
+        If `theorem` is given, "theorem" means equal steps theorem / beta, beta being the smoothness
+        of the objective.
         """
         value, shape = self.parameters["step_size"], (self.rounds, self.local_steps)
         if theorem is not None and isinstance(value, str) and value == "theorem":
