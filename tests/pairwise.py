@@ -78,7 +78,7 @@ def named(values):
     """Values by the name that a test's id shows."""
     if isinstance(values, dict):
         return values
-    return {getattr(value, "name", None) or str(value): value for value in values}
+    return {getattr(value, "__name__", None) or str(value): value for value in values}
 
 
 def pairwise(*shared, strength=2, **factors):

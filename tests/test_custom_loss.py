@@ -95,20 +95,27 @@ def by_numba():
     return LowLevelCallable(function.ctypes, user_data(DELTA))
 
 
-@pytest.fixture(params=[by_ctypes, by_capsule, by_numba], ids=lambda make: make.__name__)
+MAKERS = [by_ctypes, by_capsule, by_numba]
+
+
+def custom_huber(make):
+    """The Huber loss, whose own parameter is `DELTA`."""
+    return Custom(make(), smoothness=1.0, lipschitz=DELTA, task="regression", name="my huber")
+
+
+@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
 def custom(request):
-    """The Huber loss, whose own parameter is `DELTA`, made in three ways."""
-    return Custom(
-        request.param(), smoothness=1.0, lipschitz=DELTA, task="regression", name="my huber"
-    )
+    """The Huber loss made in one way after the other."""
+    return custom_huber(request.param)
 
 
 def formula_loss(formula, **declared):
     return Custom(LowLevelCallable(c_function(lambda y, z, params: formula(y, z))), **declared)
 
 
-@pairwise("isa", "layout")
-def test_a_custom_loss_gives_the_sums_of_the_built_in_one(custom, make, layout):
+@pairwise("isa", "layout", how_made=MAKERS)
+def test_a_custom_loss_gives_the_sums_of_the_built_in_one(how_made, make, layout):
+    custom = custom_huber(how_made)
     data = make(n=200, **layout)
     w = np.random.default_rng(1).standard_normal((data.m, data.d))
     for clip in (0.5, math.inf):
@@ -137,9 +144,10 @@ def test_local_descent_runs_a_custom_loss(custom, make, p):
     np.testing.assert_array_equal(ours, built_in)
 
 
-@pairwise("isa", "layout")
-def test_line_search_runs_a_custom_loss(custom, make, layout):
+@pairwise("isa", "layout", how_made=MAKERS)
+def test_line_search_runs_a_custom_loss(how_made, make, layout):
     """Plain sums up to rounding (built-in ones share logarithms), decreases to the last bit."""
+    custom = custom_huber(how_made)
     data = make(n=200, **layout)
     w, p = np.random.default_rng(1).standard_normal((2, data.m, data.d))
     steps, bound = np.array([0.0, 1.0, -0.5, 30.0]), np.array([1e-3, 1.0, 0.3, 5.0])
@@ -218,10 +226,12 @@ def test_a_formula_agrees_with_its_numpy_twin(make, formula, p):
         )
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("p", [5, 700], ids=["block", "row by row"])
-@pytest.mark.parametrize("clip", [0.5, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise(
+    "isa",
+    bad=[math.nan, math.inf, -math.inf],
+    p={"block": 5, "row by row": 700},
+    clip=[0.5, math.inf],
+)
 def test_derivatives_that_are_not_finite_count_as_zero(make, bare_records, p, clip, bad):
     def mend(y, z):
         return z**2, np.where(z > 0.0, 0.0, z - y), z
@@ -275,9 +285,7 @@ def test_a_derivative_that_is_not_written_is_nobody_elses(make, p, clip):
     assert not np.any(kernels.glm_gradient(data, w, loss=silent, clip=clip))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
-@pytest.mark.parametrize("hess_clip", [0.5, math.inf])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", bad=[math.nan, math.inf, -math.inf, -1.0], hess_clip=[0.5, math.inf])
 def test_curvatures_that_are_not_finite_or_negative_count_as_zero(make, hess_clip, bad):
     def mend(y, z):
         return z**2, z - y, np.where(z > 0.0, 0.0, 1.0)

@@ -35,7 +35,7 @@ def batch_of(data, sizes, seed=4):
     return np.concatenate(rows), np.cumsum([0, *sizes])
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_difference_agrees_with_its_twin(make, layout, loss):
     data = make(n=400, **layout)
     new, old = points(data)
@@ -122,8 +122,7 @@ def test_margins_written_in_place_serve_the_next_call(make, layout):
     np.testing.assert_array_equal(margins, kernels.glm_margins(data, path[-1]))
 
 
-@pytest.mark.parametrize("p", [11, 1200])
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "loss", p=[11, 1200])
 def test_equal_points_differ_by_exactly_nothing(make, loss, p):
     data = make(n=200, p=p, intercept=True)
     w = points(data)[0]

@@ -52,7 +52,7 @@ def test_kept_norms_change_no_bit(make, layout):
         np.testing.assert_array_equal(a, b)
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_losses_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     for w in (models(data), models(data)[0]):

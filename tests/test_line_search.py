@@ -24,7 +24,7 @@ def options_of(data):
     return {k: getattr(data, k) for k in ("intercept", "row_bound", "scale", "shift")}
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_sums_agree_with_their_twin_for_any_threads(make, layout, loss):
     data = make(n=3000, **layout)
     w, p = models(data)
@@ -129,7 +129,7 @@ def test_clamped_sums_are_those_of_exact_arithmetic(make, layout, loss, depth, s
         assert steps(sums[:, k], q) == exact
 
 
-@pairwise("isa", "layout", "loss", strength=3)
+@pairwise("isa", "layout", "loss")
 def test_clamped_sums_agree_with_their_twin_for_any_order_and_threads(
     make, layout, loss, bare_records
 ):

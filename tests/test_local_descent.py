@@ -54,9 +54,7 @@ def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options
     )
 
 
-@pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("options", [{}, {"sigma": 0.5}, {"anchor": 1.3}], ids=str)
-@pytest.mark.parametrize("chosen", [[0], [1, 3], [0, 1, 2, 3]])
+@pairwise("isa", options=[{}, {"sigma": 0.5}, {"anchor": 1.3}], chosen=[[0], [1, 3], [0, 1, 2, 3]])
 def test_chosen_silos_run_as_with_all_and_the_others_stay_where_they_start(make, options, chosen):
     data, chosen = make(n=60, p=9), np.array(chosen)
     w = np.random.default_rng(0).normal(0, 0.3, (data.m, data.d))

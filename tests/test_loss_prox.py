@@ -42,7 +42,7 @@ def custom(formula, **declared):
     return Custom(LowLevelCallable(function), **declared), function
 
 
-@pairwise("isa", "layout", "loss", strength=3, clip=[0.05, math.inf])
+@pairwise("isa", "layout", "loss", clip=[0.05, math.inf])
 def test_points_agree_with_their_twin_for_any_threads(make, layout, loss, clip):
     data = make(n=900, **layout)
     V = points(data)

@@ -143,7 +143,7 @@ def test_sums_agree_with_their_twins(layout, net, clip, records_of):
             )
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_the_gradient_is_the_derivative_of_the_loss_clipped_to_one_norm_per_record(net, records_of):
     data = records_of(net, n=10, p=4, m=2)
     w = parameters(data, net)
@@ -291,7 +291,7 @@ def test_one_record_never_adds_more_than_the_clip_over_all_layers(
                 assert not longer(v, unit(data, net, clip, points=points), clip), name
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_a_long_gradient_reaches_the_clip_and_not_once_per_layer(net, longer, records_of):
     """Clipping every layer by itself would let a record of L layers add sqrt(L) C."""
     data = records_of(net, n=64, p=9, m=64, seed=5)
@@ -367,7 +367,7 @@ def test_opposite_records_reach_the_sensitivity(bare_records):
     assert np.linalg.norm(ends[0] - ends[1]) == pytest.approx(1.4, rel=1e-6)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_records_without_a_finite_gradient_count_as_zero_and_change_no_other(net, records_of, part):
     data = records_of(net, n=130, p=6, m=2)
     w, old = parameters(data, net), parameters(data, net, seed=2)
@@ -387,7 +387,7 @@ def test_records_without_a_finite_gradient_count_as_zero_and_change_no_other(net
                 np.testing.assert_allclose(sums, kernel(rest, *points, **how), atol=1e-3 * clip)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_a_difference_is_that_of_the_gradients_also_of_points_close_together(net, records_of):
     data = records_of(net, n=200, p=8)
     w, way = parameters(data, net), parameters(data, net, seed=4)
@@ -424,7 +424,7 @@ def test_a_record_adds_the_clipped_difference_of_its_clipped_gradients(
         np.testing.assert_allclose(moved, wanted, atol=1e-5 * clip + 1e-9)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_clipped_differences_telescope(net, records_of):
     data = records_of(net, n=200, p=8)
     path = [parameters(data, net, seed=seed) for seed in (1, 2, 3)]
@@ -510,7 +510,7 @@ def test_two_classesare_logistic_regression_with_a_weight_vector_each(make):
     np.testing.assert_allclose(alone, glm, atol=1e-12)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_a_minibatch_sums_the_records_that_it_names(net, records_of, part):
     data = records_of(net, n=150, m=3)
     w = parameters(data, net)
@@ -613,7 +613,7 @@ def test_the_size_of_a_minibatch_does_not_move_the_grid(net, steps, records_of):
         np.testing.assert_array_equal(sums, alone + others)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", strength=1, net=NETWORKS)
 def test_a_coarser_grid_rounds_the_exact_sum_once_ties_to_even(net, steps, records_of):
     data = records_of(net, n=120, m=3)
     w, q2 = parameters(data, net), unit(data, net, 0.3)

@@ -63,7 +63,7 @@ def arrays(state):
     return [a for a in (state.common, state.scale) if a is not None]
 
 
-@pairwise("isa", "layout", "loss", strength=3, kind=KINDS, clip=[0.1, math.inf])
+@pairwise("isa", "layout", "loss", kind=KINDS, clip=[0.1, math.inf])
 def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
     data = make(n=900, **layout)
     ours = state_of(kind, data)

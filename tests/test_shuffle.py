@@ -56,11 +56,11 @@ def test_sum_is_that_of_the_shuffled_messages_to_the_bit(isa, n, d, g, b):
     assert np.array_equal(ours, by_messages(V, 0.7, g, b, n + d))
 
 
-@pytest.mark.parametrize("b", COINS)
-def test_no_coin_is_left_out_or_counted_twice(isa, b):
+def test_no_coin_is_left_out_or_counted_twice(isa):
     V = np.zeros((1, 2))
-    ours = kernels.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b)
-    assert np.array_equal(ours, reference.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b))
+    for b in COINS:
+        ours = kernels.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b)
+        assert np.array_equal(ours, reference.shuffle_sum(V, bound=1.0, g=2, b=b, rng=b))
 
 
 @pytest.mark.parametrize(("n", "d", "b"), [(1, 1, 5), (2, 3, 100_000), (700, 33, 40), (5000, 2, 3)])

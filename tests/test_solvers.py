@@ -152,15 +152,15 @@ PENALTIES = [
 
 
 @pytest.mark.parametrize("solver", sorted(set(PENALIZED) & set(UNBOUNDED)))
-@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-def test_noiseless_run_reaches_the_optimum_with_every_penalty(solver, penalty):
+def test_noiseless_run_reaches_the_optimum_with_every_penalty(solver):
     data = alike_or_not("classification", True)
-    options = {"l2": 0.02, "penalty": penalty, "penalize_intercept": False}
-    result = dpk.solve(solver, data, budget=None, **options, **length(solver, 3000))
-    objective = Objective(data, dpk.losses.Logistic(), **options)
-    w, value = common_optimum(data, loss=dpk.losses.Logistic(), **options)
-    assert objective.value(result.w) - value <= 1e-9
-    np.testing.assert_allclose(result.w, w, atol=1e-5)
+    for penalty in PENALTIES:
+        options = {"l2": 0.02, "penalty": penalty, "penalize_intercept": False}
+        result = dpk.solve(solver, data, budget=None, **options, **length(solver, 3000))
+        objective = Objective(data, dpk.losses.Logistic(), **options)
+        w, value = common_optimum(data, loss=dpk.losses.Logistic(), **options)
+        assert objective.value(result.w) - value <= 1e-9
+        np.testing.assert_allclose(result.w, w, atol=1e-5)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
@@ -251,20 +251,20 @@ def test_hidden_federated_steps_refuse_a_penalty_without_a_bound_and_noisy_ones_
 
 
 @every_offer
-@pytest.mark.parametrize("feature_range", [None, (-2.0, 2.0)])
-def test_sparse_and_dense_records_give_the_same_model(solver, trust, data, feature_range):
+def test_sparse_and_dense_records_give_the_same_model(solver, trust, data):
     X = np.where(np.abs(data.X) > 0.8, data.X, 0.0)
-    options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
-    how = {"budget": budget(), "clip": 0.5, "rng": 1, "trust": trust, **length(solver, 5)}
-    how |= users(solver, trust)
-    dense, sparse = (
-        dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
-        for rows in (X, scipy.sparse.csr_array(X))
-    )
-    # Margins are summed in another order, so a sum may differ by a step of its grid.
-    np.testing.assert_allclose(sparse.w, dense.w, rtol=1e-6)
-    assert sparse.privacy.mu == dense.privacy.mu
-    assert [r.privacy.declared["sparse"] for r in (dense, sparse)] == [False, True]
+    for feature_range in (None, (-2.0, 2.0)):
+        options = {"row_bound": 2.0, "intercept": True, "feature_range": feature_range}
+        how = {"budget": budget(), "clip": 0.5, "rng": 1, "trust": trust, **length(solver, 5)}
+        how |= users(solver, trust)
+        dense, sparse = (
+            dpk.solve(solver, dpk.SiloData(rows, data.y, data.offsets, **options), **how)
+            for rows in (X, scipy.sparse.csr_array(X))
+        )
+        # Margins are summed in another order, so a sum may differ by a step of its grid.
+        np.testing.assert_allclose(sparse.w, dense.w, rtol=1e-6)
+        assert sparse.privacy.mu == dense.privacy.mu
+        assert [r.privacy.declared["sparse"] for r in (dense, sparse)] == [False, True]
 
 
 def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
