@@ -609,7 +609,7 @@ def test_repeated_entries_are_added_and_rows_sorted_in_a_copy(X):
 def test_sparse_records_go_where_dense_ones_go(how, dtype):
     X, y = sparse_records(60)
     X = X.astype(dtype)
-    options = dict(how=how, rng=3, **HOWS[how])
+    options = dict(how=how, seed=3, **HOWS[how])
     dense, sparse = (SiloData.split(rows, y, 4, **options) for rows in (X, csr(X)))
     assert_stored_as_kernels_read(sparse.X, dense.X)
     assert np.array_equal(sparse.y, dense.y)
@@ -1284,7 +1284,7 @@ BAD_SPLITS = {
 def test_bad_splits_are_refused(name):
     wrong, error, message = BAD_SPLITS[name]
     with pytest.raises(error, match=message):
-        SiloData.split(**{"X": GOOD_X, "y": GOOD_Y, "m": 3, "rng": 0, **wrong})
+        SiloData.split(**{"X": GOOD_X, "y": GOOD_Y, "m": 3, "seed": 0, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -1348,7 +1348,7 @@ class Huge(Sequence):
     ],
 )
 def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):
-    arguments = {"X": GOOD_X, "y": GOOD_Y, "rng": 0, **wrong(huge)}
+    arguments = {"X": GOOD_X, "y": GOOD_Y, "seed": 0, **wrong(huge)}
     with pytest.raises(ValueError, match="entries, got 1000000000000"):
         SiloData.split(m=3, **arguments)
     with pytest.raises(ValueError, match="groups must have 12 entries"):

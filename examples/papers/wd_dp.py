@@ -85,7 +85,7 @@ class Problem:
     def split(self, m: int, how: Any = "even", ratio: int | None = None) -> dpk.SiloData:
         """The training records in m silos; random silos have at least a quarter of the mean."""
         least = len(self.task.y) // (4 * m) if how == "random" else 1
-        options = {"how": how, "ratio": ratio, "min_size": least, "rng": SEED}
+        options = {"how": how, "ratio": ratio, "min_size": least, "seed": SEED}
         return dpk.SiloData.split(
             self.task.X, self.task.y, m, **options, row_bound=1.0, intercept=True
         )
