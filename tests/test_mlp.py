@@ -736,7 +736,7 @@ def test_bad_points_and_data_are_refused_by_name(make):
 CLASSES = {"task": "multiclass", "classes": ["a", "b", "c"]}
 
 
-def test_several_classesare_numbered_in_the_stated_order_and_belong_to_softmax():
+def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax():
     X = np.arange(12.0).reshape(6, 2)
     y = np.array(["b", "c", "a", "a", "b", "c"])
     data = dpk.SiloData(X, y, [0, 6], **CLASSES | {"classes": ["c", "a", "b"]})
@@ -750,7 +750,7 @@ def test_several_classesare_numbered_in_the_stated_order_and_belong_to_softmax()
     np.testing.assert_allclose(sums[0], ((1 / 3 - target).T @ one).ravel(), atol=1e-12)
     with pytest.raises(ValueError, match="a linear model has one output"):
         dpk.solve("gradient_descent", data, loss="squared", budget=None, rounds=1, step_size=0.1)
-    both = {"m": 2, "rng": 0, **CLASSES}
+    both = {"m": 2, "split_rng": 0, **CLASSES}
     for made in (
         dpk.SiloData.split(X, y, **both),
         dpk.SiloData.from_groups(X, y, [0, 0, 0, 1, 1, 1], **CLASSES),
