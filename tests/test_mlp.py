@@ -495,7 +495,7 @@ def test_blocks_that_cancel_leave_a_difference_within_the_clip(hidden, longer, b
 
 
 @pytest.mark.usefixtures("isa")
-def test_two_classesare_logistic_regression_with_a_weight_vector_each(make):
+def test_two_classes_are_logistic_regression_with_a_weight_vector_each(make):
     net = {"layers": (2,), "activation": "relu", "loss": "softmax"}
     data = make(n=90, p=5)
     data.classes = np.array([-1, 1])
@@ -736,7 +736,7 @@ def test_bad_points_and_data_are_refused_by_name(make):
 CLASSES = {"task": "multiclass", "classes": ["a", "b", "c"]}
 
 
-def test_several_classesare_numbered_in_the_stated_order_and_belong_to_softmax():
+def test_several_classes_are_numbered_in_the_stated_order_and_belong_to_softmax():
     X = np.arange(12.0).reshape(6, 2)
     y = np.array(["b", "c", "a", "a", "b", "c"])
     data = dpk.SiloData(X, y, [0, 6], **CLASSES | {"classes": ["c", "a", "b"]})
@@ -750,7 +750,7 @@ def test_several_classesare_numbered_in_the_stated_order_and_belong_to_softmax()
     np.testing.assert_allclose(sums[0], ((1 / 3 - target).T @ one).ravel(), atol=1e-12)
     with pytest.raises(ValueError, match="a linear model has one output"):
         dpk.solve("gradient_descent", data, loss="squared", budget=None, rounds=1, step_size=0.1)
-    both = {"m": 2, "rng": 0, **CLASSES}
+    both = {"m": 2, "seed": 0, **CLASSES}
     for made in (
         dpk.SiloData.split(X, y, **both),
         dpk.SiloData.from_groups(X, y, [0, 0, 0, 1, 1, 1], **CLASSES),
