@@ -8,8 +8,8 @@ the user has set it. If another package has loaded the same library before, its 
 
 import os
 
-# GNU: some microseconds of spinning. LLVM: none.
-_SETTINGS = {"GOMP_SPINCOUNT": "300", "KMP_BLOCKTIME": "0"}
+# GNU: some tens of microseconds, the time between two regions of a run. LLVM: none.
+_SETTINGS = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
 _USERS = ("OMP_WAIT_POLICY", *_SETTINGS)
 
 
