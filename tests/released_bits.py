@@ -13,6 +13,7 @@ PATTERN limits both to ids that contain it; --threads K runs with so many thread
 
 import argparse
 import hashlib
+import importlib
 import json
 import platform
 import sys
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.linalg  # noqa: F401  loads the second BLAS, whose version is of the environment
 from released_calls import calls
 from released_data import Matrix
 from released_runs import DELTA, EPSILON, runs
@@ -32,6 +32,8 @@ from threadpoolctl import threadpool_info
 
 import dpkern as dpk
 from dpkern import _core
+
+importlib.import_module("scipy.linalg")  # loads the second BLAS, part of the environment
 
 FILE = Path(__file__).with_suffix(".json")
 SHOWN = 6  # ids of one kind in one group, where no pattern asks for all

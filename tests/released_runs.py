@@ -36,7 +36,7 @@ class Softsign(dpk.Oracle):
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[ctypes.POINTER(ctypes.c_double)] * 5, ctypes.c_void_p)
-def _quartic_root(n, y, z, value, d1, d2, params):  # type: ignore[no-untyped-def]
+def _quartic_root(n, y, z, value, d1, d2, params):
     for i in range(n):
         r = y[i] * z[i] - 1.0
         root = math.sqrt(1.0 + r * r)

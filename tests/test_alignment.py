@@ -167,10 +167,14 @@ def test_misaligned_sparse_entries_are_refused(name):
 def test_sweeps_refuse_misaligned_states(shape, name):
     arrays = {"common": np.zeros(shape), "scale": np.zeros(N), "z": np.zeros(P)}
     arrays[name] = misaligned(arrays[name])
-    with pytest.raises(ValueError, match="must be aligned"):  # noqa: PT012
+
+    def sweep():
         sweeps = _core.Sweeps(records(), arrays["common"], arrays["scale"], loss(), 0.5, 1.0)
         sweeps.lay_out(None, 0.5, 1.0, 2.0**-20, 1)
         sweeps.sweep(arrays["z"], None, 0, 0.0)
+
+    with pytest.raises(ValueError, match="must be aligned"):
+        sweep()
 
 
 def test_parameters_of_a_loss_are_aligned():

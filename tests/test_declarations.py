@@ -386,3 +386,13 @@ def test_arguments_are_checked_before_the_data_are_looked_at():
             dpk.solve(name, None, budget=None, **bad)
     with pytest.raises(TypeError, match="data must be a SiloData, got NoneType"):
         dpk.solve("gradient_descent", None, budget=None)
+
+
+@every_solver
+def test_l2_is_the_same_as_a_keyword_and_as_a_penalty(name, data):
+    how = {k: v for k, v in short(name).items() if k not in ("l2", "rng")}
+    results = [
+        dpk.solve(name, data, rng=1, **how, **p) for p in ({"l2": 0.1}, {"penalty": dpk.L2(0.1)})
+    ]
+    assert results[0].w.tobytes() == results[1].w.tobytes()
+    assert [r.privacy.declared["l2"] for r in results] == [0.1, 0.1]

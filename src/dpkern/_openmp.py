@@ -6,6 +6,7 @@ from the environment when the library is loaded, and is therefore set during the
 the user has set it. If another package has loaded the same library before, its setting applies.
 """
 
+import importlib
 import os
 
 # GNU: some tens of microseconds, the time between two regions of a run. LLVM: none.
@@ -18,7 +19,7 @@ def _load() -> None:
         return
     os.environ.update(_SETTINGS)
     try:
-        from dpkern import _core  # noqa: F401
+        importlib.import_module("dpkern._core")
     finally:
         for name in _SETTINGS:
             del os.environ[name]

@@ -55,8 +55,7 @@ def names() -> list[str]:
 
 
 def declaration(solver: str) -> Declaration:
-    declared: Declaration = SOLVERS[solver].declaration  # type: ignore[attr-defined]
-    return declared
+    return SOLVERS[solver].declaration
 
 
 def own(solver: str) -> list[str]:

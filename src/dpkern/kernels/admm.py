@@ -197,8 +197,16 @@ def prox_sweep(
     .. [1] Cyffers, Bellet, Basu, "From noisy fixed-point iterations to private ADMM for centralized
        and federated learning", ICML 2023, algorithms 1 to 3.
     """
-    fixed = {"loss": loss, "clip": clip, "prox_step": prox_step, "grid": grid, "sigma": sigma}
-    sweep = PreparedSweep(data, state, n_threads=n_threads, **fixed)  # type: ignore[arg-type]
+    sweep = PreparedSweep(
+        data,
+        state,
+        loss=loss,
+        clip=clip,
+        prox_step=prox_step,
+        grid=grid,
+        sigma=sigma,
+        n_threads=n_threads,
+    )
     return sweep(z, relaxation=relaxation, rows=rows, rng=rng)
 
 

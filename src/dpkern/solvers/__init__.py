@@ -1,11 +1,10 @@
 """One solver per file, and the table of their names."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from dpkern.data import SiloData
 from dpkern.solvers.admm import admm
-from dpkern.solvers.base.declaration import shared_documentation, shared_signature
+from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import did_you_mean
 from dpkern.solvers.base.result import SolverResult, load
@@ -47,7 +46,7 @@ __all__ = [
     "wd_dp",
 ]
 
-SOLVERS: dict[str, Callable[..., SolverResult]] = {
+SOLVERS: dict[str, Solver] = {
     solver.__name__: solver
     for solver in (
         gradient_descent,
@@ -77,4 +76,4 @@ def solve(name: str, data: SiloData, **arguments: Any) -> SolverResult:
 
 
 solve.__doc__ = shared_documentation(SOLVERS)
-solve.__signature__ = shared_signature()  # type: ignore[attr-defined]
+cast(Any, solve).__signature__ = shared_signature()

@@ -28,8 +28,7 @@ from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.minibatch_sgd import SAMPLERS
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
-from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, Advance
-from dpkern.solvers.releases.means import Returned
+from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 
 
 @solver(
@@ -85,27 +84,12 @@ def local_sgd(
     if noise is None:
         noise = run.parameters["noise"] = "step" if run.trust == "silo" else "round"
     eta = run.step_sizes()
-    notes: tuple[str, ...] = ()
     if noise == "round":
-        advance: Advance = hidden_batch_steps(run, eta)
-        if run.budget is not None:
-            notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
-    elif run.trust != "silo":
+        notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
+        return average_runs(run, eta, hidden_batch_steps(run, eta), *notes)
+    if run.trust != "silo":
         raise ValueError("noise='step' needs trust='silo' in local_sgd")
-    else:
-        sigma, sizes = None, run.objective.sizes.astype(np.float64)
-        if run.claimed is not None:
-            sigma = printed.minibatch_sgd(
-                run.claimed, clip=run.clip, sizes=sizes, releases=eta.size
-            )
-        advance = NoisyBatchSteps(run, sigma)
-    returned = Returned(run, rounds)
-
-    w = run.objective.start()
-    for r in run.numbered_rounds():
-        w_next = advance(w, eta[r])
-        step = float(np.sum(eta[r]))
-        run.record(r, w_next, step, (w - w_next) / step)
-        w = w_next
-        returned.add(w)
-    return run.result(returned.model, notes=notes)
+    sigma, sizes = None, run.objective.sizes.astype(np.float64)
+    if run.claimed is not None:
+        sigma = printed.minibatch_sgd(run.claimed, clip=run.clip, sizes=sizes, releases=eta.size)
+    return average_runs(run, eta, NoisyBatchSteps(run, sigma))

@@ -19,15 +19,9 @@ from dpkern.solvers.base.options import Count
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
-from dpkern.solvers.releases.means import (
-    Family,
-    NoisyMeans,
-    Participation,
-    Returned,
-    allocate,
-    sampler_of,
-)
+from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
+from dpkern.solvers.releases.returned import Returned
 
 SAMPLERS = ("full", "without_replacement", "poisson", "one_pass", "cyclic")
 

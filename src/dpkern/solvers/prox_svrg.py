@@ -31,11 +31,11 @@ from dpkern.solvers.base.steps import StepSize
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
-    Returned,
     difference_clip,
     noisy_means,
     sampler_of,
 )
+from dpkern.solvers.releases.returned import Returned
 
 
 @solver(

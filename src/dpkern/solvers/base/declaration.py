@@ -17,13 +17,15 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 from dpkern.data import SiloData
 from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.shared import SHARED, batch_options
+
+Algorithm = Callable[..., SolverResult]
 
 REPLACE_ONE = ("replace_one",)
 BOTH = ("replace_one", "add_remove")
@@ -90,10 +92,6 @@ class Declaration:
         for name in arguments:
             if name not in known:
                 raise TypeError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
-        if self.penalties == "l2":
-            for name in ("l1", "penalty"):
-                if name in arguments and arguments[name] not in (0.0, None):
-                    raise ValueError(f"{name} must be absent in {self.name}, which takes l2 alone")
         offered = {
             "trust": self.trusts,
             "neighbours": self.neighbours,
@@ -122,6 +120,17 @@ class Declaration:
         return values
 
 
+class Solver(Protocol):
+    """A public solver: a function with its declaration, and the algorithm that it runs."""
+
+    __name__: str
+    declaration: Declaration
+    algorithm: Algorithm
+
+    def __call__(self, data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
+        """Run the solver."""
+
+
 def solver(
     *,
     trusts: tuple[str, ...],
@@ -130,10 +139,10 @@ def solver(
     samplers: tuple[str, ...] = (),
     models: str = "linear",
     penalties: str = "any",
-) -> Callable[[Callable[..., SolverResult]], Callable[..., SolverResult]]:
+) -> Callable[[Algorithm], Solver]:
     """Turn a function of a `Run` and options into a public solver; see `Declaration`."""
 
-    def declare(function: Callable[..., SolverResult]) -> Callable[..., SolverResult]:
+    def declare(function: Algorithm) -> Solver:
         declaration = Declaration(
             name=function.__name__,
             options=options_of(function),
@@ -151,34 +160,31 @@ def solver(
     return declare
 
 
-def publish(
-    declaration: Declaration, function: Callable[..., SolverResult]
-) -> Callable[..., SolverResult]:
+def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     """Return the public function of a declared solver."""
 
     def public(data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
         values = declaration.complete(arguments)
         with Run(declaration, data, budget, values) as run:
-            return function(run, **{name: values[name] for name in declaration.options})
+            return algorithm(run, **{name: values[name] for name in declaration.options})
 
-    public.__name__ = public.__qualname__ = declaration.name
-    public.__module__ = function.__module__
-    public.__doc__ = _documentation(declaration)
-    public.__signature__ = _signature(declaration)  # type: ignore[attr-defined]
-    public.declaration, public.function = declaration, function  # type: ignore[attr-defined]
-    return public
+    published = cast(Any, public)  # a function, to which attributes are added
+    published.__name__ = published.__qualname__ = declaration.name
+    published.__module__ = algorithm.__module__
+    published.__doc__ = _documentation(declaration)
+    published.__signature__ = _signature(declaration)
+    published.declaration, published.algorithm = declaration, algorithm
+    return cast(Solver, published)
 
 
-def renamed(
-    public: Callable[..., SolverResult], name: str, summary: str, notes: str, **defaults: Any
-) -> Callable[..., SolverResult]:
+def renamed(public: Solver, name: str, summary: str, notes: str, **defaults: Any) -> Solver:
     """Return the same solver under another name, with other defaults."""
-    declaration: Declaration = public.declaration  # type: ignore[attr-defined]
+    declaration = public.declaration
     options = dict(declaration.options)
     for key, value in defaults.items():
         options[key] = replace(options[key], default=value)
     changed = replace(declaration, name=name, options=options, summary=summary, notes=notes)
-    return publish(changed, public.function)  # type: ignore[attr-defined]
+    return publish(changed, public.algorithm)
 
 
 def _alternatives(name: str, values: Iterable[str]) -> str:

@@ -104,6 +104,9 @@ class Run(AbstractContextManager["Run"]):
             n_threads=parameters["n_threads"],
             **{name: parameters[name] for name in shared},
         )
+        if declaration.penalties == "l2" and (self.objective.l1 or self.objective.other):
+            given = "l1" if parameters["l1"] else "penalty"
+            raise ValueError(f"{given} must be absent in {self.solver}, which takes l2 alone")
         self.trust: str = parameters["trust"]
         self.neighbours: str = parameters["neighbours"]
         self.rounds: int = parameters.get("rounds", 1)

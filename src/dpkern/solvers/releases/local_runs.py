@@ -16,6 +16,7 @@ from dpkern.privacy.record_sampling import OnePass
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
+from dpkern.solvers.releases.returned import Returned
 
 FloatArray = NDArray[np.float64]
 
@@ -40,8 +41,10 @@ NOT_HIDDEN = (
 Advance = Callable[[FloatArray, FloatArray], FloatArray]
 
 
-def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, str]:
-    """Return the update of a round of local steps, and the certificate's note about it.
+def local_advance(
+    run: Run, eta: FloatArray, accounting: str
+) -> tuple[Advance, str] | tuple[Advance]:
+    """Return the update of a round of local steps, and the certificate's note, if it needs one.
 
     Parameters
     ----------
@@ -60,20 +63,24 @@ def local_advance(run: Run, eta: FloatArray, accounting: str) -> tuple[Advance, 
             assert mu is not None
             return LastIterates(run, mu=mu, eta=eta), HIDDEN_ITERATES
     if run.trust == "silo":
-        return NoisySteps(run, mu=run.mu_of_one(eta.size)), ""
+        return (NoisySteps(run, mu=run.mu_of_one(eta.size)),)
     return HiddenSteps(run, mu=run.mu_of_one(run.rounds)), HIDDEN
 
 
-def average_runs(run: Run, eta: FloatArray, advance: Advance, note: str = "") -> SolverResult:
+def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> SolverResult:
     """Run all rounds of an algorithm that releases averages of local runs."""
-    w = run.objective.start()
+    w, returned = run.objective.start(), Returned(run, run.rounds)
     for r in run.numbered_rounds():
         w_next = advance(w, eta[r])
         step = float(np.sum(eta[r]))
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
-    notes = (note,) if note and run.budget is not None else ()
-    return run.result(w, bound="upper" if note == NOT_HIDDEN else "exact", notes=notes)
+        returned.add(w)
+    return run.result(
+        returned.model,
+        bound="upper" if NOT_HIDDEN in notes else "exact",
+        notes=notes if run.budget is not None else (),
+    )
 
 
 class GradientStep:

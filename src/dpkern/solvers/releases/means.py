@@ -27,7 +27,6 @@ from dpkern.privacy.record_sampling import RecordSampler, Rows, make_record_samp
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import over_silos
 from dpkern.solvers.releases.record_sums import Sums, clipped, sums_of
-from dpkern.stream import Purpose
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,38 +55,6 @@ class Family:
     sampler: RecordSampler
     share: float = 1.0
     sigma: FloatArray | None = None
-
-
-class Returned:
-    """Selects the returned iterate: the last, the average, or a random one as in theorems.
-
-    Parameters
-    ----------
-    run : Run
-        The run, whose argument `returns` selects and whose stream draws the random index.
-    iterates : int
-        Number of iterates.
-    """
-
-    def __init__(self, run: Run, iterates: int) -> None:
-        self._kind = run.parameters["returns"]
-        self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
-        self._at = iterates - 1
-        if self._kind == "random":
-            with run.stream.release() as key:
-                self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
-
-    def add(self, w: FloatArray) -> None:
-        """Add the next iterate."""
-        if self._kind == "average":
-            self._model = self._model + w / self._n
-        elif self._seen == self._at:
-            self._model = w
-        self._seen += 1
-
-    @property
-    def model(self) -> FloatArray:
-        return self._model
 
 
 def difference_clip(run: Run, distance: float) -> float:

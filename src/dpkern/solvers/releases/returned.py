@@ -1,0 +1,42 @@
+"""The iterate that a run returns."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.solvers.base.run import Run
+from dpkern.stream import Purpose
+
+FloatArray = NDArray[np.float64]
+
+
+class Returned:
+    """Selects the returned iterate: the last, the average, or a random one as in theorems.
+
+    Parameters
+    ----------
+    run : Run
+        The run, whose argument `returns` selects, if it has one, and whose stream draws the random
+        index.
+    iterates : int
+        Number of iterates.
+    """
+
+    def __init__(self, run: Run, iterates: int) -> None:
+        self._kind = run.parameters.get("returns", "last")
+        self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
+        self._at = iterates - 1
+        if self._kind == "random":
+            with run.stream.release() as key:
+                self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
+
+    def add(self, w: FloatArray) -> None:
+        """Add the next iterate."""
+        if self._kind == "average":
+            self._model = self._model + w / self._n
+        elif self._seen == self._at:
+            self._model = w
+        self._seen += 1
+
+    @property
+    def model(self) -> FloatArray:
+        return self._model

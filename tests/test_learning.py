@@ -1,0 +1,59 @@
+"""Laws of the warning that a run has learnt little: it reads releases, and says so where due."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
+
+
+def finding(gradients):
+    watch = LearningWatch(len(gradients))
+    for g in gradients:
+        watch.add(g)
+    return watch.finding()
+
+
+def noisy(lengths, deviation, seed=0):
+    """Gradients of these lengths in one direction, with noise."""
+    rng = np.random.default_rng(seed)
+    return [np.eye(5)[0] * length + deviation * rng.standard_normal(5) for length in lengths]
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.5])
+def test_gradients_that_stay_as_long_are_pointed_out(deviation):
+    assert "did not shrink" in finding(noisy(np.ones(400), deviation))
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.5])
+def test_gradients_that_shrink_are_not(deviation):
+    assert finding(noisy(np.exp(-np.arange(400) / 40), deviation)) == ""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_is_no_finding(seed):
+    assert finding(noisy(np.zeros(40), 1.0, seed)) == ""
+
+
+def test_few_rounds_tell_nothing():
+    assert finding(noisy(np.ones(11), 0.0)) == ""
+
+
+def records(scale):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 3)) * [scale, 1.0, 1.0]
+    y = np.where(X[:, 1] > 0.3, 1, -1)
+    return dpk.SiloData.split(X, y, 2, seed=0, row_bound=2.0 * scale, intercept=True)
+
+
+def test_a_run_on_columns_of_very_different_scales_warns_and_one_on_equal_scales_does_not():
+    how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-6), "clip": 1.0, "rounds": 60, "rng": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fine = dpk.solve("gradient_descent", records(1.0), **how)
+        assert "learnt" not in fine.message
+    with pytest.warns(NothingLearntWarning, match="gradient_descent: little learnt"):
+        stuck = dpk.solve("gradient_descent", records(1000.0), **how)
+    assert "did not shrink" in stuck.message
