@@ -11,7 +11,7 @@ from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.shuffle.binomial import binomial_rho
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.releases import means, record_sums
+from dpkern.solvers.releases import record_sums, returned
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
@@ -408,9 +408,9 @@ def test_noiseless_pass_of_prox_sgd_approaches_the_optimum():
 @pytest.mark.parametrize("name", DECLARED)
 def test_what_is_returned_is_an_iterate_or_their_mean(monkeypatch, name):
     more = {"restarts": 1} if "restarts" in DECLARED[name].options else {}
-    seen, see = [], means.Returned.add
+    seen, see = [], returned.Returned.add
     monkeypatch.setattr(
-        means.Returned, "add", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
+        returned.Returned, "add", lambda self, w: (seen.append(w.copy()), see(self, w))[1]
     )
     found = {}
     for returns in ("last", "random", "average"):
