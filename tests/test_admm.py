@@ -628,10 +628,10 @@ def test_paper_noise_of_several_rounds_is_charged_message_by_message(data, optio
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        ({"relaxation": 0.51}, ValueError, "relaxation is 0.51.*at most 1/2"),
+        ({"relaxation": 0.51}, ValueError, "relaxation must be at most 1/2 .*got 0.51"),
         ({"relaxation": 0.51, "mode": "federated", "participation": 2}, ValueError, "at most 1/2"),
         ({"relaxation": 0.51, "budget": None}, ValueError, "at most 1/2"),
-        ({"relaxation": 1.01, "budget": None}, ValueError, "at most 1"),
+        ({"relaxation": 1.01, "budget": None}, ValueError, r"must lie in \(0, 1\]"),
         ({"relaxation": 0.0}, ValueError, "relaxation"),
         ({"prox_step": 0.0}, ValueError, "prox_step"),
         ({"prox_step": "fast"}, ValueError, "prox_step"),

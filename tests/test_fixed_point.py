@@ -265,7 +265,7 @@ def test_noise_of_one_iteration_has_the_calibrated_deviation(data, options, scal
         ({"relaxation": "auto"}, TypeError, "relaxation"),
         ({"blocks": 0}, ValueError, "blocks"),
         ({"blocks": P + 1}, ValueError, "blocks"),
-        ({"blocks": [1, 2]}, ValueError, "must to d = 4"),
+        ({"blocks": [1, 2]}, ValueError, "must add up to d = 4"),
         ({"blocks": [4.0]}, TypeError, "block"),
         ({"activation": 0.0}, ValueError, "activation"),
         ({"activation": 1.1}, ValueError, "activation"),
@@ -297,5 +297,5 @@ def test_bad_declaration_is_refused_by_name(function, how, error, message):
 
 
 def test_an_operator_that_returns_another_shape_is_refused(data):
-    with pytest.raises(ValueError, match=r"returned shape \(3,\); it must return \(4,\)"):
+    with pytest.raises(ValueError, match=r"must return shape \(4,\), got \(3,\)"):
         run(data, operator=Declared(lambda u: u[:3], sensitivity=1.0), clip=None)

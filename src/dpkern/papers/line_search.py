@@ -18,15 +18,6 @@ class PaperSearch:
     The step is the largest candidate a with f(w - a p) <= f(w) - a p.g + a (1 - beta) p.H p,
     beta = 1/2, or else the smallest candidate. f, g and H are the silo's own without noise, so that
     the step is no function of the releases, and nothing is certified.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    hess_clip : float
-        Clip norm of one record's Hessian.
-    max_step : float
-        The largest candidate, to be halved repeatedly.
     """
 
     def __init__(self, run: Run, *, hess_clip: float, max_step: float) -> None:

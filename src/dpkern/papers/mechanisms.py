@@ -8,60 +8,48 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.privacy.channel import Channel
+from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.local_runs import LocalSteps
 
 FloatArray = NDArray[np.float64]
 
 
-class UncertifiedLaplace:
-    """Coordinate-wise Laplace noise in floating point, without a guarantee.
+class LaplaceAverage:
+    """The average model with coordinate-wise Laplace noise in floating point.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream and readers.
-    what : str
-        Description of the release, for the ledger.
-    sensitivity : float
-        The l2 sensitivity that the paper divides by epsilon.
-    scale : float
-        Scale b of the density exp(-|x| / b) / (2 b), finite and above 0.
+    `sensitivity` is the printed l2 sensitivity, which the paper divides by epsilon for the scale b
+    of the density exp(-|x| / b) / (2 b).
     """
 
-    def __init__(self, channel: Channel, *, what: str, sensitivity: float, scale: float) -> None:
-        self._channel, self._what = channel, what
-        self._sensitivity, self._scale = sensitivity, scale
+    def __init__(self, run: Run, *, sensitivity: float, epsilon: float) -> None:
+        self._run, self._steps, self._channel = run, LocalSteps(run), run.channel("central")
+        self._sensitivity, self._scale = sensitivity, sensitivity / epsilon
 
-    def release(self, value: FloatArray) -> FloatArray:
-        """Record the release and return the vector, shape (d,), with noise."""
-        d = value.size
-        self._channel.ledger.append(
-            self._channel.describe(
-                what=f"{self._what}, Laplace noise in floating point",
-                sensitivity=self._sensitivity,
-                std=math.sqrt(2.0) * self._scale,
-                grid=None,
-                dim=d,
-                draws=4 * d,
+    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+        """Release the next model, shape (d,), after steps eta (K,) from the public w."""
+        average, d = self._steps.weights @ self._steps(w, eta, grid=None), w.size
+        with self._run.clock("noise"):
+            self._channel.ledger.append(
+                self._channel.describe(
+                    what="average model, Laplace noise in floating point",
+                    sensitivity=self._sensitivity,
+                    std=math.sqrt(2.0) * self._scale,
+                    grid=None,
+                    dim=d,
+                    draws=4 * d,
+                )
             )
-        )
-        # The determinant of four independent standard normals has the density exp(-|x|) / 2.
-        a, b, c, e = kernels.gaussian((4, d), 1.0, rng=self._channel.stream)
-        noisy: FloatArray = value + self._scale * (a * e - b * c)
-        return noisy
+            # The determinant of four independent standard normals has the density exp(-|x|) / 2.
+            a, b, c, e = kernels.gaussian((4, d), 1.0, rng=self._channel.stream)
+            noisy: FloatArray = average + self._scale * (a * e - b * c)
+            return noisy
 
 
 class WeightNoise:
     """One normal draw on the silos' weights, as in Kang et al. (2021).
 
     Replacing a record changes no weight, so that the sensitivity is 0 and the noise protects
-    nothing.
-
-    Parameters
-    ----------
-    channel : Channel
-        Ledger and stream; nobody sees the number itself.
-    sigma : float
-        Standard deviation of the draw, finite and above 0.
+    nothing. Nobody sees the number itself.
     """
 
     def __init__(self, channel: Channel, *, sigma: float) -> None:

@@ -83,23 +83,7 @@ def prox_svrg(
 class Spider:
     """Noise on the silos' means (Theorem F.1 of the same paper; Appendix H for "alternate").
 
-    Parameters
-    ----------
-    claim : dict or None
-        epsilon and delta; None means sound calibration.
-    clip : float
-        C.
-    sizes : ndarray, shape (m,)
-        n_j.
-    rounds, refresh_every : int
-        R and q.
-    alternate : bool
-        Whether the variant is "alternate".
-
-    Attributes
-    ----------
-    refresh : ndarray, shape (m,), or None
-        Noise std on means of gradients.
+    A claim None is sound calibration. `refresh`, shape (m,), is the std on means of gradients.
     """
 
     def __init__(

@@ -27,20 +27,9 @@ gradient steps, and means are weighted (`dpkern.solvers.releases.admm_silos`).
 import math
 from typing import Any, Literal
 
-from dpkern.papers import noise
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count, CountOrNone
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.admm_users import (
-    NOT_SUMMED,
-    check_arguments,
-    choose_schedule,
-    choose_users,
-    number_of_users,
-    prox_step_of,
-    relaxation_of,
-)
+from dpkern.solvers.base import Count, Run, SolverResult, solver
+from dpkern.solvers.base.options import CountOrNone, UpToOne
+from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus
 
 
 @solver(trusts=("central", "local", "silo"), paper=("central", "local"))
@@ -51,7 +40,7 @@ def admm(
     users: Literal["records", "silos"] = "records",
     local_steps: CountOrNone = None,
     prox_step: float | str = "auto",
-    relaxation: float = 0.5,
+    relaxation: UpToOne = 0.5,
     mode: Literal["central", "federated", "token"] = "central",
     participation: CountOrNone = None,
     max_participations: CountOrNone = None,
@@ -65,23 +54,20 @@ def admm(
 
     Parameters
     ----------
-    rounds : int
-        Number of released changes of z; in token mode, the number of hops.
     users : {"records", "silos"}
         Whether every record is a user, whatever its silo, or every silo, with the mean of its
         clipped losses. Either way neighbours differ in one record.
     local_steps : int or None
         With silos, the number K of gradient steps of size 1 / (L + 1/gamma) that approximate
         the prox, 20 by default: their error is at most (gamma L / (1 + gamma L))^K gamma C,
-        which the certificate states as a number. The sensitivity is that of the steps, however
-        close they come to the prox.
+        which the certificate states as a number.
     prox_step : float or "auto"
         gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2; half of that with silos.
     relaxation : float
         lam in (0, 1]; with a clip norm under central trust and sound calibration, at most 1/2.
     mode : {"central", "federated", "token"}
         Who participates in a round: every user, `participation` of them drawn uniformly without
-        replacement, or the holder of the token.
+        replacement, or the holder of the token, where rounds are hops.
     participation : int or None
         Number of users in a round, in federated mode.
     max_participations : int or None
@@ -116,27 +102,16 @@ def admm(
     |z - mean x_i| / gamma as gradient norm, estimated from the participants. `converged` checks as
     many rounds as n users need to participate.
     """
-    check_arguments(run)
-    gamma, lam = prox_step_of(run), relaxation_of(run)
-    objective, schedule = run.objective, choose_schedule(run)
+    consensus, objective = Consensus(run), run.objective
+    gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share
     zhat = objective.start()
     z = objective.full_prox(zhat, gamma)
-    alone = rounds == 1 and not z.any()
-    advance, notes = choose_users(run, gamma, lam, schedule, alone=alone)
-
-    scale = 2.0 * lam * gamma
-    share = 1.0 if schedule is None else schedule.users.shape[1] / number_of_users(run)
     for t in run.numbered_rounds():
-        if schedule is not None and not schedule[t].size:
-            continue  # all users of the round have reached max_participations
-        previous, zhat = zhat, advance(t, zhat, z, lam)
+        if consensus.silent(t):
+            continue
+        previous, zhat = zhat, consensus.advance(t, zhat, z, lam)
         z = objective.full_prox(zhat, gamma)
-        run.record(t, z, scale, (previous - zhat) / (scale * share))
-    claim = run.claimed
-    return run.result(
-        z,
-        bound="upper" if NOT_SUMMED in notes else "exact",
-        notes=notes,
-        settled=math.ceil(1.0 / share),
-        claimed=None if claim is None else claim | {"rho": noise.admm_rho(claim)},
-    )
+        run.record(t, z, 2.0 * lam * gamma, (previous - zhat) / (2.0 * lam * gamma * share))
+    notes, settled = consensus.notes, math.ceil(1.0 / share)
+    bound = "upper" if NOT_SUMMED in notes else "exact"
+    return run.result(z, bound=bound, notes=notes, settled=settled, claimed=consensus.claimed)

@@ -21,10 +21,7 @@ which shrinks with the gradient.
 from typing import Literal
 
 from dpkern.privacy import split_budget
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.base import BOTH, Count, Run, SolverResult, solver
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import hessian_bound
 from dpkern.solvers.releases.newton_direction import NoisyDirection
@@ -54,11 +51,6 @@ def double_noise_newton(
 
     Parameters
     ----------
-    hess_clip : float
-        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
-        row_bound^2, which clips nothing; required with a budget where that is infinite.
-    rounds : int
-        Number of rounds T, of three releases each.
     variant : {"add", "clip"}
         Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
 
@@ -92,9 +84,7 @@ def double_noise_newton(
 
     The paper's constants are equal to these with neighbours "add_remove", or larger.
     """
-    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
     B = hessian_bound(run, hess_clip)
-    run.resolve(hess_clip=B)
     mu_g = mu_c = mu_p = None
     if run.budget is not None:
         mu_g, mu_c, mu_p = split_budget(run.budget.mu, _SHARES, (rounds,) * 3)

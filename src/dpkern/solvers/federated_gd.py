@@ -26,11 +26,7 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
     GradientStep,
@@ -53,17 +49,8 @@ def federated_gd(
 
     Parameters
     ----------
-    rounds : int
-        Number of aggregations.
     local_steps : int
         Steps K of every silo between two aggregations; T = rounds K.
-    step_size : float, sequence of T floats or str
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
-        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
-        local_steps).
-    accounting : {"composition", "last_iterate"}
-        Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
-        a round instead of for all of them: it needs steps that contract, equal within a round.
 
     Notes
     -----

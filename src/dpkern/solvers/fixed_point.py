@@ -20,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.privacy.participation import activate_blocks
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count, Option
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.blocks import activation_of, block_sizes, relaxations
-from dpkern.solvers.releases.operators import Declared, check_operator, choose_operator
+from dpkern.solvers.base import Count, Run, SolverResult, solver
+from dpkern.solvers.base.options import Option, UpToOne
+from dpkern.solvers.releases.operators import (
+    Declared,
+    block_sizes,
+    check_operator,
+    choose_operator,
+    relaxations,
+)
 
 UNCHECKED = (
     "the sensitivity of the operator was declared by the caller, and so was that it depends on the "
@@ -43,7 +46,7 @@ def fixed_point(
     step_size: float | str = "auto",
     prox_step: float | str = "auto",
     blocks: int | Sequence[int] | None = None,
-    activation: float = 1.0,
+    activation: UpToOne = 1.0,
 ) -> SolverResult:
     """Noisy fixed-point iteration of an operator, with randomly activated blocks.
 
@@ -56,8 +59,6 @@ def fixed_point(
         with the users' states as one block that is always active, which gives the iterates of
         `dpkern.solvers.admm`. Or a Python function with its sensitivity, a
         `dpkern.solvers.Declared`, which needs no clip norm.
-    rounds : int
-        Number of iterations.
     relaxation : float or sequence of rounds floats
         lam_k in (0, 1]; at most 1/2 for "admm" with a clip norm. By default 1/2 for "admm",
         else 1.
@@ -86,9 +87,7 @@ def fixed_point(
     History and callbacks have one entry for every round with an active block.
     """
     lam, sizes = relaxations(run), block_sizes(run)
-    active = activate_blocks(
-        run.stream, blocks=len(sizes), rounds=rounds, probability=activation_of(run)
-    )
+    active = activate_blocks(run.stream, blocks=len(sizes), rounds=rounds, probability=activation)
     releases = int(np.count_nonzero(active.any(axis=1)))
     R = choose_operator(run, run.mu_of_one(max(releases, 1)))
 

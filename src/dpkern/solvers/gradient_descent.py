@@ -16,11 +16,7 @@ proximal penalty, and r the smooth penalty other than l2.
 """
 
 from dpkern.papers import noise
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 
@@ -32,15 +28,6 @@ def gradient_descent(
     step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy gradient descent on the clipped objective.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of releases T.
-    step_size : float, sequence of T floats or str
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
-        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
-        local_steps).
 
     Notes
     -----
@@ -65,8 +52,5 @@ def gradient_descent(
 
     w = objective.start()
     for t in run.numbered_rounds():
-        g = gradient(w) + objective.penalty_gradient(w)
-        w_next = objective.prox(w - eta[t] * g, eta[t])
-        run.record(t, w_next, eta[t], (w - w_next) / eta[t])
-        w = w_next
+        w = run.proximal_step(t, w, gradient(w), eta[t])
     return run.result(w)

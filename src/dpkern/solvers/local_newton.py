@@ -24,11 +24,7 @@ import numpy as np
 
 from dpkern.papers import noise
 from dpkern.papers.line_search import PaperSearch
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count, Positive
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import BOTH, Count, Positive, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.hessian import NewtonSystem, hessian_bound
 from dpkern.solvers.releases.newton_steps import Steps, step_rule
 
@@ -53,11 +49,6 @@ def local_newton(
 
     Parameters
     ----------
-    hess_clip : float
-        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
-        row_bound^2, which clips nothing; required with a budget where that is infinite.
-    rounds : int
-        Number of aggregations.
     local_steps : int
         Steps L of every silo between two aggregations; T = rounds L. Central trust needs L = 1.
     step_size : float, sequence of T floats or str
@@ -92,23 +83,24 @@ def local_newton(
     The history holds, for every round, the norm of the released mean gradient at the round's start
     and the mean step, summed over local steps.
     """
-    L, silo = local_steps, run.trust == "silo"
-    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
+    L, silo, rule = (
+        local_steps,
+        run.trust == "silo",
+        step_size if isinstance(step_size, str) else "",
+    )
     if not silo and L > 1:
         raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
-    searched = isinstance(step_size, str) and step_size == "private_search"
-    releases = (3 if searched else 2) * rounds * L
+    releases = (3 if rule == "private_search" else 2) * rounds * L
     mu, B = run.mu_of_one(releases), hessian_bound(run, hess_clip)
     sigma, claimed = None, None
     if run.budget is not None and run.paper:
         claimed = {"mu": run.budget.mu}
         sigma = noise.newton(run.budget.mu, clip=run.clip, hess_clip=B, releases=releases)
     system = NewtonSystem(run, hess_clip=B, floor=floor, mu=mu, sigma=sigma)
-    if isinstance(step_size, str) and step_size == "paper_search":
+    if rule == "paper_search":
         steps: Steps = PaperSearch(run, hess_clip=B, max_step=max_step)
     else:
         steps = step_rule(run, step_size, mu=mu, max_step=max_step)
-    run.resolve(hess_clip=B, floor=system.floors)
 
     weight = run.objective.shares() if silo else np.ones(1)
     w = run.objective.start()
@@ -123,6 +115,6 @@ def local_newton(
             w_local = w_local - alpha[:, np.newaxis] * p
         w = weight @ w_local
         run.record(r, w, total_step, released)
-    if run.budget is None or L == 1:
-        return run.result(w, claimed=claimed)
-    return run.result(w, bound="upper", notes=(NOT_SEEN,), claimed=claimed)
+    unseen = run.budget is not None and L > 1
+    notes = (NOT_SEEN,) if unseen else ()
+    return run.result(w, bound="upper" if unseen else "exact", notes=notes, claimed=claimed)

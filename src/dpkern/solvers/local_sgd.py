@@ -21,11 +21,7 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise as printed
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.minibatch_sgd import SAMPLERS
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
@@ -46,18 +42,10 @@ def local_sgd(
 
     Parameters
     ----------
-    rounds : int
-        Number of averages R.
-    local_steps : int
-        Number of steps K of every silo between two averages.
     noise : {"step", "round"} or None
         "step", the default under trust "silo" and offered there only, adds noise to every local
         step; "round" adds it once to the result of noiseless steps, for linear models with a
         row bound and a loss of bounded curvature, and full, "one_pass" or "cyclic" batches.
-    step_size : float, sequence of R K floats or str
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
-        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
-        local_steps).
 
     Notes
     -----

@@ -14,11 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
-from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 from dpkern.solvers.releases.returned import Returned
@@ -43,8 +39,6 @@ def minibatch_sgd(
 
     Parameters
     ----------
-    rounds : int
-        Number of updates R.
     step_size : float, sequence of R floats or str
         "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
         declares; "theorem" is the same here.
@@ -86,9 +80,6 @@ def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> Solve
 
     w = objective.start()
     for r in run.numbered_rounds():
-        g = gradient.gradient(r, w) + objective.penalty_gradient(w)
-        w_next = objective.prox(w - eta[r] * g, eta[r])
-        run.record(r, w_next, eta[r], (w - w_next) / eta[r])
-        w = w_next
+        w = run.proximal_step(r, w, gradient.gradient(r, w), eta[r])
         returned.add(w)
     return run.result(returned.model)

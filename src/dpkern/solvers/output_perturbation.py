@@ -20,12 +20,8 @@ sensitivity is that of the steps.
 """
 
 from dpkern.papers import noise
-from dpkern.papers.laplace import LaplaceAverage
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.papers.mechanisms import LaplaceAverage
+from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.local_runs import HIDDEN, HiddenSteps, average_runs
 
 
@@ -42,10 +38,6 @@ def output_perturbation(
     ----------
     local_steps : int
         Number of steps T of every silo; no tolerance stops them earlier.
-    step_size : float, sequence of T floats or str
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
-        declares; "theorem" = 2 / (l2 (t + gamma)), gamma = max(8 (L + l2) / l2 - 1,
-        local_steps).
 
     Notes
     -----

@@ -13,11 +13,7 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.minibatch_sgd import descend
 
 
@@ -34,8 +30,6 @@ def prox_sgd(
 
     Parameters
     ----------
-    rounds : int
-        Number of updates R.
     step_size : float, sequence of R floats or str
         "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
         twice that.

@@ -23,11 +23,7 @@ import numpy as np
 
 from dpkern.papers import noise
 from dpkern.privacy.record_sampling import FullBatch
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -110,8 +106,6 @@ def prox_svrg(
         else:
             C_r = difference_clip(run, float(np.linalg.norm(w - anchor)))
             v = g + differences.difference(r, w, anchor, clip=C_r, sigma=difference)
-        w_next = objective.prox(w - eta[r] * (v + objective.penalty_gradient(w)), eta[r])
-        run.record(r, w_next, eta[r], (w - w_next) / eta[r])
-        w = w_next
+        w = run.proximal_step(r, w, v, eta[r])
         returned.add(w)
     return run.result(returned.model)

@@ -19,11 +19,7 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base.declaration import solver
-from dpkern.solvers.base.options import Count, Share
-from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base import Count, Run, Share, SolverResult, StepSize, solver
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -53,8 +49,6 @@ def spider(
 
     Parameters
     ----------
-    rounds : int
-        Number of updates R.
     refresh_every : int
         q: every q-th round releases gradients, the others differences.
     variant : {"spider", "alternate"}
@@ -111,8 +105,6 @@ def spider(
             step = float(np.linalg.norm(w - previous))
             C_r = 2.0 * run.clip if alternate else difference_clip(run, step)
             h = h + differences.difference(r, w, previous, clip=C_r, sigma=printed.difference(C_r))
-        w_next = objective.prox(w - eta[r] * (h + objective.penalty_gradient(w)), eta[r])
-        run.record(r, w_next, eta[r], (w - w_next) / eta[r])
-        previous, w = w, w_next
+        previous, w = w, run.proximal_step(r, w, h, eta[r])
         returned.add(w)
     return run.result(returned.model)

@@ -17,13 +17,13 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from dpkern.data import SiloData
 from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.shared import SHARED, batch_options
+from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
 Algorithm = Callable[..., SolverResult]
 
@@ -33,40 +33,18 @@ BOTH = ("replace_one", "add_remove")
 
 @dataclass(frozen=True)
 class Declaration:
-    """The name, options and offers of one solver.
-
-    Parameters
-    ----------
-    name : str
-        Name of the solver in `SOLVERS`.
-    options : mapping of str to Option
-        Options that only this solver has, with their defaults.
-    trusts : tuple of str
-        Trust models that the solver offers.
-    neighbours : tuple of str
-        Neighbour relations that the solver offers.
-    paper : tuple of str
-        Trust models under which calibration="paper" is offered.
-    samplers : tuple of str
-        Values of `sampling` of a minibatch method; empty for other solvers.
-    models : {"linear", "any"}
-        Whether the solver fits linear models only, or every model of `dpkern.models`.
-    penalties : {"any", "l2"}
-        Whether the solver supports every penalty or l2 alone.
-    summary, notes : str
-        The documentation of the algorithm, and its privacy argument.
-    """
+    """The name, options and offers of one solver."""
 
     name: str
-    options: Mapping[str, Option]
+    options: Mapping[str, Option]  #: of the algorithm's function, with their defaults
     trusts: tuple[str, ...]
     neighbours: tuple[str, ...] = REPLACE_ONE
-    paper: tuple[str, ...] = ()
-    samplers: tuple[str, ...] = ()
-    models: str = "linear"
-    penalties: str = "any"
-    summary: str = ""
-    notes: str = ""
+    paper: tuple[str, ...] = ()  #: trust models under which calibration="paper" is offered
+    samplers: tuple[str, ...] = ()  #: values of `sampling`; empty unless batches are drawn
+    models: Literal["linear", "any"] = "linear"
+    penalties: Literal["any", "l2"] = "any"
+    summary: str = ""  #: the documentation of the algorithm
+    notes: str = ""  #: its privacy argument
 
     @property
     def calibrations(self) -> tuple[str, ...]:
@@ -131,29 +109,13 @@ class Solver(Protocol):
         """Run the solver."""
 
 
-def solver(
-    *,
-    trusts: tuple[str, ...],
-    neighbours: tuple[str, ...] = REPLACE_ONE,
-    paper: tuple[str, ...] = (),
-    samplers: tuple[str, ...] = (),
-    models: str = "linear",
-    penalties: str = "any",
-) -> Callable[[Algorithm], Solver]:
-    """Turn a function of a `Run` and options into a public solver; see `Declaration`."""
+def solver(**offers: Any) -> Callable[[Algorithm], Solver]:
+    """Turn a function of a `Run` and options into a public solver, by fields of `Declaration`."""
 
     def declare(function: Algorithm) -> Solver:
+        parts, options = sections(function), options_of(function, COMMON)
         declaration = Declaration(
-            name=function.__name__,
-            options=options_of(function),
-            trusts=trusts,
-            neighbours=neighbours,
-            paper=paper,
-            samplers=samplers,
-            models=models,
-            penalties=penalties,
-            summary=sections(function)[""],
-            notes=sections(function).get("Notes", ""),
+            function.__name__, options, **offers, summary=parts[""], notes=parts.get("Notes", "")
         )
         return publish(declaration, function)
 
@@ -192,15 +154,20 @@ def _alternatives(name: str, values: Iterable[str]) -> str:
 
 
 def _signature(declaration: Declaration) -> inspect.Signature:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    own = declaration.own
+    return _keyword_signature(["data"], {"clip": SHARED["clip"], **declaration.own}, "shared")
+
+
+def _keyword_signature(
+    first: list[str], options: Mapping[str, Option], rest: str
+) -> inspect.Signature:
+    """Return the signature (*first, *, budget, options with their defaults, **rest)."""
+    positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
         [
-            inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(inspect.Parameter(name, positional) for name in first),
             inspect.Parameter("budget", keyword),
-            inspect.Parameter("clip", keyword, default=SHARED["clip"].default),
-            *(inspect.Parameter(name, keyword, default=own[name].default) for name in own),
-            inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD),
+            *(inspect.Parameter(name, keyword, default=o.default) for name, o in options.items()),
+            inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD),
         ]
     )
 
@@ -230,15 +197,11 @@ def _documentation(declaration: Declaration) -> str:
     if declaration.penalties == "l2":
         offers.append("the penalty l2")
     offers.append("linear models" if declaration.models == "linear" else "every model")
-    shared = (
-        "Arguments that all solvers share: see `dpkern.solve`. Offered here: "
-        + "; ".join(offers)
-        + "."
-    )
+    shared = f"See `dpkern.solve`, which documents them. Offered here: {'; '.join(offers)}."
     entries = [
         _entry("data", "SiloData", "The records, in silos."),
         _entry("budget", "Budget or None", "Total privacy budget of the run; None adds no noise."),
-        *(_entry(name, option.kind, option.doc, option.default) for name, option in own.items()),
+        *_entries(own),
         _entry("**shared", "", shared),
     ]
     head = f"{declaration.summary}\n\nParameters\n----------\n" + "\n".join(entries)
@@ -251,6 +214,10 @@ def _entry(name: str, kind: str, doc: str, default: object = inspect.Parameter.e
         head += f", default={default!r}"
     body = textwrap.fill(" ".join(doc.split()), 96, initial_indent="    ", subsequent_indent="    ")
     return f"{head}\n{body}"
+
+
+def _entries(options: Mapping[str, Option]) -> list[str]:
+    return [_entry(name, o.kind, o.doc, o.default) for name, o in options.items()]
 
 
 def _list(values: Iterable[str]) -> str:
@@ -269,25 +236,19 @@ def shared_documentation(solvers: Iterable[str]) -> str:
             "Total budget of the run, for one record; None runs the same code without noise and "
             "certifies nothing.",
         ),
-        *(_entry(name, option.kind, option.doc, option.default) for name, option in SHARED.items()),
+        *_entries(SHARED),
         _entry("**options", "", "The solver's own: see help(dpkern.solvers.NAME)."),
     ]
+    common = [_entry(name, option.kind, option.doc) for name, option in COMMON.items()]
     return (
         "Run a solver by name, or as the function of that name in `dpkern.solvers`.\n\n"
         f"Solvers:\n\n{textwrap.indent(names, '    ')}\n\n"
-        "Parameters\n----------\n" + "\n".join(entries) + f"\n\n{_RETURNS}"
+        "Parameters\n----------\n" + "\n".join(entries) + f"\n\n{_RETURNS}\n"
+        "Other Parameters\n----------------\n"
+        "Options that several solvers have, each with defaults of its own:\n\n" + "\n".join(common)
     )
 
 
 def shared_signature() -> inspect.Signature:
     """Return the signature of `dpkern.solve`."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature(
-        [
-            inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            inspect.Parameter("data", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-            inspect.Parameter("budget", keyword),
-            *(inspect.Parameter(n, keyword, default=o.default) for n, o in SHARED.items()),
-            inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD),
-        ]
-    )
+    return _keyword_signature(["name", "data"], SHARED, "options")

@@ -29,11 +29,6 @@ class LearningWatch:
 
     It reads releases only, so that its finding is post-processing. The noise variance is estimated
     from differences of successive releases, and subtracted from the squared norms of the means.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds of the run.
     """
 
     def __init__(self, rounds: int) -> None:

@@ -40,15 +40,8 @@ class Objective:
         outside the set, up to the rounding error of a projection.
     l2, l1 : float
         Short for L2(l2) and L1(l1), added to the penalty; as attributes, the total strengths.
-    weights : {"size", "uniform"}
-        p_j = n_j / N or 1 / m.
-    penalize_intercept : bool
-        Whether the intercept is penalised like the other coordinates.
-    public_size : int, sequence of m ints or None
-        Public values of N, which suffices for weights "size", or of every n_j. None means the true
-        numbers of records.
-    n_threads : int or None
-        Number of threads of the kernels.
+    weights, penalize_intercept, public_size, n_threads
+        As for `dpkern.solve`.
 
     Attributes
     ----------
@@ -296,13 +289,9 @@ class Objective:
                 smooth, np.zeros(d), jac=True, options=options, method="L-BFGS-B"
             )
             return found.x, float(found.fun)
+        bounds = [(0.0, None)] * (2 * d)
         found = scipy.optimize.minimize(
-            split,
-            np.zeros(2 * d),
-            jac=True,
-            bounds=[(0.0, None)] * (2 * d),
-            options=options,
-            method="L-BFGS-B",
+            split, np.zeros(2 * d), jac=True, bounds=bounds, options=options, method="L-BFGS-B"
         )
         return found.x[:d] - found.x[d:], float(found.fun)
 
@@ -342,9 +331,9 @@ def _public_size(size: PublicSize, m: int) -> int | tuple[int, ...] | None:
     listed = list(size) if isinstance(size, list | tuple | np.ndarray) else None
     sizes = tuple(count("public_size", n) for n in ([size] if listed is None else listed))
     if max(sizes, default=0) >= MAX_RECORDS:
-        raise ValueError(f"public_size is {max(sizes)}; it must be below 2^31")
+        raise ValueError(f"public_size must be below 2^31, got {max(sizes)}")
     if listed is None and m > 1:
         return sizes[0]
     if len(sizes) != m:
-        raise ValueError(f"public_size has {len(sizes)} entries; it must have {m}, one per silo")
+        raise ValueError(f"public_size must have {m} entries, one per silo, got {len(sizes)}")
     return sizes

@@ -4,11 +4,14 @@ import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from dpkern._numbers import count, not_negative, positive
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import count, not_negative, positive, probability, real
 
 Check = Callable[[str, Any], Any]
 
@@ -38,8 +41,12 @@ class Option:
     doc: str = ""
 
 
-def options_of(function: Callable[..., object]) -> dict[str, Option]:
+def options_of(
+    function: Callable[..., object], common: Mapping[str, Option] | None = None
+) -> dict[str, Option]:
     """Read the options of a function from its keyword-only arguments and its docstring.
+
+    What the docstring does not describe has the description of the common option of that name.
 
     Raises
     ------
@@ -48,6 +55,7 @@ def options_of(function: Callable[..., object]) -> dict[str, Option]:
     """
     hints = typing.get_type_hints(function, include_extras=True)
     described = entries(sections(function)["Parameters"])
+    known = {name: (option.kind, option.doc) for name, option in (common or {}).items()}
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -56,7 +64,7 @@ def options_of(function: Callable[..., object]) -> dict[str, Option]:
         extras = getattr(hint, "__metadata__", ())
         option = next((extra for extra in extras if isinstance(extra, Option)), Option())
         choices = _choices(hint.__origin__ if extras else hint)
-        kind, doc = described.pop(name, ("", ""))
+        kind, doc = described.pop(name, known.get(name, ("", "")))
         if not doc and function.__doc__ is not None:  # None under python -OO
             raise TypeError(f"{function.__name__} does not describe its argument {name}")
         check = one_of(*choices) if choices else option.check
@@ -111,11 +119,11 @@ def or_none(check: Check) -> Check:
     return checked
 
 
-def share(name: str, value: object) -> float:
-    """Check that a number lies strictly between 0 and 1."""
-    number = positive(name, value)
-    if number >= 1.0:
-        raise ValueError(f"{name} must be below 1, got {number!r}")
+def up_to_one(name: str, value: object) -> float:
+    """Check that a number lies in (0, 1]."""
+    number = real(name, value)
+    if not 0.0 < number <= 1.0:
+        raise ValueError(f"{name} must lie in (0, 1], got {number!r}")
     return number
 
 
@@ -140,4 +148,6 @@ Count = Annotated[int, Option(count)]
 Positive = Annotated[float, Option(positive)]
 NotNegative = Annotated[float, Option(not_negative)]
 CountOrNone = Annotated[int | None, Option(or_none(count))]
-Share = Annotated[float, Option(share)]
+Share = Annotated[float, Option(probability)]
+UpToOne = Annotated[float, Option(up_to_one)]
+StepSize = float | str | Sequence[float] | NDArray[np.float64]

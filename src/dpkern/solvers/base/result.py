@@ -18,9 +18,11 @@ from dpkern.privacy import Certificate
 
 FORMAT = 1
 
-
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
+
+# Fields that a file holds as they are.
+_PLAIN = ("solver", "loss", "intercept", "converged", "n_rounds", "parameters", "message")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +181,10 @@ class SolverResult:
         """
         header = {
             "format": FORMAT,
-            "solver": self.solver,
-            "loss": self.loss,
+            **{name: getattr(self, name) for name in _PLAIN},
             "oracle": None if self.oracle is None else self.oracle.declaration,
-            "intercept": self.intercept,
-            "converged": self.converged,
-            "n_rounds": self.n_rounds,
-            "parameters": self.parameters,
             "history": self._public_history(),
             "privacy": self.privacy.to_dict(),
-            "message": self.message,
             "transform": self.transform.to_dict(),
             "feature_names": self.feature_names,
         }
@@ -244,21 +240,15 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             classes = arrays.get("classes")
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
-        names = header.get("feature_names")
+        names = header["feature_names"]
         return SolverResult(
-            solver=header["solver"],
+            **{name: header[name] for name in _PLAIN},
             coef=coef,
-            intercept=header["intercept"],
             classes=classes,
-            converged=header["converged"],
-            n_rounds=header["n_rounds"],
-            parameters=header["parameters"],
             history=header["history"],
             privacy=Certificate.from_dict(header["privacy"]),
             timing={},
-            message=header["message"],
             transform=Transform.from_dict(header["transform"]),
-            loss=header["loss"],
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
         )

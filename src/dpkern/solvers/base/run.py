@@ -51,21 +51,10 @@ class Clock:
 class Run(AbstractContextManager["Run"]):
     """Everything that every solver needs around its loop.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        Declaration of the solver.
-    data : SiloData
-        The records.
-    budget : Budget or None
-        Budget of the whole run.
-    parameters : dict
-        All other arguments by name, completed and checked by the declaration.
+    `parameters` are all arguments but data and budget, completed and checked by the declaration.
 
     Attributes
     ----------
-    trust : str
-        The trust model.
     objective : Objective
         Objective of the run.
     rounds, local_steps : int
@@ -76,11 +65,6 @@ class Run(AbstractContextManager["Run"]):
         Source of all noise and all samples.
     history : dict of list
         One public number per round.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument is not compatible with the data or with the other arguments.
     """
 
     def __init__(
@@ -150,15 +134,7 @@ class Run(AbstractContextManager["Run"]):
         return Channel(self.ledger, self.stream, seen_by, self.neighbours)
 
     def _check_neighbours(self) -> None:
-        """Check the further conditions of add/remove neighbours.
-
-        Raises
-        ------
-        ValueError
-            When public_size is given without "add_remove", or missing with it; with "add_remove"
-            also for a paper's calibration, for a custom loss, whose last bit may depend on the
-            position of a record in a block, and for 2^31 records or more.
-        """
+        """Check the further conditions of add/remove neighbours."""
         if self.sizes_are_hidden == (self.objective.public_size is None):
             raise ValueError(
                 "public_size must be given with neighbours='add_remove', and only then: numbers of "
@@ -263,6 +239,13 @@ class Run(AbstractContextManager["Run"]):
         from tqdm import tqdm
 
         return iter(tqdm(range(self.rounds), desc=self.solver, unit="round", leave=False))
+
+    def proximal_step(self, t: int, w: FloatArray, g: FloatArray, step: float) -> FloatArray:
+        """Take and record w = prox_{step h}( w - step (g + penalty gradient at w) )."""
+        g = g + self.objective.penalty_gradient(w)
+        w_next = self.objective.prox(w - step * g, step)
+        self.record(t, w_next, step, (w - w_next) / step)
+        return w_next
 
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
         """Append step and norm of the released gradient mapping of round t to the history."""

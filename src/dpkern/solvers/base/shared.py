@@ -1,4 +1,4 @@
-"""The arguments that all solvers share, and those that minibatch methods share."""
+"""The arguments that all solvers share, and the options that several have."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +13,15 @@ from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
-from dpkern.solvers.base.options import UNDECLARED, NotNegative, Option, one_of, options_of
+from dpkern.solvers.base.options import (
+    UNDECLARED,
+    Count,
+    NotNegative,
+    Option,
+    StepSize,
+    one_of,
+    options_of,
+)
 
 Callback = Callable[[int, Release], object]
 Monitor = SiloData | Literal["train"] | None
@@ -135,17 +143,36 @@ def _shared(
 SHARED = options_of(_shared)
 
 
-def _batches(
+def _common(
     *,
-    sampling: str,
+    rounds: Count = 300,
+    local_steps: Count = 1,
+    step_size: StepSize = "auto",
+    accounting: Literal["composition", "last_iterate"] = "composition",
+    hess_clip: float | None = None,
+    sampling: str = "full",
     batch_size: int | None = None,
     participation: int | None = None,
     returns: Literal["last", "random", "average"] = "last",
 ) -> None:
-    """Declare the arguments; this function is never called.
+    """Declare options that several solvers have; this function is never called.
 
     Parameters
     ----------
+    rounds : int
+        Number of rounds, each of which ends with a public model.
+    local_steps : int
+        Steps of every silo in a round.
+    step_size : float, sequence of floats or str
+        One step size, or one for every step of all rounds. "auto" = 1 / (L + l2),
+        L = phi''max row_bound^2, or the smoothness that a model declares; "theorem" =
+        2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1, local_steps).
+    accounting : {"composition", "last_iterate"}
+        Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
+        a round instead of for all of them: it needs steps that contract, equal within a round.
+    hess_clip : float
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        row_bound^2, which clips nothing; required with a budget where that is infinite.
     sampling : str
         How every silo draws its batches. "full": all records. "without_replacement" and, with
         neighbours "add_remove", "poisson": secret samples, accounted for by dp-accounting (pip
@@ -163,20 +190,14 @@ def _batches(
     """
 
 
-_BATCHES = options_of(_batches)
+COMMON = options_of(_common)
 
 
 def batch_options(samplers: tuple[str, ...]) -> dict[str, Option]:
     """Return the options of a minibatch method that offers these samplers."""
-    if not samplers:
-        return {}
-    options = dict(_BATCHES)
-    if len(samplers) == 1:
-        del options["sampling"]
-    else:
-        kind = "{" + ", ".join(f'"{sampler}"' for sampler in samplers) + "}"
-        check = one_of(*samplers)
-        options["sampling"] = replace(
-            options["sampling"], kind=kind, check=check, default=samplers[0]
-        )
-    return options
+    options = {name: COMMON[name] for name in ("batch_size", "participation", "returns")}
+    if len(samplers) < 2:
+        return options if samplers else {}
+    kind, check = "{" + ", ".join(f'"{sampler}"' for sampler in samplers) + "}", one_of(*samplers)
+    sampling = replace(COMMON["sampling"], kind=kind, check=check, default=samplers[0])
+    return {"sampling": sampling, **options}

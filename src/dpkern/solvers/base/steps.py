@@ -1,25 +1,18 @@
 """Public step sizes."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import StepSize
 
 FloatArray = NDArray[np.float64]
-StepSize = float | str | Sequence[float] | FloatArray
 
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
-    """Return 1 / (L + l2), L including the curvature of a smooth penalty, for argument `name`.
-
-    Raises
-    ------
-    ValueError
-        When there is no row bound, or the loss has no bounded second derivative.
-    """
+    """Return 1 / (L + l2), L including the curvature of a smooth penalty, for argument `name`."""
     if math.isinf(objective.loss.smoothness):
         raise ValueError(
             f"{name}={value!r} needs a loss with a bounded second derivative, which "
@@ -34,34 +27,13 @@ def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
 
 
 def step_sizes(
-    step_size: StepSize,
-    rounds: int,
-    objective: Objective,
-    local_steps: int = 1,
+    step_size: StepSize, rounds: int, objective: Objective, local_steps: int = 1
 ) -> FloatArray:
-    """Return the public step sizes of all rounds.
+    """Return the public step sizes of all rounds, shape (rounds, local_steps).
 
-    Parameters
-    ----------
-    step_size : float, sequence of rounds local_steps floats, "auto" or "theorem"
-        "auto" is 1 / (L + l2), L including the curvature of a smooth penalty; "theorem" is
-        2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
-        utility theorem). Both need a row bound and a smooth loss, "theorem" l2 > 0 and convexity.
-    rounds : int
-        Number of aggregations.
-    objective : Objective
-        Objective of the run, which defines L and l2.
-    local_steps : int
-        Number of steps per round.
-
-    Returns
-    -------
-    eta : ndarray, shape (rounds, local_steps)
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a condition does not hold or a step is not a positive and finite number.
+    "auto" is 1 / (L + l2), L including the curvature of a smooth penalty; "theorem" is
+    2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
+    utility theorem).
     """
     shape = (rounds, local_steps)
     if isinstance(step_size, str):
@@ -97,7 +69,7 @@ def step_sizes(
         raise TypeError("step_size holds an entry that is no number") from None
     steps = rounds * local_steps
     if eta.shape not in ((), (steps,)):
-        raise ValueError(f"step_size must be one number or {steps}, one a step; got {eta.shape}")
+        raise ValueError(f"step_size must be one number or {steps}, one a step, got {eta.shape}")
     if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
-        raise ValueError("step_size must be positive and finite")
+        raise ValueError(f"step_size must be positive and finite, got {step_size!r}")
     return np.broadcast_to(eta, (steps,)).reshape(shape).copy()

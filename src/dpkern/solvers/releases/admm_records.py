@@ -34,18 +34,9 @@ class CentralUsers:
 
     The release is V = S + Z with S = sum_i round_q(s_i a_i), where u_i = c + s_i a_i: c is a
     function of earlier releases, and |s_i a_i| <= gamma C, so that S has sensitivity 2 gamma C.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    prox_step : float
-        gamma.
-    mu : float or None
-        Budget of one release.
     """
 
-    def __init__(self, run: Run, *, prox_step: float, mu: float | None) -> None:
+    def __init__(self, run: Run, prox_step: float, *, mu: float | None) -> None:
         data = run.objective.data
         self._run, self._n = run, data.n
         self._mechanism = GaussianSum(
@@ -74,22 +65,13 @@ class SampledUsers:
 
     The change of u_i is 2 lam (z - c_i), which is public, plus 2 lam (t_i - s_i) a_i, of norm at
     most 4 lam gamma C: the sensitivity is 8 lam gamma C in the rounds of a record's user.
-
-    Parameters
-    ----------
-    run, prox_step, mu
-        As for `CentralUsers`.
-    schedule : ParticipationSchedule
-        The participation schedule.
-    relaxation : float
-        lam.
     """
 
     def __init__(
         self,
         run: Run,
-        *,
         prox_step: float,
+        *,
         mu: float | None,
         schedule: ParticipationSchedule,
         relaxation: float,
@@ -124,27 +106,15 @@ class NoisyUsers:
     sensitivity is 4 lam gamma C for the messages of the replaced record's user, and 0 for all
     others. u_i is a sum of messages and public numbers.
 
-    Parameters
-    ----------
-    run, prox_step, relaxation
-        As for `SampledUsers`.
-    schedule : ParticipationSchedule or None
-        The participation schedule; None means everybody in every round.
-    mu : float, optional
-        Budget of one message.
-    sigma : float, optional
-        Noise std on a message, in place of `mu`.
-    summed : int, optional
-        Number of messages of which only the sum is seen, in a single round.
-    seen_by : {"local", "central"}
-        Readers of the messages, or of their sum, for the ledger.
+    `mu` is the budget of one message, `sigma` a std in its place, and `summed` the number of
+    messages of a single round of which only the sum is seen.
     """
 
     def __init__(
         self,
         run: Run,
-        *,
         prox_step: float,
+        *,
         relaxation: float,
         schedule: ParticipationSchedule | None,
         mu: float | None = None,
@@ -189,8 +159,8 @@ def at_most_half(run: Run, lam: float) -> None:
     """Raise ValueError for a relaxation with which the users' states could exceed their bound."""
     if lam > 0.5 and run.clip < math.inf:
         raise ValueError(
-            f"relaxation is {lam!r}; with a clip norm it must be at most 1/2 where sums are "
-            "released: beyond, what a record does to its user's state grows with the rounds"
+            f"relaxation must be at most 1/2 where clipped sums are released, got {lam!r}: "
+            "beyond it, what a record does to its user's state grows with the rounds"
         )
 
 

@@ -38,22 +38,7 @@ IntArray = NDArray[np.int64]
 class InnerSolve:
     """K gradient steps of every silo towards the prox of its mean loss, from its own v_j.
 
-    Parameters
-    ----------
-    run : Run
-        The run, with local_steps K.
-    prox_step : float
-        gamma.
-
-    Attributes
-    ----------
-    remaining : float
-        Bound of |x_j - prox(v_j)| / |v_j - prox(v_j)|, where |v_j - prox(v_j)| <= gamma C.
-
-    Raises
-    ------
-    ValueError
-        When there is no row bound, or the loss has no bounded second derivative.
+    `remaining` bounds |x_j - prox(v_j)| / |v_j - prox(v_j)|, where |v_j - prox(v_j)| <= gamma C.
     """
 
     def __init__(self, run: Run, *, prox_step: float) -> None:
@@ -165,20 +150,7 @@ class HiddenSilos(_Silos):
     u_j = c_j + s_j with c_j public. Without a schedule V = sum_j round_q( p_j s_j ) + Z; with one,
     V is the sum of the participants' round_q( p_j (change of s_j) ) plus Z. The distance of hidden
     states on neighbouring data sets accumulates over the rounds; `LocalRuns.hidden_states` bounds
-    it, including the error of the inner solve.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    solve : InnerSolve
-        The users' inner solve.
-    relaxation : float
-        lam, at most 1/2 with a clip norm.
-    mu : float or None
-        Budget of one release.
-    schedule : ParticipationSchedule or None
-        The participation schedule; None means everybody in every round.
+    it, including the error of the inner solve, for a relaxation of at most 1/2.
     """
 
     trust = "central"
@@ -220,11 +192,6 @@ class NoisySilos(_Silos):
     A message is round_q( 2 lam b_j ) + Z_j. u_j is a sum of messages and public numbers, so that
     neighbouring data sets have the same v_j: the sensitivity is 2 lam (2 C / n_j) E_K plus rounding
     terms, in the rounds in which silo j participates.
-
-    Parameters
-    ----------
-    run, solve, relaxation, mu, schedule
-        As for `HiddenSilos`.
     """
 
     trust = "silo"

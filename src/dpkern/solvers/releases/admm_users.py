@@ -1,6 +1,5 @@
 """The users of ADMM, their participation schedule and their updates."""
 
-from dpkern._numbers import positive
 from dpkern.papers import noise
 from dpkern.privacy.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers.base.run import Run
@@ -23,7 +22,6 @@ NETWORK = (
     "and are unproved as printed: its amplification by iteration needs a token map that does not "
     "expand, and this one can. The certificate states the local guarantee, against everybody"
 )
-
 HIDDEN = (
     "hidden: the silos' states and the iterates of their inner solves; their bound rests on the "
     "declared row bound, loss and prox_step"
@@ -34,7 +32,119 @@ SEEN = (
 )
 
 
-def check_arguments(run: Run) -> None:
+class Consensus:
+    """The users of a run of ADMM.
+
+    Attributes
+    ----------
+    prox_step, relaxation : float
+        gamma and lam.
+    share : float
+        Share of the users that participate in a round.
+    advance : Users
+        The users' update of a round.
+    notes : tuple of str
+        The certificate's notes about them.
+    claimed : dict or None
+        What the paper's calibration claims.
+    """
+
+    def __init__(self, run: Run) -> None:
+        _check_arguments(run)
+        self._run, self.prox_step = run, _prox_step(run)
+        self.relaxation: float = run.parameters["relaxation"]
+        if run.trust == "central" and run.claimed is None:
+            at_most_half(run, self.relaxation)
+        objective, claim = run.objective, run.claimed
+        self._n = objective.data.m if run.parameters["users"] == "silos" else objective.data.n
+        self._schedule = schedule = self._choose_schedule()
+        self._participants = self._n if schedule is None else schedule.users.shape[1]
+        self.share = self._participants / self._n
+        self.claimed = None if claim is None else claim | {"rho": noise.admm_rho(claim)}
+        self.advance: Users
+        self.notes: tuple[str, ...]
+        self.advance, self.notes = self._choose() if claim is None else self._as_printed(claim)
+
+    def silent(self, t: int) -> bool:
+        """Return whether all users of round t have reached max_participations."""
+        return self._schedule is not None and not self._schedule[t].size
+
+    def _choose_schedule(self) -> ParticipationSchedule | None:
+        """Draw the participation schedule; None means everybody in every round."""
+        run, parameters = self._run, self._run.parameters
+        most = parameters["max_participations"]
+        if parameters["mode"] == "federated":
+            M = parameters["participation"]
+            return sample_users(run.stream, n=self._n, participants=M, rounds=run.rounds, most=most)
+        if parameters["mode"] == "token":
+            graph = parameters["graph"]
+            walk = walk_graph(run.stream, n=self._n, hops=run.rounds, graph=graph, most=most)
+            edges = "complete" if graph is None else f"connected, {graph.nnz} entries"
+            parameters["graph"] = edges
+            return walk
+        return None
+
+    @property
+    def _most(self) -> int:
+        """Largest number of participations of a user."""
+        return self._run.rounds if self._schedule is None else self._schedule.most
+
+    def _choose(self) -> tuple[Users, tuple[str, ...]]:
+        """Return the users with sound noise, and the notes about them."""
+        run, central = self._run, self._run.trust == "central"
+        gamma, lam, schedule = self.prox_step, self.relaxation, self._schedule
+        mu = run.mu_of_one(self._most)
+        if run.parameters["users"] == "silos":
+            solve = InnerSolve(run, prox_step=gamma)
+            kind = HiddenSilos if central else NoisySilos
+            left = (
+                f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
+                "way to the prox"
+            )
+            notes = (left,) if mu is None else (left, HIDDEN if central else SEEN)
+            return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), notes
+        if not central:
+            return NoisyUsers(run, gamma, relaxation=lam, schedule=schedule, mu=mu), ()
+        if schedule is None:
+            return CentralUsers(run, gamma, mu=mu), ()
+        return SampledUsers(run, gamma, mu=mu, schedule=schedule, relaxation=lam), ()
+
+    def _as_printed(self, claim: noise.Claim) -> tuple[Users, tuple[str, ...]]:
+        """Return the users with the paper's noise, and the notes about them."""
+        run, objective, central = self._run, self._run.objective, self._run.trust == "central"
+        # From z = 0, the sum of the messages of a single round is all that anybody sees.
+        start = objective.full_prox(objective.start(), self.prox_step)
+        summed = central and run.rounds == 1 and not start.any()
+        sigma = noise.admm(
+            claim,
+            mode=run.parameters["mode"],
+            clip=run.clip,
+            prox_step=self.prox_step,
+            n=objective.data.n,
+            rounds=run.rounds,
+            most=self._most,
+        )
+        users = NoisyUsers(
+            run,
+            self.prox_step,
+            relaxation=self.relaxation,
+            schedule=self._schedule,
+            sigma=self.relaxation * sigma,
+            summed=self._participants if summed else None,
+            seen_by="central" if central else "local",
+        )
+        return users, () if summed else (NOT_SUMMED,) if central else (NETWORK,)
+
+
+def _prox_step(run: Run) -> float:
+    half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
+    gamma = run.number_or_auto("prox_step")
+    if half:  # for which 20 inner steps converge to the prox, whatever the number of records
+        gamma = run.parameters["prox_step"] = 0.5 * gamma
+    return gamma
+
+
+def _check_arguments(run: Run) -> None:
     """Raise ValueError where the mode or the kind of users rejects or lacks an argument."""
     parameters, trust, paper = run.parameters, run.trust, run.paper
     mode, silos = parameters["mode"], parameters["users"] == "silos"
@@ -64,90 +174,3 @@ def check_arguments(run: Run) -> None:
             raise ValueError(f"{name} needs mode={' or '.join(map(repr, modes))}, got {mode!r}")
     if mode == "federated" and parameters["participation"] is None:
         raise ValueError("mode='federated' needs participation, the number of users of a round")
-
-
-def prox_step_of(run: Run) -> float:
-    half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
-    gamma = run.number_or_auto("prox_step")
-    if half:  # for which 20 inner steps converge to the prox, whatever the number of records
-        gamma = run.parameters["prox_step"] = 0.5 * gamma
-    return gamma
-
-
-def relaxation_of(run: Run) -> float:
-    lam = positive("relaxation", run.parameters["relaxation"])
-    if lam > 1.0:
-        raise ValueError(f"relaxation is {lam!r}; it must be at most 1")
-    if run.trust == "central" and run.claimed is None:
-        at_most_half(run, lam)
-    return lam
-
-
-def number_of_users(run: Run) -> int:
-    data = run.objective.data
-    return data.m if run.parameters["users"] == "silos" else data.n
-
-
-def choose_schedule(run: Run) -> ParticipationSchedule | None:
-    """Return the participation schedule; None means everybody in every round."""
-    n, parameters = number_of_users(run), run.parameters
-    most = parameters["max_participations"]
-    if parameters["mode"] == "federated":
-        return sample_users(
-            run.stream,
-            n=n,
-            participants=parameters["participation"],
-            rounds=run.rounds,
-            most=most,
-        )
-    if parameters["mode"] == "token":
-        graph = parameters["graph"]
-        walk = walk_graph(run.stream, n=n, hops=run.rounds, graph=graph, most=most)
-        edges = "complete" if graph is None else f"connected, {graph.nnz} entries"
-        parameters["graph"] = edges
-        return walk
-    return None
-
-
-def choose_users(
-    run: Run, gamma: float, lam: float, schedule: ParticipationSchedule | None, *, alone: bool
-) -> tuple[Users, tuple[str, ...]]:
-    """Return the users of the run, and the certificate's notes about them."""
-    central = run.trust == "central"
-    most = run.rounds if schedule is None else schedule.most
-    if run.claimed is not None:
-        alone = alone and central
-        n = run.objective.data.n
-        sigma = noise.admm(
-            run.claimed,
-            mode=run.parameters["mode"],
-            clip=run.clip,
-            prox_step=gamma,
-            n=n,
-            rounds=run.rounds,
-            most=most,
-        )
-        senders = n if schedule is None else schedule.users.shape[1]
-        paper = NoisyUsers(
-            run,
-            prox_step=gamma,
-            relaxation=lam,
-            schedule=schedule,
-            sigma=lam * sigma,
-            summed=senders if alone else None,
-            seen_by="central" if central else "local",
-        )
-        return paper, () if alone else (NOT_SUMMED,) if central else (NETWORK,)
-    mu = run.mu_of_one(most)
-    if run.parameters["users"] == "silos":
-        solve = InnerSolve(run, prox_step=gamma)
-        kind = HiddenSilos if central else NoisySilos
-        left = f"{run.local_steps} inner steps leave at most {1.05 * solve.remaining:.2g} of the "
-        notes = (left + "way to the prox",) + (HIDDEN if central else SEEN,) * (mu is not None)
-        return kind(run, solve, relaxation=lam, mu=mu, schedule=schedule), notes
-    if not central:
-        local = NoisyUsers(run, prox_step=gamma, relaxation=lam, schedule=schedule, mu=mu)
-        return local, ()
-    if schedule is None:
-        return CentralUsers(run, prox_step=gamma, mu=mu), ()
-    return SampledUsers(run, prox_step=gamma, mu=mu, schedule=schedule, relaxation=lam), ()

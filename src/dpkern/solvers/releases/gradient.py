@@ -19,17 +19,9 @@ class NoisyMeanGradient:
     Silo trust: every silo releases V_j = S_j + Z_j; silos hold disjoint records.
     The sensitivity of V or V_j is 2 C, or C where a record is added or removed.
 
-    Parameters
-    ----------
-    run : Run
-        The run.
-    mu : float or None
-        Budget of one release.
-    sigma : float, sequence of float or None
-        Noise std on V, or on each silo's message, in place of `mu`.
-    shares : bool
-        Under central trust every silo adds its own noise, of std sigma[j] on V's scale, and only
-        the total is seen (secure aggregation).
+    `mu` is the budget of one release, `sigma` a std on V, or on each silo's message, in its place.
+    With `shares` every silo adds its own noise under central trust, of std sigma[j] on V's scale,
+    and only the total is seen (secure aggregation).
     """
 
     def __init__(
@@ -66,14 +58,7 @@ class NoisyMeanGradient:
     def means(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of each message at its own public model.
 
-        Parameters
-        ----------
-        w : ndarray, shape (k, d)
-            One model per silo under silo trust (k = m), else a single one.
-
-        Returns
-        -------
-        ndarray, shape (k, d)
+        w and the means have shape (k, d): k = m under silo trust, else 1.
         """
         if self._per_silo:
             return self._release(w) / self._run.objective.sizes[:, np.newaxis]

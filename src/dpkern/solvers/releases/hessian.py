@@ -23,17 +23,7 @@ class NoisyMeanHessian:
     Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
     rounding. Silo trust: V_j = S_j + Z_j of every silo. The sensitivity of V or V_j in Frobenius
     norm is sqrt(2) B + q d, or B + q d where a record is added or removed (`GaussianHessian`).
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    hess_clip : float
-        Clip norm B of one record's Hessian in Frobenius norm.
-    mu : float or None
-        Budget of one release.
-    sigma : float or None
-        Noise std on the packed upper triangle of every sum, in place of `mu`.
+    `mu` is the budget of one release, `sigma` a std on the packed upper triangles in its place.
     """
 
     def __init__(
@@ -89,17 +79,17 @@ class NoisyMeanHessian:
 
 
 def hessian_bound(run: Run, hess_clip: float | None) -> float:
-    """Return B, by default phi''max R^2, which clips nothing, or infinity without a budget."""
+    """Resolve B, by default phi''max R^2, which clips nothing, or infinity without a budget."""
+    run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
+    bound = math.inf if run.budget is None else run.objective.data_smoothness
     if hess_clip is not None:
-        return positive("hess_clip", hess_clip, or_infinite=run.budget is None)
-    if run.budget is None:
-        return math.inf
-    bound = run.objective.data_smoothness
-    if not math.isfinite(bound):
+        bound = positive("hess_clip", hess_clip, or_infinite=run.budget is None)
+    elif run.budget is not None and not math.isfinite(bound):
         raise ValueError(
             "hess_clip is needed with a budget where the data have no row_bound, or the loss no "
             "bounded second derivative: the bound of one record's Hessian in Frobenius norm"
         )
+    run.resolve(hess_clip=bound)
     return bound
 
 
@@ -121,25 +111,8 @@ class NewtonSystem:
     """Noisy gradients and Hessians of the penalised objective, and the Newton directions.
 
     The direction of a message is ( V max(Lambda, floor) V^T )^-1 g, its released Hessian being
-    V Lambda V^T.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    hess_clip : float
-        Clip norm B of one record's Hessian in Frobenius norm.
-    floor : float or "auto"
-        Lower bound of the eigenvalues; see `eigenvalue_floors`.
-    mu : float or None
-        Budget of one release.
-    sigma : pair of float or None
-        Noise std on sums of gradients and of Hessians, in place of `mu`.
-
-    Attributes
-    ----------
-    floors : ndarray, shape (k,)
-        The eigenvalue floor of every message.
+    V Lambda V^T, with the public `floors`, shape (k,). `sigma` is a pair of stds on sums of
+    gradients and of Hessians, in place of the budget `mu` of one release.
     """
 
     def __init__(
@@ -158,6 +131,7 @@ class NewtonSystem:
         self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=noise, sigma=s_H)
         self._penalty = objective.l2 * objective.penalized
         self.floors = eigenvalue_floors(run, floor, self._hessian.noise_norm)
+        run.resolve(floor=self.floors)
 
     def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""

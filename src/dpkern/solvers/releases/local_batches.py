@@ -13,13 +13,7 @@ FloatArray = NDArray[np.float64]
 
 
 def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
-    """Return K hidden local steps on batches, with noise once per round on their result.
-
-    Raises
-    ------
-    ValueError
-        When the sensitivity of such steps is not known.
-    """
+    """Return K hidden local steps on batches, with noise once per round on their result."""
     allowed = {"participation": None, "calibration": "sound", "neighbours": "replace_one"}
     for name, value in allowed.items():
         if run.parameters[name] != value:
@@ -38,14 +32,9 @@ def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
 
 
 class NoisyBatchSteps:
-    """K local steps along noisy mean gradients of batches; the silos' models are averaged.
+    """K local steps along noisy mean gradients of batches, under silo trust, then averaged.
 
-    Parameters
-    ----------
-    run : Run
-        A run under silo trust.
-    sigma : ndarray, shape (m,), optional
-        A paper's noise std on the silos' means, used in place of the budget.
+    `sigma`, shape (m,), is a paper's noise std on the silos' means, in place of the budget.
     """
 
     def __init__(self, run: Run, sigma: FloatArray | None = None) -> None:

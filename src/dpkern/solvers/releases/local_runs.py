@@ -46,14 +46,8 @@ def local_advance(
 ) -> tuple[Advance, str] | tuple[Advance]:
     """Return the update of a round of local steps, and the certificate's note, if it needs one.
 
-    Parameters
-    ----------
-    run : Run
-        The run; under silo trust every local step is noisy, under central trust they are hidden.
-    eta : ndarray, shape (rounds, K)
-        All step sizes.
-    accounting : {"composition", "last_iterate"}
-        How the noisy steps are charged under silo trust.
+    Under silo trust every local step is noisy, and charged as `accounting` says; under central
+    trust they are hidden.
     """
     if accounting == "last_iterate":
         if run.trust != "silo":
@@ -86,12 +80,7 @@ def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> So
 class GradientStep:
     """A single step along one noisy mean gradient at the public model.
 
-    Parameters
-    ----------
-    run : Run
-        The run.
-    sigma : ndarray, shape (m,), optional
-        A paper's noise std on each silo's mean gradient, used in place of the budget.
+    `sigma`, shape (m,), is a paper's noise std on each silo's mean, in place of the budget.
     """
 
     def __init__(self, run: Run, sigma: FloatArray | None) -> None:
@@ -116,13 +105,6 @@ class LocalSteps:
 
     J_j is the mean over silo j, or over the step's batch of it, of the clipped losses, with the
     penalties.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    batch_size : int, optional
-        Number of records in a step; None means all.
     """
 
     def __init__(self, run: Run, batch_size: int | None = None) -> None:
@@ -198,18 +180,8 @@ class HiddenSteps:
     Central trust: V = sum_j round_q( p_j (theta_j - w) ) + Z, of sensitivity
     max_j p_j (2 C / n_j) E_K plus rounding terms (`LocalRuns`); the next model is w + V.
     Silo trust: the same for every silo alone with p_j = 1, then averaged with the weights.
-    For batches, E_K is replaced by the sum over the steps that use a record.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    mu : float or None
-        Budget of one release.
-    sampler : OnePass, optional
-        Sampler of the batches of all steps; None means all records.
-    per_record : int, optional
-        Largest number of releases that depend on one record; None means all.
+    For batches, E_K is replaced by the sum over the steps that use a record. `mu` is the budget of
+    one release, and at most `per_record` of them depend on one record.
     """
 
     def __init__(
@@ -275,13 +247,6 @@ class HiddenBatches(HiddenSteps):
     A record affects only the rounds whose batches contain it, so that it pays for `per_record`
     releases of the series. All releases have one sensitivity, for the largest steps and the largest
     norm of a model that noise and clip norm allow.
-
-    Parameters
-    ----------
-    run, sampler, per_record
-        As for `HiddenSteps`; the budget is split among `per_record` releases.
-    eta : ndarray, shape (rounds, K)
-        The step sizes of the run.
     """
 
     def __init__(self, run: Run, *, sampler: OnePass, per_record: int, eta: FloatArray) -> None:
@@ -304,16 +269,7 @@ class NoisySteps:
     """Noise on the gradient sum of every local step; the silos' models are averaged.
 
     Every silo adds N(0, sigma_j^2) to its exact sum, of sensitivity 2 C, at each of its K steps, so
-    that its model is a function of K noisy sums and public numbers.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    mu : float or None
-        Budget of one local step.
-    sigma : sequence of m floats, optional
-        Noise std on each silo's sum, in place of `mu`.
+    that its model is a function of K noisy sums and public numbers. `mu` is the budget of one step.
     """
 
     def __init__(
@@ -343,25 +299,14 @@ class NoisySteps:
 class LastIterates:
     """Noise on every local iterate, of which only the last is released (`LastIterate`).
 
-    Parameters
-    ----------
-    run : Run
-        The run.
-    mu : float
-        Budget of one round.
-    eta : ndarray, shape (rounds, K)
-        The step sizes of all rounds, equal within a round.
+    `mu` is the budget of one round, whose step sizes eta[r] are equal.
     """
 
     def __init__(self, run: Run, *, mu: float, eta: FloatArray) -> None:
         self._steps = LocalSteps(run)
         # All rounds at once, so that step sizes are checked before any record is read.
         self._mechanisms = {
-            row.tobytes(): LastIterate(
-                run.channel("silo"),
-                mu=mu,
-                runs=self._steps.local_runs(row),
-            )
+            row.tobytes(): LastIterate(run.channel("silo"), mu=mu, runs=self._steps.local_runs(row))
             for row in eta
         }
 

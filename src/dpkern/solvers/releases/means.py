@@ -34,27 +34,13 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Family:
-    """Releases of one kind, such as all gradients of a run.
+    """Releases of one kind, such as all gradients of a run."""
 
-    Parameters
-    ----------
-    what : str
-        Description of the released sum, for the ledger.
-    rounds : sequence of int
-        The rounds with such a release.
-    sampler : RecordSampler
-        Sampler of the records of each release.
-    share : float
-        Share of mu^2 of the budget.
-    sigma : ndarray, shape (m,), optional
-        A paper's noise std on the mean over a silo's batch, used in place of the budget.
-    """
-
-    what: str
-    rounds: Sequence[int]
+    what: str  #: description of the released sum, for the ledger
+    rounds: Sequence[int]  #: the rounds with such a release
     sampler: RecordSampler
-    share: float = 1.0
-    sigma: FloatArray | None = None
+    share: float = 1.0  #: of mu^2 of the budget
+    sigma: FloatArray | None = None  #: a paper's noise std on each silo's mean, for the budget's
 
 
 def difference_clip(run: Run, distance: float) -> float:
@@ -72,19 +58,8 @@ def difference_clip(run: Run, distance: float) -> float:
 class Participation:
     """The participation schedule of the silos, drawn in advance; public, so it amplifies nothing.
 
-    Parameters
-    ----------
-    run : Run
-        The run, with the number of silos, the argument `participation` and the stream.
-    lengths : ndarray of int
-        Number of consecutive rounds of each draw.
-
-    Attributes
-    ----------
-    M : int
-        Number of silos in a round.
-    active : ndarray, shape (rounds, m), bool
-        Whether a silo participates in a round.
+    M silos participate in a round, in round r those of active[r], shape (rounds, m). Each draw is
+    for so many consecutive rounds as `lengths` says.
     """
 
     def __init__(self, run: Run, lengths: IntArray) -> None:
@@ -92,7 +67,7 @@ class Participation:
         M = run.parameters["participation"]
         self.M = m if M is None else count("participation", M)
         if m < self.M:
-            raise ValueError(f"participation is {self.M}; there are {m} silos")
+            raise ValueError(f"participation must be at most the {m} silos, got {self.M}")
         active = np.ones((draws, m), dtype=bool)
         if m > self.M:
             drawn = sample_users(run.stream, n=m, participants=self.M, rounds=draws)
@@ -119,12 +94,6 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     Under silo trust a silo pays for the rounds in which it participates, otherwise for all. For
     secret samples, all mu are scaled up until dp-accounting's epsilon of the costliest silo equals
     the budget's. Under shuffle trust they mean rho = mu^2 / 2 of concentrated DP.
-
-    Raises
-    ------
-    ValueError
-        When records are sampled in secret and the budget is not given as epsilon and delta, or the
-        loss is a custom one.
     """
     budget, trust = run.budget, run.trust
     amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
@@ -203,19 +172,7 @@ class NoisyMeans:
     Silo trust: V_j = S_j + Z_j of every silo of the round. The sensitivity is 2 C, C the clip norm
     of the release, or C where records are added or removed, plus q sqrt(P) for an MLP.
     Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    sums : Sums
-        Sums of the run's model.
-    family : Family
-        Description of the releases.
-    silos : Participation
-        Participation schedule of the run.
-    mu : float or None
-        Budget of one release, from `allocate`.
+    `mu` is the budget of one release, from `allocate`.
     """
 
     def __init__(
@@ -224,7 +181,7 @@ class NoisyMeans:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
         self._trust = run.trust
         if self._trust == "shuffle" and run.clip == math.inf:
-            raise ValueError("clip is inf; trust='shuffle' counts on a grid of that length")
+            raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
         self._sizes = np.array(family.sampler.batch_sizes)
         objective, data = run.objective, run.objective.data
         self._weights = objective.shares() * (data.m / silos.M) / self._sizes

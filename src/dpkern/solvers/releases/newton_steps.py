@@ -25,13 +25,7 @@ _CANDIDATES = 8
 _CANDIDATES_NORM = 1.15470054
 
 
-def step_rule(
-    run: Run,
-    step_size: StepSize,
-    *,
-    mu: float | None,
-    max_step: float,
-) -> Steps:
+def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: float) -> Steps:
     """Return the rule of an argument step_size; mu is the budget of one private search."""
     if not isinstance(step_size, str):
         eta = run.step_sizes().ravel()
@@ -66,21 +60,6 @@ class PrivateSearch:
     all candidates a at once, with N(0, s_v^2) on each; s is the power of two above C |p| (2^300 at
     most), p the released direction. In units of s the sensitivity is 2 sqrt(sum a^2), or half of
     that where a record is added or removed, at every step.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    mu : float or None
-        Budget of one search.
-    max_step : float
-        The largest candidate, to be halved repeatedly.
-
-    Raises
-    ------
-    ValueError
-        Under central trust with silo weights other than by size, since the silos' sums of losses
-        are added without weights.
     """
 
     def __init__(self, run: Run, *, mu: float | None, max_step: float) -> None:
@@ -88,6 +67,7 @@ class PrivateSearch:
         self._run, self._per_silo = run, run.trust == "silo"
         weight = objective.silo_weight()
         if not self._per_silo and weight is not None and np.any(weight != 1.0):
+            # The silos' sums of losses are added without weights.
             raise ValueError(
                 "step_size='private_search' needs weights='size' under central trust where silos "
                 "differ in size"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import positive
+from dpkern._numbers import count, positive
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.admm_records import CentralUsers
+from dpkern.solvers.releases.admm_records import CentralUsers, at_most_half
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 FloatArray = NDArray[np.float64]
@@ -48,10 +48,10 @@ class Declared:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise TypeError(f"function is a {type(self.function).__name__}; it must be callable")
+            raise TypeError(f"function must be callable, got {type(self.function).__name__}")
         object.__setattr__(self, "sensitivity", positive("sensitivity", self.sensitivity))
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"name is {self.name!r}; it must be a string that is not empty")
+            raise ValueError(f"name must be a string that is not empty, got {self.name!r}")
 
 
 def check_operator(name: str, value: object) -> object:
@@ -114,7 +114,7 @@ class LionsMercier(Operator):
 
     def __init__(self, run: Run, *, prox_step: float, mu: float | None) -> None:
         self._objective, self._gamma = run.objective, prox_step
-        self._users = CentralUsers(run, prox_step=prox_step, mu=mu)
+        self._users = CentralUsers(run, prox_step, mu=mu)
         self.scale = 2.0 * prox_step
 
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
@@ -147,7 +147,7 @@ class FromFunction(Operator):
             value = np.asarray(self._declared.function(u.copy()), dtype=np.float64)
         if value.shape != u.shape:
             raise ValueError(
-                f"{self._declared.name} returned shape {value.shape}; it must return {u.shape}"
+                f"operator must return shape {u.shape}, got {value.shape} of {self._declared.name}"
             )
         with self._run.clock("noise"):
             # With bound 0 the noise alone determines the grid, and values saturate at 2^50 steps.
@@ -173,3 +173,47 @@ def choose_operator(run: Run, mu: float | None) -> Operator:
         raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
     step = run.number_or_auto("step_size")
     return (Gradient if operator == "gradient" else ProximalGradient)(run, step=step, mu=mu)
+
+
+def relaxations(run: Run) -> FloatArray:
+    """Return lam_k of all rounds."""
+    lions_mercier, value = run.parameters["operator"] == "admm", run.parameters["relaxation"]
+    if value is None:
+        value = 0.5 if lions_mercier else 1.0
+    lam = np.asarray(value)
+    if lam.dtype.kind not in "fiu":
+        raise TypeError(f"relaxation must be a number or a sequence of numbers, got {value!r}")
+    if lam.shape not in ((), (run.rounds,)):
+        raise ValueError(
+            f"relaxation must be one number or {run.rounds}, one a round, got shape {lam.shape}"
+        )
+    if not (np.all(lam > 0.0) and np.all(lam <= 1.0)):
+        raise ValueError(f"relaxation must lie in (0, 1], got {value!r}")
+    if lions_mercier:
+        at_most_half(run, float(lam.max()))
+    run.resolve(relaxation=lam)
+    return np.broadcast_to(lam, (run.rounds,)).astype(np.float64)
+
+
+def block_sizes(run: Run) -> NDArray[np.int64]:
+    """Return the sizes of the consecutive blocks of u."""
+    operator, blocks, d = run.parameters["operator"], run.parameters["blocks"], run.objective.data.d
+    if operator == "admm":
+        if blocks not in (None, 1) or run.parameters["activation"] != 1.0:
+            raise ValueError(
+                "operator='admm' has one block, always active: for users that take part in turn "
+                "there are the modes of solver admm"
+            )
+        blocks = 1
+    if blocks is None:
+        blocks = d if operator == "coordinate" else 1
+    if np.ndim(blocks):
+        sizes = np.array([count("a block's size", size) for size in blocks], dtype=np.int64)
+        if sizes.sum() != d:
+            raise ValueError(f"blocks must add up to d = {d}, got {sizes.sum()}")
+        return sizes
+    number = count("blocks", blocks)
+    if number > d:
+        raise ValueError(f"blocks must be at most d = {d}, got {number}")
+    run.parameters["blocks"] = number
+    return np.diff(np.arange(number + 1) * d // number)

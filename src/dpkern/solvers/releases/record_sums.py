@@ -26,13 +26,7 @@ _LARGEST_STEPS = 1 << 52
 
 
 class Sums(ABC):
-    """sum_i min(1, C / |v_i|) v_i over every silo's batch, v_i a gradient or a difference of two.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    """
+    """sum_i min(1, C / |v_i|) v_i over the silos' batches, v_i gradients or differences of them."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._data = run, run.objective.data
@@ -165,13 +159,7 @@ class RecordSums(Sums):
         return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
 
     def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        def differences(_: int, chunk: IntArray) -> FloatArray:
-            later, earlier = (
-                clipped(self._gradients(w, chunk), self._run.clip) for w in (new, old)
-            )
-            return later - earlier
-
-        return self._sums(differences, **how)
+        return self._sums(lambda _, chunk: self.difference_vectors(new, old, chunk), **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         found = np.empty((len(records), self._dim))
@@ -223,6 +211,3 @@ def sums_of(run: Run) -> Sums:
     if isinstance(loss, MLP):
         return MlpSums(run, loss)
     return RecordSums(run, loss) if isinstance(loss, Oracle) else GlmSums(run)
-
-
-__all__ = ["Sums", "clipped", "sums_of"]

@@ -10,16 +10,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Returned:
-    """Selects the returned iterate: the last, the average, or a random one as in theorems.
-
-    Parameters
-    ----------
-    run : Run
-        The run, whose argument `returns` selects, if it has one, and whose stream draws the random
-        index.
-    iterates : int
-        Number of iterates.
-    """
+    """Selects the returned iterate: the last, the average, or a random one as in theorems."""
 
     def __init__(self, run: Run, iterates: int) -> None:
         self._kind = run.parameters.get("returns", "last")
