@@ -31,6 +31,7 @@ ROWS = {
 SHARED = {
     "isa": {name: name for name in _core.isa_names()},
     "loss": {loss.name: loss for loss in EVERY_LOSS},
+    "convex": {loss.name: loss for loss in EVERY_LOSS if loss.convex},
 }
 
 
@@ -86,9 +87,9 @@ def pairwise(*shared, strength=2, **factors):
 
     Parameters
     ----------
-    *shared : {"isa", "loss", "layout"}
-        Factors that many tests have: the instruction set in use, the loss, and the options of
-        `make_records`, whose parts are factors of their own.
+    *shared : {"isa", "loss", "convex", "layout"}
+        Factors that many tests have: the instruction set in use, the argument `loss`, or a convex
+        one, and the options of `make_records`, whose parts are factors of their own.
     strength : int
         How many factors are combined in full, whichever they are.
     **factors : sequence or dict
@@ -97,7 +98,7 @@ def pairwise(*shared, strength=2, **factors):
     names, levels = [], []
     for name in shared:
         for part in ROWS.values() if name == "layout" else [SHARED[name]]:
-            names.append(name)
+            names.append("loss" if name == "convex" else name)
             levels.append(part)
     for name, values in factors.items():
         names.append(name)

@@ -14,7 +14,7 @@ from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.declaration import solver as declare
 from dpkern.solvers.base.options import UNDECLARED, Option, options_of
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.shared import SHARED
+from dpkern.solvers.base.shared import COMMON, SHARED
 
 DECLARED = {name: solver.declaration for name, solver in SOLVERS.items()}
 OFFERED = [(name, trust) for name, declared in DECLARED.items() for trust in declared.trusts]
@@ -57,6 +57,12 @@ def test_the_signature_holds_the_declared_options_and_the_shared_ones_apart(name
     assert list(parameters) == ["data", "budget", "clip", *own, "shared"]
     assert {k: parameters[k].default for k in own} == {k: o.default for k, o in own.items()}
     assert not set(own) & set(SHARED)
+
+
+@every_solver
+def test_a_signature_is_short_enough_to_be_read(name):
+    assert len(inspect.signature(SOLVERS[name]).parameters) <= 16
+    assert len(set(DECLARED[name].own) - set(COMMON)) <= 8
 
 
 def test_solve_shows_the_shared_arguments_with_one_default_for_all():
@@ -120,6 +126,16 @@ def vanished(run: Run, *, rounds: int = 1) -> None:
     other : int
         It is not there.
     """
+
+
+def test_an_option_of_several_solvers_is_described_once():
+    def page(run: Run, *, rounds: int = 7) -> None:
+        """Nothing."""
+
+    (rounds,) = options_of(page, COMMON).values()
+    assert (rounds.kind, rounds.doc, rounds.default) == ("int", COMMON["rounds"].doc, 7)
+    for name, option in COMMON.items():
+        assert f"{name} : {option.kind}" in dpk.solve.__doc__
 
 
 def test_an_option_that_nothing_describes_cannot_be_declared_nor_one_that_is_not_there():

@@ -133,6 +133,11 @@ def test_no_python_file_is_longer_than_450_lines(source_tree):
         assert len(path.read_text().splitlines()) <= 450, path.name
 
 
+def test_a_solver_is_one_page(source_tree):
+    for path in (source_tree / "src" / "dpkern" / "solvers").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 120, path.name
+
+
 def module_graph(package):
     """Which module of dpkern imports which, packages by the name of their folder."""
     paths = {}
