@@ -265,7 +265,7 @@ def test_a_monitor_on_the_training_records_does_not_pass_as_public():
     data = silos()
     part = dpk.SiloData(data.X[:40], data.y[:40], [0, 40], row_bound=2.0, intercept=True)
     for monitor in (data, part):
-        with pytest.raises(ValueError, match="monitor shares memory"):
+        with pytest.raises(ValueError, match=r"monitor must hold public .* in the memory of"):
             run("gradient_descent", data, monitor=monitor)
     result = run("gradient_descent", data, monitor="train")
     assert result.privacy.declared["monitor"] == "train"
@@ -274,9 +274,27 @@ def test_a_monitor_on_the_training_records_does_not_pass_as_public():
 
 def test_a_monitor_that_does_not_fit_is_refused_before_anything_is_released(spied):
     X = np.random.default_rng(0).standard_normal((30, 3))
-    monitor = dpk.SiloData(X, X[:, 0], [0, 30], intercept=True)
-    with pytest.raises(ValueError, match=r"monitor does not fit: .*regression"):
-        run("gradient_descent", silos(), monitor=monitor)
+    labels, fits = np.where(X[:, 0] > 0, "a", "b"), {"intercept": True, "row_bound": 2.0}
+    for y, options, message in (
+        (X[:, 0], fits, r"monitor must have the classes \['a' 'b'\], got None"),
+        (np.where(X[:, 0] > 0, "a", "c"), fits, "monitor must have the classes"),
+        (labels, {"intercept": True}, "monitor must have the data's .*row_bound"),
+        (labels, fits | {"feature_range": (-1.0, 1.0)}, "monitor must have the data's"),
+        (labels, fits | {"intercept": False}, "monitor must have the data's"),
+    ):
+        monitor = dpk.SiloData(X, y, [0, 30], **options)
+        with pytest.raises(ValueError, match=message):
+            run("gradient_descent", silos(), monitor=monitor)
+    assert not spied
+
+
+def test_a_monitor_has_the_columns_of_the_training_data_in_their_order(spied):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(silos().X[:30], columns=["x", "y", "z"])
+    data = dpk.SiloData.split(frame, silos().y[:30], 2, how="even", min_size=1)
+    monitor = dpk.SiloData.split(frame[["z", "y", "x"]], silos().y[:30], 1, min_size=1)
+    with pytest.raises(ValueError, match="monitor must have the columns of the model in their"):
+        run("gradient_descent", data, monitor=monitor)
     assert not spied
 
 

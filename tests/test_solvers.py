@@ -272,7 +272,7 @@ def test_a_monitor_may_not_share_the_values_of_sparse_training_records():
     train, same, other = (
         dpk.SiloData(rows, [-1, 1, -1, 1], [0, 4], row_bound=1.0) for rows in (X, X, X.copy())
     )
-    with pytest.raises(ValueError, match="shares memory"):
+    with pytest.raises(ValueError, match="in the memory of"):
         dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=same)
     result = dpk.solve("gradient_descent", train, budget=None, rounds=1, monitor=other)
     assert len(result.history["objective"]) == 1

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import positive
 from dpkern.data import SiloData, is_sparse
+from dpkern.data.frames import refuse_other_names
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
@@ -332,15 +333,21 @@ def _monitor(monitor: Any, objective: Objective) -> Objective | None:
     if isinstance(monitor, str) and monitor == "train":
         return objective
     if not isinstance(monitor, SiloData):
-        raise TypeError("monitor must be None, 'train' or a SiloData of public records")
-    if monitor.d != data.d:
-        raise ValueError(f"monitor has {monitor.d} coordinates, the data {data.d}")
+        raise TypeError(
+            "monitor must be None, 'train' or a SiloData of public records, got "
+            f"{type(monitor).__name__}"
+        )
+    refuse_other_names(monitor.feature_names, data.feature_names, "monitor")
+    if monitor.transform != data.transform:
+        raise ValueError(
+            "monitor must have the data's number of features, intercept, feature_range and "
+            f"row_bound, got {monitor.transform} for {data.transform}"
+        )
     if np.may_share_memory(_values(monitor), _values(data)):
         raise ValueError(
-            "monitor shares memory with the training data; it must hold public records, or be "
-            "'train', which the certificate names"
+            "monitor must hold public records, or be 'train', which the certificate names, got "
+            "records in the memory of the training data"
         )
-    try:
-        return dataclasses.replace(objective, data=monitor, public_size=None)
-    except ValueError as error:
-        raise ValueError(f"monitor does not fit: {error}") from None
+    if not np.array_equal(monitor.classes, data.classes):
+        raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
+    return dataclasses.replace(objective, data=monitor, public_size=None)
