@@ -54,3 +54,14 @@ def test_a_model_from_a_file_keeps_parameters_and_certificate_that_are_infinite(
     assert again.privacy.mu == math.inf
     assert again.privacy.declared["clip"] == math.inf
     assert again.history == result.history
+
+
+def test_a_file_does_not_hold_what_the_history_says_of_training_records(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
+    data = dpk.SiloData.split(X, y, m=2)
+    result = dpk.solve("gradient_descent", data, budget=None, rounds=2, step_size=0.1,
+                       monitor="train")  # fmt: skip
+    result.save(tmp_path / "model.npz")
+    assert set(result.history) - set(dpk.load(tmp_path / "model.npz").history) == {
+        "objective", "accuracy",
+    }  # fmt: skip

@@ -97,6 +97,14 @@ def test_full_batches_of_minibatch_and_local_sgd_cost_the_square_root_of_their_n
         np.testing.assert_allclose(std, 2.0 * C * math.sqrt(releases) / MU, rtol=1e-9)
 
 
+def test_a_restart_begins_where_the_run_before_returns():
+    """Runs of one round, whose average is that round's iterate, are gradient descent."""
+    how = {"budget": None, "rounds": 4, "step_size": 0.2}
+    restarted = solve("prox_svrg", restarts=4, returns="average", **how)
+    descent = solve("gradient_descent", **how)
+    np.testing.assert_allclose(restarted.coef, descent.coef, rtol=1e-12)
+
+
 def test_one_pass_costs_one_release():
     ((std, _, times),) = stds(solve("prox_sgd", rounds=5, batch_size=4).privacy, "gradients")
     assert times == 5
