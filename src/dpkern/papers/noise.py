@@ -110,7 +110,7 @@ class Spider:
 
     def difference(self, clip: float) -> FloatArray | None:
         """Return min(sigma_2 |dw|, sigma_2hat), the noise on means of differences clipped to
-        C_r = beta |dw|, or sigma_2hat without a known beta.
+        C_r = beta |dw|; without a known beta it is sigma_2hat.
         """
         return None if self.refresh is None else np.minimum(clip * self._per_length, self._most)
 

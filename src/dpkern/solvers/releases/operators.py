@@ -81,28 +81,17 @@ class Operator(ABC):
         return u
 
 
-class Gradient(Operator):
-    """R(u) = u - step (grad J(u) + noise): noise on the sum of clipped gradients."""
+class ProximalGradient(Operator):
+    """R(u) = prox_{step h}( u - step (grad J(u) + noise) ), h the proximal penalty, J the rest."""
 
     def __init__(self, run: Run, *, step: float, mu: float | None) -> None:
         self._objective, self.scale = run.objective, step
         self._gradient = NoisyMeanGradient(run, mu=mu)
 
-    def __call__(self, u: FloatArray) -> FloatArray:
-        """Return R(u), noise included."""
-        return u - self.scale * (self._gradient(u) + self._objective.penalty_gradient(u))
-
     def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
         """Release the sum of clipped gradients."""
-        return u + lam * (self(u) - u)
-
-
-class ProximalGradient(Gradient):
-    """R(u) = prox_{step h}( u - step (grad J(u) + noise) ), h the proximal penalty, J the rest."""
-
-    def __call__(self, u: FloatArray) -> FloatArray:
-        """Return R(u), noise included."""
-        return self._objective.prox(super().__call__(u), self.scale)
+        g = self._gradient(u) + self._objective.penalty_gradient(u)
+        return u + lam * (self._objective.prox(u - self.scale * g, self.scale) - u)
 
 
 class LionsMercier(Operator):
@@ -171,8 +160,7 @@ def choose_operator(run: Run, mu: float | None) -> Operator:
     if operator == "gradient" and run.objective.proximal is not None:
         g = run.objective.proximal.name
         raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
-    step = run.number_or_auto("step_size")
-    return (Gradient if operator == "gradient" else ProximalGradient)(run, step=step, mu=mu)
+    return ProximalGradient(run, step=run.number_or_auto("step_size"), mu=mu)
 
 
 def relaxations(run: Run) -> FloatArray:
