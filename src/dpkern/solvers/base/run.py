@@ -348,6 +348,6 @@ def _monitor(monitor: Any, objective: Objective) -> Objective | None:
             "monitor must hold public records, or be 'train', which the certificate names, got "
             "records in the memory of the training data"
         )
-    if not np.array_equal(monitor.classes, data.classes):
+    if plain(monitor.classes) != plain(data.classes):
         raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
     return dataclasses.replace(objective, data=monitor, public_size=None)
