@@ -508,7 +508,7 @@ def test_transform_refuses_a_model_of_another_size():
 
 @pytest.fixture
 def few_entries_a_block(monkeypatch):
-    monkeypatch.setattr("dpkern.data.csr._BLOCK_ENTRIES", 5)
+    monkeypatch.setattr("dpkern.data.validation._BLOCK_ENTRIES", 5)
 
 
 def sparse_records(n=40, n_features=6, seed=0, dtype=np.float64):

@@ -6,8 +6,7 @@ divides records before they are assigned to silos.
 
 from dpkern.data.csr import is_sparse
 from dpkern.data.partition import train_test_split
-from dpkern.data.rows import row_norms
 from dpkern.data.silo_data import SiloData
-from dpkern.data.transform import Transform
+from dpkern.data.transform import Transform, row_norms
 
 __all__ = ["SiloData", "Transform", "is_sparse", "row_norms", "train_test_split"]

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
-from dpkern.data.csr import is_sparse
+from dpkern.data.csr import canonical, is_sparse
 from dpkern.data.frames import is_frame
-from dpkern.data.validation import Float64Array, Matrix, Task, targets
+from dpkern.data.validation import (
+    Float64Array,
+    Matrix,
+    Task,
+    aligned,
+    blocks,
+    float_dtype,
+    targets,
+)
 
 Seed = np.random.Generator | int | None
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
@@ -98,6 +106,33 @@ def _one_label_each(
     silos = min(max(round(m * len(minus) / n), fewest), most)
     sizes = (_shares(len(minus), np.ones(silos)), _shares(len(plus), np.ones(m - silos)))
     return np.concatenate((minus, plus)), np.concatenate(sizes)
+
+
+def gathered(X: Matrix, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
+    """Return the rows of X in the given order, float32 or float64, and whether they are a copy."""
+    dtype = float_dtype(X)
+    if order is not None and np.array_equal(order, np.arange(X.shape[0])):
+        order = None
+    if is_sparse(X):
+        return canonical(X if order is None else X[order], dtype, owned=order is not None)
+    if order is None:
+        out = np.ascontiguousarray(X, dtype)
+        return out, not np.may_share_memory(out, X)
+    out = aligned(X.shape, dtype)
+    for block in blocks(len(X), dtype.itemsize * X.shape[1]):
+        out[block] = X[order[block]]
+    return out, True
+
+
+def joined(parts: list[Any]) -> Matrix:
+    """Return the concatenated rows of sparse or dense parts, float32 if all parts are."""
+    dtype = np.dtype(np.float32 if all(X.dtype == np.float32 for X in parts) else np.float64)
+    if is_sparse(parts[0]):
+        from scipy.sparse import vstack
+
+        return canonical(vstack(parts, format="csr", dtype=dtype), dtype, owned=True)[0]
+    out = aligned((sum(len(X) for X in parts), parts[0].shape[1]), dtype)
+    return np.concatenate(parts, out=out, casting="same_kind")
 
 
 def train_test_split(

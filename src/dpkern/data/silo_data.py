@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.data.csr import Csr, is_sparse
+from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.gathering import gathered, joined
-from dpkern.data.partition import NOTES, How, Seed, partition
+from dpkern.data.partition import NOTES, How, Seed, gathered, joined, partition
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
     FeatureRange,
@@ -163,7 +162,7 @@ class SiloData:
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
-        bounds, scale, shift = affine(feature_range, n_features, scale_only=isinstance(rows, Csr))
+        bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
         refuse_non_finite(rows, scale, shift)
         transform = Transform(
             n_features,
@@ -218,10 +217,11 @@ class SiloData:
         self._set(**dict(zip(self.__slots__, state, strict=True)))
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
-        rows = Csr.checked(self.X) if is_sparse(self.X) else self.X
+        sparse = is_sparse(self.X)
+        rows: Any = checked_csr(self.X) if sparse else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
         # Out-of-band pickles (protocol 5) and memory maps leave X in a buffer of the caller.
-        parts = (rows.data, rows.indices, rows.indptr) if isinstance(rows, Csr) else (rows,)
+        parts = (rows.data, rows.indices, rows.indptr) if sparse else (rows,)
         if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
             self._set(row_norms=None)
         if self.row_norms is not None and self.scale is not None:
@@ -278,7 +278,7 @@ class SiloData:
         chosen = object.__new__(type(self))
         chosen._set(**{name: getattr(self, name) for name in self.__slots__})
         chosen._set(
-            X=frozen_matrix(Csr.checked(rows) if is_sparse(rows) else rows),
+            X=frozen_matrix(rows),
             y=frozen(self.y[records]),
             offsets=frozen(np.arange(k + 1)),
             sizes=frozen(np.ones(k, dtype=np.int64)),
@@ -312,13 +312,13 @@ class SiloData:
             raise ValueError(f"X must have as many features in every silo, got {sorted(widths)}")
         if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
             raise TypeError("y must be strings in every silo or numbers in every silo, got both")
-        if len({isinstance(X, Csr) for X, _ in pairs}) > 1:
+        if len({is_sparse(X) for X, _ in pairs}) > 1:
             raise TypeError("X must be sparse in every silo or in none, got both")
         options = checked_options(options, names.pop(), widths.pop())
         data = cls(
             joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
-            np.cumsum([0, *(len(X) for X, _ in pairs)]),
+            np.cumsum([0, *(len(y) for _, y in pairs)]),
             **options,
         )
         data._keep_norms()
@@ -345,10 +345,10 @@ class SiloData:
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
-        group = labels(groups, len(given), name="groups")
+        group = labels(groups, len(y), name="groups")
         if len(group) and np.all(group[1:] >= group[:-1]):
             first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
-            silo_names, offsets, order = group[first], np.append(first, len(given)), None
+            silo_names, offsets, order = group[first], np.append(first, len(y)), None
         else:
             silo_names, silo = np.unique(group, return_inverse=True)
             offsets = np.cumsum([0, *np.bincount(silo)])
@@ -409,9 +409,9 @@ class SiloData:
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
-        if m * min_size > len(given):
+        if m * min_size > len(y):
             raise ValueError(
-                f"m must be at most records / min_size, got {m} with {len(given)} records and "
+                f"m must be at most records / min_size, got {m} with {len(y)} records and "
                 f"min_size {min_size}"
             )
         generator = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern.data.csr import Csr, is_sparse, row_blocks
+from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
 from dpkern.data.frames import frame_matrix, is_frame
 
 if TYPE_CHECKING:
@@ -37,48 +37,44 @@ class RowOptions(TypedDict, total=False):
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 _BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
+_BLOCK_ENTRIES = 1 << 16  # stored entries, and rows, of a block of sparse rows
 
 
-def checked_matrix(X: Any) -> tuple[NDArray[Any] | Csr, bool]:
+def checked_matrix(X: Any) -> tuple[Matrix, bool]:
     """Return X in the form that kernels read, and whether its arrays are copies."""
-    if is_sparse(X):
-        return _checked_csr(X)
-    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
+    sparse = is_sparse(X)
+    if not sparse and (not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray)):
         raise TypeError(
             "X must be a NumPy array or a scipy.sparse CSR matrix, got a "
             f"{type(X).__name__}: pass np.asarray(X, dtype=float), or use SiloData.split, "
             "from_groups or from_silos, which take data frames"
         )
-    _refuse_dtype(X)
-    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+    rows = checked_csr(X) if sparse else X.view(np.ndarray)
+    if X.dtype not in FLOATS:
+        raise TypeError(
+            f"X must be float32 or float64, got dtype {X.dtype}: pass X.astype(np.float64)"
+        )
+    if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
+    if sparse:
+        return canonical(rows, X.dtype, owned=False)
     if not (X.flags.c_contiguous and X.flags.aligned):
         raise ValueError(
             "X must be C-contiguous and aligned, as it is never copied: pass "
             "np.require(X, requirements=('C', 'A'))"
         )
-    return X.view(np.ndarray), False
+    return rows, False
 
 
-def _checked_csr(X: Any) -> tuple[Csr, bool]:
-    stored = Csr.checked(X)
-    _refuse_dtype(X)
-    if 0 in stored.shape:
-        raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
-    return stored.canonical(X.dtype, owned=False)
+def float_dtype(X: Matrix) -> np.dtype[Any]:
+    """Return the dtype in which kernels read X: its own, or float64 for other numbers."""
+    return X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
 
 
-def _refuse_dtype(X: Any) -> None:
-    if X.dtype not in FLOATS:
-        raise TypeError(
-            f"X must be float32 or float64, got dtype {X.dtype}: pass X.astype(np.float64)"
-        )
-
-
-def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
+def numeric_matrix(X: ArrayLike) -> Matrix:
     """Return X as an array, or as the validated arrays of a CSR matrix, of any real dtype."""
     if is_sparse(X):
-        return Csr.checked(X)
+        return checked_csr(X)
     if is_frame(X):
         return frame_matrix(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -91,9 +87,9 @@ def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
     return X
 
 
-def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any] | Csr, NDArray[Any]]:
+def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
     rows = numeric_matrix(X)
-    return rows, labels(y, len(rows))
+    return rows, labels(y, rows.shape[0])
 
 
 def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
@@ -298,7 +294,7 @@ def affine(
     return (frozen(lo), frozen(hi)), frozen(scale), None if scale_only else frozen(shift)
 
 
-def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
+def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
     """Raise if X, or X mapped by the feature range, is not finite; works in blocks of rows."""
     scale, shift = (None if a is None else np.asarray(a) for a in (scale, shift))
     bad_values = bad_rows = bad_mapped = 0
@@ -316,7 +312,7 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
             bad_mapped += _rows_with(~np.isfinite(mapped), row)
     if bad_values:
         raise ValueError(
-            f"X must be finite, got {bad_values} other values in {bad_rows} of {len(X)} rows"
+            f"X must be finite, got {bad_values} other values in {bad_rows} of {X.shape[0]} rows"
         )
     if bad_mapped:
         raise ValueError(
@@ -324,15 +320,19 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
         )
 
 
-def _entries(X: NDArray[Any] | Csr) -> Iterator[tuple[NDArray[Any], Any, Any]]:
+def _entries(X: Any) -> Iterator[tuple[NDArray[Any], Any, Any]]:
     """Yield blocks of whole rows as values, rows and columns; (matrix, None, all) if dense."""
-    if isinstance(X, Csr):
-        for rows in row_blocks(X.indptr):
-            row, column, values = X.block(rows)
-            yield values, row, column
-    else:
+    if not is_sparse(X):
         for rows in blocks(len(X), X.dtype.itemsize * X.shape[1]):
             yield X[rows], None, slice(None)
+        return
+    n, start = X.shape[0], 0
+    while start < n:  # a row longer than a block is a block of its own
+        end = int(np.searchsorted(X.indptr, X.indptr[start] + _BLOCK_ENTRIES, side="right")) - 1
+        stop = min(max(end, start + 1), start + _BLOCK_ENTRIES, n)
+        part = X[start:stop].tocoo()
+        yield part.data, part.row, part.col
+        start = stop
 
 
 def _rows_with(bad: NDArray[np.bool_], row: NDArray[np.intp] | None) -> int:
@@ -344,11 +344,13 @@ def blocks(n: int, row_bytes: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
-def frozen_matrix(X: NDArray[Any] | Csr) -> Matrix:
-    """Return a read-only view as an array or a csr_array."""
-    if isinstance(X, Csr):
-        return Csr(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.n_features).to_scipy()
-    return frozen(X)
+def frozen_matrix(X: Any) -> Matrix:
+    """Return a read-only view of an array or of canonical rows."""
+    if not is_sparse(X):
+        return frozen(X)
+    view = csr_of(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.shape)
+    view.has_canonical_format = True
+    return view
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:

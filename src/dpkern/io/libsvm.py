@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dpkern.io.opening import OPENERS, opened
-from dpkern.io.table import Table, canonical, is_number, refuse_width, tidy_numbers
+from dpkern.io.table import Table, canonical_csr, is_number, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
@@ -53,7 +53,7 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
     rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
     sparse = X.nnz <= _SPARSE_SHARE * len(y) * n_features
-    return Table(canonical(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
+    return Table(canonical_csr(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
 
 
 def _first_bad_libsvm_line(path: Path) -> int | None:
