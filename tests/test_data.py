@@ -326,6 +326,9 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
             "classes must be two labels unless task is 'multiclass', got 3",
         ),
         ([0, 1, 2], "regression", [0, 1], "classes must"),
+        ([0, 1, 2], "multiclass", [0, 1, 2, 1], r"classes must hold every label once, got \[0, 1"),
+        ([0, 1, 2], "multiclass", [0], "classes must have 2 to 16777216 entries, got 1"),
+        ([0, 1, 2], "multiclass", 3, "classes must be the list of labels"),
         ([0, 1, 2], "multiclass", None, "classes must be the public labels"),
     ],
 )
@@ -731,6 +734,21 @@ def test_wide_sparse_rows_are_never_made_dense():
     assert peak < 1e6
     assert data.d == p + 1
     np.testing.assert_allclose(margins, rows.sum(axis=1), rtol=1e-13, atol=1e-14)
+
+
+def test_a_range_of_two_numbers_takes_few_bytes_a_feature():
+    """16 are the scale for kernels and the references of the transform's tuple."""
+    p = 1_000_000
+    X = csr(([2.0, 3.0], [0, p - 1], [0, 1, 2]), shape=(2, p))
+    data, peak = peak_memory(lambda: SiloData(X, [0, 1], [0, 2], feature_range=(0, 4.0)))
+    assert peak < 18 * p
+    assert data.feature_range[0].shape == data.feature_range[1].shape == data.scale.shape == (p,)
+    assert data.scale[[0, -1]].tolist() == [0.5, 0.5]
+    assert [data.transform.scale[k] for k in (0, -1)] == [0.5, 0.5]
+    held = pickle.loads(pickle.dumps(SiloData(np.eye(2), [0, 1], [0, 2], feature_range=(0, 4.0))))
+    assert [a.tolist() for a in held.feature_range] == [[0.0, 0.0], [4.0, 4.0]]
+    with pytest.raises(ValueError, match=r"got \(4\.0, 2\.0\) for feature 1"):
+        SiloData(np.eye(2), [0, 1], [0, 2], feature_range=(4, [5.0, 2.0]))
 
 
 @pytest.mark.parametrize("kind", ["memmap", "dense", "csr", "unsorted groups", "split csr"])
@@ -1345,6 +1363,8 @@ class Huge(Sequence):
         lambda huge: {"feature_range": (huge, 1.0)},
         lambda huge: {"feature_range": (0.0, huge)},
         lambda huge: {"y": huge},
+        lambda huge: {"classes": huge},
+        lambda huge: {"classes": huge, "task": "multiclass"},
     ],
 )
 def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):

@@ -164,13 +164,8 @@ class SiloData:
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
         bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
         refuse_non_finite(rows, scale, shift)
-        transform = Transform(
-            n_features,
-            bool(intercept),
-            math.inf if row_bound is None else positive("row_bound", row_bound),
-            None if scale is None else tuple(scale.tolist()),
-            None if shift is None else tuple(shift.tolist()),
-        )
+        bound = math.inf if row_bound is None else positive("row_bound", row_bound)
+        transform = Transform(n_features, bool(intercept), bound, scale, shift)
         self._set(
             X=frozen_matrix(rows),
             y=frozen(y),
@@ -183,8 +178,8 @@ class SiloData:
             intercept=transform.intercept,
             row_bound=transform.row_bound,
             feature_range=bounds,
-            scale=scale,
-            shift=shift,
+            scale=None if scale is None else frozen(np.array(scale)),
+            shift=None if shift is None else frozen(np.array(shift)),
             task=task,
             classes=known,
             feature_names=names,

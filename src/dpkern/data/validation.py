@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Float64Array = NDArray[np.float64]
+Floats = tuple[float, ...]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
@@ -35,6 +36,8 @@ class RowOptions(TypedDict, total=False):
 
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
 
 _BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
 _BLOCK_ENTRIES = 1 << 16  # stored entries, and rows, of a block of sparse rows
@@ -157,28 +160,24 @@ def _known_targets(
     y: NDArray[Any], task: Task | None, classes: ArrayLike
 ) -> tuple[Float64Array, Task, NDArray[Any]]:
     """Return the targets for labels that are declared public."""
-    known = _known(y, classes)
     if task == "regression":
         raise ValueError("classes must be None where task is 'regression', got labels")
+    refuse_length("classes", classes, range(2, MAX_CLASSES + 1))
+    if np.ndim(classes) != 1:
+        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
+    known = labels(classes, np.size(classes), name="classes")
     if task != "multiclass" and len(known) != 2:
         raise ValueError(
             f"classes must be two labels unless task is 'multiclass', got {len(known)}"
         )
+    if len(np.unique(known)) < len(known):
+        raise ValueError(f"classes must hold every label once, got {known.tolist()}")
+    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
+        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
     places = _number(y, known).astype(np.float64)
     if task == "multiclass":
         return places, task, known
     return 2.0 * places - 1.0, "classification", known
-
-
-def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
-    if np.ndim(classes) != 1:
-        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
-    known = labels(classes, np.size(classes), name="classes")
-    if len(known) < 2 or len(np.unique(known)) < len(known):
-        raise ValueError(f"classes must hold at least two labels, once each, got {known.tolist()}")
-    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
-        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
-    return known
 
 
 def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
@@ -274,24 +273,29 @@ def checked_options(
 
 def affine(
     feature_range: FeatureRange, n_features: int, *, scale_only: bool
-) -> tuple[tuple[Float64Array, Float64Array] | None, Float64Array | None, Float64Array | None]:
+) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
+    """Return lower and upper bounds, scale and shift of the features.
+
+    Bounds that are numbers are not repeated in memory, nor are the floats of scale and shift.
+    """
     if feature_range is None:
         return None, None, None
-    lo, hi = (
-        np.full(n_features, values, dtype=np.float64)
-        for values in public_bounds(feature_range, n_features)
-    )
+    lo, hi = (values.astype(np.float64) for values in public_bounds(feature_range, n_features))
     with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
         good &= np.isfinite(scale) & np.isfinite(shift)
+    bounds = np.broadcast_to(lo, n_features), np.broadcast_to(hi, n_features)
     if not good.all():
         k = np.argmin(good)
+        least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
             "feature_range must be finite with lo < hi, their distance neither 0 nor infinite in "
-            f"floating point, got ({float(lo[k])!r}, {float(hi[k])!r}) for feature {k}"
+            f"floating point, got ({least!r}, {most!r}) for feature {k}"
         )
-    return (frozen(lo), frozen(hi)), frozen(scale), None if scale_only else frozen(shift)
+    repeats = 1 if np.ndim(scale) else n_features
+    factor, offset = (tuple(np.ravel(a).tolist()) * repeats for a in (scale, shift))
+    return bounds, factor, None if scale_only else offset
 
 
 def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
