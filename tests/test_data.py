@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import tracemalloc
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 
 from dpkern import _core, kernels
-from dpkern.data import SiloData, Transform, train_test_split
+from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
 
 HOWS = {
     "even": {},
@@ -793,6 +794,24 @@ def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
     z = kernels.glm_margins(data, w)
     for rows in (data.X, data.X.toarray()):
         np.testing.assert_allclose(data.transform.margins(rows, w), z, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.filterwarnings("default:columns of X")
+def test_columns_on_scales_far_apart_are_pointed_out_unless_a_range_is_stated():
+    X, y = sparse_records(30)
+    mixed = X * [1.0, 1.0, 1e4, 1.0, 1.0, 0.0]
+    for make in (np.array, csr):
+        with pytest.warns(ScaleWarning, match="no feature_range was stated"):
+            SiloData(make(mixed), y, [0, 30])
+        with pytest.warns(ScaleWarning):
+            SiloData.split(make(mixed), y, 3, seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            SiloData(make(X), y, [0, 30])
+            SiloData(make(0.0 * X), y, [0, 30])
+            SiloData(make(mixed), y, [0, 30], feature_range=(-1e5, 1e5))
+            warnings.simplefilter("ignore", ScaleWarning)
+            SiloData(make(mixed), y, [0, 30])
 
 
 # ---- row norms

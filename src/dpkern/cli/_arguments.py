@@ -1,12 +1,13 @@
 """Options that commands share, and the parsing of their values."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from dpkern.cli import _data, _solvers
-from dpkern.cli._words import UsageError, nearest
+from dpkern.cli._words import UsageError
 from dpkern.models.losses import LOSSES
+from dpkern.solvers.base.options import did_you_mean
 
 # Arguments of solvers with an option of their own; the others are given by --set.
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
@@ -21,12 +22,12 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(self, rest: list[str]) -> None:
         for word in rest:
             known = self._option_string_actions if word.startswith("-") else ()
-            self.error(f"unrecognized argument {word}{nearest(word.partition('=')[0], known)}")
+            self.error(f"unrecognized argument {word}{did_you_mean(word.partition('=')[0], known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             choices = list(action.choices)
-            close = nearest(str(value), choices) or f"; choose from {', '.join(choices)}"
+            close = did_you_mean(str(value), choices) or f"; choose from {', '.join(choices)}"
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{close}")
 
 
@@ -152,15 +153,9 @@ def value(text: str) -> Any:
 
 
 def given_parameters(
-    arguments: argparse.Namespace, known: Iterable[str], who: str
+    arguments: argparse.Namespace, known: Collection[str], who: str
 ) -> dict[str, Any]:
-    """Return the solver parameters given by options or by --set.
-
-    Raises
-    ------
-    ValueError
-        When one is given twice, or is not among those that are known.
-    """
+    """Return the solver parameters given by options or by --set, each of them known and once."""
     flags = ((name, getattr(arguments, name, None)) for name in _OWN_OPTIONS)
     given = {name: value for name, value in flags if value is not None}
     for item in arguments.set:
@@ -170,11 +165,10 @@ def given_parameters(
         if name in given:
             raise UsageError(f"{name} was given twice")
         given[name] = _solvers.penalty_of(text) if name == "penalty" else value(text)
-    known = list(known)
     for name in given:
-        if not _solvers.is_settable(name):
+        if name in _solvers.NOT_SETTABLE:
             raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
-            close = nearest(name, known) or f", which has {', '.join(known)}"
+            close = did_you_mean(name, known) or f", which has {', '.join(known)}"
             raise UsageError(f"{name!r} is no option of {who}{close}")
     return given

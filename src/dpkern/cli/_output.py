@@ -34,8 +34,11 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def remark(text: str) -> None:
-    """Print a remark to standard error."""
-    say(f"dpkern: {text}", sys.stderr)
+    """Print a remark to standard error, above a progress bar that is shown there."""
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode(sys.stderr):
+        say(f"dpkern: {text}", sys.stderr)
 
 
 def one_line(error: BaseException) -> str:

@@ -1,11 +1,10 @@
-"""Translation of the library's messages to the options of the command line, and suggestions."""
+"""Translation of the library's messages to the options of the command line."""
 
 import argparse
-import difflib
 import re
-from collections.abc import Iterable
 
 from dpkern.cli import _solvers
+from dpkern.solvers import SOLVERS
 
 # Arguments of readers and of `SiloData`; those of solvers come from the solvers.
 _OF_DATA = (
@@ -35,7 +34,7 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     >>> in_options("clip is 0; prox_step='auto' needs row_bound", argparse.Namespace(clip=0))
     '--clip is 0; --set prox_step=auto needs --row-bound'
     """
-    solver_options = {name for solver in _solvers.names() for name in _solvers.settable(solver)}
+    solver_options = {name for solver in SOLVERS for name in _solvers.options(solver)}
     options = {name: f"--set {name}" for name in solver_options if not hasattr(arguments, name)}
     flags = {*_OF_DATA, *solver_options} - options.keys()
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
@@ -63,9 +62,3 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
         option,
         message,
     )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean NAME?" where one of the known names is close, and nothing otherwise."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

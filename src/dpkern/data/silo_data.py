@@ -8,6 +8,7 @@ public.
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
@@ -26,11 +27,13 @@ from dpkern.data.validation import (
     Float64Array,
     Matrix,
     RowOptions,
+    ScaleWarning,
     Task,
     affine,
     checked_matrix,
     checked_offsets,
     checked_options,
+    far_apart,
     frozen,
     frozen_matrix,
     labels,
@@ -39,6 +42,12 @@ from dpkern.data.validation import (
     records,
     refuse_non_finite,
     targets,
+)
+
+SCALES = (
+    "columns of X are on scales far apart, and no feature_range was stated: small columns will "
+    "hardly count, and a model may learn nothing; state public bounds, from a handbook or the form "
+    "and not from these records (this check read them without noise: a non-private diagnostic)"
 )
 
 
@@ -118,6 +127,12 @@ class SiloData:
     ------
     TypeError, ValueError
         When an argument is not as described. Messages about X and y name counts, never values.
+
+    Warns
+    -----
+    ScaleWarning
+        When, without a feature range, the largest values of columns differ by more than 100 x in
+        the first rows. It tells the holder of the records one bit about them, without noise.
     """
 
     X: Matrix
@@ -164,6 +179,8 @@ class SiloData:
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
         bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
         refuse_non_finite(rows, scale, shift)
+        if feature_range is None and far_apart(rows):
+            warnings.warn(SCALES, ScaleWarning, stacklevel=2)
         bound = math.inf if row_bound is None else positive("row_bound", row_bound)
         transform = Transform(n_features, bool(intercept), bound, scale, shift)
         self._set(

@@ -38,6 +38,7 @@ class RowOptions(TypedDict, total=False):
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
+_FAR_APART = 100.0
 
 _BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
 _BLOCK_ENTRIES = 1 << 16  # stored entries, and rows, of a block of sparse rows
@@ -322,6 +323,26 @@ def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
         raise ValueError(
             f"X must be finite when mapped by feature_range, got {bad_mapped} rows that are not"
         )
+
+
+class ScaleWarning(UserWarning):
+    """The columns of X are on scales far apart, and no feature range was stated."""
+
+
+def far_apart(X: Any) -> bool:
+    """Return whether the largest values of columns differ by more than 100 x in the first rows.
+
+    This reads records without noise: a non-private diagnostic, for their holder.
+    """
+    part, _, column = next(_entries(X))
+    if is_sparse(X):
+        stored, place = np.unique(column, return_inverse=True)
+        largest = np.zeros(len(stored))
+        np.maximum.at(largest, place, np.abs(part))
+    else:
+        largest = np.maximum(part.max(axis=0), -part.min(axis=0))
+    largest = largest[np.isfinite(largest) & (largest > 0.0)]
+    return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
 
 
 def _entries(X: Any) -> Iterator[tuple[NDArray[Any], Any, Any]]:
