@@ -32,75 +32,52 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("columns of CSV files")
-    group.add_argument(
-        "--target", metavar="COLUMN", help="name, or index from 0 (default: the last)"
-    )
-    group.add_argument(
-        "--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0"
-    )
-    group.add_argument(
-        "--header",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="whether the first row holds names (default: as it looks)",
-    )
-    group.add_argument("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
+    add = parser.add_argument_group("columns of CSV files").add_argument
+    add("--target", metavar="COLUMN", help="name, or index from 0 (default: the last)")
+    add("--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0")
+    header = "whether the first row holds names (default: as it looks)"
+    add("--header", action=argparse.BooleanOptionalAction, default=None, help=header)
+    add("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     group = parser.add_argument_group("data, all of it taken as public but the records")
-    group.add_argument(
-        "--silos",
-        type=count,
-        metavar="M",
-        help=f"split the records over M silos (default: as the data say, else {silos})",
-    )
-    group.add_argument(
-        "--split",
-        metavar="HOW",
-        help="even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION "
-        f"(default: {_data.SPLIT})",
-    )
-    group.add_argument("--seed", type=int, default=0, help="of the splits only; never of the noise")
-    group.add_argument(
-        "--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say"
-    )
-    group.add_argument(
+    group.set_defaults(default_silos=silos)
+    add = group.add_argument
+    how = f"split the records over M silos (default: as the data say, else {silos})"
+    add("--silos", type=count, metavar="M", help=how)
+    how = "even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION"
+    add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
+    add("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    add("--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say")
+    add(
         "--feature-range",
         metavar="FILE",
         help="public bounds of the columns, which are mapped to [-1, 1]: CSV with a row "
         "name,lo,hi for each feature, or rows lo,hi in their order",
     )
-    group.add_argument(
+    add(
         "--row-bound",
         type=float,
         help="longer rows are shortened to it; inf is none (default, where Python has none: the "
         "longest row inside the feature range of dense data, "
         f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
     )
-    group.add_argument(
-        "--no-intercept",
-        action="store_true",
-        help="fit no constant beside the features (Python fits one with intercept=True only)",
-    )
-    group.set_defaults(default_silos=silos)
+    what = "fit no constant beside the features (Python fits one with intercept=True only)"
+    add("--no-intercept", action="store_true", help=what)
     add_column_arguments(parser)
 
 
 def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("solver, with its own defaults where none is stated")
-    group.add_argument("--loss", choices=LOSSES, help="default: logistic; squared for regression")
-    group.add_argument(
-        "--clip",
-        type=float,
-        help="bound of a record's gradient "
-        f"(default, where Python asks for one: {_solvers.CLIP:g} with a budget)",
-    )
-    group.add_argument("--l2", type=float, help="strength of the penalty |w|^2 / 2")
-    group.add_argument("--l1", type=float, help="strength of the penalty |w|_1")
-    group.add_argument("--rounds", type=int, help="number of releases")
-    group.add_argument(
+    title = "solver, with its own defaults where none is stated"
+    add = parser.add_argument_group(title).add_argument
+    add("--loss", choices=LOSSES, help="default: logistic; squared for regression")
+    clip = "bound of a record's gradient (default, where Python asks for one:"
+    add("--clip", type=float, help=f"{clip} {_solvers.CLIP:g} with a budget)")
+    add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
+    add("--l1", type=float, help="strength of the penalty |w|_1")
+    add("--rounds", type=int, help="number of releases")
+    add(
         "--set",
         action="append",
         default=[],
@@ -108,9 +85,8 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other option of the solver, such as n_threads=1; may be repeated; "
         "dpkern info SOLVER lists them",
     )
-    group.add_argument(
-        "--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests"
-    )
+    seed = "reproducible noise: not private, for tests"
+    add("--noise-seed", type=int, metavar="N", help=seed)
 
 
 def count(text: str) -> int:

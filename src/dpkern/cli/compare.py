@@ -25,10 +25,12 @@ from dpkern.solvers.base.options import did_you_mean
 
 HELP = "compare solvers over budgets on one split"
 _DRAWS = 3
+_PLOT = "dpkern-compare.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "data",
         metavar="DATA",
         nargs="?",
@@ -36,39 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         f"{', '.join(f'{k} {v}' for k, v in _solvers.WISCONSIN.items())} and "
         f"row bound {_solvers.WISCONSIN_ROW_BOUND:g})",
     )
-    parser.add_argument(
-        "--solvers",
-        type=_arguments.list_of(str),
-        metavar="A,B",
-        help="NAME or NAME:TRUST, separated by commas (default: all that fit the task)",
-    )
-    parser.add_argument(
+    what = "NAME or NAME:TRUST, separated by commas (default: all that fit the task)"
+    add("--solvers", type=_arguments.list_of(str), metavar="A,B", help=what)
+    add(
         "--epsilons",
         type=_arguments.list_of(float),
         default=[0.5, 1.0, 2.0, 4.0],
         metavar="E,F",
         help="budgets of one run (default: 0.5,1,2,4)",
     )
-    parser.add_argument("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
-    parser.add_argument(
-        "--draws",
-        type=_arguments.count,
-        metavar="R",
-        help=f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)",
-    )
-    held_out = parser.add_mutually_exclusive_group()
-    held_out.add_argument(
-        "--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2"
-    )
-    held_out.add_argument("--test", metavar="FILE", help="test records, in place of a share")
-    plot = parser.add_mutually_exclusive_group()
-    plot.add_argument(
-        "--plot",
-        default="dpkern-compare.png",
-        metavar="FILE.png",
-        help="default: dpkern-compare.png",
-    )
-    plot.add_argument("--no-plot", action="store_true")
+    add("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
+    runs = f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)"
+    add("--draws", type=_arguments.count, metavar="R", help=runs)
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2")
+    add("--test", metavar="FILE", help="test records, in place of a share")
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--plot", default=_PLOT, metavar="FILE.png", help=f"default: {_PLOT}")
+    add("--no-plot", action="store_true")
     _arguments.add_data_arguments(parser, silos=4)
     _arguments.add_solver_arguments(parser)
 

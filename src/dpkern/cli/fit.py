@@ -25,29 +25,18 @@ _TEST_LABELS = "the score reads the test records without noise: it is not privat
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """Add the options of this command; those of the solver named in `argv` are listed below."""
-    parser.add_argument("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
-    parser.add_argument(
-        "--solver",
-        default=_SOLVER,
-        choices=SOLVERS,
-        metavar="NAME",
-        help=f"{', '.join(SOLVERS)} (default: {_SOLVER})",
-    )
-    parser.add_argument("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
-    parser.add_argument("--delta", type=float, help="budget, with --epsilon")
-    parser.add_argument("--no-privacy", action="store_true", help="the same as --epsilon inf")
-    parser.add_argument(
-        "--trust", help="who is believed: central, silo, ... (the solver's default)"
-    )
-    parser.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
-    parser.add_argument("--out", metavar="MODEL.npz", help="where to save the model")
-    parser.add_argument(
-        "--draws",
-        type=_arguments.count,
-        default=1,
-        metavar="R",
-        help="runs with fresh noise (default: 1)",
-    )
+    add = parser.add_argument
+    add("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
+    which = f"{', '.join(SOLVERS)} (default: {_SOLVER})"
+    add("--solver", default=_SOLVER, choices=SOLVERS, metavar="NAME", help=which)
+    add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
+    add("--delta", type=float, help="budget, with --epsilon")
+    add("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    add("--trust", help="who is believed: central, silo, ... (the solver's default)")
+    add("--test", metavar="FILE", help="labelled records to score the model on")
+    add("--out", metavar="MODEL.npz", help="where to save the model")
+    runs = "runs with fresh noise (default: 1)"
+    add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser)
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
