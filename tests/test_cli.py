@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets, io
-from dpkern.cli import _arguments, _data, _output, _parsed, _words, compare, fit, main, predict
+from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
 QUICK = ["--rounds", "20", "--noise-seed", "1"]
@@ -870,12 +870,12 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 )  # fmt: skip
 def test_messages_name_options_and_not_arguments(message, said):
     fit = _parsed(["fit", "DATA"])
-    assert _words.in_options(message, fit) == said
-    assert _words.in_options(said, fit) == said
+    assert _arguments.in_options(message, fit) == said
+    assert _arguments.in_options(said, fit) == said
 
 
 def test_compare_names_its_own_options():
-    words = functools.partial(_words.in_options, arguments=_parsed(["compare"]))
+    words = functools.partial(_arguments.in_options, arguments=_parsed(["compare"]))
     assert words("epsilon is 0") == "--epsilons is 0"
     assert words("needs trust='local'") == "needs --solvers NAME:local"
 

@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 
 from dpkern import kernels
-from dpkern.models.constraints import FEASIBLE, Box, Constraint, L2Ball, NonNegative, Simplex
 from dpkern.models.penalties import (
+    FEASIBLE,
     L1,
     L2,
     PENALTIES,
     PL,
     SMOOTH,
+    Box,
+    Constraint,
     ElasticNet,
     GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
     get_penalty,
 )
 from dpkern.reference.local_descent import COEFFICIENTS

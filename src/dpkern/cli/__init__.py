@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from dpkern.cli import compare, fit, info, predict
-from dpkern.cli._arguments import Parser
+from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
-from dpkern.cli._words import UsageError, in_options
 from dpkern.data import ScaleWarning
 
 _COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "info": info}

@@ -15,7 +15,6 @@ import numpy as np
 
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
-from dpkern.cli._words import in_options
 from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.plotting import CompareRow, plot_compare
@@ -213,7 +212,7 @@ class _Comparison:
         return [(*next(iter(able)), None), *plan]
 
     def _said(self, error: Exception) -> str:
-        return in_options(one_line(error), self._arguments)
+        return _arguments.in_options(one_line(error), self._arguments)
 
     def run(self, plan: list[tuple[str, str, Budget | None]]) -> None:
         """Run every part of the plan, and add a row or a failure for each."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dpkern.io.opening import OPENERS, opened
+from dpkern.io.files import OPENERS, opened
 from dpkern.io.table import Table, canonical_csr, is_number, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
