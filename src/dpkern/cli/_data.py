@@ -13,12 +13,12 @@ from dpkern import datasets
 from dpkern.cli import _solvers
 from dpkern.cli._output import Line, remark
 from dpkern.data import SiloData, is_sparse
+from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_table
 
 ROW_BOUND = 1.0
 SPLIT = "even"
-_NUMBER_OF_SPLIT = {"two_groups": "ratio", "dirichlet": "concentration"}
 _LISTED_NAMES = 3
 
 Array = NDArray[Any]
@@ -101,14 +101,14 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         return SiloData.from_groups(X, y, groups, **options)
     how: Any
     how, equals, number = (arguments.split or SPLIT).partition("=")
-    if bool(equals) != (how in _NUMBER_OF_SPLIT):
+    if bool(equals) != (how in NUMBERS):
         takes = "takes no number"
-        if how in _NUMBER_OF_SPLIT:
-            takes = f"needs its {_NUMBER_OF_SPLIT[how]}, as in {how}=2"
+        if how in NUMBERS:
+            takes = f"needs its {NUMBERS[how]}, as in {how}=2"
         raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
         try:
-            options[_NUMBER_OF_SPLIT[how]] = float(number)
+            options[NUMBERS[how]] = float(number)
         except ValueError:
             raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos

@@ -26,6 +26,7 @@ from dpkern.data.validation import (
 Seed = np.random.Generator | int | None
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
 
+NUMBERS = {"two_groups": "ratio", "dirichlet": "concentration"}
 NOTES = {
     "by_label": "silos hold one label each: sizes and the silo of a record depend on the labels",
     "dirichlet": "label shares differ by silo: sizes and the silo of a record depend on the labels",
@@ -38,19 +39,16 @@ def partition(
     how: How,
     rng: np.random.Generator,
     min_size: int,
-    ratio: float | None,
-    concentration: float | None,
+    numbers: dict[str, float | None],
     task: Task | None,
     classes: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    for name, value, owner in (
-        ("ratio", ratio, "two_groups"),
-        ("concentration", concentration, "dirichlet"),
-    ):
+    """Return the order of the records and the sizes of the silos; `numbers` are those of `how`."""
+    for owner, value in numbers.items():
         if (value is not None) != (how == owner):
             raise ValueError(
-                f"{name} must be given with how={owner!r} and only there, got {value!r} with "
-                f"how={how!r}"
+                f"{NUMBERS[owner]} must be given with how={owner!r} and only there, got {value!r} "
+                f"with how={how!r}"
             )
     order = rng.permutation(len(y))
     if how == "even":
@@ -60,7 +58,7 @@ def partition(
         cuts = np.sort(rng.integers(0, spare, size=m - 1, endpoint=True))
         return order, min_size + np.diff(cuts, prepend=0, append=spare)
     if how == "two_groups":
-        ratio = positive("ratio", ratio)
+        ratio = positive("ratio", numbers[how])
         if ratio < 1.0:
             raise ValueError(f"ratio must be at least 1, got {ratio!r}")
         return order, _shares(len(y), np.where(np.arange(m) < m // 2, ratio, 1.0))
@@ -80,7 +78,7 @@ def partition(
     silo[:reserved] = np.repeat(np.arange(m), min_size)
     for chosen in (~plus, plus):
         records = reserved + np.flatnonzero(chosen[reserved:])
-        shares = rng.dirichlet(np.full(m, positive("concentration", concentration)))
+        shares = rng.dirichlet(np.full(m, positive("concentration", numbers[how])))
         silo[records] = np.repeat(np.arange(m), rng.multinomial(len(records), shares))
     return order[np.argsort(silo, kind="stable")], np.bincount(silo, minlength=m)
 

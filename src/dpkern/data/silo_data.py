@@ -38,7 +38,6 @@ from dpkern.data.validation import (
     frozen_matrix,
     labels,
     no_buffer,
-    pair,
     records,
     refuse_non_finite,
     targets,
@@ -223,10 +222,12 @@ class SiloData:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
-        return _restored, (type(self), [getattr(self, name) for name in self.__slots__])
+        return type(self)._restored, ([getattr(self, name) for name in self.__slots__],)
 
-    def _restore(self, state: list[Any]) -> None:
-        self._set(**dict(zip(self.__slots__, state, strict=True)))
+    @classmethod
+    def _restored(cls, state: list[Any]) -> Self:
+        self = object.__new__(cls)
+        self._set(**dict(zip(cls.__slots__, state, strict=True)))
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
         sparse = is_sparse(self.X)
@@ -236,10 +237,11 @@ class SiloData:
         parts = (rows.data, rows.indices, rows.indptr) if sparse else (rows,)
         if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
             self._set(row_norms=None)
-        if self.row_norms is not None and self.scale is not None:
+        elif self.row_norms is not None and self.scale is not None:
             # Another machine may round scale x + shift differently (without FMA), with a large
             # relative difference under cancellation.
             self._keep_norms()
+        return self
 
     def __len__(self) -> int:
         return self.n
@@ -273,17 +275,9 @@ class SiloData:
         raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
-        """Return a copy of the chosen records with one silo per record.
+        """Return a copy of records, by their indices, with one silo for each: m = n = k >= 1.
 
-        Parameters
-        ----------
-        records : ndarray of shape (k,), int64
-            Indices of records, at least one.
-
-        Returns
-        -------
-        SiloData
-            With m = n = k; sums over its silos are those of single records.
+        Sums over its silos are those of single records.
         """
         rows = self.X[records]
         k = len(records)
@@ -312,9 +306,12 @@ class SiloData:
         X is float32 if that of every silo is, and float64 otherwise. It must be CSR in every silo
         or in none. The options are those of the class.
         """
-        given = [pair(j, silo) for j, silo in enumerate(silos)]
+        given = list(silos)
         if not given:
             raise ValueError("silos must hold one (X, y) pair per silo, got none")
+        for j, silo in enumerate(given):
+            if not isinstance(silo, tuple | list) or len(silo) != 2:
+                raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
         names = {column_names(X) for X, _ in given}
         if len(names) > 1:
             raise ValueError("X must have the same column names in every silo, got others")
@@ -426,10 +423,16 @@ class SiloData:
                 f"m must be at most records / min_size, got {m} with {len(y)} records and "
                 f"min_size {min_size}"
             )
-        generator = np.random.default_rng(seed)
-        known = (options.get("task"), options.get("classes"))
-        how_many = (min_size, ratio, concentration)
-        order, sizes = partition(y, m, how, generator, *how_many, *known)
+        order, sizes = partition(
+            y,
+            m,
+            how,
+            np.random.default_rng(seed),
+            min_size,
+            {"two_groups": ratio, "dirichlet": concentration},
+            options.get("task"),
+            options.get("classes"),
+        )
         if sizes.min() < min_size:
             raise ValueError(
                 f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} "
@@ -441,9 +444,3 @@ class SiloData:
             data._keep_norms()
         data._set(partition=how, partition_note=NOTES.get(how))
         return data
-
-
-def _restored(kind: type[SiloData], state: list[Any]) -> SiloData:
-    data = object.__new__(kind)
-    data._restore(state)
-    return data

@@ -96,12 +96,6 @@ def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
     return rows, labels(y, rows.shape[0])
 
 
-def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
-    if not isinstance(silo, tuple | list) or len(silo) != 2:
-        raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
-    return silo[0], silo[1]
-
-
 def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
     """Return y as an array of n finite numbers, booleans or strings."""
     if isinstance(y, np.ma.MaskedArray):
