@@ -37,15 +37,7 @@ def csr_of(
 
 
 def checked_csr(X: Any) -> "csr_array":
-    """Validate X and return its arrays, uncopied except for an indptr of another dtype.
-
-    Raises
-    ------
-    TypeError
-        When X is sparse in another format, or not of real numbers.
-    ValueError
-        When X is not two-dimensional, has too many columns, or has inconsistent arrays.
-    """
+    """Validate X and return its arrays, uncopied except for an indptr of another dtype."""
     if X.format != "csr":
         raise TypeError(f"sparse X must be CSR, got a {type(X).__name__}: pass X.tocsr()")
     if X.dtype.kind not in "fiub":

@@ -61,15 +61,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Raise if `path` cannot be written, before any work or budget is spent.
-
-    Raises
-    ------
-    OSError
-        When its folder is missing or not writable, or `path` exists and is no regular file.
-    ValueError
-        When `path` is "-".
-    """
+    """Raise what `replacing` would raise for `path`, before any work or budget is spent."""
     _refuse_all_but_regular(path)
     folder = Path(path).parent
     if not folder.is_dir():

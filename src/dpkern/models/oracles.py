@@ -174,13 +174,7 @@ def check_gradients(
 
 @dataclass(frozen=True)
 class NotKept(Oracle):
-    """A user's own model from a file, which stores its declaration but not its code.
-
-    Parameters
-    ----------
-    declared : dict
-        The model's declaration.
-    """
+    """A user's own model from a file, which stores its declaration but not its code."""
 
     declared: dict[str, Any]
 

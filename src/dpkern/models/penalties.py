@@ -18,12 +18,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpkern._numbers import positive, real
-from dpkern.models.terms import Penalty, Term, read_only, vector
-
-FloatArray = NDArray[np.float64]
+from dpkern.models.terms import FloatArray, Penalty, Term, read_only, vector
 
 #: Feasibility tolerance, relative to the size of the constraint; computed projections are within
 #: d 2^-52.
@@ -336,15 +334,7 @@ SMOOTH: dict[str, type[SmoothPenalty]] = {PL.name: PL}
 
 
 def make_penalty(name: str, parameters: Mapping[str, Any], argument: str = "penalty") -> Term:
-    """Return the penalty of `PENALTIES` or `SMOOTH` with these parameters.
-
-    Raises
-    ------
-    TypeError
-        When a parameter is unknown, or one without a default is missing.
-    ValueError
-        When the name is unknown, or a parameter is out of range.
-    """
+    """Return the penalty of this name and these parameters; errors about it name `argument`."""
     known = PENALTIES | SMOOTH
     if name not in known:
         raise ValueError(f"{argument} must be one of {', '.join(known)}, got {name!r}")
@@ -361,15 +351,7 @@ def make_penalty(name: str, parameters: Mapping[str, Any], argument: str = "pena
 
 
 def get_penalty(penalty: str | Term, argument: str = "penalty") -> Term:
-    """Return a penalty given by name, with default parameters, or as a Term.
-
-    Raises
-    ------
-    ValueError
-        When the name is unknown; the message lists the known ones.
-    TypeError
-        When it is neither a name nor a Term, or a parameter has no default.
-    """
+    """Return a penalty given by name, with default parameters, or as a Term."""
     if isinstance(penalty, Term):
         return penalty
     if not isinstance(penalty, str):
@@ -380,11 +362,8 @@ def get_penalty(penalty: str | Term, argument: str = "penalty") -> Term:
 def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
     """Return the total strengths of L2 and L1, and the other term.
 
-    Raises
-    ------
-    ValueError
-        When there are several other terms, or a nonsmooth one together with L1, since the prox of
-        their sum is not known.
+    Several other terms are refused, and a nonsmooth one together with L1, since the prox of their
+    sum is not known.
     """
     others: list[Term] = []
     for term in () if penalty is None else penalty.terms:
