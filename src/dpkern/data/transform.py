@@ -125,14 +125,9 @@ class Transform:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the transform of a dictionary from `to_dict`, also after a JSON round trip."""
-        scale, shift, row_bound = (values[key] for key in ("scale", "shift", "row_bound"))
-        return cls(
-            n_features=values["n_features"],
-            intercept=values["intercept"],
-            row_bound=math.inf if row_bound is None else row_bound,
-            scale=None if scale is None else tuple(scale),
-            shift=None if shift is None else tuple(shift),
-        )
+        bound, maps = values["row_bound"], {k: values[k] for k in ("scale", "shift")}
+        floats = {k: None if v is None else tuple(v) for k, v in maps.items()}
+        return cls(**values | floats | {"row_bound": math.inf if bound is None else bound})
 
     def _check(self, X: ArrayLike) -> Any:
         checked: Any = numeric_matrix(X)

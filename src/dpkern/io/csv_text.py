@@ -145,16 +145,14 @@ def read_csv(
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
-    missing = [
-        np.isnan(X),
-        *(_missing(column)[:, np.newaxis] for column in (y, groups) if column),
-    ]
-    n_missing = sum(int(np.count_nonzero(part)) for part in missing)
-    if n_missing:
-        n_rows = np.count_nonzero(np.hstack(missing).any(axis=1))
+    labels = [_missing(column) for column in (y, groups) if column]
+    missing = np.column_stack([np.isnan(X), *labels])
+    if missing.any():
+        n_rows = np.count_nonzero(missing.any(axis=1))
         raise ValueError(
-            f"{path} must have no missing values (empty, ?, NA, NaN, null), got {n_missing} in "
-            f"{n_rows} of {len(X)} rows: fill them or drop the rows first"
+            f"{path} must have no missing values (empty, ?, NA, NaN, null), got "
+            f"{np.count_nonzero(missing)} in {n_rows} of {len(X)} rows: fill them or drop the rows "
+            "first"
         )
     return Table(X, tidy(y), tidy(groups) if groups else None, found_names)
 

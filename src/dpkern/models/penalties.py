@@ -38,7 +38,6 @@ class L1(Term):
     smoothness = math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """Return |x|_1."""
         return float(np.sum(np.abs(x)))
 
 
@@ -52,7 +51,6 @@ class L2(Term):
     smoothness = 1.0
 
     def __call__(self, x: FloatArray) -> float:
-        """Return |x|^2 / 2."""
         return 0.5 * float(np.sum(x**2))
 
 
@@ -89,7 +87,6 @@ class ElasticNet(Term):
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """Return the weighted mean of |x|_1 and |x|^2 / 2."""
         return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2()(x)
 
 
@@ -145,7 +142,6 @@ class GroupLasso(Term):
         return int(np.sum(self.groups))
 
     def __call__(self, x: FloatArray) -> float:
-        """Return sum_g weight_g |x_g|."""
         sizes = np.asarray(self.groups)
         norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
         return float(norms @ np.asarray(self.weights))
@@ -156,7 +152,6 @@ class SmoothPenalty(Term):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
 
     def __call__(self, x: FloatArray) -> float:
-        """Return f(|x|)."""
         return self.value(float(np.linalg.norm(x)))
 
     @abstractmethod
@@ -205,7 +200,6 @@ class Constraint(Term):
         """Return the constraint violation of x relative to the size of the set; 0 inside."""
 
     def __call__(self, x: FloatArray) -> float:
-        """Return 0, or infinity if the violation exceeds `FEASIBLE`."""
         return 0.0 if self.violation(x) <= FEASIBLE else math.inf
 
 
