@@ -131,7 +131,7 @@ class SiloData:
     -----
     ScaleWarning
         When, without a feature range, the largest values of columns differ by more than 100 x in
-        the first rows. It tells the holder of the records one bit about them, without noise.
+        the first 1000 rows. It tells the holder of the records one bit about them, without noise.
     """
 
     X: Matrix

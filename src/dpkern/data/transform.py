@@ -171,10 +171,8 @@ class Transform:
 
     def _ratio(self, norms: Float64Array) -> Float64Array:
         """Return min(1, row bound / norm), which is 0 for a norm that overflows."""
-        ratio = np.ones(len(norms))
-        long = norms > self.row_bound
-        ratio[long] = self.row_bound / norms[long]
-        return ratio
+        with np.errstate(over="ignore"):  # by short rows; no norm is 0
+            return np.minimum(1.0, self.row_bound / norms)
 
 
 def one_silo(X: Matrix) -> SiloData:
