@@ -9,8 +9,7 @@ import pytest
 
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
-from dpkern.models.constraints import Box, L2Ball, Simplex
-from dpkern.models.penalties import GroupLasso
+from dpkern.models.penalties import Box, GroupLasso, L2Ball, Simplex
 from dpkern.models.terms import Term
 
 GAMMA = 0.3

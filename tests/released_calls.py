@@ -10,9 +10,8 @@ from released_data import data, numbers
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.models.constraints import Box, L2Ball, Simplex
 from dpkern.models.losses import Huber, SmoothedHinge
-from dpkern.models.penalties import L1, PL, ElasticNet, GroupLasso
+from dpkern.models.penalties import L1, PL, Box, ElasticNet, GroupLasso, L2Ball, Simplex
 from dpkern.stream import Purpose
 
 SEED = 7

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from tqdm import tqdm
 
 import dpkern as dpk
 from dpkern import datasets, io
-from dpkern.cli import _arguments, _data, _output, _parsed, _solvers, _words, main, predict
+from dpkern.cli import _arguments, _data, _output, _parsed, compare, fit, main, predict
 from dpkern.solvers import SOLVERS
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5"]
@@ -437,7 +438,8 @@ def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
         (["--set", "prox_step=0.5"], ["mode central", "prox_step 0.5", "relaxation 0.5"]),
         (["--set", "mode=federated", "--set", "participation=9"], ["mode federated", "in at most"]),
         (["--trust", "local", "--set", "mode=token"], ["mode token", "message of a user"]),
-        (["--set", "penalty=non_negative"], ["penalty"]),
+        (["--set", "penalty=non_negative"], ["penalty NonNegative()"]),
+        (["--set", "penalty=l2_squared:0.001+l1:0.01"], ["penalty L2(0.001) + L1(0.01)"]),
     ],
 )
 def test_fit_runs_admm_in_every_mode(capsys, train, given, shown_there):
@@ -474,8 +476,8 @@ def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
         seen.append((rounds, step_size))
         raise ValueError("enough")
 
-    kept.declaration = _solvers.SOLVERS["local_newton"].declaration
-    monkeypatch.setitem(_solvers.SOLVERS, "local_newton", kept)
+    kept.declaration = SOLVERS["local_newton"].declaration
+    monkeypatch.setitem(SOLVERS, "local_newton", kept)
     for given in ([], ["--rounds", "7", "--set", "step_size=0.5"]):
         assert main(["fit", train, "--solver", "local_newton", *BUDGET, *given]) == 2
         assert main(["compare", train, "--solvers", "local_newton", "--no-plot", *given]) == 2
@@ -518,8 +520,8 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
     def refusing(data, *, budget, trust="central", **others):
         raise ValueError("needs other data")
 
-    refusing.declaration = _solvers.SOLVERS["double_noise_newton"].declaration
-    monkeypatch.setitem(_solvers.SOLVERS, "refusing", refusing)
+    refusing.declaration = SOLVERS["double_noise_newton"].declaration
+    monkeypatch.setitem(SOLVERS, "refusing", refusing)
     out, err = shown(capsys, ["compare", train, *SMALL, "--no-plot"])
     assert len(table_of(out)) == 1 + 2 * len(VARIANTS)
     assert "left out: refusing under central trust: needs other data" in err
@@ -530,8 +532,14 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
 def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeypatch):
     events = []
-    run = _solvers.run
-    monkeypatch.setattr(_solvers, "run", lambda *a, **k: events.append(a[0]) or run(*a, **k))
+    solve = compare.solve
+
+    def recorded(solver, *arguments, **parameters):
+        if "callback" not in parameters:  # not the check
+            events.append(solver)
+        return solve(solver, *arguments, **parameters)
+
+    monkeypatch.setattr(compare, "solve", recorded)
     monkeypatch.setattr(_output, "remark", events.append)
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "admm", "--no-plot"])
     assert events == [
@@ -550,7 +558,7 @@ def test_the_check_before_a_comparison_reads_no_record(train):
             *(table.X, y, 7), seed=0, how="random", row_bound=2.0, intercept=True,
             feature_range=bounds, task=task,
         )  # fmt: skip
-        empty = _solvers.without_records(data)
+        empty = compare.without_records(data)
         assert empty.X.nnz == 0
         assert set(empty.y.tolist()) <= {-1.0, 0.0, 1.0}
         for name in ("n", "m", "d", "n_features", "row_bound", "intercept", "task"):
@@ -565,16 +573,17 @@ def test_the_check_before_a_comparison_reads_no_record(train):
 def test_rows_that_have_run_are_printed_whatever_happens_next(
     capsys, train, monkeypatch, stop, status
 ):
-    run, runs = _solvers.run, []
+    solve, runs = compare.solve, []
 
-    def fails(solver, data, budget, parameters, seed):
-        runs.append(solver)
+    def fails(solver, data, **parameters):
+        if "callback" not in parameters:  # not the check
+            runs.append(solver)
         if len(runs) == 5:  # a draw at epsilon 4
             stop.add_note("released before the failure: a sum")
             raise stop
-        return run(solver, data, budget, parameters, seed)
+        return solve(solver, data, **parameters)
 
-    monkeypatch.setattr(_solvers, "run", fails)
+    monkeypatch.setattr(compare, "solve", fails)
     flags = ["--solvers", "gradient_descent:central,wd_dp:central", "--no-plot"]
     assert main(["compare", train, *SMALL, *flags]) == status
     out, err = capsys.readouterr()
@@ -597,7 +606,7 @@ def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
     assert "ran its 20 rounds of 3 local steps" in out
     one_shot = ["--solvers", "wd_dp,output_perturbation:silo", "--no-plot"]
     out, _ = shown(capsys, ["compare", train, *SMALL[2:], *one_shot, *sets])
-    assert "local_steps 3, penalty" in out
+    assert "local_steps 3, penalty PL(0.01)" in out
     assert [row[:2] for row in table_of(out)[1::2]] == [
         ["wd_dp", "central"], ["wd_dp", "silo"], ["output_perturbation", "silo"]
     ]  # fmt: skip
@@ -651,15 +660,21 @@ def test_import_is_cheap():
     [
         ([], "required: COMMAND"),
         (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, info"),
-        (["comapre"], "invalid choice: 'comapre'; did you mean compare?"),
-        (["fit", "TRAIN", "--epsilom", "1"], "unrecognized argument --epsilom; did you mean --eps"),
-        (["fit", "TRAIN", "--sead=1", *BUDGET], "argument --sead=1; did you mean --seed?"),
+        (["comapre"], "invalid choice: 'comapre'; did you mean 'compare'?"),
+        (
+            ["fit", "TRAIN", "--epsilom", "1"],
+            "unrecognized argument --epsilom; did you mean '--eps",
+        ),
+        (["fit", "TRAIN", "--sead=1", *BUDGET], "argument --sead=1; did you mean '--seed'?"),
         (["fit", "TRAIN", *BUDGET, "surplus"], "unrecognized argument surplus (see dpkern fit"),
-        (["fit", "TRAIN", "--solver", "amdm"], "'amdm'; did you mean admm?"),
-        (["compare", "TRAIN", "--solvers", "spidre"], "there is no 'spidre'; did you mean spider?"),
-        (["fit", "TRAIN", *BUDGET, "--set", "step-size=1"], "did you mean step_size?"),
-        (["compare", "TRAIN", "--set", "prox_steps=1"], "did you mean prox_step?"),
-        (["fit", "TRAIN", *BUDGET, "--loss", "hubert"], "'hubert'; did you mean huber?"),
+        (["fit", "TRAIN", "--solver", "amdm"], "'amdm'; did you mean 'admm'?"),
+        (
+            ["compare", "TRAIN", "--solvers", "spidre"],
+            "no 'spidre'; did you mean 'spider'?",
+        ),
+        (["fit", "TRAIN", *BUDGET, "--set", "step-size=1"], "did you mean 'step_size'?"),
+        (["compare", "TRAIN", "--set", "prox_steps=1"], "did you mean 'prox_step'?"),
+        (["fit", "TRAIN", *BUDGET, "--loss", "hubert"], "'hubert'; did you mean 'huber'?"),
         (["fit", "--solver"], "argument --solver: expected one argument"),
         (["fit", "TRAIN"], "give a budget"),
         (["fit", "TRAIN", "--epsilon", "1"], "--epsilon needs --delta"),
@@ -810,7 +825,7 @@ def test_interrupt_ends_with_130_and_writes_nothing(capsys, tmp_path, train, mon
     def interrupted(*arguments, **parameters):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_solvers, "solve", interrupted)
+    monkeypatch.setattr(fit, "solve", interrupted)
     before = sorted(tmp_path.iterdir())
     assert main(["fit", train, *BUDGET, "--out", str(tmp_path / "m.npz")]) == 130
     assert capsys.readouterr().err == "dpkern: interrupted\n"
@@ -856,12 +871,12 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
 )  # fmt: skip
 def test_messages_name_options_and_not_arguments(message, said):
     fit = _parsed(["fit", "DATA"])
-    assert _words.in_options(message, fit) == said
-    assert _words.in_options(said, fit) == said
+    assert _arguments.in_options(message, fit) == said
+    assert _arguments.in_options(said, fit) == said
 
 
 def test_compare_names_its_own_options():
-    words = functools.partial(_words.in_options, arguments=_parsed(["compare"]))
+    words = functools.partial(_arguments.in_options, arguments=_parsed(["compare"]))
     assert words("epsilon is 0") == "--epsilons is 0"
     assert words("needs trust='local'") == "needs --solvers NAME:local"
 
@@ -900,8 +915,9 @@ def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, tr
         seen.append((name, parameters, data.row_bound, data.intercept))
         raise ValueError("enough")
 
-    monkeypatch.setattr(_solvers, "solve", recorded)
-    for solver in _solvers.names():
+    for command in (fit, compare):
+        monkeypatch.setattr(command, "solve", recorded)
+    for solver in SOLVERS:
         for budget in (BUDGET, ["--no-privacy"]):
             assert main(["fit", train, "--solver", solver, *budget]) == 2
             name, parameters, row_bound, intercept = seen.pop()
@@ -917,14 +933,23 @@ def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, tr
         seen.clear()
 
 
+def test_a_remark_stands_above_a_progress_bar(capsys):
+    with tqdm(total=3, desc="gradient_descent, central"):
+        _output.remark("warning: little learnt")
+    before, rest = capsys.readouterr().err.split("dpkern: warning: little learnt\n")
+    assert before.endswith("\r")
+    assert before.split("\r")[-2].strip() == ""  # the bar is cleared
+    assert "gradient_descent, central:" in rest
+
+
 def test_warnings_of_the_library_are_said(capsys, train, monkeypatch):
-    solve = _solvers.solve
+    solve = fit.solve
 
     def warns(*arguments, **parameters):
         warnings.warn("nothing was learnt: step_size is too small", UserWarning, stacklevel=2)
         return solve(*arguments, **parameters)
 
-    monkeypatch.setattr(_solvers, "solve", warns)
+    monkeypatch.setattr(fit, "solve", warns)
     _, err = shown(capsys, ["fit", train, *BUDGET, *QUICK])
     assert err == "dpkern: warning: nothing was learnt: --set step_size is too small\n"
 
@@ -946,12 +971,12 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
     assert all(re.match(r"  \w|              \S", row) for row in rows)  # names, or continued
 
 
-@pytest.mark.parametrize("solver", dpk.solvers.SOLVERS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
     listed, _ = shown(capsys, ["info", solver])
     helped, _ = shown(capsys, ["fit", "--help", "--solver", solver])
     assert f"options of {solver}" in helped
-    declared = dpk.solvers.SOLVERS[solver].declaration
+    declared = SOLVERS[solver].declaration
     for name, option in declared.own.items():
         found = re.search(rf"^  {name} +(\S.*); default: (.*)$", listed, re.MULTILINE)
         assert found[2] == str(option.default)

@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import tracemalloc
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from pairwise import pairwise
 
 from dpkern import _core, kernels
-from dpkern.data import SiloData, Transform, train_test_split
+from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
 
 HOWS = {
     "even": {},
@@ -326,6 +327,9 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
             "classes must be two labels unless task is 'multiclass', got 3",
         ),
         ([0, 1, 2], "regression", [0, 1], "classes must"),
+        ([0, 1, 2], "multiclass", [0, 1, 2, 1], r"classes must hold every label once, got \[0, 1"),
+        ([0, 1, 2], "multiclass", [0], "classes must have 2 to 16777216 entries, got 1"),
+        ([0, 1, 2], "multiclass", 3, "classes must be the list of labels"),
         ([0, 1, 2], "multiclass", None, "classes must be the public labels"),
     ],
 )
@@ -508,7 +512,7 @@ def test_transform_refuses_a_model_of_another_size():
 
 @pytest.fixture
 def few_entries_a_block(monkeypatch):
-    monkeypatch.setattr("dpkern.data.csr._BLOCK_ENTRIES", 5)
+    monkeypatch.setattr("dpkern.data.validation._BLOCK_ENTRIES", 5)
 
 
 def sparse_records(n=40, n_features=6, seed=0, dtype=np.float64):
@@ -733,6 +737,21 @@ def test_wide_sparse_rows_are_never_made_dense():
     np.testing.assert_allclose(margins, rows.sum(axis=1), rtol=1e-13, atol=1e-14)
 
 
+def test_a_range_of_two_numbers_takes_few_bytes_a_feature():
+    """16 are the scale for kernels and the references of the transform's tuple."""
+    p = 1_000_000
+    X = csr(([2.0, 3.0], [0, p - 1], [0, 1, 2]), shape=(2, p))
+    data, peak = peak_memory(lambda: SiloData(X, [0, 1], [0, 2], feature_range=(0, 4.0)))
+    assert peak < 18 * p
+    assert data.feature_range[0].shape == data.feature_range[1].shape == data.scale.shape == (p,)
+    assert data.scale[[0, -1]].tolist() == [0.5, 0.5]
+    assert [data.transform.scale[k] for k in (0, -1)] == [0.5, 0.5]
+    held = pickle.loads(pickle.dumps(SiloData(np.eye(2), [0, 1], [0, 2], feature_range=(0, 4.0))))
+    assert [a.tolist() for a in held.feature_range] == [[0.0, 0.0], [4.0, 4.0]]
+    with pytest.raises(ValueError, match=r"got \(4\.0, 2\.0\) for feature 1"):
+        SiloData(np.eye(2), [0, 1], [0, 2], feature_range=(4, [5.0, 2.0]))
+
+
 @pytest.mark.parametrize("kind", ["memmap", "dense", "csr", "unsorted groups", "split csr"])
 def test_construction_needs_no_hidden_copy_of_the_records(tmp_path, kind):
     """Beyond X and y: 16 bytes a row where rows are in order, and one copy where they are not."""
@@ -775,6 +794,24 @@ def test_a_model_predicts_on_the_sparse_rows_that_kernels_trained_on(
     z = kernels.glm_margins(data, w)
     for rows in (data.X, data.X.toarray()):
         np.testing.assert_allclose(data.transform.margins(rows, w), z, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.filterwarnings("default:columns of X")
+def test_columns_on_scales_far_apart_are_pointed_out_unless_a_range_is_stated():
+    X, y = sparse_records(30)
+    mixed = X * [1.0, 1.0, 1e4, 1.0, 1.0, 0.0]
+    for make in (np.array, csr):
+        with pytest.warns(ScaleWarning, match="no feature_range was stated"):
+            SiloData(make(mixed), y, [0, 30])
+        with pytest.warns(ScaleWarning):
+            SiloData.split(make(mixed), y, 3, seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            SiloData(make(X), y, [0, 30])
+            SiloData(make(0.0 * X), y, [0, 30])
+            SiloData(make(mixed), y, [0, 30], feature_range=(-1e5, 1e5))
+            warnings.simplefilter("ignore", ScaleWarning)
+            SiloData(make(mixed), y, [0, 30])
 
 
 # ---- row norms
@@ -1345,6 +1382,8 @@ class Huge(Sequence):
         lambda huge: {"feature_range": (huge, 1.0)},
         lambda huge: {"feature_range": (0.0, huge)},
         lambda huge: {"y": huge},
+        lambda huge: {"classes": huge},
+        lambda huge: {"classes": huge, "task": "multiclass"},
     ],
 )
 def test_sizes_are_checked_before_anything_is_allocated(wrong, huge):

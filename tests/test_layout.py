@@ -10,7 +10,7 @@ import pytest
 import dpkern
 
 MODELS = (
-    *("models", "models/losses", "models/terms", "models/constraints", "models/penalties"),
+    *("models", "models/losses", "models/terms", "models/penalties"),
     *("models/oracles", "models/networks"),
 )
 
@@ -25,8 +25,7 @@ ARROWS = {
     # Networks and oracles compute by kernels, which know losses and penalties only.
     "models/losses": {"_numbers"},
     "models/terms": {"_numbers"},
-    "models/constraints": {"models/terms", "_numbers"},
-    "models/penalties": {"models/terms", "models/constraints", "_numbers"},
+    "models/penalties": {"models/terms", "_numbers"},
     "models/oracles": {"kernels", "_numbers"},
     "models/networks": {"kernels", "models/oracles", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},

@@ -57,3 +57,17 @@ def test_a_run_on_columns_of_very_different_scales_warns_and_one_on_equal_scales
     with pytest.warns(NothingLearntWarning, match="gradient_descent: little learnt"):
         stuck = dpk.solve("gradient_descent", records(1000.0), **how)
     assert "did not shrink" in stuck.message
+    assert "larger steps (step_size)" in stuck.message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NothingLearntWarning)
+        free = dpk.solve("gradient_descent", records(1000.0), **how | {"budget": None})
+    assert "learnt" not in free.message
+
+
+def test_the_warning_names_the_steps_that_the_solver_has():
+    how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-6), "clip": 1.0, "rounds": 60, "rng": 0}
+    for solver, named in (("admm", "(prox_step)"), ("fixed_point", "(step_size or prox_step)")):
+        data = records(1000.0)
+        with pytest.warns(NothingLearntWarning) as found:
+            dpk.solve(solver, data, **how)
+        assert named in str(found[0].message)

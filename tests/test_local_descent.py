@@ -12,9 +12,8 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.models.constraints import Box, L2Ball, Simplex
 from dpkern.models.losses import LOSSES
-from dpkern.models.penalties import L1, PL, ElasticNet
+from dpkern.models.penalties import L1, PL, Box, ElasticNet, L2Ball, Simplex
 from dpkern.privacy import NoiseStream
 
 CLIP, GRID = 0.7, 2.0**-30
@@ -370,8 +369,8 @@ def test_batches_that_are_not_records_of_their_silo_are_refused_by_name(make):
         ({"steps": True}, "steps must .* got True"),
         ({"step_size": "auto"}, "step_size must be real"),
         ({"l2": None}, "l2 must .* got None"),
-        ({"smooth": 0.1}, "a penalty must be a name or a Term, got 0.1"),
-        ({"prox": (L1(), 0.1)}, "a penalty must be a name or a Term"),
+        ({"smooth": 0.1}, "smooth must be a name or a Term, got 0.1"),
+        ({"prox": (L1(), 0.1)}, "prox must be a name or a Term"),
         ({"penalize_intercept": 1}, "penalize_intercept must be True or False"),
     ],
 )

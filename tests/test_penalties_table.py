@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 
 from dpkern import kernels
-from dpkern.models.constraints import FEASIBLE, Box, Constraint, L2Ball, NonNegative, Simplex
 from dpkern.models.penalties import (
+    FEASIBLE,
     L1,
     L2,
     PENALTIES,
     PL,
     SMOOTH,
+    Box,
+    Constraint,
     ElasticNet,
     GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
     get_penalty,
 )
 from dpkern.reference.local_descent import COEFFICIENTS
@@ -49,6 +54,20 @@ INSTANCES = [
     ElasticNet(l1_ratio=0.9),
     ElasticNet(l1_ratio=1),
 ]
+
+
+@pytest.mark.parametrize(
+    ("penalty", "text"),
+    [
+        (L2(1e-3) + L1(0.01), "L2(0.001) + L1(0.01)"),
+        (ElasticNet(0.1, l1_ratio=0.25), "ElasticNet(0.1, l1_ratio=0.25)"),
+        (GroupLasso(2.0, groups=[1, 2]), "GroupLasso(2, groups=[1 2], weights=[1. 1.])"),
+        (L2Ball(2.0), "L2Ball(radius=2.)"),
+        (NonNegative(), "NonNegative()"),
+    ],
+)
+def test_penalties_are_printed_as_they_are_written(penalty, text):
+    assert str(penalty) == text
 
 
 def test_every_row_has_a_formula_here():

@@ -9,8 +9,19 @@ import pytest
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-from dpkern.models.constraints import Box, Constraint, L2Ball, NonNegative, Simplex
-from dpkern.models.penalties import L1, L2, PENALTIES, PL, ElasticNet, GroupLasso
+from dpkern.models.penalties import (
+    L1,
+    L2,
+    PENALTIES,
+    PL,
+    Box,
+    Constraint,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
+)
 from dpkern.reference.prox import PROXES
 
 D = 37

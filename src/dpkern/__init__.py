@@ -7,10 +7,19 @@ from dpkern import _openmp  # must precede any import of the extension module
 from dpkern import data, datasets, io, kernels, models, privacy, solvers
 from dpkern.data import SiloData
 from dpkern.models import losses, penalties
-from dpkern.models.constraints import Box, L2Ball, NonNegative, Simplex
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
-from dpkern.models.penalties import L1, L2, PL, ElasticNet, GroupLasso
+from dpkern.models.penalties import (
+    L1,
+    L2,
+    PL,
+    Box,
+    ElasticNet,
+    GroupLasso,
+    L2Ball,
+    NonNegative,
+    Simplex,
+)
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve
 

@@ -17,21 +17,11 @@ _DODGE = 1.03  # curves that coincide stay visible when each is moved by this fa
 
 @dataclass(frozen=True)
 class CompareRow:
-    """One row of the comparison: the draws of one solver at one budget.
+    """The draws of one solver at one budget; epsilon is infinite for the run without noise.
 
-    Attributes
-    ----------
-    solver, trust : str
-    epsilon : float
-        Infinity for the run without noise.
-    score : float
-        Mean over the draws of the accuracy, or of the mean squared error.
-    score_sd : float
-        Its standard deviation over the draws; NaN with a single draw.
-    gap : float
-        Mean optimality gap on the training records.
-    seconds : float
-        Mean time of a run.
+    `score` is the mean accuracy or mean squared error over the draws, `score_sd` its standard
+    deviation (NaN for one draw), `gap` the mean optimality gap on the training records, and
+    `seconds` the mean time of a run.
     """
 
     solver: str
@@ -52,25 +42,8 @@ def plot_compare(
 ) -> None:
     """Draw the score against epsilon, a panel per trust and a curve per solver, as a PNG.
 
-    Parameters
-    ----------
-    rows : sequence of CompareRow
-        Rows with infinite epsilon become horizontal lines.
-    path : str or path
-        The PNG file, which is written atomically.
-    metric : str
-        Name of the score, for the axis.
-    title : str
-        One line above the axes.
-
-    Raises
-    ------
-    ImportError
-        When matplotlib is not installed.
-    OSError
-        When `path` cannot be written.
-    ValueError
-        When there are no rows.
+    Rows with infinite epsilon become horizontal lines; `metric` names the score on its axis. The
+    file is written atomically. Raises ImportError where matplotlib is not installed.
     """
     if not rows:
         raise ValueError("rows is empty; there must be at least one")

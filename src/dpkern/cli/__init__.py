@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from dpkern.cli import compare, fit, info, predict
-from dpkern.cli._arguments import Parser
+from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
-from dpkern.cli._words import UsageError, in_options
+from dpkern.data import ScaleWarning
 
 _COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "info": info}
 
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             # Warnings of the library are printed like all other remarks.
             warnings.simplefilter("once", UserWarning)
+            warnings.simplefilter("ignore", ScaleWarning)  # said with the options' names, once
             warnings.showwarning = lambda message, *_: remark(
                 f"warning: {in_options(one_line(message), arguments)}"
             )

@@ -1,15 +1,39 @@
-"""Options that commands share, and the parsing of their values."""
+"""Options that commands share, the parsing of their values, and messages in their words."""
 
 import argparse
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from dpkern.cli import _data, _solvers
-from dpkern.cli._words import UsageError, nearest
 from dpkern.models.losses import LOSSES
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.options import did_you_mean
 
 # Arguments of solvers with an option of their own; the others are given by --set.
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
+
+
+# Arguments of readers and of `SiloData`; those of solvers come from the solvers.
+_OF_DATA = (
+    *("target", "silo_column", "header", "sep", "row_bound", "feature_range", "task"),
+    *("epsilon", "delta"),
+)
+_RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"}
+_PHRASES = {
+    "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
+    "what sep says": "what --sep says",
+    "fields by sep": "fields by --sep",
+    "intercept=False": "--no-intercept",
+    "intercept=True": "a fit without --no-intercept",
+}
+# Where an argument whose name is a common word is named, and not the word meant.
+_BEFORE = r"(?:^|(?<=; )|(?<=needs ))"
+_AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.]|$)"
+
+
+class UsageError(ValueError):
+    """An error of the command line itself, which needs no translation."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,85 +45,62 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(self, rest: list[str]) -> None:
         for word in rest:
             known = self._option_string_actions if word.startswith("-") else ()
-            self.error(f"unrecognized argument {word}{nearest(word.partition('=')[0], known)}")
+            self.error(f"unrecognized argument {word}{did_you_mean(word.partition('=')[0], known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             choices = list(action.choices)
-            close = nearest(str(value), choices) or f"; choose from {', '.join(choices)}"
+            close = did_you_mean(str(value), choices) or f"; choose from {', '.join(choices)}"
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{close}")
 
 
 def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("columns of CSV files")
-    group.add_argument(
-        "--target", metavar="COLUMN", help="name, or index from 0 (default: the last)"
-    )
-    group.add_argument(
-        "--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0"
-    )
-    group.add_argument(
-        "--header",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="whether the first row holds names (default: as it looks)",
-    )
-    group.add_argument("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
+    add = parser.add_argument_group("columns of CSV files").add_argument
+    add("--target", metavar="COLUMN", help="name, or index from 0 (default: the last)")
+    add("--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0")
+    header = "whether the first row holds names (default: as it looks)"
+    add("--header", action=argparse.BooleanOptionalAction, default=None, help=header)
+    add("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     group = parser.add_argument_group("data, all of it taken as public but the records")
-    group.add_argument(
-        "--silos",
-        type=count,
-        metavar="M",
-        help=f"split the records over M silos (default: as the data say, else {silos})",
-    )
-    group.add_argument(
-        "--split",
-        metavar="HOW",
-        help="even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION "
-        f"(default: {_data.SPLIT})",
-    )
-    group.add_argument("--seed", type=int, default=0, help="of the splits only; never of the noise")
-    group.add_argument(
-        "--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say"
-    )
-    group.add_argument(
+    group.set_defaults(default_silos=silos)
+    add = group.add_argument
+    how = f"split the records over M silos (default: as the data say, else {silos})"
+    add("--silos", type=count, metavar="M", help=how)
+    how = "even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION"
+    add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
+    add("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    add("--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say")
+    add(
         "--feature-range",
         metavar="FILE",
         help="public bounds of the columns, which are mapped to [-1, 1]: CSV with a row "
         "name,lo,hi for each feature, or rows lo,hi in their order",
     )
-    group.add_argument(
+    add(
         "--row-bound",
         type=float,
         help="longer rows are shortened to it; inf is none (default, where Python has none: the "
         "longest row inside the feature range of dense data, "
         f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
     )
-    group.add_argument(
-        "--no-intercept",
-        action="store_true",
-        help="fit no constant beside the features (Python fits one with intercept=True only)",
-    )
-    group.set_defaults(default_silos=silos)
+    what = "fit no constant beside the features (Python fits one with intercept=True only)"
+    add("--no-intercept", action="store_true", help=what)
     add_column_arguments(parser)
 
 
 def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("solver, with its own defaults where none is stated")
-    group.add_argument("--loss", choices=LOSSES, help="default: logistic; squared for regression")
-    group.add_argument(
-        "--clip",
-        type=float,
-        help="bound of a record's gradient "
-        f"(default, where Python asks for one: {_solvers.CLIP:g} with a budget)",
-    )
-    group.add_argument("--l2", type=float, help="strength of the penalty |w|^2 / 2")
-    group.add_argument("--l1", type=float, help="strength of the penalty |w|_1")
-    group.add_argument("--rounds", type=int, help="number of releases")
-    group.add_argument(
+    title = "solver, with its own defaults where none is stated"
+    add = parser.add_argument_group(title).add_argument
+    add("--loss", choices=LOSSES, help="default: logistic; squared for regression")
+    clip = "bound of a record's gradient (default, where Python asks for one:"
+    add("--clip", type=float, help=f"{clip} {_solvers.CLIP:g} with a budget)")
+    add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
+    add("--l1", type=float, help="strength of the penalty |w|_1")
+    add("--rounds", type=int, help="number of releases")
+    add(
         "--set",
         action="append",
         default=[],
@@ -107,9 +108,8 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other option of the solver, such as n_threads=1; may be repeated; "
         "dpkern info SOLVER lists them",
     )
-    group.add_argument(
-        "--noise-seed", type=int, metavar="N", help="reproducible noise: not private, for tests"
-    )
+    seed = "reproducible noise: not private, for tests"
+    add("--noise-seed", type=int, metavar="N", help=seed)
 
 
 def count(text: str) -> int:
@@ -152,15 +152,9 @@ def value(text: str) -> Any:
 
 
 def given_parameters(
-    arguments: argparse.Namespace, known: Iterable[str], who: str
+    arguments: argparse.Namespace, known: Collection[str], who: str
 ) -> dict[str, Any]:
-    """Return the solver parameters given by options or by --set.
-
-    Raises
-    ------
-    ValueError
-        When one is given twice, or is not among those that are known.
-    """
+    """Return the solver parameters given by options or by --set, each of them known and once."""
     flags = ((name, getattr(arguments, name, None)) for name in _OWN_OPTIONS)
     given = {name: value for name, value in flags if value is not None}
     for item in arguments.set:
@@ -170,11 +164,46 @@ def given_parameters(
         if name in given:
             raise UsageError(f"{name} was given twice")
         given[name] = _solvers.penalty_of(text) if name == "penalty" else value(text)
-    known = list(known)
     for name in given:
-        if not _solvers.is_settable(name):
+        if name in _solvers.NOT_SETTABLE:
             raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
-            close = nearest(name, known) or f", which has {', '.join(known)}"
+            close = did_you_mean(name, known) or f", which has {', '.join(known)}"
             raise UsageError(f"{name!r} is no option of {who}{close}")
     return given
+
+
+def in_options(message: str, arguments: argparse.Namespace) -> str:
+    """The message with options of this command in place of the library's arguments.
+
+    >>> in_options("clip is 0; prox_step='auto' needs row_bound", argparse.Namespace(clip=0))
+    '--clip is 0; --set prox_step=auto needs --row-bound'
+    """
+    solver_options = {name for solver in SOLVERS for name in _solvers.options(solver)}
+    options = {name: f"--set {name}" for name in solver_options if not hasattr(arguments, name)}
+    flags = {*_OF_DATA, *solver_options} - options.keys()
+    options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
+    if hasattr(arguments, "epsilons"):
+        options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST", "path": "--plot"}
+    plain = "|".join(name for name in options if "_" not in name)
+    compound = "|".join(sorted((n for n in options if "_" in n), key=len, reverse=True))
+    value = r"(?:'(?P<text>[^']*)'|(?P<bare>[-+\w.]+))"
+
+    def option(match: re.Match[str]) -> str:
+        if match["phrase"]:
+            return _PHRASES[match["phrase"]]
+        if match["key"] is None:
+            return options[match["plain"] or match["compound"]]
+        flag, given = options[match["key"]], match["text"] or match["bare"]
+        if flag.endswith(":TRUST"):
+            return flag.replace("TRUST", given)
+        return f"{flag}{'=' if flag.startswith('--set') else ' '}{given}"
+
+    return re.sub(
+        rf"(?P<phrase>{'|'.join(map(re.escape, _PHRASES))})"
+        rf"|(?<![\w/.'-])(?<!--set )(?P<key>{plain}|{compound})={value}"
+        rf"|{_BEFORE}(?P<plain>{plain}){_AFTER}"
+        rf"|(?<![\w/.'-])(?<!--set )(?P<compound>{compound})(?![\w/]|\.\w)",
+        option,
+        message,
+    )

@@ -13,13 +13,12 @@ from dpkern import datasets
 from dpkern.cli import _solvers
 from dpkern.cli._output import Line, remark
 from dpkern.data import SiloData, is_sparse
-from dpkern.data.validation import Matrix
+from dpkern.data.partition import NUMBERS
+from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_table
 
 ROW_BOUND = 1.0
 SPLIT = "even"
-_NUMBER_OF_SPLIT = {"two_groups": "ratio", "dirichlet": "concentration"}
-_FAR_APART = 100.0
 _LISTED_NAMES = 3
 
 Array = NDArray[Any]
@@ -51,7 +50,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
                 f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
                 f"{table.X.shape[1]} features; each needs a row"
             )
-    source = Source(Path(arguments.data).name, table, bounds, bounds is None and _apart(table.X))
+    source = Source(Path(arguments.data).name, table, bounds, bounds is None and far_apart(table.X))
     if source.far_apart:
         remark(f"WARNING: {_scale_hint(table)}")
     return source
@@ -62,16 +61,6 @@ def columns(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("target", "silo_column", "header", "sep")
     given = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _apart(X: Any) -> bool:
-    if is_sparse(X):
-        largest = np.zeros(X.shape[1])
-        np.maximum.at(largest, X.indices, np.abs(X.data))
-    else:
-        largest = np.maximum(X.max(axis=0), -X.min(axis=0))
-    largest = largest[np.isfinite(largest) & (largest > 0.0)]
-    return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
 
 
 def _scale_hint(table: Table) -> str:
@@ -112,14 +101,14 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         return SiloData.from_groups(X, y, groups, **options)
     how: Any
     how, equals, number = (arguments.split or SPLIT).partition("=")
-    if bool(equals) != (how in _NUMBER_OF_SPLIT):
+    if bool(equals) != (how in NUMBERS):
         takes = "takes no number"
-        if how in _NUMBER_OF_SPLIT:
-            takes = f"needs its {_NUMBER_OF_SPLIT[how]}, as in {how}=2"
+        if how in NUMBERS:
+            takes = f"needs its {NUMBERS[how]}, as in {how}=2"
         raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
         try:
-            options[_NUMBER_OF_SPLIT[how]] = float(number)
+            options[NUMBERS[how]] = float(number)
         except ValueError:
             raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos

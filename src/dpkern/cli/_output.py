@@ -34,8 +34,11 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def remark(text: str) -> None:
-    """Print a remark to standard error."""
-    say(f"dpkern: {text}", sys.stderr)
+    """Print a remark to standard error, above a progress bar that is shown there."""
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode(sys.stderr):
+        say(f"dpkern: {text}", sys.stderr)
 
 
 def one_line(error: BaseException) -> str:
@@ -45,22 +48,14 @@ def one_line(error: BaseException) -> str:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print, with lines folded at the width of the terminal where one reads them.
-
-    The continuation of a line starts below the text that follows the line's name.
-    """
+    """Print, folded at the width of the terminal where one reads it."""
     stream = stream or sys.stdout
-    if stream.isatty():
-        text = folded(text, _terminal_width())
-    print(text, file=stream)
+    print(folded(text, _terminal_width()) if stream.isatty() else text, file=stream)
 
 
 def say_certificate(certificate: Certificate) -> None:
     """Print a certificate, folded at the width of the terminal where one reads it."""
-    if sys.stdout.isatty():
-        print(report(certificate, _terminal_width()))
-    else:
-        print(certificate)
+    print(report(certificate, _terminal_width()) if sys.stdout.isatty() else certificate)
 
 
 def _terminal_width() -> int:
@@ -68,15 +63,13 @@ def _terminal_width() -> int:
 
 
 def folded(text: str, width: int) -> str:
-    return "\n".join(_folded_line(line, width) for line in text.split("\n"))
-
-
-def _folded_line(line: str, width: int) -> str:
-    name = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})?", line)
-    indent = " " * min(name.end() if name else 0, width // 2)
-    rows = textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    """Fold long lines; they continue below the text that follows the line's name."""
+    rows: list[str] = []
+    for line in text.split("\n"):
+        name = re.match(r"\s*(?:\S+(?: \S+)*\s{2,})?", line)
+        indent = " " * min(name.end() if name else 0, width // 2)
+        whole_words: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        rows += textwrap.wrap(line, width, subsequent_indent=indent, **whole_words) or [""]
     return "\n".join(rows)
 
 

@@ -1,31 +1,35 @@
 """``dpkern compare``: several solvers over several budgets on one split."""
 
 import argparse
+import contextlib
 import math
 import statistics
 import sys
 import typing
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
-from dpkern.cli._words import in_options, nearest
 from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.solvers import Objective, SolverResult
+from dpkern.solvers import SOLVERS, Objective, SolverResult, solve
+from dpkern.solvers.base.options import did_you_mean
 
 HELP = "compare solvers over budgets on one split"
 _DRAWS = 3
+_PLOT = "dpkern-compare.png"
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "data",
         metavar="DATA",
         nargs="?",
@@ -33,48 +37,32 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         f"{', '.join(f'{k} {v}' for k, v in _solvers.WISCONSIN.items())} and "
         f"row bound {_solvers.WISCONSIN_ROW_BOUND:g})",
     )
-    parser.add_argument(
-        "--solvers",
-        type=_arguments.list_of(str),
-        metavar="A,B",
-        help="NAME or NAME:TRUST, separated by commas (default: all that fit the task)",
-    )
-    parser.add_argument(
+    what = "NAME or NAME:TRUST, separated by commas (default: all that fit the task)"
+    add("--solvers", type=_arguments.list_of(str), metavar="A,B", help=what)
+    add(
         "--epsilons",
         type=_arguments.list_of(float),
         default=[0.5, 1.0, 2.0, 4.0],
         metavar="E,F",
         help="budgets of one run (default: 0.5,1,2,4)",
     )
-    parser.add_argument("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
-    parser.add_argument(
-        "--draws",
-        type=_arguments.count,
-        metavar="R",
-        help=f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)",
-    )
-    held_out = parser.add_mutually_exclusive_group()
-    held_out.add_argument(
-        "--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2"
-    )
-    held_out.add_argument("--test", metavar="FILE", help="test records, in place of a share")
-    plot = parser.add_mutually_exclusive_group()
-    plot.add_argument(
-        "--plot",
-        default="dpkern-compare.png",
-        metavar="FILE.png",
-        help="default: dpkern-compare.png",
-    )
-    plot.add_argument("--no-plot", action="store_true")
+    add("--delta", type=float, default=1e-5, help="of every run (default: 1e-5)")
+    runs = f"runs per row (default: {_DRAWS}; {_solvers.WISCONSIN_DRAWS} without DATA)"
+    add("--draws", type=_arguments.count, metavar="R", help=runs)
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--test-share", type=float, default=0.2, metavar="SHARE", help="default: 0.2")
+    add("--test", metavar="FILE", help="test records, in place of a share")
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--plot", default=_PLOT, metavar="FILE.png", help=f"default: {_PLOT}")
+    add("--no-plot", action="store_true")
     _arguments.add_data_arguments(parser, silos=4)
     _arguments.add_solver_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    entries = arguments.solvers or _solvers.names()
-    variants = {entry: _variants(entry) for entry in entries}
+    variants = {entry: _variants(entry) for entry in arguments.solvers or SOLVERS}
     solvers = dict.fromkeys(solver for pairs in variants.values() for solver, _ in pairs)
-    known = dict.fromkeys(name for solver in solvers for name in _solvers.settable(solver))
+    known = dict.fromkeys(name for solver in solvers for name in _solvers.options(solver))
     if any(item.partition("=")[0] == "trust" for item in arguments.set):
         raise ValueError("trust cannot be set here; name it as in --solvers gradient_descent:silo")
     given = _arguments.given_parameters(arguments, known, "these solvers")
@@ -85,19 +73,20 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
     source = _data.read_source(arguments)
-    data, X_test, y_test, split = _held_out(source, arguments)
-    comparison = _Comparison(data, X_test, y_test, given, arguments)
+    data, test, split = _held_out(source, arguments)
+    comparison = _Comparison(data, test, given, arguments)
     plan = comparison.plan(variants, budgets)
 
-    lines = _data.data_lines(source, data, arguments)
     stated = [f"{name} {_output.shown(value)}" for name, value in comparison.common.items()]
-    lines += [
-        ("test", split),
-        ("parameters", f"{', '.join(stated)}; else the solvers' own (dpkern info SOLVER)"),
-        *comparison.own_lines(solvers),
-        ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
-    ]
-    print_lines(lines)
+    print_lines(
+        [
+            *_data.data_lines(source, data, arguments),
+            ("test", split),
+            ("parameters", f"{', '.join(stated)}; else the solvers' own (dpkern info SOLVER)"),
+            *comparison.own_lines(solvers),
+            ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
+        ]
+    )
     title = f"test {_output.metric(data.task)}"
     try:
         comparison.run(plan)
@@ -107,11 +96,19 @@ def run(arguments: argparse.Namespace) -> None:
             print()
             _print_table(comparison.rows, title)
         print()
-        print_lines(comparison.privacy_lines(arguments.delta))
+        print_lines(comparison.privacy_lines())
     if comparison.failures:
         raise ValueError(f"{len(comparison.failures)} rows failed: {comparison.failures[0]}")
     if not arguments.no_plot:
-        _plot(comparison.rows, arguments.plot, title, f"{source.name}, {split}")
+        try:
+            plot_compare(
+                comparison.rows, arguments.plot, metric=title, title=f"{source.name}, {split}"
+            )
+        except ImportError:
+            drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
+        else:
+            drawn = arguments.plot
+        print_lines([("plot", drawn)])
 
 
 def _variants(entry: str) -> list[tuple[str, str]]:
@@ -120,10 +117,10 @@ def _variants(entry: str) -> list[tuple[str, str]]:
     Its coins take far more time than Gaussian noise.
     """
     name, colon, trust = entry.partition(":")
-    if name not in _solvers.names():
-        close = nearest(name, _solvers.names()) or f"; choose from {', '.join(_solvers.names())}"
+    if name not in SOLVERS:
+        close = did_you_mean(name, SOLVERS) or f"; choose from {', '.join(SOLVERS)}"
         raise ValueError(f"--solvers: there is no {name!r}{close}")
-    offered = _solvers.trusts(name)
+    offered = SOLVERS[name].declaration.trusts
     if colon and trust not in offered:
         known = " or ".join(offered)
         raise ValueError(f"--solvers: trust of {name} must be {known}, got {trust!r}")
@@ -132,22 +129,23 @@ def _variants(entry: str) -> list[tuple[str, str]]:
 
 def _held_out(
     source: _data.Source, arguments: argparse.Namespace
-) -> tuple[SiloData, _data.Matrix, _data.Array, str]:
+) -> tuple[SiloData, tuple[Any, Any], str]:
     """Return training data, test records, and a line that describes the split."""
     table = source.table
     if arguments.test is not None:
         data = _data.silo_data(source, None, arguments)
-        X, y = _data.read_test(arguments, table, data)
-        return data, X, y, f"{len(y)} records of {Path(arguments.test).name}"
+        test = _data.read_test(arguments, table, data)
+        return data, test, f"{len(test[1])} records of {Path(arguments.test).name}"
     numbers = np.arange(len(table.y))
-    train, _, test, _ = train_test_split(
+    rows, _, held_out, _ = train_test_split(
         numbers, numbers, test_fraction=arguments.test_share, seed=arguments.seed
     )
-    data = _data.silo_data(source, train, arguments)
-    if not _data.labels_fit(table.y[test], data.classes):
+    data = _data.silo_data(source, rows, arguments)
+    test = table.X[held_out], table.y[held_out]
+    if not _data.labels_fit(test[1], data.classes):
         raise ValueError("the training part lacks a label that the test part has")
-    text = f"{len(test)} of {len(numbers)} records held out at random (seed {arguments.seed})"
-    return data, table.X[test], table.y[test], text
+    text = f"{len(test[1])} of {len(numbers)} records held out at random (seed {arguments.seed})"
+    return data, test, text
 
 
 class _Comparison:
@@ -156,17 +154,16 @@ class _Comparison:
     def __init__(
         self,
         data: SiloData,
-        X_test: _data.Matrix,
-        y_test: _data.Array,
+        test: tuple[Any, Any],
         given: dict[str, Any],
         arguments: argparse.Namespace,
     ) -> None:
-        self._data, self._X, self._y = data, X_test, y_test
-        self._given, self._arguments = given, arguments
-        self._wisconsin = arguments.data is None
+        self._data, self._test, self._given, self._arguments = data, test, given, arguments
+        wisconsin = arguments.data is None
         defaults: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task], "clip": _solvers.CLIP}
-        self.common: dict[str, Any] = (_solvers.WISCONSIN if self._wisconsin else defaults) | given
-        self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if self._wisconsin else _DRAWS)
+        self.common: dict[str, Any] = (_solvers.WISCONSIN if wisconsin else defaults) | given
+        self._own = _solvers.WISCONSIN_OWN if wisconsin else {}
+        self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self.rows: list[CompareRow] = []
         self.failures: list[str] = []
         self._minima: dict[Objective, float] = {}
@@ -174,45 +171,40 @@ class _Comparison:
 
     def own_lines(self, solvers: Iterable[str]) -> list[Line]:
         """The solvers' own defaults that the settings of the Wisconsin set do not replace."""
-        own = {s: _solvers.WISCONSIN_OWN.get(s, ()) for s in solvers if self._wisconsin}
-        kept = {s: [name for name in names if name not in self._given] for s, names in own.items()}
+        kept = {s: [k for k in self._own.get(s, ()) if k not in self._given] for s in solvers}
         return [("", f"{s}: its own {' and '.join(names)}") for s, names in kept.items() if names]
 
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
-        settable = _solvers.settable(solver)
-        common = _solvers.wisconsin(solver) if self._wisconsin else self.common
-        every = common | self._given | {"trust": trust}
-        return {name: value for name, value in every.items() if name in settable}
+        own = self._own.get(solver, ())
+        common = {k: v for k, v in self.common.items() if k in self._given or k not in own}
+        settable = _solvers.options(solver)
+        return {k: v for k, v in common.items() if k in settable} | {"trust": trust}
 
     def plan(
         self, variants: dict[str, list[tuple[str, str]]], budgets: list[Budget]
     ) -> list[tuple[str, str, Budget | None]]:
         """A row without noise, then one for every variant and budget; reads no record.
 
-        A variant that refuses the task or a parameter is left out with a remark.
-
-        Raises
-        ------
-        TypeError, ValueError
-            When nothing is left of an entry that the user has named, or nothing at all.
+        A variant that refuses the task or a parameter is left out with a remark; where nothing is
+        left of an entry that the user has named, or nothing at all, this is an error.
         """
-        empty = _solvers.without_records(self._data)
+        empty = without_records(self._data)
         able: dict[tuple[str, str], None] = {}
-        remarks: list[str] = []
+        remarks: dict[str, None] = {}
         for entry, pairs in variants.items():
             refusals: list[Exception] = []
             for solver, trust in pairs:
                 try:
                     for budget in (None, *budgets):
-                        _solvers.check(solver, empty, budget, self._parameters(solver, trust))
+                        _check(solver, empty, budget, self._parameters(solver, trust))
                 except (ValueError, TypeError) as error:
                     refusals.append(error)
-                    remarks.append(f"left out: {solver} under {trust} trust: {self._said(error)}")
+                    remarks[f"left out: {solver} under {trust} trust: {self._said(error)}"] = None
                 else:
                     able[solver, trust] = None
             if len(refusals) == len(pairs) and self._arguments.solvers is not None:
                 raise ValueError(f"--solvers {entry}: {one_line(refusals[0])}")
-        for text in dict.fromkeys(remarks):
+        for text in remarks:
             _output.remark(text)
         if not able:
             raise ValueError("no solver takes these data and parameters")
@@ -220,7 +212,7 @@ class _Comparison:
         return [(*next(iter(able)), None), *plan]
 
     def _said(self, error: Exception) -> str:
-        return in_options(one_line(error), self._arguments)
+        return _arguments.in_options(one_line(error), self._arguments)
 
     def run(self, plan: list[tuple[str, str, Budget | None]]) -> None:
         """Run every part of the plan, and add a row or a failure for each."""
@@ -242,12 +234,12 @@ class _Comparison:
         parameters, seed = self._parameters(solver, trust), self._arguments.noise_seed
         results = []
         for _ in range(1 if budget is None else self.draws):
-            of_run = None if seed is None else seed + bar.n
-            results.append(_solvers.run(solver, self._data, budget, parameters, of_run))
+            rng = None if seed is None else seed + bar.n
+            results.append(solve(solver, self._data, budget=budget, rng=rng, **parameters))
             if budget is not None:
                 self._certificates.append(results[-1].privacy)
             bar.update()
-        scores = [_output.score(result, self._X, self._y) for result in results]
+        scores = [_output.score(result, *self._test) for result in results]
         return CompareRow(
             solver=solver,
             trust="-" if budget is None else trust,
@@ -265,16 +257,13 @@ class _Comparison:
             self._data,
             get_loss(self.common["loss"]),
             penalty=self._given.get("penalty") if parameters["penalty"] is not None else None,
-            l2=parameters["l2"],
-            l1=parameters["l1"],
-            weights=parameters["weights"],
-            penalize_intercept=parameters["penalize_intercept"],
+            **{k: parameters[k] for k in ("l2", "l1", "weights", "penalize_intercept")},
         )
         if objective not in self._minima:
             self._minima[objective] = objective.minimum()[1]
         return objective.value(result.w) - self._minima[objective]
 
-    def privacy_lines(self, delta: float) -> list[Line]:
+    def privacy_lines(self) -> list[Line]:
         runs = len(self._certificates)
         if not runs:
             return [("privacy", "no noisy run has ended")]
@@ -282,7 +271,7 @@ class _Comparison:
         lines = [
             ("privacy", "each run alone keeps the epsilon of its row;"),
             ("", f"the {runs} noisy runs read the same training records and compose:"),
-            ("", f"together {_output.epsilon_text(together, delta)}"),
+            ("", f"together {_output.epsilon_text(together, self._arguments.delta)}"),
             (
                 "",
                 "the row without noise, the training objective and its gap are non-private "
@@ -295,25 +284,45 @@ class _Comparison:
         return lines
 
 
+class _Begun(Exception):
+    pass
+
+
+def _begun(*_: object) -> NoReturn:
+    raise _Begun
+
+
+def _check(solver: str, data: SiloData, budget: Budget | None, parameters: dict[str, Any]) -> None:
+    """Raise what a run would raise before its second round; `data` are `without_records`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(_Begun):
+            solve(solver, data, budget=budget, rng=0, callback=_begun, **parameters)
+
+
+def without_records(data: SiloData) -> SiloData:
+    """Return data with the public parameters of `data` and zero rows."""
+    from scipy.sparse import csr_array
+
+    y = np.zeros(data.n) if data.task == "regression" else np.resize([-1.0, 1.0], data.n)
+    return SiloData(
+        csr_array((data.n, data.n_features), dtype=data.X.dtype),
+        y,
+        data.offsets,
+        intercept=data.intercept,
+        row_bound=None if math.isinf(data.row_bound) else data.row_bound,
+        feature_range=data.feature_range,
+        task=data.task,
+    )
+
+
 def _print_table(rows: Sequence[CompareRow], metric: str) -> None:
     table = [("solver", "trust", "epsilon", metric, "gap", "seconds")]
     for row in rows:
         score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
         gap = f"{round(row.gap, 4) + 0.0:.4f}"  # avoids -0.0000
-        cells = (row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}")
-        table.append(cells)
-    widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
+        table.append((row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}"))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        )
-
-
-def _plot(rows: Sequence[CompareRow], path: str, metric: str, title: str) -> None:
-    try:
-        plot_compare(rows, path, metric=metric, title=title)
-    except ImportError:
-        print_lines([("plot", "none: matplotlib is missing; pip install 'dpkern[plot]'")])
-    else:
-        print_lines([("plot", path)])
+        print("  ".join(map(str.ljust, cells, widths)).rstrip())

@@ -14,8 +14,9 @@ import numpy as np
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
+from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
-from dpkern.solvers import SolverResult
+from dpkern.solvers import SOLVERS, SolverResult, solve
 
 HELP = "fit a model with one solver and print its certificate"
 _SOLVER = "gradient_descent"
@@ -24,42 +25,31 @@ _TEST_LABELS = "the score reads the test records without noise: it is not privat
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """Add the options of this command; those of the solver named in `argv` are listed below."""
-    parser.add_argument("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
-    parser.add_argument(
-        "--solver",
-        default=_SOLVER,
-        choices=_solvers.names(),
-        metavar="NAME",
-        help=f"{', '.join(_solvers.names())} (default: {_SOLVER})",
-    )
-    parser.add_argument("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
-    parser.add_argument("--delta", type=float, help="budget, with --epsilon")
-    parser.add_argument("--no-privacy", action="store_true", help="the same as --epsilon inf")
-    parser.add_argument(
-        "--trust", help="who is believed: central, silo, ... (the solver's default)"
-    )
-    parser.add_argument("--test", metavar="FILE", help="labelled records to score the model on")
-    parser.add_argument("--out", metavar="MODEL.npz", help="where to save the model")
-    parser.add_argument(
-        "--draws",
-        type=_arguments.count,
-        default=1,
-        metavar="R",
-        help="runs with fresh noise (default: 1)",
-    )
+    add = parser.add_argument
+    add("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
+    which = f"{', '.join(SOLVERS)} (default: {_SOLVER})"
+    add("--solver", default=_SOLVER, choices=SOLVERS, metavar="NAME", help=which)
+    add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
+    add("--delta", type=float, help="budget, with --epsilon")
+    add("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    add("--trust", help="who is believed: central, silo, ... (the solver's default)")
+    add("--test", metavar="FILE", help="labelled records to score the model on")
+    add("--out", metavar="MODEL.npz", help="where to save the model")
+    runs = "runs with fresh noise (default: 1)"
+    add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser)
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     named.add_argument("--solver", nargs="?", default=_SOLVER)
     chosen = named.parse_known_args(argv)[0].solver
-    if chosen in _solvers.names():
+    if chosen in SOLVERS:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = _output.folded(option_text(chosen), shutil.get_terminal_size().columns)
 
 
 def run(arguments: argparse.Namespace) -> None:
     budget, solver = _budget(arguments), arguments.solver
-    given = _arguments.given_parameters(arguments, _solvers.settable(solver), solver)
+    given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
     if arguments.out is not None:
         _output.refuse_output(
             arguments.out, arguments.data, arguments.test, arguments.feature_range
@@ -81,11 +71,11 @@ def run(arguments: argparse.Namespace) -> None:
         _output.remark("one run in place of several draws: without noise they are all the same")
 
     results: list[SolverResult] = []
+    parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
     try:
         for r in range(draws):
             seed = None if arguments.noise_seed is None else arguments.noise_seed + r
-            shows = sys.stderr.isatty()
-            results.append(_solvers.run(solver, data, budget, parameters, seed, progress=shows))
+            results.append(solve(solver, data, rng=seed, **parameters))
     except BaseException as error:
         if results:
             error.add_note(f"released before that: all of {len(results)} finished draws")
@@ -101,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         first.save(arguments.out)
 
-    lines += _result_lines(first)
+    lines += _result_lines(first, given.get("penalty"))
     if test is not None:
         lines += _score_lines([_output.score(result, *test) for result in results], data.task)
     if arguments.out is not None:
@@ -151,14 +141,10 @@ def _repeated(release: Release, draws: int) -> Release:
     return replace(release, times=draws * release.times, per_record=per_record)
 
 
-def _result_lines(result: SolverResult) -> list[Line]:
-    parameters = result.parameters
-    names = ["clip", "l2", "l1", "penalty", "weights", *_solvers.own(result.solver)]
-    stated = [
-        f"{name} {_output.shown(parameters[name])}"
-        for name in names
-        if parameters[name] is not None
-    ]
+def _result_lines(result: SolverResult, penalty: Penalty | None) -> list[Line]:
+    values = {**result.parameters, "penalty": penalty}
+    names = ["clip", "l2", "l1", "penalty", "weights", *SOLVERS[result.solver].declaration.own]
+    stated = [f"{k} {_output.shown(values[k])}" for k in names if values[k] is not None]
     return [
         ("solver", f"{result.solver}, {result.loss} loss"),
         ("", ", ".join(stated)),

@@ -7,13 +7,14 @@ from dpkern import kernels
 from dpkern.cli import _solvers
 from dpkern.cli._output import print_lines, say
 from dpkern.models.losses import LOSSES
+from dpkern.solvers import SOLVERS
 
 HELP = "what this installation runs on, or the options of a solver"
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     parser.add_argument(
-        "solver", metavar="SOLVER", nargs="?", choices=_solvers.names(), help="list its options"
+        "solver", metavar="SOLVER", nargs="?", choices=SOLVERS, help="list its options"
     )
 
 
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
             ("instructions", f"{facts['isa']} (usable here: {', '.join(facts['isas'])})"),
             ("threads", threads),
             ("BLAS", ", ".join(facts["blas"]) or "none loaded"),
-            ("solvers", ", ".join(_solvers.names())),
+            ("solvers", ", ".join(SOLVERS)),
             ("losses", ", ".join(LOSSES)),
         ]
     )

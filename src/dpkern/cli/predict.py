@@ -1,6 +1,8 @@
 """``dpkern predict``: labels from a saved model."""
 
 import argparse
+import csv
+import io
 import sys
 
 from dpkern.cli._arguments import add_column_arguments
@@ -13,14 +15,12 @@ HELP = "predict labels with a saved model"
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    parser.add_argument("model", metavar="MODEL", help="what fit --out has saved")
-    parser.add_argument("data", metavar="DATA", help="records, with labels or without")
-    parser.add_argument("--out", metavar="FILE", help="where to write (default: standard output)")
-    parser.add_argument(
-        "--decision-values",
-        action="store_true",
-        help="write CSV with columns label and decision_value instead of a label per line",
-    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="what fit --out has saved")
+    add("data", metavar="DATA", help="records, with labels or without")
+    add("--out", metavar="FILE", help="where to write (default: standard output)")
+    what = "write CSV with columns label and decision_value instead of a label per line"
+    add("--decision-values", action="store_true", help=what)
     add_column_arguments(parser)
 
 
@@ -37,13 +37,13 @@ def run(arguments: argparse.Namespace) -> None:
         feature_names=model.feature_names,
     )
     labels = [str(label) for label in model.predict(X).tolist()]
+    lines = [f"{label}\n" for label in labels]
     if arguments.decision_values:
-        values = model.decision_function(X).tolist()
-        rows = [f"{_quoted(label)},{value!r}" for label, value in zip(labels, values, strict=True)]
-        rows.insert(0, "label,decision_value")
-    else:
-        rows = labels
-    lines = [f"{row}\n" for row in rows]
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("label", "decision_value"))
+        table.writerows(zip(labels, model.decision_function(X).tolist(), strict=True))
+        lines = [text.getvalue()]
     if arguments.out is None:
         sys.stdout.writelines(lines)
         sys.stdout.flush()
@@ -60,9 +60,3 @@ def run(arguments: argparse.Namespace) -> None:
         return
     task = "regression" if model.classes is None else "classification"
     print(f"{metric(task)} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
-
-
-def _quoted(label: str) -> str:
-    if any(mark in label for mark in ',"\n\r'):
-        return '"' + label.replace('"', '""') + '"'
-    return label

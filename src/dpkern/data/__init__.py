@@ -6,8 +6,8 @@ divides records before they are assigned to silos.
 
 from dpkern.data.csr import is_sparse
 from dpkern.data.partition import train_test_split
-from dpkern.data.rows import row_norms
 from dpkern.data.silo_data import SiloData
-from dpkern.data.transform import Transform
+from dpkern.data.transform import Transform, row_norms
+from dpkern.data.validation import ScaleWarning
 
-__all__ = ["SiloData", "Transform", "is_sparse", "row_norms", "train_test_split"]
+__all__ = ["ScaleWarning", "SiloData", "Transform", "is_sparse", "row_norms", "train_test_split"]

@@ -4,7 +4,7 @@ Neither library is imported: a frame is an object with ``columns`` and ``dtypes`
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,11 @@ def is_frame(X: Any) -> bool:
 def column_names(X: Any) -> tuple[str, ...] | None:
     """Return a frame's column names; None if X is no frame, or its columns are numbered."""
     names = tuple(X.columns) if is_frame(X) else ()
-    return names if names and _are_strings(names) else None
-
-
-def _are_strings(names: tuple[Any, ...]) -> TypeGuard[tuple[str, ...]]:
-    return all(isinstance(name, str) for name in names)
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Return given feature names as a tuple.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When they are not n_features distinct strings.
-    """
+    """Return given feature names as a tuple; raise unless they are n_features distinct strings."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"feature_names must be a sequence of strings, got {names!r}")
     if len(names) != n_features or len(set(names)) < len(names):
@@ -50,16 +40,11 @@ def refuse_other_names(
     if names is None or expected is None or names == expected:
         return
     if len(names) != len(expected):
-        missing = [name for name in expected if name not in names]
-        other = [name for name in names if name not in expected]
-        details = [
-            f"{found[0]!r} is {kind}"
-            for found, kind in ((missing, "missing"), (other, "not among them"))
-            if found
-        ]
+        missing = [f"{name!r} is missing" for name in expected if name not in names][:1]
+        other = [f"{name!r} is not among them" for name in names if name not in expected][:1]
         raise ValueError(
             f"{what} must have the {len(expected)} columns of the model, got {len(names)}"
-            + (f": {', '.join(details)}" if details else "")
+            + (f": {', '.join(missing + other)}" if missing or other else "")
         )
     k = next(k for k, pair in enumerate(zip(names, expected, strict=True)) if pair[0] != pair[1])
     order = "; the order differs" if sorted(names) == sorted(expected) else ""
@@ -72,12 +57,7 @@ def refuse_other_names(
 def frame_matrix(X: Any) -> NDArray[Any]:
     """Return the values of a frame, booleans as 0 and 1: float32 if all columns are, else float64.
 
-    Raises
-    ------
-    TypeError
-        When a column is not numeric.
-    ValueError
-        When a column has missing values, including NaN.
+    Columns that are not numeric, or have missing values, NaN included, are refused by name.
     """
     n, p = X.shape
     columns = [X.iloc[:, k] if hasattr(X, "iloc") else X[:, k] for k in range(p)]

@@ -11,13 +11,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
-from dpkern.data.csr import is_sparse
+from dpkern.data.csr import canonical, is_sparse
 from dpkern.data.frames import is_frame
-from dpkern.data.validation import Float64Array, Matrix, Task, targets
+from dpkern.data.validation import (
+    Float64Array,
+    Matrix,
+    Task,
+    aligned,
+    blocks,
+    float_dtype,
+    targets,
+)
 
 Seed = np.random.Generator | int | None
 How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
 
+NUMBERS = {"two_groups": "ratio", "dirichlet": "concentration"}
 NOTES = {
     "by_label": "silos hold one label each: sizes and the silo of a record depend on the labels",
     "dirichlet": "label shares differ by silo: sizes and the silo of a record depend on the labels",
@@ -30,19 +39,16 @@ def partition(
     how: How,
     rng: np.random.Generator,
     min_size: int,
-    ratio: float | None,
-    concentration: float | None,
+    numbers: dict[str, float | None],
     task: Task | None,
     classes: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    for name, value, owner in (
-        ("ratio", ratio, "two_groups"),
-        ("concentration", concentration, "dirichlet"),
-    ):
+    """Return the order of the records and the sizes of the silos; `numbers` are those of `how`."""
+    for owner, value in numbers.items():
         if (value is not None) != (how == owner):
             raise ValueError(
-                f"{name} must be given with how={owner!r} and only there, got {value!r} with "
-                f"how={how!r}"
+                f"{NUMBERS[owner]} must be given with how={owner!r} and only there, got {value!r} "
+                f"with how={how!r}"
             )
     order = rng.permutation(len(y))
     if how == "even":
@@ -52,7 +58,7 @@ def partition(
         cuts = np.sort(rng.integers(0, spare, size=m - 1, endpoint=True))
         return order, min_size + np.diff(cuts, prepend=0, append=spare)
     if how == "two_groups":
-        ratio = positive("ratio", ratio)
+        ratio = positive("ratio", numbers[how])
         if ratio < 1.0:
             raise ValueError(f"ratio must be at least 1, got {ratio!r}")
         return order, _shares(len(y), np.where(np.arange(m) < m // 2, ratio, 1.0))
@@ -72,7 +78,7 @@ def partition(
     silo[:reserved] = np.repeat(np.arange(m), min_size)
     for chosen in (~plus, plus):
         records = reserved + np.flatnonzero(chosen[reserved:])
-        shares = rng.dirichlet(np.full(m, positive("concentration", concentration)))
+        shares = rng.dirichlet(np.full(m, positive("concentration", numbers[how])))
         silo[records] = np.repeat(np.arange(m), rng.multinomial(len(records), shares))
     return order[np.argsort(silo, kind="stable")], np.bincount(silo, minlength=m)
 
@@ -98,6 +104,33 @@ def _one_label_each(
     silos = min(max(round(m * len(minus) / n), fewest), most)
     sizes = (_shares(len(minus), np.ones(silos)), _shares(len(plus), np.ones(m - silos)))
     return np.concatenate((minus, plus)), np.concatenate(sizes)
+
+
+def gathered(X: Matrix, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
+    """Return the rows of X in the given order, float32 or float64, and whether they are a copy."""
+    dtype = float_dtype(X)
+    if order is not None and np.array_equal(order, np.arange(X.shape[0])):
+        order = None
+    if is_sparse(X):
+        return canonical(X if order is None else X[order], dtype, owned=order is not None)
+    if order is None:
+        out = np.ascontiguousarray(X, dtype)
+        return out, not np.may_share_memory(out, X)
+    out = aligned(X.shape, dtype)
+    for block in blocks(len(X), dtype.itemsize * X.shape[1]):
+        out[block] = X[order[block]]
+    return out, True
+
+
+def joined(parts: list[Any]) -> Matrix:
+    """Return the concatenated rows of sparse or dense parts, float32 if all parts are."""
+    dtype = np.dtype(np.float32 if all(X.dtype == np.float32 for X in parts) else np.float64)
+    if is_sparse(parts[0]):
+        from scipy.sparse import vstack
+
+        return canonical(vstack(parts, format="csr", dtype=dtype), dtype, owned=True)[0]
+    out = aligned((sum(len(X) for X in parts), parts[0].shape[1]), dtype)
+    return np.concatenate(parts, out=out, casting="same_kind")
 
 
 def train_test_split(

@@ -8,6 +8,7 @@ public.
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
@@ -17,29 +18,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.data.csr import Csr, is_sparse
+from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.gathering import gathered, joined
-from dpkern.data.partition import NOTES, How, Seed, partition
+from dpkern.data.partition import NOTES, How, Seed, gathered, joined, partition
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
     FeatureRange,
     Float64Array,
     Matrix,
     RowOptions,
+    ScaleWarning,
     Task,
     affine,
     checked_matrix,
     checked_offsets,
     checked_options,
+    far_apart,
     frozen,
     frozen_matrix,
     labels,
     no_buffer,
-    pair,
     records,
     refuse_non_finite,
     targets,
+)
+
+SCALES = (
+    "columns of X are on scales far apart, and no feature_range was stated: small columns will "
+    "hardly count, and a model may learn nothing; state public bounds, from a handbook or the form "
+    "and not from these records (this check read them without noise: a non-private diagnostic)"
 )
 
 
@@ -119,6 +126,12 @@ class SiloData:
     ------
     TypeError, ValueError
         When an argument is not as described. Messages about X and y name counts, never values.
+
+    Warns
+    -----
+    ScaleWarning
+        When, without a feature range, the largest values of columns differ by more than 100 x in
+        the first 1000 rows. It tells the holder of the records one bit about them, without noise.
     """
 
     X: Matrix
@@ -163,15 +176,12 @@ class SiloData:
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
-        bounds, scale, shift = affine(feature_range, n_features, scale_only=isinstance(rows, Csr))
+        bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
         refuse_non_finite(rows, scale, shift)
-        transform = Transform(
-            n_features,
-            bool(intercept),
-            math.inf if row_bound is None else positive("row_bound", row_bound),
-            None if scale is None else tuple(scale.tolist()),
-            None if shift is None else tuple(shift.tolist()),
-        )
+        if feature_range is None and far_apart(rows):
+            warnings.warn(SCALES, ScaleWarning, stacklevel=2)
+        bound = math.inf if row_bound is None else positive("row_bound", row_bound)
+        transform = Transform(n_features, bool(intercept), bound, scale, shift)
         self._set(
             X=frozen_matrix(rows),
             y=frozen(y),
@@ -184,8 +194,8 @@ class SiloData:
             intercept=transform.intercept,
             row_bound=transform.row_bound,
             feature_range=bounds,
-            scale=scale,
-            shift=shift,
+            scale=None if scale is None else frozen(np.array(scale)),
+            shift=None if shift is None else frozen(np.array(shift)),
             task=task,
             classes=known,
             feature_names=names,
@@ -212,22 +222,26 @@ class SiloData:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
-        return _restored, (type(self), [getattr(self, name) for name in self.__slots__])
+        return type(self)._restored, ([getattr(self, name) for name in self.__slots__],)
 
-    def _restore(self, state: list[Any]) -> None:
-        self._set(**dict(zip(self.__slots__, state, strict=True)))
+    @classmethod
+    def _restored(cls, state: list[Any]) -> Self:
+        self = object.__new__(cls)
+        self._set(**dict(zip(cls.__slots__, state, strict=True)))
         # Pickling loses the read-only flags, without which the row norms could become invalid.
         arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
-        rows = Csr.checked(self.X) if is_sparse(self.X) else self.X
+        sparse = is_sparse(self.X)
+        rows: Any = checked_csr(self.X) if sparse else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
         # Out-of-band pickles (protocol 5) and memory maps leave X in a buffer of the caller.
-        parts = (rows.data, rows.indices, rows.indptr) if isinstance(rows, Csr) else (rows,)
+        parts = (rows.data, rows.indices, rows.indptr) if sparse else (rows,)
         if self.row_norms is not None and not all(map(no_buffer, (*parts, self.row_norms))):
             self._set(row_norms=None)
-        if self.row_norms is not None and self.scale is not None:
+        elif self.row_norms is not None and self.scale is not None:
             # Another machine may round scale x + shift differently (without FMA), with a large
             # relative difference under cancellation.
             self._keep_norms()
+        return self
 
     def __len__(self) -> int:
         return self.n
@@ -261,24 +275,16 @@ class SiloData:
         raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
-        """Return a copy of the chosen records with one silo per record.
+        """Return a copy of records, by their indices, with one silo for each: m = n = k >= 1.
 
-        Parameters
-        ----------
-        records : ndarray of shape (k,), int64
-            Indices of records, at least one.
-
-        Returns
-        -------
-        SiloData
-            With m = n = k; sums over its silos are those of single records.
+        Sums over its silos are those of single records.
         """
         rows = self.X[records]
         k = len(records)
         chosen = object.__new__(type(self))
         chosen._set(**{name: getattr(self, name) for name in self.__slots__})
         chosen._set(
-            X=frozen_matrix(Csr.checked(rows) if is_sparse(rows) else rows),
+            X=frozen_matrix(rows),
             y=frozen(self.y[records]),
             offsets=frozen(np.arange(k + 1)),
             sizes=frozen(np.ones(k, dtype=np.int64)),
@@ -300,9 +306,12 @@ class SiloData:
         X is float32 if that of every silo is, and float64 otherwise. It must be CSR in every silo
         or in none. The options are those of the class.
         """
-        given = [pair(j, silo) for j, silo in enumerate(silos)]
+        given = list(silos)
         if not given:
             raise ValueError("silos must hold one (X, y) pair per silo, got none")
+        for j, silo in enumerate(given):
+            if not isinstance(silo, tuple | list) or len(silo) != 2:
+                raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
         names = {column_names(X) for X, _ in given}
         if len(names) > 1:
             raise ValueError("X must have the same column names in every silo, got others")
@@ -312,13 +321,13 @@ class SiloData:
             raise ValueError(f"X must have as many features in every silo, got {sorted(widths)}")
         if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
             raise TypeError("y must be strings in every silo or numbers in every silo, got both")
-        if len({isinstance(X, Csr) for X, _ in pairs}) > 1:
+        if len({is_sparse(X) for X, _ in pairs}) > 1:
             raise TypeError("X must be sparse in every silo or in none, got both")
         options = checked_options(options, names.pop(), widths.pop())
         data = cls(
             joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
-            np.cumsum([0, *(len(X) for X, _ in pairs)]),
+            np.cumsum([0, *(len(y) for _, y in pairs)]),
             **options,
         )
         data._keep_norms()
@@ -345,10 +354,10 @@ class SiloData:
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
-        group = labels(groups, len(given), name="groups")
+        group = labels(groups, len(y), name="groups")
         if len(group) and np.all(group[1:] >= group[:-1]):
             first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
-            silo_names, offsets, order = group[first], np.append(first, len(given)), None
+            silo_names, offsets, order = group[first], np.append(first, len(y)), None
         else:
             silo_names, silo = np.unique(group, return_inverse=True)
             offsets = np.cumsum([0, *np.bincount(silo)])
@@ -409,15 +418,21 @@ class SiloData:
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
-        if m * min_size > len(given):
+        if m * min_size > len(y):
             raise ValueError(
-                f"m must be at most records / min_size, got {m} with {len(given)} records and "
+                f"m must be at most records / min_size, got {m} with {len(y)} records and "
                 f"min_size {min_size}"
             )
-        generator = np.random.default_rng(seed)
-        known = (options.get("task"), options.get("classes"))
-        how_many = (min_size, ratio, concentration)
-        order, sizes = partition(y, m, how, generator, *how_many, *known)
+        order, sizes = partition(
+            y,
+            m,
+            how,
+            np.random.default_rng(seed),
+            min_size,
+            {"two_groups": ratio, "dirichlet": concentration},
+            options.get("task"),
+            options.get("classes"),
+        )
         if sizes.min() < min_size:
             raise ValueError(
                 f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} "
@@ -429,9 +444,3 @@ class SiloData:
             data._keep_norms()
         data._set(partition=how, partition_note=NOTES.get(how))
         return data
-
-
-def _restored(kind: type[SiloData], state: list[Any]) -> SiloData:
-    data = object.__new__(kind)
-    data._restore(state)
-    return data

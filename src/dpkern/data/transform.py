@@ -13,24 +13,27 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpkern import kernels
-from dpkern.data.csr import Csr, row_blocks
-from dpkern.data.rows import Rows, row_norms
+from dpkern.data.csr import canonical, is_sparse
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
     blocks,
+    float_dtype,
     numeric_matrix,
     refuse_non_finite,
 )
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+    from dpkern.data import SiloData
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,9 @@ class Transform:
             When X has another shape, or holds non-finite values (before or after the map).
         """
         checked = self._check(X)
-        if isinstance(checked, Csr) and self.shift is None:
+        if is_sparse(checked) and self.shift is None:
             return self._sparse_rows(checked)
-        return self._rows(checked, slice(0, len(checked)))
+        return self._rows(checked)
 
     def margins(self, X: ArrayLike, w: ArrayLike) -> Float64Array:
         """Return the products of the effective rows with w, each from its row alone.
@@ -106,11 +109,11 @@ class Transform:
         w = np.asarray(w, dtype=np.float64)
         if w.shape != (self.d,):
             raise ValueError(f"w must have shape ({self.d},), got {w.shape}")
-        if isinstance(checked, Csr) and self.shift is None:
+        if is_sparse(checked) and self.shift is None:
             return self._sparse_rows(checked) @ w  # row by row, in the order of their entries
-        out = np.empty(len(checked))
-        for rows in blocks(len(checked), 8 * self.d):
-            kernels.glm_margins(Rows(self._rows(checked, rows)).as_data(), w, out=out[rows])
+        out = np.empty(checked.shape[0])
+        for rows in blocks(len(out), 8 * self.d):
+            kernels.glm_margins(one_silo(self._rows(checked[rows])), w, out=out[rows])
         return out
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,35 +125,26 @@ class Transform:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the transform of a dictionary from `to_dict`, also after a JSON round trip."""
-        scale, shift, row_bound = (values[key] for key in ("scale", "shift", "row_bound"))
-        return cls(
-            n_features=values["n_features"],
-            intercept=values["intercept"],
-            row_bound=math.inf if row_bound is None else row_bound,
-            scale=None if scale is None else tuple(scale),
-            shift=None if shift is None else tuple(shift),
-        )
+        bound, maps = values["row_bound"], {k: values[k] for k in ("scale", "shift")}
+        floats = {k: None if v is None else tuple(v) for k, v in maps.items()}
+        return cls(**values | floats | {"row_bound": math.inf if bound is None else bound})
 
-    def _check(self, X: ArrayLike) -> NDArray[Any] | Csr:
-        checked = numeric_matrix(X)
+    def _check(self, X: ArrayLike) -> Any:
+        checked: Any = numeric_matrix(X)
         if checked.shape[1] != self.n_features:
             raise ValueError(
                 f"X must have the {self.n_features} features of the model, got {checked.shape[1]}"
             )
-        if isinstance(checked, Csr):
-            checked, _ = checked.canonical(checked.dtype, owned=False)
+        if is_sparse(checked):
+            checked, _ = canonical(checked, float_dtype(checked), owned=False)
         refuse_non_finite(checked, self.scale, self.shift)
         return checked
 
-    def _rows(self, X: NDArray[Any] | Csr, rows: slice) -> Float64Array:
+    def _rows(self, X: Any) -> Float64Array:
         """Return dense effective rows by operations that are elementwise or act on single rows."""
-        effective = np.zeros((rows.stop - rows.start, self.d))
+        effective = np.zeros((X.shape[0], self.d))
         features = effective[:, : self.n_features]
-        if isinstance(X, Csr):
-            row, column, values = X.block(rows)
-            features[row, column] = values
-        else:
-            features[...] = X[rows]
+        features[...] = X.toarray() if is_sparse(X) else X
         if self.scale is not None:
             features *= self.scale
         if self.shift is not None:
@@ -161,31 +155,56 @@ class Transform:
             effective *= self._ratio(row_norms(effective))[:, np.newaxis]
         return effective
 
+    def _sparse_rows(self, X: Any) -> csr_array:
+        from scipy.sparse import hstack
+
+        effective = X.astype(np.float64)
+        if self.scale is not None:
+            effective.data *= np.asarray(self.scale)[effective.indices]
+        if self.intercept:
+            effective = hstack([effective, np.ones((X.shape[0], 1))], format="csr")
+        effective, _ = canonical(effective, np.float64, owned=True)
+        if math.isfinite(self.row_bound):
+            ratio = self._ratio(row_norms(effective))
+            effective.data *= np.repeat(ratio, np.diff(effective.indptr))
+        return effective
+
     def _ratio(self, norms: Float64Array) -> Float64Array:
         """Return min(1, row bound / norm), which is 0 for a norm that overflows."""
-        ratio = np.ones(len(norms))
-        long = norms > self.row_bound
-        ratio[long] = self.row_bound / norms[long]
-        return ratio
+        with np.errstate(over="ignore"):  # by short rows; no norm is 0
+            return np.minimum(1.0, self.row_bound / norms)
 
-    def _sparse_rows(self, X: Csr) -> csr_array:
-        one = int(self.intercept)
-        indptr = X.indptr + one * np.arange(len(X) + 1)
-        effective = Csr(np.ones(indptr[-1]), np.empty(indptr[-1], dtype=np.int32), indptr, self.d)
-        if one:
-            effective.indices[indptr[1:] - 1] = self.n_features
-        for rows in row_blocks(X.indptr):
-            row, column, values = X.block(rows)
-            entries = np.arange(X.indptr[rows.start], X.indptr[rows.stop])
-            entries += one * (rows.start + row)
-            effective.indices[entries] = column
-            effective.data[entries] = values
-            if self.scale is not None:
-                effective.data[entries] *= np.asarray(self.scale)[column]
-        if math.isfinite(self.row_bound):
-            ratio = self._ratio(row_norms(effective.to_scipy()))
-            for rows in row_blocks(indptr):
-                stored = slice(indptr[rows.start], indptr[rows.stop])
-                lengths = np.diff(indptr[rows.start : rows.stop + 1])
-                effective.data[stored] *= np.repeat(ratio[rows], lengths)
-        return effective.to_scipy()
+
+def one_silo(X: Matrix) -> SiloData:
+    """Return effective rows as one silo, with the attributes of a `SiloData` that kernels read.
+
+    X is an ndarray or a canonical csr_array of float32 or float64 with at least one row,
+    C-contiguous and aligned.
+    """
+    n, d = X.shape
+    whole = {"m": 1, "n": n, "d": d, "y": np.zeros(n), "offsets": np.array([0, n])}
+    unmapped = {"scale": None, "shift": None, "intercept": False, "row_bound": math.inf}
+    return cast("SiloData", SimpleNamespace(X=X, row_norms=None, **whole, **unmapped))
+
+
+def row_norms(V: Matrix) -> Float64Array:
+    """Return upper bounds sqrt(|v|^2 + d 2^-240) of the norms of rows, each from its row alone.
+
+    A record's contribution is scaled by its norm, which therefore must not depend on other records,
+    not even in its last bit. The kernel sums each row in an order that depends on its length only;
+    ``np.einsum("ij,ij->i", V, V)`` does not beyond 8 192 columns, where its buffer spans several
+    rows.
+
+    Parameters
+    ----------
+    V : ndarray or canonical csr_array of shape (n, d), float32 or float64
+        C-contiguous and aligned.
+
+    Returns
+    -------
+    norms : ndarray of shape (n,), float64
+        Infinite where the square overflows, and NaN where a value of the row is NaN.
+    """
+    if not V.shape[0]:
+        return np.empty(0)
+    return kernels.glm_norms(one_silo(V), n_threads=1)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern.data.csr import Csr, is_sparse, row_blocks
+from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
 from dpkern.data.frames import frame_matrix, is_frame
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Float64Array = NDArray[np.float64]
+Floats = tuple[float, ...]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
@@ -36,49 +37,48 @@ class RowOptions(TypedDict, total=False):
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
+MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
+_FAR_APART = 100.0
+
 _BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
+_BLOCK_ENTRIES = 1 << 16  # stored entries, and rows, of a block of sparse rows
 
 
-def checked_matrix(X: Any) -> tuple[NDArray[Any] | Csr, bool]:
+def checked_matrix(X: Any) -> tuple[Matrix, bool]:
     """Return X in the form that kernels read, and whether its arrays are copies."""
-    if is_sparse(X):
-        return _checked_csr(X)
-    if not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray):
+    sparse = is_sparse(X)
+    if not sparse and (not isinstance(X, np.ndarray) or isinstance(X, np.ma.MaskedArray)):
         raise TypeError(
             "X must be a NumPy array or a scipy.sparse CSR matrix, got a "
             f"{type(X).__name__}: pass np.asarray(X, dtype=float), or use SiloData.split, "
             "from_groups or from_silos, which take data frames"
         )
-    _refuse_dtype(X)
-    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+    rows = checked_csr(X) if sparse else X.view(np.ndarray)
+    if X.dtype not in FLOATS:
+        raise TypeError(
+            f"X must be float32 or float64, got dtype {X.dtype}: pass X.astype(np.float64)"
+        )
+    if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
+    if sparse:
+        return canonical(rows, X.dtype, owned=False)
     if not (X.flags.c_contiguous and X.flags.aligned):
         raise ValueError(
             "X must be C-contiguous and aligned, as it is never copied: pass "
             "np.require(X, requirements=('C', 'A'))"
         )
-    return X.view(np.ndarray), False
+    return rows, False
 
 
-def _checked_csr(X: Any) -> tuple[Csr, bool]:
-    stored = Csr.checked(X)
-    _refuse_dtype(X)
-    if 0 in stored.shape:
-        raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
-    return stored.canonical(X.dtype, owned=False)
+def float_dtype(X: Matrix) -> np.dtype[Any]:
+    """Return the dtype in which kernels read X: its own, or float64 for other numbers."""
+    return X.dtype if X.dtype in FLOATS else np.dtype(np.float64)
 
 
-def _refuse_dtype(X: Any) -> None:
-    if X.dtype not in FLOATS:
-        raise TypeError(
-            f"X must be float32 or float64, got dtype {X.dtype}: pass X.astype(np.float64)"
-        )
-
-
-def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
+def numeric_matrix(X: ArrayLike) -> Matrix:
     """Return X as an array, or as the validated arrays of a CSR matrix, of any real dtype."""
     if is_sparse(X):
-        return Csr.checked(X)
+        return checked_csr(X)
     if is_frame(X):
         return frame_matrix(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -91,15 +91,9 @@ def numeric_matrix(X: ArrayLike) -> NDArray[Any] | Csr:
     return X
 
 
-def records(X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any] | Csr, NDArray[Any]]:
+def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
     rows = numeric_matrix(X)
-    return rows, labels(y, len(rows))
-
-
-def pair(j: int, silo: Any) -> tuple[ArrayLike, ArrayLike]:
-    if not isinstance(silo, tuple | list) or len(silo) != 2:
-        raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
-    return silo[0], silo[1]
+    return rows, labels(y, rows.shape[0])
 
 
 def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
@@ -161,28 +155,24 @@ def _known_targets(
     y: NDArray[Any], task: Task | None, classes: ArrayLike
 ) -> tuple[Float64Array, Task, NDArray[Any]]:
     """Return the targets for labels that are declared public."""
-    known = _known(y, classes)
     if task == "regression":
         raise ValueError("classes must be None where task is 'regression', got labels")
+    refuse_length("classes", classes, range(2, MAX_CLASSES + 1))
+    if np.ndim(classes) != 1:
+        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
+    known = labels(classes, np.size(classes), name="classes")
     if task != "multiclass" and len(known) != 2:
         raise ValueError(
             f"classes must be two labels unless task is 'multiclass', got {len(known)}"
         )
+    if len(np.unique(known)) < len(known):
+        raise ValueError(f"classes must hold every label once, got {known.tolist()}")
+    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
+        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
     places = _number(y, known).astype(np.float64)
     if task == "multiclass":
         return places, task, known
     return 2.0 * places - 1.0, "classification", known
-
-
-def _known(y: NDArray[Any], classes: ArrayLike) -> NDArray[Any]:
-    if np.ndim(classes) != 1:
-        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
-    known = labels(classes, np.size(classes), name="classes")
-    if len(known) < 2 or len(np.unique(known)) < len(known):
-        raise ValueError(f"classes must hold at least two labels, once each, got {known.tolist()}")
-    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
-        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
-    return known
 
 
 def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
@@ -278,27 +268,32 @@ def checked_options(
 
 def affine(
     feature_range: FeatureRange, n_features: int, *, scale_only: bool
-) -> tuple[tuple[Float64Array, Float64Array] | None, Float64Array | None, Float64Array | None]:
+) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
+    """Return lower and upper bounds, scale and shift of the features.
+
+    Bounds that are numbers are not repeated in memory, nor are the floats of scale and shift.
+    """
     if feature_range is None:
         return None, None, None
-    lo, hi = (
-        np.full(n_features, values, dtype=np.float64)
-        for values in public_bounds(feature_range, n_features)
-    )
+    lo, hi = (values.astype(np.float64) for values in public_bounds(feature_range, n_features))
     with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
         good &= np.isfinite(scale) & np.isfinite(shift)
+    bounds = np.broadcast_to(lo, n_features), np.broadcast_to(hi, n_features)
     if not good.all():
         k = np.argmin(good)
+        least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
             "feature_range must be finite with lo < hi, their distance neither 0 nor infinite in "
-            f"floating point, got ({float(lo[k])!r}, {float(hi[k])!r}) for feature {k}"
+            f"floating point, got ({least!r}, {most!r}) for feature {k}"
         )
-    return (frozen(lo), frozen(hi)), frozen(scale), None if scale_only else frozen(shift)
+    repeats = 1 if np.ndim(scale) else n_features
+    factor, offset = (tuple(np.ravel(a).tolist()) * repeats for a in (scale, shift))
+    return bounds, factor, None if scale_only else offset
 
 
-def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
+def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
     """Raise if X, or X mapped by the feature range, is not finite; works in blocks of rows."""
     scale, shift = (None if a is None else np.asarray(a) for a in (scale, shift))
     bad_values = bad_rows = bad_mapped = 0
@@ -316,7 +311,7 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
             bad_mapped += _rows_with(~np.isfinite(mapped), row)
     if bad_values:
         raise ValueError(
-            f"X must be finite, got {bad_values} other values in {bad_rows} of {len(X)} rows"
+            f"X must be finite, got {bad_values} other values in {bad_rows} of {X.shape[0]} rows"
         )
     if bad_mapped:
         raise ValueError(
@@ -324,15 +319,40 @@ def refuse_non_finite(X: NDArray[Any] | Csr, scale: Any, shift: Any) -> None:
         )
 
 
-def _entries(X: NDArray[Any] | Csr) -> Iterator[tuple[NDArray[Any], Any, Any]]:
-    """Yield blocks of whole rows as values, rows and columns; (matrix, None, all) if dense."""
-    if isinstance(X, Csr):
-        for rows in row_blocks(X.indptr):
-            row, column, values = X.block(rows)
-            yield values, row, column
+class ScaleWarning(UserWarning):
+    """The columns of X are on scales far apart, and no feature range was stated."""
+
+
+def far_apart(X: Any) -> bool:
+    """Return whether largest values of columns differ by more than 100 x in the first 1000 rows.
+
+    This reads records without noise: a non-private diagnostic, for their holder.
+    """
+    part, _, column = next(_entries(X[:1000]))
+    if is_sparse(X):
+        stored, place = np.unique(column, return_inverse=True)
+        largest = np.zeros(len(stored))
+        np.maximum.at(largest, place, np.abs(part))
     else:
+        largest = np.maximum(part.max(axis=0), -part.min(axis=0))
+    largest = largest[np.isfinite(largest) & (largest > 0.0)]
+    return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
+
+
+def _entries(X: Any) -> Iterator[tuple[NDArray[Any], Any, Any]]:
+    """Yield blocks of whole rows as values, rows and columns; (matrix, None, all) if dense."""
+    if not is_sparse(X):
         for rows in blocks(len(X), X.dtype.itemsize * X.shape[1]):
             yield X[rows], None, slice(None)
+        return
+    n, start = X.shape[0], 0
+    while start < n:  # a row longer than a block is a block of its own
+        end = int(np.searchsorted(X.indptr, X.indptr[start] + _BLOCK_ENTRIES, side="right")) - 1
+        stop = min(max(end, start + 1), start + _BLOCK_ENTRIES, n)
+        stored = slice(X.indptr[start], X.indptr[stop])
+        row = np.repeat(np.arange(start, stop), np.diff(X.indptr[start : stop + 1]))
+        yield X.data[stored], row, X.indices[stored]
+        start = stop
 
 
 def _rows_with(bad: NDArray[np.bool_], row: NDArray[np.intp] | None) -> int:
@@ -344,11 +364,13 @@ def blocks(n: int, row_bytes: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
-def frozen_matrix(X: NDArray[Any] | Csr) -> Matrix:
-    """Return a read-only view as an array or a csr_array."""
-    if isinstance(X, Csr):
-        return Csr(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.n_features).to_scipy()
-    return frozen(X)
+def frozen_matrix(X: Any) -> Matrix:
+    """Return a read-only view of an array or of canonical rows."""
+    if not is_sparse(X):
+        return frozen(X)
+    view = csr_of(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.shape)
+    view.has_canonical_format = True
+    return view
 
 
 def frozen(a: NDArray[Any]) -> NDArray[Any]:

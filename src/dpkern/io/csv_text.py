@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern.data.frames import refuse_other_names
-from dpkern.io.opening import opened
+from dpkern.io.files import opened
 from dpkern.io.table import Table, is_number, refuse_width, tidy
 
 _MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
@@ -30,25 +30,20 @@ def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str
         raise ValueError(f"sep must be one character, and no quote or end of a line, got {sep!r}")
     with opened(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        first: list[str] = []
+        line = 0
         try:
-            if sep is None:
-                first = list(itertools.islice(text, 2))
-                sep = _likely_separator(first)
-        except UnicodeDecodeError:
-            raise ValueError(
-                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8"
-            ) from None
-        lines = itertools.chain(first, text)
-        reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=True)
-        try:
+            first = list(itertools.islice(text, 2)) if sep is None else []
+            sep = _likely_separator(first) if sep is None else sep
+            lines = itertools.chain(first, text)
+            reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=True)
             for fields in reader:
+                line = reader.line_num
                 if any(fields) or len(fields) > 1:
-                    yield reader.line_num, [field.strip() for field in fields]
+                    yield line, [field.strip() for field in fields]
         except UnicodeDecodeError:
+            after = f" after line {line}" if line else ""
             raise ValueError(
-                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8 after line "
-                f"{reader.line_num}"
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8{after}"
             ) from None
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
@@ -82,12 +77,13 @@ def _has_decimal_comma(field: str) -> bool:
 
 def read_csv(
     path: Path,
+    *,
     target: str | int | None,
     silo_column: str | int | None,
     header: bool | None,
     sep: str | None,
     n_features: int | None,
-    expected_names: tuple[str, ...] | None,
+    feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
 ) -> Table:
@@ -126,19 +122,13 @@ def read_csv(
         )
     if not columns:
         raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
-    feature_names = None if names is None else tuple(names[k] for k in columns)
-    refuse_other_names(feature_names, expected_names, what=str(path))
+    found_names = None if names is None else tuple(names[k] for k in columns)
+    refuse_other_names(found_names, feature_names, what=str(path))
     refuse_width(path, len(columns), n_features)
 
-    def pending() -> Iterator[tuple[int, list[str]]]:
-        if not header:
-            yield first
-        if second is not None:
-            yield second
-        yield from rows
-
     values, y, groups = array("d"), list[str](), list[str]()
-    for line, fields in pending():
+    begin = [row for row in (None if header else first, second) if row is not None]
+    for line, fields in itertools.chain(begin, rows):
         if len(fields) != width:
             raise ValueError(
                 f"{path}, line {line} must have {width} fields as the first row, got {len(fields)}"
@@ -155,23 +145,16 @@ def read_csv(
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
-    missing = [
-        np.isnan(X),
-        *(_missing(column)[:, np.newaxis] for column in (y, groups) if column),
-    ]
-    n_missing = sum(int(np.count_nonzero(part)) for part in missing)
-    if n_missing:
-        n_rows = np.count_nonzero(np.hstack(missing).any(axis=1))
+    labels = [_missing(column) for column in (y, groups) if column]
+    missing = np.column_stack([np.isnan(X), *labels])
+    if missing.any():
+        n_rows = np.count_nonzero(missing.any(axis=1))
         raise ValueError(
-            f"{path} must have no missing values (empty, ?, NA, NaN, null), got {n_missing} in "
-            f"{n_rows} of {len(X)} rows: fill them or drop the rows first"
+            f"{path} must have no missing values (empty, ?, NA, NaN, null), got "
+            f"{np.count_nonzero(missing)} in {n_rows} of {len(X)} rows: fill them or drop the rows "
+            "first"
         )
-    return Table(
-        X,
-        tidy(y),
-        tidy(groups) if groups else None,
-        feature_names,
-    )
+    return Table(X, tidy(y), tidy(groups) if groups else None, found_names)
 
 
 def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:

@@ -1,12 +1,35 @@
-"""Atomic writing of files."""
+"""Opening of data files, plain or compressed, and atomic writing of files."""
 
+import bz2
+import gzip
+import lzma
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
+
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open the decompressed bytes; errors of a damaged archive become ValueError."""
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        raise ValueError(f"{path} must be plain, .gz, .bz2 or .xz, got .zip")
+    opener = OPENERS.get(suffix, open)
+    path.stat()  # raises FileNotFoundError
+    try:
+        with cast(BinaryIO, opener(path, "rb")) as stream:
+            yield stream
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        if getattr(error, "errno", None) is not None:  # an error of the operating system
+            raise
+        raise ValueError(f"{path} is damaged or not a {suffix} file") from error
 
 
 @contextmanager
@@ -38,15 +61,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """Raise if `path` cannot be written, before any work or budget is spent.
-
-    Raises
-    ------
-    OSError
-        When its folder is missing or not writable, or `path` exists and is no regular file.
-    ValueError
-        When `path` is "-".
-    """
+    """Raise what `replacing` would raise for `path`, before any work or budget is spent."""
     _refuse_all_but_regular(path)
     folder = Path(path).parent
     if not folder.is_dir():

@@ -1,13 +1,14 @@
 """LIBSVM text: ``label index:value ...``, indices from 1."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dpkern.io.opening import OPENERS, opened
-from dpkern.io.table import Table, canonical, is_number, refuse_width, tidy_numbers
+from dpkern.io.files import OPENERS, opened
+from dpkern.io.table import Table, canonical_csr, is_number, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
@@ -53,22 +54,16 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
     rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
     sparse = X.nnz <= _SPARSE_SHARE * len(y) * n_features
-    return Table(canonical(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
+    return Table(canonical_csr(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
 
 
 def _first_bad_libsvm_line(path: Path) -> int | None:
     with opened(path) as stream:
         for number, line in enumerate(stream, start=1):
-            tokens = line.partition(b"#")[0].split()
-            last = 0
-            for position, token in enumerate(tokens):
-                index, colon, value = token.rpartition(b":")
-                if position and index == b"qid":
-                    continue
-                if bool(position) != bool(colon) or not is_number(value):
-                    return number
-                if position:
-                    if not index.isdigit() or int(index) <= last:
-                        return number
-                    last = int(index)
+            label, *rest = line.partition(b"#")[0].split() or [b"0"]
+            pairs = [token.partition(b":") for token in rest if not token.startswith(b"qid:")]
+            indices = [int(index) if index.isdigit() else 0 for index, _, _ in pairs]
+            increase = all(a < b for a, b in pairwise([0, *indices]))
+            if not increase or not all(map(is_number, [label, *(value for *_, value in pairs)])):
+                return number
     return None

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 
 from dpkern.data.csr import is_sparse
 from dpkern.data.validation import Matrix
-from dpkern.io.table import Table, canonical, refuse_width
+from dpkern.io.table import Table, canonical_csr, refuse_width
 
 
 def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bool) -> Table:
@@ -55,7 +55,7 @@ def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:
     if stored_as != "csr":
         raise ValueError(f"{path} must hold X as 'csr', got {stored_as!r}: save X.tocsr()")
     try:
-        return canonical(load_npz(path), dtype)
+        return canonical_csr(load_npz(path), dtype)
     except (KeyError, TypeError, ValueError) as error:  # whose messages may quote the data
         raise ValueError(
             f"{path} is damaged, or its arrays are no CSR matrix of numbers"

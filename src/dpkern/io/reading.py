@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import count
-from dpkern.data.validation import Float64Array, Matrix
+from dpkern.data.validation import FLOATS, Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
 from dpkern.io.npz import read_npz
@@ -74,8 +74,8 @@ def read_table(
         When the file is empty, damaged, ragged, in no known format, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    columns = (target, silo_column, header, sep)
-    return _read(Path(path), *columns, n_features, feature_names, dtype, labelled=True)
+    columns = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
+    return _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
 
 
 def read_records(
@@ -113,8 +113,8 @@ def read_records(
     FileNotFoundError, IsADirectoryError, ValueError
         As for `read_table`.
     """
-    columns = (target, silo_column, header, sep)
-    table = _read(Path(path), *columns, n_features, feature_names, dtype, labelled=False)
+    columns = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
+    table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 
 
@@ -183,10 +183,7 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def _read(
     path: Path,
-    target: str | int | None,
-    silo_column: str | int | None,
-    header: bool | None,
-    sep: str | None,
+    columns: dict[str, Any],
     n_features: int | None,
     feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
@@ -195,22 +192,18 @@ def _read(
     """Read a table; without labels, which `labelled` requires, y is empty."""
     if n_features is not None:
         n_features = count("n_features", n_features)
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+    if np.dtype(dtype) not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
-    csv_only = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
-    if path.suffix.lower() == ".npz":
-        _refuse_options(path, "an .npz archive", csv_only)
-        return read_npz(path, n_features, dtype, labelled)
-    if looks_like_libsvm(path):
-        _refuse_options(path, "LIBSVM text", csv_only)
+    archive = path.suffix.lower() == ".npz"
+    if archive or looks_like_libsvm(path):
+        given = [name for name, value in columns.items() if value is not None]
+        if given:
+            kind = "an .npz archive" if archive else "LIBSVM text"
+            raise ValueError(
+                f"{', '.join(given)} must be left out for {path}, which is {kind} and no CSV"
+            )
+        if archive:
+            return read_npz(path, n_features, dtype, labelled)
         return read_libsvm(path, n_features, dtype)
-    columns = (target, silo_column, header, sep)
-    return read_csv(path, *columns, n_features, feature_names, dtype, labelled)
-
-
-def _refuse_options(path: Path, kind: str, options: dict[str, Any]) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise ValueError(
-            f"{', '.join(given)} must be left out for {path}, which is {kind} and no CSV"
-        )
+    rest: dict[str, Any] = {"feature_names": feature_names, "dtype": dtype, "labelled": labelled}
+    return read_csv(path, n_features=n_features, **columns, **rest)

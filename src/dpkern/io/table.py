@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpkern.data.csr import Csr
+from dpkern.data.csr import canonical, checked_csr
 from dpkern.data.validation import Float64Array, Matrix
 
 
@@ -36,8 +36,8 @@ def refuse_width(path: Path, found: int, n_features: int | None) -> None:
         raise ValueError(f"{path} must have {n_features} features, got {found}")
 
 
-def canonical(X: Any, dtype: DTypeLike) -> Matrix:
-    return Csr.checked(X).canonical(dtype, owned=False)[0].to_scipy()
+def canonical_csr(X: Any, dtype: DTypeLike) -> Matrix:
+    return canonical(checked_csr(X), dtype, owned=False)[0]
 
 
 def is_number(text: str | bytes) -> bool:

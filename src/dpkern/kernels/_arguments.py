@@ -155,7 +155,7 @@ def penalty(
     """Return index in the compiled table (-1 for None), strength and parameters of a penalty."""
     if value is None:
         return -1, 0.0, _parameters(())
-    found = get_penalty(value)
+    found = get_penalty(value, name)
     if found.name not in compiled:
         raise ValueError(f"{name} must be one of {', '.join(compiled)}, got {found.name!r}")
     return compiled.index(found.name), found.strength, found.params

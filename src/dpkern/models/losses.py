@@ -295,20 +295,7 @@ class Custom(Loss):
 
 
 def get_loss(loss: str | Loss) -> Loss:
-    """Return the loss object of an argument ``loss=``.
-
-    Parameters
-    ----------
-    loss : str or Loss
-        A name in `LOSSES`, for the loss with default parameters, or a loss object.
-
-    Raises
-    ------
-    ValueError
-        When the name is unknown; the message lists the known ones.
-    TypeError
-        When `loss` is neither a name nor a loss object.
-    """
+    """Return the loss given by name, with default parameters, or as an object."""
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str):

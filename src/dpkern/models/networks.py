@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern.models.losses import LOSSES
-from dpkern.models.oracles import NotKept, Oracle
+from dpkern.models.oracles import FloatArray, NotKept, Oracle
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

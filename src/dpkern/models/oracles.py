@@ -8,7 +8,7 @@ each record.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,26 +93,7 @@ class Oracle(ABC):
 def record_gradients(
     oracle: Oracle, data: "SiloData", w: FloatArray, records: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Return the validated gradients of some records at w.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    data : SiloData
-    w : ndarray, shape (P,), float64
-    records : ndarray, shape (k,), int64
-        Indices of records.
-
-    Returns
-    -------
-    gradients : ndarray, shape (k, P), float32 or float64
-        Unclipped gradients, C-contiguous.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When the oracle does not return one row per record.
-    """
+    """Return validated gradients at w, (k, P) and unclipped, of the records with these indices."""
     X, transform = data.X[records], data.transform
     if math.isfinite(transform.row_bound) or transform.scale is not None:
         X = transform.apply(X)
@@ -193,31 +174,18 @@ def check_gradients(
 
 @dataclass(frozen=True)
 class NotKept(Oracle):
-    """A user's own model from a file, which stores its declaration but not its code.
-
-    Parameters
-    ----------
-    declared : dict
-        The model's declaration.
-    """
+    """A user's own model from a file, which stores its declaration but not its code."""
 
     declared: dict[str, Any]
 
-    def dim(self, data: "SiloData") -> int:
-        raise self._error()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError(
+            f"the model {self.declared.get('name')!r} is the user's own, which a file does not "
+            "hold: give the parameters `w` of this result to its outputs"
+        )
 
-    def gradients(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
-        raise self._error()
-
-    def outputs(self, w: FloatArray, X: NDArray[Any]) -> FloatArray:
-        raise self._error()
+    dim = gradients = outputs = _refuse
 
     @property
     def declaration(self) -> dict[str, Any]:
         return self.declared
-
-    def _error(self) -> ValueError:
-        return ValueError(
-            f"the model {self.declared.get('name')!r} is the user's own, which a file does not "
-            "hold: give the parameters `w` of this result to its outputs"
-        )

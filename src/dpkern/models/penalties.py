@@ -18,13 +18,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dpkern._numbers import real
-from dpkern.models.constraints import Box, L2Ball, NonNegative, Simplex
-from dpkern.models.terms import Penalty, Term, read_only, vector
+from dpkern._numbers import positive, real
+from dpkern.models.terms import FloatArray, Penalty, Term, read_only, vector
 
-FloatArray = NDArray[np.float64]
+#: Feasibility tolerance, relative to the size of the constraint; computed projections are within
+#: d 2^-52.
+FEASIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,6 @@ class L1(Term):
     smoothness = math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """Return |x|_1."""
         return float(np.sum(np.abs(x)))
 
 
@@ -51,7 +51,6 @@ class L2(Term):
     smoothness = 1.0
 
     def __call__(self, x: FloatArray) -> float:
-        """Return |x|^2 / 2."""
         return 0.5 * float(np.sum(x**2))
 
 
@@ -88,7 +87,6 @@ class ElasticNet(Term):
         return 1.0 if self.l1_ratio == 0.0 else math.inf
 
     def __call__(self, x: FloatArray) -> float:
-        """Return the weighted mean of |x|_1 and |x|^2 / 2."""
         return self.l1_ratio * L1()(x) + (1.0 - self.l1_ratio) * L2()(x)
 
 
@@ -144,7 +142,6 @@ class GroupLasso(Term):
         return int(np.sum(self.groups))
 
     def __call__(self, x: FloatArray) -> float:
-        """Return sum_g weight_g |x_g|."""
         sizes = np.asarray(self.groups)
         norms = np.sqrt(np.add.reduceat(np.square(x), np.cumsum(sizes) - sizes))
         return float(norms @ np.asarray(self.weights))
@@ -155,7 +152,6 @@ class SmoothPenalty(Term):
     """A differentiable g(x) = f(|x|) with 0 <= f'(r) / r <= `smoothness` for every r."""
 
     def __call__(self, x: FloatArray) -> float:
-        """Return f(|x|)."""
         return self.value(float(np.linalg.norm(x)))
 
     @abstractmethod
@@ -191,6 +187,133 @@ class PL(SmoothPenalty):
         return 2.0 + 3.0 * math.sin(2.0 * r) / r if r > 0.0 else 8.0
 
 
+@dataclass(frozen=True, eq=False)
+class Constraint(Term):
+    """A convex set: g is its indicator function, and the prox is the projection onto it."""
+
+    strength: float = field(default=1.0, init=False)
+    strong_convexity = 0.0
+    smoothness = math.inf
+
+    @abstractmethod
+    def violation(self, x: FloatArray) -> float:
+        """Return the constraint violation of x relative to the size of the set; 0 inside."""
+
+    def __call__(self, x: FloatArray) -> float:
+        return 0.0 if self.violation(x) <= FEASIBLE else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class L2Ball(Constraint):
+    """|x| <= radius.
+
+    Parameters
+    ----------
+    radius : float, default=1.0
+        Finite and above 0. Computed projections have norm at most (1 + (d / 32 + 8) 2^-53) radius.
+    """
+
+    radius: float = 1.0
+
+    name = "l2_ball"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", positive("radius", self.radius))
+
+    def violation(self, x: FloatArray) -> float:
+        """Return max(0, |x| - radius) / radius."""
+        return max(0.0, float(np.linalg.norm(x / self.radius)) - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Constraint):
+    """lower <= x <= upper elementwise; computed projections are exactly feasible.
+
+    Parameters
+    ----------
+    lower, upper : float or array_like, shape (d,), default=0.0 and 1.0
+        lower <= upper; -inf below or inf above is no bound.
+    """
+
+    lower: ArrayLike = 0.0
+    upper: ArrayLike = 1.0
+
+    name = "box"
+    separable = True
+
+    def __post_init__(self) -> None:
+        lower, upper = vector("lower", self.lower), vector("upper", self.upper)
+        if lower.size != upper.size and 1 not in (lower.size, upper.size):
+            raise ValueError(
+                f"lower and upper must be numbers or have one length, got {lower.size} and "
+                f"{upper.size}"
+            )
+        if not (np.all(lower <= upper) and np.all(lower < math.inf) and np.all(upper > -math.inf)):
+            raise ValueError("lower must be at most upper, lower below inf and upper above -inf")
+        if np.ndim(self.lower) == np.ndim(self.upper) == 0:
+            object.__setattr__(self, "lower", float(lower[0]))
+            object.__setattr__(self, "upper", float(upper[0]))
+            return
+        lower, upper = np.broadcast_arrays(lower, upper)
+        object.__setattr__(self, "lower", read_only(lower.copy()))
+        object.__setattr__(self, "upper", read_only(upper.copy()))
+
+    @cached_property
+    def params(self) -> FloatArray:
+        """The number of bounds, the lower bounds and the upper bounds."""
+        lower, upper = np.ravel(self.lower), np.ravel(self.upper)
+        return np.concatenate([[lower.size], lower, upper], dtype=np.float64)
+
+    @property
+    def size(self) -> int | None:
+        """Number of bounds; None if both are single numbers."""
+        return len(self.lower) if isinstance(self.lower, np.ndarray) else None
+
+    def violation(self, x: FloatArray) -> float:
+        """Return the largest violation of a bound b, relative to max(|b|, 1)."""
+        nearest = np.clip(x, self.lower, self.upper)
+        return float(np.max(np.abs(x - nearest) / np.maximum(np.abs(nearest), 1.0), initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class NonNegative(Constraint):
+    """x >= 0 elementwise; computed projections are exactly feasible."""
+
+    name = "non_negative"
+    separable = True
+
+    def violation(self, x: FloatArray) -> float:
+        """Return the largest distance of an entry below 0."""
+        return float(np.max(-x, initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex(Constraint):
+    """x >= 0 and sum x = total; projection after Duchi et al. 2008 and Michelot 1986.
+
+    Parameters
+    ----------
+    total : float, default=1.0
+        Between 2^-900 and 2^900. Computed projections have entries >= 0 and the sum `total` up to
+        d 2^-52 total.
+    """
+
+    total: float = 1.0
+
+    name = "simplex"
+
+    def __post_init__(self) -> None:
+        total = real("total", self.total)
+        if not 2.0**-900 <= total <= 2.0**900:
+            raise ValueError(f"total is {total!r}; it must be between 2^-900 and 2^900")
+        object.__setattr__(self, "total", total)
+
+    def violation(self, x: FloatArray) -> float:
+        """Return the larger violation of the two conditions, relative to the total."""
+        off = abs(float(np.sum(x)) - self.total)
+        return max(off, float(np.max(-x, initial=0.0))) / self.total
+
+
 #: Penalties with a compiled prox.
 PENALTIES: dict[str, type[Term]] = {
     penalty.name: penalty
@@ -204,19 +327,11 @@ PENALTIES: dict[str, type[Term]] = {
 SMOOTH: dict[str, type[SmoothPenalty]] = {PL.name: PL}
 
 
-def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
-    """Return the penalty of `PENALTIES` or `SMOOTH` with these parameters.
-
-    Raises
-    ------
-    TypeError
-        When a parameter is unknown, or one without a default is missing.
-    ValueError
-        When the name is unknown, or a parameter is out of range.
-    """
+def make_penalty(name: str, parameters: Mapping[str, Any], argument: str = "penalty") -> Term:
+    """Return the penalty of this name and these parameters; errors about it name `argument`."""
     known = PENALTIES | SMOOTH
     if name not in known:
-        raise ValueError(f"penalty must be one of {', '.join(known)}, got {name!r}")
+        raise ValueError(f"{argument} must be one of {', '.join(known)}, got {name!r}")
     takes = {f.name: f for f in fields(known[name]) if f.init}
     for parameter in parameters:
         if parameter not in takes:
@@ -229,31 +344,20 @@ def make_penalty(name: str, parameters: Mapping[str, Any]) -> Term:
     return known[name](**parameters)
 
 
-def get_penalty(penalty: str | Term) -> Term:
-    """Return a penalty given by name, with default parameters, or as a Term.
-
-    Raises
-    ------
-    ValueError
-        When the name is unknown; the message lists the known ones.
-    TypeError
-        When it is neither a name nor a Term, or a parameter has no default.
-    """
+def get_penalty(penalty: str | Term, argument: str = "penalty") -> Term:
+    """Return a penalty given by name, with default parameters, or as a Term."""
     if isinstance(penalty, Term):
         return penalty
     if not isinstance(penalty, str):
-        raise TypeError(f"a penalty must be a name or a Term, got {penalty!r}")
-    return make_penalty(penalty, {})
+        raise TypeError(f"{argument} must be a name or a Term, got {penalty!r}")
+    return make_penalty(penalty, {}, argument)
 
 
 def combined(penalty: Penalty | None, l2: float, l1: float) -> tuple[float, float, Term | None]:
     """Return the total strengths of L2 and L1, and the other term.
 
-    Raises
-    ------
-    ValueError
-        When there are several other terms, or a nonsmooth one together with L1, since the prox of
-        their sum is not known.
+    Several other terms are refused, and a nonsmooth one together with L1, since the prox of their
+    sum is not known.
     """
     others: list[Term] = []
     for term in () if penalty is None else penalty.terms:

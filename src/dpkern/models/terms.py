@@ -22,6 +22,9 @@ class Penalty(ABC):
     def terms(self) -> tuple["Term", ...]:
         """The terms of the sum."""
 
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.terms))
+
     def __add__(self, other: object) -> "PenaltySum":
         if not isinstance(other, Penalty):
             return NotImplemented
@@ -110,6 +113,12 @@ class Term(Penalty):
     @abstractmethod
     def __call__(self, x: FloatArray) -> float:
         """Return g(x), x of shape (d,); for a constraint 0 or, beyond `FEASIBLE`, infinity."""
+
+    def __str__(self) -> str:
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        texts = [f"{given.pop('strength'):g}"] if "strength" in given else []
+        texts += [f"{k}={np.array2string(np.asarray(v), threshold=8)}" for k, v in given.items()]
+        return f"{type(self).__name__}({', '.join(texts)})"
 
     def __eq__(self, other: object) -> bool:
         return (

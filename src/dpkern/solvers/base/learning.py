@@ -15,7 +15,7 @@ _LARGEST_RATIO = 0.5
 
 NO_PROGRESS = (
     "little learnt, as far as the releases tell: the released gradients did not shrink from the "
-    "first rounds to the last; take larger steps (step_size) or more rounds, and give features "
+    "first rounds to the last; take larger steps ({}) or more rounds, and give features "
     "of very different scales a feature_range"
 )
 
@@ -54,7 +54,7 @@ class LearningWatch:
         self._seen += 1
 
     def finding(self) -> str:
-        """Return the warning to the user, or an empty string."""
+        """Return the warning to the user, with a place for the option of steps, or nothing."""
         if self._seen < max(self._rounds, _LEAST_ROUNDS):
             return ""
         noise = self._variance / (self._seen - 1) / self._quarter  # in the mean of a quarter

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern._numbers import count
 from dpkern.data import SiloData
-from dpkern.models.constraints import Constraint
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
-from dpkern.models.penalties import L1, SmoothPenalty, combined
+from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
 from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 

@@ -314,9 +314,11 @@ class Run(AbstractContextManager["Run"]):
         """Describe how the run ended; warn if the releases suggest that nothing was learnt."""
         steps = "" if self.local_steps == 1 else f" of {self.local_steps} local steps"
         message = f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
-        finding = "" if converged else self._learning.finding()
+        finding = "" if converged or self.budget is None else self._learning.finding()
         if not finding:
             return message
+        own = [name for name in ("step_size", "prox_step") if name in self.parameters]
+        finding = finding.format(" or ".join(own))
         warnings.warn(f"{self.solver}: {finding}", NothingLearntWarning, stacklevel=5)
         return f"{message}; {finding}"
 
