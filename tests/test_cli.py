@@ -696,7 +696,7 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"], "l2 was given twice"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer, got 0.5"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "--row-bound"),
-        (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "there are 300"),
+        (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "at most the 300 training"),
         (["fit", "TRAIN", *BUDGET, "--split", "odd"], "--split must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs its ratio, as in two_groups=2"),
@@ -704,7 +704,7 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),
         (["fit", "TRAIN", *BUDGET, "--test", "OTHER"], "holds other values"),
         (["fit", "TRAIN", *BUDGET, "--out", "FOLDER/none/m.npz"], "there is no folder"),
-        (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "is a folder"),
+        (["fit", "TRAIN", *BUDGET, "--out", "FOLDER"], "got a folder"),
         (["fit", "TRAIN", *BUDGET, "--out", "TRAIN"], "is read by this command"),
         (["predict", "TRAIN", "OTHER", "--out", "OTHER"], "is read by this command"),
         (["compare", "TRAIN", "--plot", "TRAIN"], "is read by this command"),
@@ -801,7 +801,7 @@ def test_outputs_are_regular_files_and_nothing_is_computed_otherwise(
         ["compare", train, "--plot", path],
     ):
         dash = f"{command[-2]} must be a file to write, got '-'"
-        assert (f"is a {kind}" if kind != "-" else dash) in refused(capsys, *command)
+        assert (f"got a {kind}" if kind != "-" else dash) in refused(capsys, *command)
     assert {p: p.lstat().st_mode for p in tmp_path.iterdir()} == before
 
 

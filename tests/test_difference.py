@@ -429,7 +429,7 @@ BAD = {  # for 300 records in 4 silos, d = 11
     "w_old short": ({"w_old": np.zeros(10)}, ValueError, "w_old must have shape"),
     "w_old NaN": ({"w_old": np.full(11, np.nan)}, ValueError, "w_old must be finite"),
     "w_old text": ({"w_old": "zeros"}, TypeError, "w_old must be real"),
-    "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
     "clip 0": ({"clip": 0.0}, ValueError, "^clip must be"),
     "gradient_clip 0": ({"gradient_clip": 0.0}, ValueError, "gradient_clip must be"),
     "gradient_clip NaN": ({"gradient_clip": math.nan}, ValueError, "gradient_clip must be"),

@@ -520,7 +520,7 @@ def pair(rows, offsets):
 BAD_GRADIENTS = {
     **{f"clip {c}": ({"clip": c}, ValueError, "clip must be") for c in (0.0, -1.0, math.nan)},
     "clip None": ({"clip": None}, TypeError, "clip must be"),
-    "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss unknown": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
     "loss None": ({"loss": None}, TypeError, "loss must be a name or .* got None"),
     "weight negative": ({"silo_weight": -0.1}, ValueError, "silo_weight must lie"),
     "weight above 1": ({"silo_weight": 1 + 1e-15}, ValueError, "silo_weight must lie"),

@@ -245,7 +245,7 @@ BAD_INPUT = {  # for 4 silos of d = 11, 300 records; three steps
     "p short": ({"p": np.zeros(10)}, ValueError, "p must have shape"),
     "p NaN": ({"p": np.full(11, math.nan)}, ValueError, "p must be finite"),
     "p text": ({"p": "down"}, TypeError, "p must be real"),
-    "loss unknown": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss unknown": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
     "steps a number": ({"steps": 1.0}, ValueError, "steps must have shape"),
     "steps none": ({"steps": []}, ValueError, "steps must have shape"),
     "steps a matrix": ({"steps": np.ones((1, 3))}, ValueError, "steps must have shape"),

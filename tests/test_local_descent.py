@@ -288,7 +288,7 @@ def test_out_is_written_and_returned(make):
     [
         ({"w": np.zeros(4)}, r"w must have shape \(3,\) or \(4, 3\)"),
         ({"w": np.full(3, math.nan)}, "w must be finite"),
-        ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"loss": "hinge"}, "loss must be one of .* got 'hinge'"),
         ({"clip": 0.0}, "clip must .* got 0.0"),
         ({"steps": 0}, "steps must .* got 0"),
         ({"step_size": -1.0}, "step_size must be positive"),

@@ -276,7 +276,7 @@ BAD = {
         ValueError,
         "gamma times clip must .* got inf",
     ),
-    "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
     "loss not convex": ({"loss": not_convex()}, ValueError, "loss must be convex, got 'custom'"),
     "out": ({"out": np.zeros((300, 10))}, ValueError, "out must be"),
     "threads": ({"n_threads": 0}, ValueError, "n_threads"),

@@ -205,7 +205,7 @@ def test_an_unknown_name_is_refused_and_the_names_are_listed():
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 def test_the_share_must_be_between_0_and_1(value):
-    with pytest.raises(ValueError, match=r"l1_ratio is .* must be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"l1_ratio must lie in .0, 1., got"):
         ElasticNet(l1_ratio=value)
 
 

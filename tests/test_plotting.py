@@ -63,7 +63,7 @@ def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
 
 
 def test_no_rows_are_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(ValueError, match="rows is empty"):
+    with pytest.raises(ValueError, match="rows must hold at least one"):
         plot_compare([], tmp_path / "none.png")
     assert not list(tmp_path.iterdir())
 

@@ -448,7 +448,7 @@ WIDE = np.zeros(20)
         (
             lambda: kernels.prox("elastic_net", [1.0], 1.0, l1_ratio=2.0),
             ValueError,
-            "l1_ratio is 2.0",
+            "l1_ratio must lie in .0, 1., got 2.0",
         ),
         (
             lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=0.0),
@@ -460,8 +460,16 @@ WIDE = np.zeros(20)
             ValueError,
             "radius must .* got nan",
         ),
-        (lambda: kernels.prox("simplex", [1.0], 1.0, total=0.0), ValueError, "total is 0.0"),
-        (lambda: kernels.prox("simplex", [1.0], 1.0, total=math.nan), ValueError, "total is nan"),
+        (
+            lambda: kernels.prox("simplex", [1.0], 1.0, total=0.0),
+            ValueError,
+            "total must lie .* got 0.0",
+        ),
+        (
+            lambda: kernels.prox("simplex", [1.0], 1.0, total=math.nan),
+            ValueError,
+            "total must lie .* got nan",
+        ),
         (lambda: kernels.prox("box", [1.0], 1.0, lower=2.0), ValueError, "lower must be at most"),
         (lambda: kernels.prox("box", [1.0], 1.0, lower=math.nan), ValueError, "lower must not be"),
         (lambda: kernels.prox("box", [1.0], 1.0, upper="x"), TypeError, "upper must be a number"),

@@ -458,7 +458,7 @@ GOOD_PUBLIC = {"state": "public", "sigma": 1.0, "grid": 2.0**-20}
 BAD = {
     "z shape": ({"z": np.zeros(10)}, ValueError, r"z must have shape \(11,\)"),
     "z infinite": ({"z": np.full(11, np.inf)}, ValueError, "z must be finite"),
-    "loss": ({"loss": "hinge"}, ValueError, "loss is 'hinge'"),
+    "loss": ({"loss": "hinge"}, ValueError, "loss must be one of .* got 'hinge'"),
     "clip": ({"clip": 0.0}, ValueError, "clip must .* got 0.0"),
     "prox_step": ({"prox_step": math.inf}, ValueError, "prox_step must .* got inf"),
     "prox_step text": ({"prox_step": "1"}, TypeError, "prox_step must .* got '1'"),

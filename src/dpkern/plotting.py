@@ -46,7 +46,7 @@ def plot_compare(
     file is written atomically. Raises ImportError where matplotlib is not installed.
     """
     if not rows:
-        raise ValueError("rows is empty; there must be at least one")
+        raise ValueError("rows must hold at least one, got none")
     # A figure with its own canvas: pyplot and the backend that the user chose are left alone.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

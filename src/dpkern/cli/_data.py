@@ -113,7 +113,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
             raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos
     if m > len(y):
-        raise ValueError(f"--silos is {m}; there are {len(y)} training records")
+        raise ValueError(f"--silos must be at most the {len(y)} training records, got {m}")
     return SiloData.split(X, y, m, how=how, seed=arguments.seed, **options)
 
 

@@ -82,4 +82,4 @@ def _refuse_all_but_regular(path: str | os.PathLike[str]) -> None:
         kinds |= {stat.S_IFCHR: "device", stat.S_IFBLK: "device", stat.S_IFSOCK: "socket"}
         kind = kinds.get(stat.S_IFMT(mode), "special file")
         error = IsADirectoryError if stat.S_ISDIR(mode) else FileExistsError
-        raise error(f"{path} is a {kind}; it must be a regular file, or not be there")
+        raise error(f"{path} must be a regular file, or not be there, got a {kind}")

@@ -149,7 +149,7 @@ class SmoothedHinge(Loss):
     def __post_init__(self) -> None:
         h = positive("h", self.h)
         if math.isinf(1.0 / h):
-            raise ValueError(f"h is {h!r}; it must be large enough for 1/h to be finite")
+            raise ValueError(f"h must be large enough for 1/h to be finite, got {h!r}")
         object.__setattr__(self, "h", h)
 
     @property
@@ -262,24 +262,26 @@ class Custom(Loss):
     def __post_init__(self) -> None:
         if not isinstance(self.callable, scipy.LowLevelCallable):
             raise TypeError(
-                f"callable is a {type(self.callable).__name__}; it must be a scipy.LowLevelCallable"
+                f"callable must be a scipy.LowLevelCallable, got {type(self.callable).__name__}"
             )
         if not _has_signature(self.callable.signature):
             raise ValueError(
-                f"callable has the signature {self.callable.signature!r}; it must be {_SIGNATURE!r}"
+                f"callable must have signature {_SIGNATURE!r}, got {self.callable.signature!r}"
             )
         for bound in ("smoothness", "lipschitz"):
             value = positive(bound, getattr(self, bound), or_infinite=True)
             object.__setattr__(self, bound, value)
         object.__setattr__(self, "kappa", not_negative("kappa", self.kappa))
         if not isinstance(self.convex, bool):
-            raise TypeError(f"convex is {self.convex!r}; it must be True or False")
+            raise TypeError(f"convex must be True or False, got {self.convex!r}")
         if self.task not in ("classification", "regression"):
-            raise ValueError(f"task is {self.task!r}; it must be 'classification' or 'regression'")
+            raise ValueError(f"task must be 'classification' or 'regression', got {self.task!r}")
         if not isinstance(self.name, str):
-            raise TypeError(f"name is {self.name!r}; it must be a string")
+            raise TypeError(f"name must be a string, got {self.name!r}")
         if not self.name or self.name in LOSSES:
-            raise ValueError(f"name is {self.name!r}; it must not be empty or that of a built-in")
+            raise ValueError(
+                f"name must not be empty or that of a built-in loss, got {self.name!r}"
+            )
 
     @property
     def params(self) -> tuple[float, ...]:
@@ -302,6 +304,6 @@ def get_loss(loss: str | Loss) -> Loss:
         raise TypeError(f"loss must be a name or a dpkern.models.losses.Loss, got {loss!r}")
     if loss not in LOSSES:
         raise ValueError(
-            f"loss is {loss!r}; it must be one of {', '.join(LOSSES)} (networks: dpkern.MLP())"
+            f"loss must be one of {', '.join(LOSSES)}, got {loss!r} (networks: dpkern.MLP())"
         )
     return LOSSES[loss]()

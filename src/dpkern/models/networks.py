@@ -58,7 +58,7 @@ class MLP(Oracle):
             raise ValueError(f"activation must be 'relu' or 'tanh', got {self.activation!r}")
         if self.loss != "softmax" and self.loss not in LOSSES:
             raise ValueError(
-                f"loss is {self.loss!r}; it must be 'softmax' or one of {', '.join(LOSSES)}"
+                f"loss must be 'softmax' or one of {', '.join(LOSSES)}, got {self.loss!r}"
             )
 
     def layers(self, data: "SiloData") -> tuple[int, ...]:

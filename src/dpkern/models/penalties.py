@@ -73,7 +73,7 @@ class ElasticNet(Term):
         super().__post_init__()
         value = real("l1_ratio", self.l1_ratio)
         if not 0.0 <= value <= 1.0:
-            raise ValueError(f"l1_ratio is {value!r}; it must be between 0 and 1")
+            raise ValueError(f"l1_ratio must lie in [0, 1], got {value!r}")
         object.__setattr__(self, "l1_ratio", value)
 
     @property
@@ -305,7 +305,7 @@ class Simplex(Constraint):
     def __post_init__(self) -> None:
         total = real("total", self.total)
         if not 2.0**-900 <= total <= 2.0**900:
-            raise ValueError(f"total is {total!r}; it must be between 2^-900 and 2^900")
+            raise ValueError(f"total must lie between 2^-900 and 2^900, got {total!r}")
         object.__setattr__(self, "total", total)
 
     def violation(self, x: FloatArray) -> float:
