@@ -34,42 +34,17 @@ _ROUNDING_FACTOR = 1.04
 class GaussianHessian:
     """Noisy sums of clipped Hessians; every call records one release and returns it.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream, readers and neighbour relation. With "add_remove" the sums must have been
-        computed with `records`.
-    what : str
-        Description of the released sum, for the ledger.
-    hess_clip : float
-        Clip norm B of one record's Hessian in Frobenius norm, above 0; infinity only without noise.
-    dim : int
-        d, for d x d matrices.
-    sizes : sequence of int
-        Number of records in each of the k messages: (N,) under central trust, (n_1, ..., n_m) under
-        silo trust. With "add_remove", public numbers in place of these.
-    mu : float, optional
-        Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
-        noise.
-    sigma : float, optional
-        A given standard deviation of the noise on every sum.
-    triangle : bool
-        Whether the noise has equal std on the packed upper triangle, as Cao, Guo, Zhang (2023)
-        print it. By default the off-diagonal entries have half the variance of the diagonal ones
-        (GOE), for which mu is exactly |A - A'|_F / sigma, at the same worst case.
+    `sizes` are as for `GaussianSum`; with "add_remove" the kernel computes the sums with the
+    argument `records` of this object. ONE release has the budget `mu` or the given `sigma`; neither
+    means no noise, without which alone B may be infinite.
 
-    Attributes
-    ----------
-    records : int or None
-        The kernel's argument for the grid of its rows; None means the number of records.
-    sensitivity : float
-        D = sqrt(2) B + q d, rounded up; with `triangle` sqrt(2) B + q sqrt(d (d + 1) / 2), in l2
-        norm of the triangle, which is at most the Frobenius norm. The factor sqrt(2) is omitted
-        where a record is added or removed.
-    sigma : float
-        Standard deviation of the diagonal's noise; D/mu rounded up, 0 without noise.
-    grid : float or None
-        The grid of all messages, to be passed to the kernel; None without noise.
+    Off the diagonal the noise has half the variance of the diagonal's, sigma^2 (GOE), for which mu
+    is exactly |A - A'|_F / sigma. With `triangle` it has equal std on the packed upper triangle, as
+    Cao, Guo, Zhang (2023) print it, at the same worst case: then D = sqrt(2) B +
+    q sqrt(d (d + 1) / 2), in l2 norm of the triangle, which is at most the Frobenius norm.
+
+    The attributes are `sensitivity` D and `sigma` = D/mu, both rounded up, and `grid`, for the
+    kernel, or None without noise.
     """
 
     def __init__(
@@ -132,29 +107,12 @@ class GaussianHessian:
         return self.sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
 
     def release(self, total: FloatArray) -> FloatArray:
-        """Add symmetric noise to the exact sums and record the release.
+        """Record the release and return the exact sums (k, d, d) with symmetric noise.
 
-        Parameters
-        ----------
-        total : ndarray, shape (k, d, d), float64
-            The sums, computed on this mechanism's grid. Not changed.
-
-        Returns
-        -------
-        ndarray, shape (k, d, d), float64
-            The noisy sums, symmetric: a new array.
-
-        Raises
-        ------
-        TypeError
-            When `total` is not a float64 array.
-        ValueError
-            When `total` has another shape, has an entry that is not on the grid, or is not
-            symmetric: the noise of an entry protects its mirror image only if both are equal.
-            Nothing is drawn or recorded then.
+        Nothing is drawn or recorded for sums that are not on the grid or not symmetric: the noise
+        of an entry protects its mirror image only if both are equal.
         """
-        shape = (self._k, self._dim, self._dim)
-        sums = require_sums(total, [shape], self.grid)
+        sums = require_sums(total, [(self._k, self._dim, self._dim)], self.grid)
         if self.grid is None:
             released = sums.copy()
         else:

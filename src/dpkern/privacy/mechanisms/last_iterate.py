@@ -25,16 +25,8 @@ class LastIterate:
     which is round_q of a grid point plus a real Gaussian. From a common iterate, one step has the
     sensitivity s_j = eta (2 C / n_j + 2 tau_j) + 8 u W + 2 q sqrt(d); from two iterates, c times
     their distance is added. The proof of Bok, Su, Altschuler (2024) needs only these two bounds:
-    the last iterate alone has mu = (s_j / sigma) f(c, K), f being `last_iterate_factor`.
-
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream and readers.
-    mu : float
-        Budget of one call.
-    runs : LocalRuns
-        Public description of the steps, which must be equal, with every coordinate penalised.
+    the last iterate alone has mu = (s_j / sigma) f(c, K), f being `last_iterate_factor`; `mu` is
+    the budget of one call. The steps of `runs` are equal, with every coordinate penalised.
     """
 
     def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
@@ -49,20 +41,9 @@ class LastIterate:
     def release(
         self, w: FloatArray, start: float, step: Callable[[FloatArray, int], FloatArray]
     ) -> FloatArray:
-        """Record the release, run K steps from the public w, and return the last iterates.
+        """Record the release and return the last iterates (m, d) of K steps from the public w.
 
-        Parameters
-        ----------
-        w : ndarray, shape (d,)
-            The public start.
-        start : float
-            A bound of its norm.
-        step : callable
-            step(theta, t), one noiseless local step of every silo, (m, d) -> (m, d).
-
-        Returns
-        -------
-        theta : ndarray, shape (m, d)
+        `start` bounds |w|, and step(theta, t) is one noiseless local step of every silo.
         """
         runs, K = self._runs, len(self._runs.step_sizes)
         found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
