@@ -40,22 +40,12 @@ _LARGEST_LOSS = 64.0
 
 @dataclass(frozen=True)
 class Sampled:
-    """One Gaussian release about a secret sample of a silo's records.
+    """One Gaussian release about a secret sample of a silo's records."""
 
-    Attributes
-    ----------
-    method : str or None
-        `WITHOUT_REPLACEMENT`, `POISSON`, or None where all records were used.
-    batch, size : int
-        Numbers of records of a batch (expected for "poisson") and of the silo.
-    multiplier : float
-        Noise multiplier, std over sensitivity.
-    """
-
-    method: str | None
-    batch: int
+    method: str | None  # None where all records were used
+    batch: int  # expected for Poisson batches
     size: int
-    multiplier: float
+    multiplier: float  # std over sensitivity
 
     @classmethod
     def of(cls, sampling: Mapping[str, Any] | None, silo: int, multiplier: float) -> Self:
@@ -63,18 +53,15 @@ class Sampled:
         multiplier = _rounded_down(multiplier)
         if sampling is None or sampling["batch_sizes"][silo] == sampling["sizes"][silo]:
             return cls(None, 1, 1, multiplier)
-        return cls(
-            sampling["method"],
-            sampling["batch_sizes"][silo],
-            sampling["sizes"][silo],
-            multiplier,
-        )
+        batch, size = sampling["batch_sizes"][silo], sampling["sizes"][silo]
+        return cls(sampling["method"], batch, size, multiplier)
 
     def scaled(self, factor: float) -> Self:
         """Return the same release with the multiplier times `factor`."""
         return replace(self, multiplier=_rounded_down(self.multiplier * factor))
 
 
+#: The releases about one silo's records, with their counts.
 Events: TypeAlias = frozenset[tuple[Sampled, int]]
 
 
@@ -84,28 +71,10 @@ def _rounded_down(multiplier: float) -> float:
 
 
 def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
-    """Return the epsilon at `delta` of composed releases.
+    """Return dp-accounting's epsilon of composed releases, enlarged by a relative 1e-6.
 
-    Parameters
-    ----------
-    events : frozenset of (Sampled, int)
-        The releases about one silo's records, with their counts.
-    delta : float
-        In (0, 1).
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation, to be combined with the sampling of `AMPLIFIES` only.
-
-    Returns
-    -------
-    float
-        dp-accounting's epsilon, enlarged by a relative 1e-6; infinity if it would be useless.
-
-    Raises
-    ------
-    ValueError
-        When a sampling is not certified for the neighbour relation.
-    ModuleNotFoundError
-        When dp-accounting is not installed; the message says how to install it.
+    It is infinite if it would be useless. A sampling that is not certified for the neighbour
+    relation raises ValueError.
     """
     if _is_useless(events):
         return math.inf
@@ -176,22 +145,9 @@ def sampled_scale(
 ) -> float:
     """Return the factor by which secret samples allow all multipliers to be reduced.
 
-    Parameters
-    ----------
-    events : frozenset of (Sampled, int)
-        The releases about one silo's records, with their counts and with multipliers that spend the
-        budget when samples are charged in full.
-    epsilon, delta : float
-        The budget.
-    neighbours : str
-        As in `sampled_epsilon`.
-    least : float
-        A lower bound for the result, such as the factor of another silo.
-
-    Returns
-    -------
-    float
-        The factor, about a relative 1e-4 above the optimum; 1 where sampling gains nothing.
+    The multipliers of `events` spend the budget when samples are charged in full. The factor is
+    about a relative 1e-4 above the optimum, 1 where sampling gains nothing, and at least `least`,
+    such as the factor of another silo.
     """
 
     def excess(log_factor: float) -> float:

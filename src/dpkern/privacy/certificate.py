@@ -17,13 +17,7 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
-from dpkern.privacy.accounting import (
-    AMPLIFIES,
-    Events,
-    Sampled,
-    sampled_delta,
-    sampled_epsilon,
-)
+from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta, sampled_epsilon
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
 from dpkern.privacy.ledger import Ledger, Release, known_fields, text
 from dpkern.privacy.report import report
@@ -258,14 +252,10 @@ class Certificate:
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
         first term is that of concentrated DP.
         """
-        full = self._full_delta(epsilon)
-        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
-
-    def _full_delta(self, epsilon: float) -> float:
-        """Return `delta` without secret samples."""
         exact = self._delta_of_exact_noise(epsilon)
         error, turn = self._turning_point()
-        return self._corrected(min(float(epsilon), turn), error) if error else exact
+        full = self._corrected(min(float(epsilon), turn), error) if error else exact
+        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
 
     def _corrected(self, epsilon: float, error: float) -> float:
         total = self._delta_of_exact_noise(epsilon) + (1.0 + math.exp(epsilon)) * error
@@ -358,13 +348,8 @@ class Certificate:
         if "central" in self.trust.split(" + "):
             raise ValueError(f"trust must be other than central already, got {self.trust!r}")
         note = f"as seen by central adversaries; it holds under {self.trust} trust too"
-        return replace(
-            self,
-            trust="central",
-            bound="upper",
-            notes=(*self.notes, note),
-            at_delta=self.stated_delta,
-        )
+        notes, at = (*self.notes, note), self.stated_delta
+        return replace(self, trust="central", bound="upper", notes=notes, at_delta=at)
 
     def user_level(self) -> Self:
         """Return the certificate for a silo as a whole, with all its records replaced.

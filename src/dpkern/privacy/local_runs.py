@@ -57,43 +57,18 @@ _LARGEST = power_of_two(100)
 class LocalRuns:
     """The public description of hidden runs of K local steps, and their sensitivity.
 
-    Parameters
-    ----------
-    clip : float
-        Clip norm C of per-record gradients.
-    dim : int
-        Number of coordinates d of the model.
-    sizes : tuple of int
-        Numbers of records n_j of the silos.
-    step_sizes : tuple of float
-        eta_1 .. eta_K.
-    loss_smoothness, loss_kappa, row_bound : float
-        phi''max, kappa, and the bound R of the norms of effective rows, intercept included.
-    convex : bool
-        Whether the loss is convex.
-    l2 : float
-        Penalty (l2/2) |theta|^2, or (l2/2) |theta - theta_0|^2 on the distance to the start.
-    curvature : (float, float)
-        Smallest and largest curvature of the smooth penalty, its strength included.
-    all_penalized : bool
-        False when some coordinate has no penalty.
-    batch_size : int, optional
-        Number of records b in a step, at most the smallest n_j, consecutive as above; None means
-        all n_j. Only `sensitivities` supports batches.
-
-    Attributes
-    ----------
-    grids : ndarray, shape (m,)
-        The grid of each silo's gradient sums, to be passed to the kernel.
+    `curvature` holds the smallest and largest curvature of the smooth penalty, its strength
+    included, and `l2` is the strength of (l2/2) |theta|^2, or of (l2/2) |theta - theta_0|^2 on the
+    distance to the start. Only `sensitivities` supports batches.
     """
 
     clip: float
     dim: int
     sizes: tuple[int, ...]
     step_sizes: tuple[float, ...]
-    loss_smoothness: float
+    loss_smoothness: float  # phi''max
     loss_kappa: float
-    row_bound: float
+    row_bound: float  # of effective rows, intercept included
     convex: bool = True
     l2: float = 0.0
     curvature: tuple[float, float] = (0.0, 0.0)
@@ -101,21 +76,24 @@ class LocalRuns:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        what = "the sensitivity of hidden local steps needs"
+        what = "for the sensitivity of hidden local steps"
         if self.batch_size is not None and not 1 <= self.batch_size <= min(self.sizes):
             raise ValueError(
                 f"batch_size must be 1 to {min(self.sizes)}, the records of the smallest silo, got "
                 f"{self.batch_size}"
             )
         if not math.isfinite(self.row_bound):
-            raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
+            raise ValueError(
+                f"row_bound must be finite {what}, got {self.row_bound!r}: give the data a "
+                "row_bound"
+            )
         if not math.isfinite(self.loss_smoothness):
             raise ValueError(
-                f"{what} a loss with a bounded second derivative; take another loss, or one local "
-                "step"
+                f"loss must have a bounded second derivative {what}, got one that has none: take "
+                "another loss, or one local step"
             )
         if not math.isfinite(self.clip):
-            raise ValueError(f"{what} a finite clip")
+            raise ValueError(f"clip must be finite {what}, got {self.clip!r}")
         eta = max(self.step_sizes)
         if Fraction(eta) * self._penalty > 2:
             raise ValueError(
@@ -130,8 +108,8 @@ class LocalRuns:
             or len(self.step_sizes) * (self.dim + 20) > 2**40
         ):
             raise ValueError(
-                f"{what} clip and steps of at least 2^-100, clip, steps, row bound and curvatures "
-                "of at most 2^100, and steps times coordinates of at most 2^40"
+                f"clip and step_size must be at least 2^-100 {what}, both, row_bound and "
+                "curvatures at most 2^100, with steps times coordinates of at most 2^40, got others"
             )
 
     @property
@@ -216,19 +194,8 @@ class LocalRuns:
 
             p_j [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K + 8 u W]
 
-        For batches the first term is that of the steps that use the record.
-
-        Parameters
-        ----------
-        start : float
-            A bound of |theta_0|.
-        weights : sequence of m floats
-            p_j >= 0, in the doubles that the run uses.
-
-        Raises
-        ------
-        ValueError
-            When rounding terms add more than a quarter to the largest p_j (2 C / n_j) E_K.
+        For batches the first term is that of the steps that use the record. `start` bounds
+        |theta_0|, and p_j >= 0 are the doubles that the run uses.
         """
         E, F, _ = self._propagation
         W = self.iterate_bound(start)
@@ -282,23 +249,10 @@ class LocalRuns:
         proxes, from which a run of K steps differs by at most c^K gamma C; without that and
         rounding terms it is rho sqrt(1 + gamma L / 2).
 
-        Parameters
-        ----------
-        public : float
-            A bound of |c| in this round and all earlier ones.
-        keep, take : float
-            At least 0, and 1 in sum but for rounding.
-        weights : sequence of m floats
-            p_j >= 0, in the doubles that the run uses.
-        changes : bool
-            Whether to bound the changes p_j (s_j - previous s_j) instead: as e bounds both states,
-            take x plus rounding terms is at most (1 - keep) e, and so is that of (1 - keep) s.
-
-        Raises
-        ------
-        ValueError
-            When neither bound applies to a silo: rounding terms add more than a quarter to both, or
-            K is too small for long steps.
+        `public` bounds |c| in this round and all earlier ones; `keep` and `take` are at least 0,
+        and 1 in sum but for rounding. With `changes`, p_j (s_j - previous s_j) are bounded instead:
+        as e bounds both states, take x plus rounding terms is at most (1 - keep) e, and so is that
+        of (1 - keep) s.
         """
         self._require_full_batches()
         W = self.iterate_bound(public + self.state_bound) * _SLACK
@@ -365,11 +319,6 @@ class LocalRuns:
 
         It is eta (2 C / n + 2 tau) + 8 u W + 2 q sqrt(d), where the last term counts the rounding
         of the step to the grid q and that of the noisy iterate.
-
-        Raises
-        ------
-        ValueError
-            When that is more than a quarter above eta 2 C / n.
         """
         self._require_full_batches()
         eta, W_exact = Fraction(self.step_sizes[0]), Fraction(W)
@@ -381,6 +330,7 @@ class LocalRuns:
         return computed
 
     def _check_excess(self, computed: Fraction, nominal: Fraction) -> None:
+        """Raise when rounding terms add more than a quarter to a sensitivity in real arithmetic."""
         if computed > LARGEST_EXCESS * nominal:
             raise ValueError(
                 "floating-point errors of the hidden local steps could move the result by "

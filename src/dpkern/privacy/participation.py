@@ -20,14 +20,9 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ParticipationSchedule:
-    """The users of every round.
+    """The users (rounds, k) that are drawn for every round, without repetition within a round.
 
-    Attributes
-    ----------
-    users : ndarray, shape (rounds, k), int64
-        The drawn users, without repetition within a round.
-    participates : ndarray, shape (rounds, k), bool
-        False where a user stays silent after its largest number of participations.
+    A user stays silent after its largest number of participations, where `participates` is False.
     """
 
     users: IntArray
@@ -60,20 +55,9 @@ class ParticipationSchedule:
 def sample_users(
     stream: NoiseStream, *, n: int, participants: int, rounds: int, most: int | None = None
 ) -> ParticipationSchedule:
-    """Draw the users of every round uniformly without replacement.
+    """Draw some of n users for every round, uniformly without replacement, by one release.
 
-    Parameters
-    ----------
-    stream : NoiseStream
-        The run's noise stream, of which one release is used.
-    n : int
-        Number of users.
-    participants : int
-        Number of users drawn for a round, at most n.
-    rounds : int
-        Number of rounds.
-    most : int, optional
-        Largest number of participations, beyond which a drawn user stays silent.
+    A user that is drawn more than `most` times stays silent from then on.
     """
     participants = count("participation", participants)
     if participants > n:
@@ -86,22 +70,12 @@ def sample_users(
 def walk_graph(
     stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
 ) -> ParticipationSchedule:
-    """Draw the random walk of a token, which has one user per round.
+    """Draw the random walk of a token, which has one of n users per round, by one release.
 
-    Parameters
-    ----------
-    stream : NoiseStream
-        The run's noise stream, of which one release is used.
-    n : int
-        Number of users.
-    hops : int
-        Number of rounds.
-    graph : sparse matrix of shape (n, n), optional
-        Symmetric adjacency matrix of a connected graph: every nonzero entry is an edge, and the
-        next user is a uniformly random neighbour. None is the complete graph with self-loops. The
-        first user is drawn uniformly.
-    most : int, optional
-        Largest number of participations, beyond which a user passes the token on unchanged.
+    The first user is drawn uniformly, and the next one among the neighbours in `graph`, the sparse
+    symmetric adjacency matrix of a connected graph, of which every nonzero entry is an edge. None
+    is the complete graph with self-loops. After `most` participations a user passes the token on
+    unchanged.
     """
     neighbours = None if graph is None else _neighbours(graph, n)
     with stream.release() as key:
@@ -121,12 +95,7 @@ def walk_graph(
 def activate_blocks(
     stream: NoiseStream, *, blocks: int, rounds: int, probability: float
 ) -> NDArray[np.bool_]:
-    """Draw the active blocks of every round independently with equal probability.
-
-    Returns
-    -------
-    active : ndarray, shape (rounds, blocks), bool
-    """
+    """Draw the active blocks of every round independently, as booleans (rounds, blocks)."""
     if probability == 1.0:
         return np.ones((rounds, blocks), dtype=bool)
     with stream.release() as key:

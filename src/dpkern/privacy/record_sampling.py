@@ -25,35 +25,24 @@ Rows = tuple[IntArray, IntArray]
 class RecordSampler(ABC):
     """Base class of samplers of batches.
 
-    Parameters
-    ----------
-    sizes : tuple of m ints
-        Numbers of records n_j of the silos, or public numbers in place of these.
-    batch_sizes : tuple of m ints
-        Numbers of records of a batch (expected for Poisson batches), by which means divide.
-
-    Attributes
-    ----------
-    sampling : mapping or None
-        Description of the sampling for the ledger.
-    per_record : int or None
-        Largest number of releases that use one record; None means all.
-    amplifies : bool
-        Whether the accountant uses the secrecy of the samples.
+    `sizes` are the numbers of records n_j of the silos, or public numbers in place of these, and
+    `batch_sizes` those of a batch (expected for Poisson batches), by which means divide.
     """
 
     sizes: tuple[int, ...]
     batch_sizes: tuple[int, ...]
 
     method: ClassVar[str]
-    amplifies: ClassVar[bool] = False
+    amplifies: ClassVar[bool] = False  # whether the accountant uses the secrecy of the samples
 
     @property
     def per_record(self) -> int | None:
+        """Largest number of releases that use one record; None means all."""
         return None
 
     @property
     def sampling(self) -> Mapping[str, Any] | None:
+        """Description of the sampling for the ledger."""
         return {"method": self.method, "batch_sizes": self.batch_sizes, "sizes": self.sizes}
 
     def draw(
@@ -61,16 +50,7 @@ class RecordSampler(ABC):
     ) -> Rows | None:
         """Return the records of release t, sorted by silo; None for all of the data.
 
-        Parameters
-        ----------
-        stream : NoiseStream
-            The run's noise stream.
-        offsets : ndarray, shape (m + 1,)
-            Offsets of the silos in the data.
-        t : int
-            Index of the release.
-        active : ndarray, shape (m,), bool
-            The participating silos; the others have an empty batch.
+        Silos that are not `active` have an empty batch.
         """
         with stream.release() as key:
             drawn = [
@@ -145,12 +125,7 @@ class OnePass(RecordSampler):
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
-        """Return the records of releases t .. t + releases - 1, for batches of one size.
-
-        Returns
-        -------
-        batches : ndarray, shape (m, releases, k), each of the k sorted
-        """
+        """Return the records (m, releases, k) of releases from t on, for batches of one size k."""
         sizes = np.diff(offsets).tolist()
         with stream.release() as key:
             return np.stack([
@@ -178,11 +153,6 @@ class Cyclic(OnePass):
 
     As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
     times.
-
-    Parameters
-    ----------
-    releases : int
-        Total number of batches.
     """
 
     method = "cyclic"
@@ -209,27 +179,13 @@ def make_record_sampler(
     neighbours: str,
     trust: str,
 ) -> RecordSampler:
-    """Return the sampler for the arguments of a solver.
-
-    Parameters
-    ----------
-    sampling : {"full", "without_replacement", "poisson", "one_pass", "cyclic"}
-        The sampling method.
-    batch_size : int or None
-        Number of records of a batch in every silo; None only with "full".
-    sizes : ndarray, shape (m,)
-        Numbers of records of the silos, or the public ones.
-    releases : int
-        Number of releases.
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation; "poisson" requires "add_remove", other samples "replace_one".
-    trust : str
-        The trust model; "shuffle" requires "replace_one".
-    """
+    """Return the sampler for the arguments of a solver, `sizes` being public under add_remove."""
     if sampling not in SAMPLERS:
         raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")
     if trust == "shuffle" and neighbours != "replace_one":
-        raise ValueError(f"trust='shuffle' needs neighbours='replace_one', got {neighbours!r}")
+        raise ValueError(
+            f"neighbours must be 'replace_one' with trust='shuffle', got {neighbours!r}"
+        )
     numbers = tuple(sizes.tolist())
     if sampling == "full":
         if batch_size is not None:

@@ -32,8 +32,8 @@ def propagate(
 def _finite(value: float) -> float:
     if value == math.inf:
         raise ValueError(
-            "step_size or local_steps is too large: a record's influence on the hidden local "
-            "steps exceeds every double"
+            "step_size or local_steps must be smaller, got a record's influence on the hidden "
+            "local steps that exceeds every double"
         )
     return value
 
@@ -74,8 +74,8 @@ def last_iterate_factor(c: Fraction, steps: int) -> float:
     c = Fraction(round_up(c))
     if c >= 1:
         raise ValueError(
-            "accounting='last_iterate' needs local steps that contract: a penalty on every "
-            "coordinate and a step_size below 2 / (largest curvature)"
+            "accounting must be 'last_iterate' only with local steps that contract, got others: it "
+            "takes a penalty on every coordinate and a step_size below 2 / (largest curvature)"
         )
     power, base, exponent = Fraction(1), c, steps
     while exponent:  # c^K rounded down, since the factor decreases in c^K

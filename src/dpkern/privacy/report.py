@@ -52,10 +52,10 @@ def describe(release: "Release") -> str:
     parts = [f"{release.what}: {release.times} x {release.dim} coordinates"]
     if release.n_messages is not None:
         parts[0] += f" from each of {release.n_messages} silos"
-    parts.append(f"sensitivity {_range(_numbers(release.sensitivity))}")
+    parts.append(f"sensitivity {_range(entries(release.sensitivity))}")
     kind = "noise" if release.coins is None else f"binomial noise of {release.coins} coins,"
-    parts.append(_scale(f"{kind} std", "noise", _numbers(release.std)))
-    parts.append(_scale("grid", "grid", _numbers(release.grid)))
+    parts.append(_scale(f"{kind} std", "noise", entries(release.std)))
+    parts.append(_scale("grid", "grid", entries(release.grid)))
     if release.sampling is not None:
         parts.append(f"sampling {_listed(dict(release.sampling))}")
     if release.per_record is not None:
@@ -102,7 +102,8 @@ def _rounded_up(value: float) -> str:
     return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
 
 
-def _numbers(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    """Return the numbers of all messages, or an empty tuple for None."""
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)
@@ -138,7 +139,7 @@ def _release_lines(releases: Iterable["Release"]) -> list[str]:
 
 def _summary(releases: Sequence["Release"]) -> str:
     def sent(name: str) -> list[float]:
-        return [v for r in releases for v in _numbers(getattr(r, name)) if v > 0.0]
+        return [v for r in releases for v in entries(getattr(r, name)) if v > 0.0]
 
     first = releases[0]
     parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]

@@ -9,16 +9,9 @@ IntArray = NDArray[np.int64]
 
 
 def random_subset(key: ReleaseKey, index: int, n: int, k: int) -> IntArray:
-    """Return k of the numbers below n, sorted, every such set equally likely.
+    """Return k of the numbers below n, 1 <= k <= n, sorted, every such set equally likely.
 
-    Parameters
-    ----------
-    key : ReleaseKey
-        Key of the release that the sample is for.
-    index : int
-        Index of the subset; each has its own words of the key.
-    n, k : int
-        1 <= k <= n.
+    Each index of a subset has its own words of the release's key.
     """
     if 2 * k > n:  # draws the complement, which is smaller
         others = random_subset(key, index, n, n - k) if k < n else ()
