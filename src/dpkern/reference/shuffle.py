@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from dpkern.reference.clip import drop_in
 from dpkern.reference.noise import EXTRA, chacha20_blocks, release_key, stream_words
 
 BINOMIAL, ROUNDING, SHUFFLE = 6, 8, 9
@@ -101,12 +102,12 @@ def coins(key, k, m):
     return total
 
 
-def shuffle_sum(V, *, bound, g, b, rng=None, n_threads=None):
+@drop_in
+def shuffle_sum(V, *, bound, g, b, rng=None):
     key = release_key(rng)
     n, d = np.shape(V)
     if n * b >> 12:
         ones = rounded(V, bound, g, key).sum(axis=0) + [coins(key, k, n * b) for k in range(d)]
         return (bound / g) * (2.0 * ones - n * (g + b))
     bits = messages(V, bound, g, b, key)
-    n, d = bits.shape[:2]
     return counted(*shuffled(bits, key), n, d, bound, g, b)
