@@ -101,15 +101,10 @@ def output(out: FloatArray | None, shape: Shape) -> FloatArray:
 
 def require_no_overlap(name: str, array: FloatArray, other_name: str, other: FloatArray) -> None:
     """Raise ValueError if two contiguous arrays overlap, unless they begin at one address."""
-    if np.may_share_memory(array, other) and _address(array) != _address(other):
+    if np.may_share_memory(array, other) and array.ctypes.data != other.ctypes.data:
         raise ValueError(
             f"{name} must be {other_name} itself or share no memory with it, got one that overlaps"
         )
-
-
-def _address(array: FloatArray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
@@ -209,10 +204,13 @@ def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> I
     return bounds
 
 
-def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
-    """Return the validated argument `rows`, whose records must be in the silos of its offsets."""
+def minibatch(data: "SiloData", rows: Rows | None) -> tuple[Rows | None, IntArray]:
+    """Return the validated argument `rows`, and the silos' offsets in it or in the data.
+
+    The records must be in the silos of the offsets.
+    """
     if rows is None:
-        return None
+        return None, data.offsets
     if not isinstance(rows, tuple) or len(rows) != 2:
         raise TypeError(f"rows must be a pair (indices, offsets), got {described(rows)}")
     indices = np.asarray(rows[0])
@@ -223,7 +221,7 @@ def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
     silo = np.repeat(np.arange(data.m), np.diff(bounds))
     if np.any(indices < data.offsets[silo]) or np.any(indices >= data.offsets[silo + 1]):
         raise ValueError("rows[0] must hold records of the silos of rows[1], got others")
-    return indices, bounds
+    return (indices, bounds), bounds
 
 
 def increasing(name: str, values: IntArray, n: int) -> IntArray:

@@ -177,8 +177,7 @@ def glm_gradient(
     w = checked.models(data, w)
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, data.d))
@@ -259,8 +258,7 @@ def glm_difference(
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     gradient_clip = positive("gradient_clip", gradient_clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     weights = checked.silo_weights(silo_weight, data.m)
     old_margins = None if margins is None else checked.real_array("margins", margins, (data.n,))

@@ -82,8 +82,7 @@ def mlp_gradient(
         "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
         margin loss of one output, see `dpkern.models.losses`.
     grid : float or array_like, shape (m,), optional
-        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
-        once, ties to even: the grid of the noise. None means q^2, without rounding.
+        As in `glm_hessian`.
     records : int, optional
         A public number n for the choice of q if the number of records is not public. Sums of up to
         2^5 n records per silo are exact, and entries of larger ones saturate at +-2^52 q^2 before
@@ -210,18 +209,15 @@ def _sums(
     compiled = None if loss == "softmax" else checked.compiled_loss(loss)
     _check_outputs(data, int(sizes[-1]), loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     summed = int(offsets[-1])
     # Not the size of the batch, which is private under Poisson sampling and must not determine q.
     n = max(data.n, summed) if records is None else count("records", records) << 5
-    unit, grids = product_grids(
-        "clip",
-        clip,
-        grid,
-        data.m,
-        lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
-    )
+
+    def factor_grid() -> float:
+        return mlp_factor_grid(n, clip, sizes.tolist(), points=len(points))
+
+    unit, grids = product_grids("clip", clip, grid, data.m, factor_grid)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, points.shape[2]))
     threads = resolve_threads(n_threads, summed * points.shape[2])

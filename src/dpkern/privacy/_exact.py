@@ -13,12 +13,7 @@ from fractions import Fraction
 def floor_log2(value: Fraction) -> int:
     """Return the largest integer e with 2**e <= value, for value > 0."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if power_of_two(exponent) <= value else exponent - 1
-
-
-def power_of_two(exponent: int) -> Fraction:
-    """Return 2**exponent exactly."""
-    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+    return exponent if Fraction(2) ** exponent <= value else exponent - 1
 
 
 def _nearest(value: Fraction) -> float:
@@ -52,7 +47,7 @@ def _sqrt(value: Fraction) -> float:
     # Scaling the value to [1, 4) by an even power of two avoids under- and overflow, as in the
     # square 1e-400 of a mu of 1e-200.
     half = floor_log2(value) // 2
-    root = math.sqrt(float(value / power_of_two(2 * half)))
+    root = math.sqrt(float(value / Fraction(4) ** half))
     try:
         return math.ldexp(root, half)
     except OverflowError:

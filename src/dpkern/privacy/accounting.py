@@ -56,10 +56,6 @@ class Sampled:
         batch, size = sampling["batch_sizes"][silo], sampling["sizes"][silo]
         return cls(sampling["method"], batch, size, multiplier)
 
-    def scaled(self, factor: float) -> Self:
-        """Return the same release with the multiplier times `factor`."""
-        return replace(self, multiplier=_rounded_down(self.multiplier * factor))
-
 
 #: The releases about one silo's records, with their counts.
 Events: TypeAlias = frozenset[tuple[Sampled, int]]
@@ -153,7 +149,8 @@ def sampled_scale(
     def excess(log_factor: float) -> float:
         scaled: Counter[Sampled] = Counter()
         for event, times in events:
-            scaled[event.scaled(math.exp(log_factor))] += times
+            multiplier = _rounded_down(event.multiplier * math.exp(log_factor))
+            scaled[replace(event, multiplier=multiplier)] += times
         spent = sampled_epsilon(frozenset(scaled.items()), delta, neighbours)
         return math.log(min(max(spent, 1e-300), 1e300) / epsilon)
 

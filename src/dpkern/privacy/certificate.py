@@ -135,15 +135,11 @@ class Certificate:
         cls,
         ledger: Ledger,
         *,
-        trust: str,
-        noise: str,
         neighbours: str = "replace_one",
         arithmetic: str = "grid",
-        declared: Mapping[str, Any] | None = None,
-        claimed: Mapping[str, Any] | None = None,
         bound: str = "exact",
         notes: Iterable[str] = (),
-        at_delta: float | None = None,
+        **fields: Any,
     ) -> Self:
         """Return the certificate of one run: mu from the ledger's releases, rounded up once.
 
@@ -151,11 +147,13 @@ class Certificate:
         ----------
         ledger : Ledger
             All releases of the run.
-        trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
-            The fields of the certificate. A release without noise, or in float arithmetic, gives
+        neighbours, arithmetic, bound, notes
+            As the fields of the certificate. A release without noise, or in float arithmetic, gives
             mu = infinity and a note; noise without a grid is float arithmetic. If the sampling is
             the one that `accounting.AMPLIFIES` supports for the neighbour relation, `epsilon` and
             `delta` use it; mu charges full batches, which makes the bound "upper".
+        **fields
+            The fields `trust` and `noise`, and optionally `declared`, `claimed` and `at_delta`.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases = ledger.releases
@@ -186,20 +184,16 @@ class Certificate:
                 else "sampling of records is charged as if every record had been used"
             )
         return cls(
-            trust=trust,
-            noise=noise,
             mu=mu,
             n_draws=ledger.n_draws,
             releases=releases,
             neighbours=neighbours,
             arithmetic=arithmetic,
-            declared=dict(declared or {}),
-            claimed=None if claimed is None else dict(claimed),
             bound=bound,
             notes=tuple(notes),
-            at_delta=at_delta,
             zcdp=zcdp,
             amplified=amplified,
+            **fields,
         )
 
     @property

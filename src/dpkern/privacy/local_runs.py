@@ -37,7 +37,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy._exact import power_of_two, round_up, sqrt_up
+from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import choose_grid
 from dpkern.privacy.recursions import expansion, propagate, propagate_batches
 
@@ -47,10 +47,10 @@ LARGEST_EXCESS = Fraction(5, 4)
 #: A draw of unit deviation never exceeds this: `DPK_PHI_LAST` of the sampler and half a grid step.
 LARGEST_DRAW = 15
 
-_U = power_of_two(-53)
+_U = Fraction(2) ** -53
 # Covers second-order terms, and underflow within the magnitudes that `LocalRuns` accepts.
-_SLACK = 1 + power_of_two(-40)
-_LARGEST = power_of_two(100)
+_SLACK = 1 + Fraction(2) ** -40
+_LARGEST = Fraction(2) ** 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class LocalRuns:
     @property
     def smoothness(self) -> Fraction:
         """L of the data part, enlarged by the rounding errors of the rows' norms and factors."""
-        rounding = 1 + power_of_two(-40) + self.dim * power_of_two(-52)
+        rounding = 1 + Fraction(2) ** -40 + self.dim * Fraction(2) ** -52
         return Fraction(self.loss_smoothness) * Fraction(self.row_bound) ** 2 * rounding
 
     @property
@@ -174,7 +174,7 @@ class LocalRuns:
         A step adds at most eta_t C to |theta|, for 0 <= eta_t c <= 2, and rounding a relative
         (2 d + 40) u.
         """
-        rounding = 1 + len(self.step_sizes) * (self.dim + 20) * power_of_two(-51)
+        rounding = 1 + len(self.step_sizes) * (self.dim + 20) * Fraction(2) ** -51
         bound = Fraction(self.clip) * sum(map(Fraction, self.step_sizes))
         if not start <= _LARGEST or (bound := bound + Fraction(start)) > _LARGEST:
             raise ValueError(

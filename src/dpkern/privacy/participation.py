@@ -81,7 +81,8 @@ def walk_graph(
     with stream.release() as key:
         u = _uniform(key.words(Purpose.WALK, hops))
     if neighbours is None:
-        return ParticipationSchedule.capped(_below(u, n)[:, np.newaxis], most)
+        # Uniform up to n 2^-53, which suffices for public choices.
+        return ParticipationSchedule.capped((u * n).astype(np.int64)[:, np.newaxis], most)
     start, ends = neighbours
     at = int(u[0] * n)
     walk = [at]
@@ -126,8 +127,3 @@ def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return uniform multiples of 2^-53 in [0, 1)."""
     numbers: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return numbers
-
-
-def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Return integers 0 .. n - 1, uniform up to n 2^-53, which suffices for public choices."""
-    return (u * n).astype(np.int64)

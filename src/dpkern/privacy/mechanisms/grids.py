@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import floor_log2, power_of_two, round_up
+from dpkern.privacy._exact import floor_log2, round_up
 
 FloatArray = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def _coarsest(
             f"no grid serves: {cause}, which asks for 2^{exponent}, "
             f"and the coarsest is 2^{_LARGEST_EXPONENT}"
         )
-    grid = power_of_two(exponent)
+    grid = Fraction(2) ** exponent
     if grid**2 * dim * 1024 > norm**2:
         raise ValueError(
             f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding dim = {dim} "
