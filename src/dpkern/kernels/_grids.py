@@ -89,12 +89,7 @@ def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
 
 
 def sum_grids(
-    grid: ArrayLike | None,
-    *,
-    offsets: IntArray,
-    dim: int,
-    clip: float,
-    saturate: bool = False,
+    grid: ArrayLike | None, *, offsets: IntArray, dim: int, clip: float, saturate: bool = False
 ) -> FloatArray | None:
     """Return the grid of every silo's sum of vectors of norm `clip`; None for floating-point sums.
 

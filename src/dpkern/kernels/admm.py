@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class ProxState:
     """Auxiliary variables u_i of ADMM, one vector per record: u_i = common_i + scale_i a_i.
 
-    a_i is the record's effective row. `prox_sweep` updates the arrays in place.
+    a_i is the record's effective row. `prox_sweep` updates the arrays in place. Every u_i begins at
+    `start`, of shape (d,), which must not depend on the data. Only a public state is private, as a
+    function of its start and of released messages.
 
     Attributes
     ----------
@@ -32,12 +34,6 @@ class ProxState:
         Float64, C order. One vector for all records (collapsed), or one per record.
     scale : ndarray, shape (N,), or None
         Float64. None for a public state, in which `common` is u itself.
-
-    Notes
-    -----
-    Collapsed and per-user states are not private. A public one is a function of its start and of
-    released messages. Every u_i starts at `start`, of shape (d,), which must not depend on the
-    data.
     """
 
     common: FloatArray
@@ -98,14 +94,9 @@ def loss_prox(
     Notes
     -----
     A clamped increasing function is increasing, so that this is the prox of a convex, C-Lipschitz
-    loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52), and the clamp is
-    the last operation on t. Before it, the relative error of t is at most 1e-12, plus the effect of
-    the rounding of a_i . v_i.
-
-    References
-    ----------
-    .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
-       private GLMs", AISTATS 2021.
+    loss, as for `glm_gradient`, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52),
+    and the clamp is the last operation on t. Before it, the relative error of t is at most 1e-12,
+    plus the effect of the rounding of a_i . v_i.
     """
     points = checked.finite_array("V", V, (data.n, data.d))
     gamma = positive("gamma", gamma)
@@ -211,14 +202,10 @@ def prox_sweep(
 
 
 class PreparedSweep:
-    """Repeated calls of `prox_sweep` for one state, with shared arguments validated once.
+    """Repeated calls of `prox_sweep` for one state, with its shared arguments validated once.
 
-    A sweep over some hundred records takes less time than the validation of its arguments.
-
-    Parameters
-    ----------
-    data, state, loss, clip, prox_step, grid, sigma, n_threads
-        As for `prox_sweep`. `grid` and `sigma` are validated in the first call.
+    A sweep over some hundred records takes less time than the validation of its arguments. `grid`
+    and `sigma` are validated in the first call.
     """
 
     def __init__(
@@ -250,12 +237,7 @@ class PreparedSweep:
         self._std = 0.0
 
     def __call__(
-        self,
-        z: ArrayLike,
-        *,
-        relaxation: float,
-        rows: IntArray | None = None,
-        rng: Random = None,
+        self, z: ArrayLike, *, relaxation: float, rows: IntArray | None = None, rng: Random = None
     ) -> Any:
         """Run the next sweep, as described in `prox_sweep`."""
         data = self._data
@@ -263,12 +245,11 @@ class PreparedSweep:
         lam = positive("relaxation", relaxation)
         if lam > 1.0:
             raise ValueError(f"relaxation must be in (0, 1], got {lam!r}")
-        if rows is not None:
-            if self._collapsed:
-                raise ValueError(
-                    "rows must be None for a collapsed state, got some: its records move together"
-                )
-            rows = checked.increasing("rows", rows, data.n)
+        if rows is not None and self._collapsed:
+            raise ValueError(
+                "rows must be None for a collapsed state, got some: its records move together"
+            )
+        rows = None if rows is None else checked.increasing("rows", rows, data.n)
         n = data.n if rows is None else len(rows)
         layout = lam, resolve_threads(self._n_threads, n * data.d)
         if rows is not None or layout != self._layout:

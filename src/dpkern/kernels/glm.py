@@ -223,9 +223,8 @@ def glm_difference(
         As in `glm_gradient`.
     margins : array_like, shape (N,), optional
         Margins at `w_old` of all records in record order, also with `rows`, from `glm_margins` or
-        from `new_margins` of an earlier call; they save the products with `w_old`. They are not
-        checked: differences are clipped in any case, and the sensitivity is valid as long as a
-        record's margin is a function of this record and of public numbers.
+        from `new_margins` of an earlier call. They are not checked: the sensitivity is valid as
+        long as a record's margin is a function of this record and of public numbers.
     new_margins : ndarray, shape (N,), optional
         Output array for the margins at `w_new`, float64 and C-contiguous, only without `rows`; it
         may be `margins` itself. Not private.
@@ -242,10 +241,9 @@ def glm_difference(
     silo's, exactly, for the doubles returned, for any B and loss. Adding or removing a record
     changes it by at most C.
 
-    There are two clip norms because SVRG and SPIDER add such differences to a noisy sum of
-    gradients [1]_ that was clipped to B. Their estimates are of one objective only if the terms
-    telescope, so that both must be gradients of the same loss, with the derivative g, which is as
-    smooth as phi. The norm of a difference is then at most min(2 B, L |w_new - w_old|), L the
+    SVRG and SPIDER add such differences to a noisy sum of gradients that was clipped to B [1]_.
+    The terms telescope only if both are gradients of the same loss, with the derivative g, which is
+    as smooth as phi. The norm of a difference is then at most min(2 B, L |w_new - w_old|), L the
     smoothness of phi times the largest |x|^2. A C of that size clips nothing, up to rounding;
     privacy does not rely on L. A smaller C trades bias for less noise.
 

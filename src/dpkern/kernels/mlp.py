@@ -98,12 +98,10 @@ def mlp_gradient(
     -----
     Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm over all
     parameters and no other silo's, exactly, for the doubles returned; adding or removing one by at
-    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` the same holds, and only the sum
-    depends on the number of records: no error does. A record's term depends on the record, the
-    model and q only, and q on public numbers only. The exact sum over a silo is computed in integer
-    multiples of q^2, so that adding a record changes it by that record's term, of norm at most C;
-    the final clamp of the entries is nonexpansive. Clamping partial sums would not suffice, since
-    an added record shifts later records into other parts.
+    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` no error depends on the number of
+    records, and q on public numbers only: adding a record changes the exact integer sum by that
+    record's term, of norm at most C, and the final clamp of the entries is nonexpansive. Clamping
+    partial sums would not suffice, since an added record shifts later records into other parts.
 
     With s = min(1, C' / G), C' = C (1 - (n_0 + ... + n_L + 16) 2^-50), G an upper bound of the
     norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
@@ -112,8 +110,7 @@ def mlp_gradient(
     n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`, for which sums of n
     records are exact in any order. The norms are computed without per-record gradients as in [1]_.
 
-    Activations and derivatives are doubles, summed in a fixed order, so that a record's term
-    depends neither on other records nor on its position.
+    A record's term depends neither on other records nor on its position.
 
     References
     ----------
@@ -178,9 +175,8 @@ def mlp_difference(
     `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
     of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
     T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of
-    U may remove what cancels in V; mlp.h has the proof. The norm of a term may be less than C where
-    U and V are large and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n
-    as in `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
+    U may remove what cancels in V (proof in mlp.h). The step q is the finest with
+    n ceil(4 C / q^2) <= 2^52, n as in `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
     bound = positive("gradient_clip", gradient_clip, or_infinite=True)

@@ -47,10 +47,9 @@ def newton_direction(
     Notes
     -----
     If a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and that
-    of H solves the system; otherwise the eigenvalues are computed. In floating point an eigenvalue
-    within d u |H| of the floor, u = 2^-53, may be treated as on either side of it, which is a
-    change of H of the size of any algorithm's backward error. So |p| <= |g| / floor is valid up to
-    a relative error of d u |H| / floor.
+    of H solves the system; otherwise the eigenvalues are computed. An eigenvalue within d u |H| of
+    the floor, u = 2^-53, may be treated as on either side of it, a change of H of the size of any
+    algorithm's backward error. So |p| <= |g| / floor up to a relative error of d u |H| / floor.
 
     Every BLAS that threadpoolctl controls is limited to one thread during the call.
     """
@@ -64,9 +63,8 @@ def newton_direction(
     floor = positive("floor", floor)
     out = np.empty((m, d))
     threads = resolve_threads(n_threads, H.size * d // 8)
-    lapack = _lapack()
     with one_blas_thread():
-        _core.newton_direction(H, g, floor, lapack, out, threads)
+        _core.newton_direction(H, g, floor, _lapack(), out, threads)
     return out
 
 

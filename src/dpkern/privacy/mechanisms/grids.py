@@ -27,12 +27,7 @@ _PUBLIC_SIZE_FACTOR = 2
 
 
 def choose_grid(
-    *,
-    n: int,
-    clip: float,
-    dim: int,
-    sigma: float | None = None,
-    neighbours: str = "replace_one",
+    *, n: int, clip: float, dim: int, sigma: float | None = None, neighbours: str = "replace_one"
 ) -> float:
     """Choose the grid q of a sum of n records of norm `clip` = C from public numbers.
 

@@ -65,16 +65,27 @@ class GaussianHessian:
             raise ValueError("sizes must have one entry per message, got none")
         self._channel, self._triangle = channel, triangle
         self._dim, self._k = count("dim", dim), len(sizes)
-        hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
-        self.grid: float | None = None
-        self.sigma, self.sensitivity = 0.0, math.inf
+        noisy = mu is not None or sigma is not None
+        B = positive("hess_clip", hess_clip, or_infinite=not noisy)
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
         self.records = grid_records(n) if adding else None
-        if mu is not None or sigma is not None:
-            B = positive("hess_clip", hess_clip)
+        self.grid: float | None = None
+        self.sigma, self.sensitivity = 0.0, math.inf
+        if noisy:
+            # The sensitivity of the exact sum.
             nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
-            self._calibrate(self.records or n, B, nominal, mu, sigma)
-        k, noisy = self._k, self.grid is not None
+            if mu is None:
+                guess = self.sigma = positive("sigma", sigma)
+            else:
+                guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
+            if guess == math.inf:
+                raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
+            self.grid = choose_hessian_grid(n=self.records or n, hess_clip=B, dim=dim, sigma=guess)
+            entries = Fraction(sqrt_up(Fraction(dim * (dim + 1), 2))) if triangle else Fraction(dim)
+            self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
+            if mu is not None:
+                self.sigma = noise_std(self.sensitivity, mu)
+        k = self._k
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if k == 1 else (self.sensitivity,) * k,
@@ -82,24 +93,6 @@ class GaussianHessian:
             grid=None if self.grid is None else self.grid if k == 1 else (self.grid,) * k,
             dim=dim * (dim + 1) // 2,
         )
-
-    def _calibrate(
-        self, n: int, B: float, nominal: Fraction, mu: float | None, sigma: float | None
-    ) -> None:
-        """Set grid, sensitivity and noise, `nominal` being the sensitivity of the exact sum."""
-        d = self._dim
-        if sigma is not None:
-            guess = self.sigma = positive("sigma", sigma)
-        else:
-            assert mu is not None
-            guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
-            if guess == math.inf:
-                raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
-        self.grid = choose_hessian_grid(n=n, hess_clip=B, dim=d, sigma=guess)
-        entries = Fraction(sqrt_up(Fraction(d * (d + 1), 2))) if self._triangle else Fraction(d)
-        self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
-        if mu is not None:
-            self.sigma = noise_std(self.sensitivity, mu)
 
     @property
     def noise_norm(self) -> float:
