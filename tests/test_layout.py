@@ -69,7 +69,6 @@ _ROUNDING = {"_exact"}
 PRIVACY = {
     "_exact": set(),
     "report": set(),
-    "subsets": set(),
     "accounting": set(),
     "gdp": _ROUNDING,
     "budget": {"gdp"} | _ROUNDING,
@@ -77,8 +76,8 @@ PRIVACY = {
     "shuffle.zcdp": _ROUNDING,
     "shuffle.protocol": set(),
     "recursions": _ROUNDING,
-    "participation": {"subsets"},
-    "record_sampling": {"accounting", "subsets"},
+    "participation": set(),
+    "record_sampling": {"accounting"},
     "ledger": {"accounting", "report", "shuffle.binomial"},
     "channel": {"ledger"},
     "certificate": {"accounting", "gdp", "ledger", "report", "shuffle.zcdp"} | _ROUNDING,

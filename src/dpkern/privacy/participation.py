@@ -12,7 +12,6 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose
 
 IntArray = NDArray[np.int64]
@@ -63,7 +62,7 @@ def sample_users(
     if participants > n:
         raise ValueError(f"participation must be at most the {n} users, got {participants}")
     with stream.release() as key:
-        drawn = [random_subset(key, t, n, participants) for t in range(rounds)]
+        drawn = [key.subset(t, n, participants) for t in range(rounds)]
     return ParticipationSchedule.capped(np.array(drawn, dtype=np.int64), most)
 
 

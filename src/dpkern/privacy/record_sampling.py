@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
-from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey
 
 IntArray = NDArray[np.int64]
@@ -92,7 +91,7 @@ class WithoutReplacement(RecordSampler):
     amplifies = True
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return random_subset(key, silo, size, self.batch_sizes[silo])
+        return key.subset(silo, size, self.batch_sizes[silo])
 
 
 class Poisson(RecordSampler):
@@ -110,17 +109,23 @@ class Poisson(RecordSampler):
 
 
 @dataclass(frozen=True)
-class OnePass(RecordSampler):
-    """Disjoint batches: release t uses the t-th batch of consecutive records in a random order."""
+class Cyclic(RecordSampler):
+    """Batches of consecutive records in a random order that is repeated cyclically.
 
-    method = "one_pass"
+    As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
+    times: once, in disjoint batches, where T k <= n_j.
+    """
+
+    method = "cyclic"
     sampling = None
 
+    releases: int = field(kw_only=True)
     _orders: dict[int, NDArray[np.integer]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def per_record(self) -> int:
-        return 1
+        sizes = zip(self.batch_sizes, self.sizes, strict=True)
+        return max(-(-self.releases * k // n) for k, n in sizes)
 
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
@@ -147,27 +152,7 @@ class OnePass(RecordSampler):
         return np.sort(batches, axis=1).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Cyclic(OnePass):
-    """Consecutive batches in a random order that is repeated cyclically.
-
-    As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
-    times.
-    """
-
-    method = "cyclic"
-
-    releases: int = field(kw_only=True)
-
-    @property
-    def per_record(self) -> int:
-        sizes = zip(self.batch_sizes, self.sizes, strict=True)
-        return max(-(-self.releases * k // n) for k, n in sizes)
-
-
-SAMPLERS: dict[str, type[RecordSampler]] = {
-    kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass, Cyclic)
-}
+SAMPLERS = ("full", WITHOUT_REPLACEMENT, POISSON, "one_pass", "cyclic")
 
 
 def make_record_sampler(
@@ -207,6 +192,6 @@ def make_record_sampler(
             f"records, got {k}"
         )
     batch_sizes = (k,) * len(numbers)
-    if sampling == "cyclic":
+    if sampling in ("one_pass", "cyclic"):
         return Cyclic(numbers, batch_sizes, releases=releases)
-    return SAMPLERS[sampling](numbers, batch_sizes)
+    return (Poisson if sampling == POISSON else WithoutReplacement)(numbers, batch_sizes)

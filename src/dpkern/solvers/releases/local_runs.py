@@ -12,7 +12,7 @@ from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.record_sampling import OnePass
+from dpkern.privacy.record_sampling import Cyclic
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -206,7 +206,7 @@ class HiddenSteps:
         The run.
     mu : float or None
         Budget of one release.
-    sampler : OnePass, optional
+    sampler : Cyclic, optional
         Sampler of the batches of all steps; None means all records.
     per_record : int, optional
         Largest number of releases that depend on one record; None means all.
@@ -217,7 +217,7 @@ class HiddenSteps:
         run: Run,
         *,
         mu: float | None,
-        sampler: OnePass | None = None,
+        sampler: Cyclic | None = None,
         per_record: int | None = None,
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
@@ -284,7 +284,7 @@ class HiddenBatches(HiddenSteps):
         The step sizes of the run.
     """
 
-    def __init__(self, run: Run, *, sampler: OnePass, per_record: int, eta: FloatArray) -> None:
+    def __init__(self, run: Run, *, sampler: Cyclic, per_record: int, eta: FloatArray) -> None:
         mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
         super().__init__(run, mu=mu, sampler=sampler, per_record=per_record)
         if mu is not None:
