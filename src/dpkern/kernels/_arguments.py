@@ -5,7 +5,7 @@ The returned arrays are valid for C: contiguous, aligned, and of the right type 
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from dpkern.stream import NoiseStream, ReleaseKey
 if TYPE_CHECKING:
     from dpkern.data import SiloData
 
+Data: TypeAlias = "SiloData"  # by name, since kernels do not import the room of data
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Rows = tuple[IntArray, IntArray]
@@ -107,7 +108,7 @@ def require_no_overlap(name: str, array: FloatArray, other_name: str, other: Flo
         )
 
 
-def models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
+def models(data: Data, w: ArrayLike, name: str = "w") -> FloatArray:
     """Return one model for all silos as (1, d), or one model per silo as (m, d)."""
     return finite_array(name, w, (data.d,), (data.m, data.d)).reshape(-1, data.d)
 
@@ -204,7 +205,7 @@ def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> I
     return bounds
 
 
-def minibatch(data: "SiloData", rows: Rows | None) -> tuple[Rows | None, IntArray]:
+def minibatch(data: Data, rows: Rows | None) -> tuple[Rows | None, IntArray]:
     """Return the validated argument `rows`, and the silos' offsets in it or in the data.
 
     The records must be in the silos of the offsets.

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +11,10 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, IntArray, Random
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss, get_loss
 from dpkern.stream import Purpose
-
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,23 +37,23 @@ class ProxState:
     scale: FloatArray | None
 
     @classmethod
-    def collapsed(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def collapsed(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state with one `common`, for sweeps over all records; O(N + d) memory."""
         return cls(checked.finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
 
     @classmethod
-    def per_user(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def per_user(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state with one `common` per record, for sweeps over some of the records."""
         return cls(cls.public(data, start).common, np.zeros(data.n))
 
     @classmethod
-    def public(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def public(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state in which every u_i is a function of its record's messages."""
         return cls(np.tile(checked.finite_array("start", start, (data.d,)), (data.n, 1)), None)
 
 
 def loss_prox(
-    data: "SiloData",
+    data: Data,
     V: ArrayLike,
     gamma: float,
     *,
@@ -111,7 +108,7 @@ def loss_prox(
 
 
 def prox_sweep(
-    data: "SiloData",
+    data: Data,
     state: ProxState,
     z: ArrayLike,
     *,
@@ -210,7 +207,7 @@ class PreparedSweep:
 
     def __init__(
         self,
-        data: "SiloData",
+        data: Data,
         state: ProxState,
         *,
         loss: str | Loss,
@@ -289,7 +286,7 @@ def _prox_bound(step: float, clip: float, name: str) -> float:
     return bound
 
 
-def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray | None]:
+def _state(data: Data, state: ProxState) -> tuple[FloatArray, FloatArray | None]:
     """Return the validated arrays of a state, to which kernels write."""
     if not isinstance(state, ProxState):
         raise TypeError(f"state must be a ProxState, got {checked.described(state)}")

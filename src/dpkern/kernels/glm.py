@@ -4,7 +4,6 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,16 +12,13 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, Rows
+from dpkern.kernels._arguments import Data, FloatArray, Rows
 from dpkern.kernels._grids import saturated, sum_grids
 from dpkern.models.losses import Loss
 
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
-
 
 def glm_margins(
-    data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
+    data: Data, w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
     """Return the margins z_i = x_i . w of every record's effective row.
 
@@ -43,7 +39,7 @@ def glm_margins(
 
 
 def glm_norms(
-    data: "SiloData", *, out: FloatArray | None = None, n_threads: int | None = None
+    data: Data, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
     """Return upper bounds of the norms |[scale x + shift, 1]| of all rows, before the row bound.
 
@@ -98,7 +94,7 @@ def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
 
 
 def glm_losses(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss,
@@ -125,7 +121,7 @@ def glm_losses(
 
 
 def glm_gradient(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss = "logistic",
@@ -187,7 +183,7 @@ def glm_gradient(
 
 
 def glm_difference(
-    data: "SiloData",
+    data: Data,
     w_new: ArrayLike,
     w_old: ArrayLike,
     *,

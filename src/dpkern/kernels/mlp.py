@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,12 +11,9 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, Rows, Shape
+from dpkern.kernels._arguments import Data, FloatArray, Rows, Shape
 from dpkern.kernels._grids import mlp_factor_grid, product_grids
 from dpkern.models.losses import Loss
-
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
 
 LARGEST_STEPS = 1 << 52
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
@@ -43,7 +39,7 @@ def mlp_size(n_features: int, layers: Sequence[int]) -> int:
 
 
 def mlp_gradient(
-    data: "SiloData",
+    data: Data,
     params: ArrayLike,
     *,
     layers: Sequence[int],
@@ -122,7 +118,7 @@ def mlp_gradient(
 
 
 def mlp_difference(
-    data: "SiloData",
+    data: Data,
     params_new: ArrayLike,
     params_old: ArrayLike,
     *,
@@ -185,7 +181,7 @@ def mlp_difference(
 
 
 def _sums(
-    data: "SiloData",
+    data: Data,
     points: FloatArray,
     layers: Sequence[int],
     activation: str,
@@ -253,7 +249,7 @@ def _layers(layers: Sequence[int]) -> list[int]:
 
 
 def _networks(
-    data: "SiloData", points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
+    data: Data, points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
 ) -> FloatArray:
     """Return the parameters of all models as (points, 1 or m, P)."""
     if data.intercept:
@@ -269,7 +265,7 @@ def _networks(
     return np.stack([array.reshape(-1, size) for array in arrays])
 
 
-def _check_outputs(data: "SiloData", outputs: int, loss: str | Loss) -> None:
+def _check_outputs(data: Data, outputs: int, loss: str | Loss) -> None:
     if loss != "softmax":
         if outputs != 1:
             raise ValueError(f"layers must end with 1 for loss = {loss!r}, got {outputs}")

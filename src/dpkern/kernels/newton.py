@@ -1,7 +1,6 @@
 """Directions of Newton methods by truncated eigenvalues, and line searches."""
 
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,12 +9,9 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
-from dpkern.kernels._arguments import FloatArray
+from dpkern.kernels._arguments import Data, FloatArray
 from dpkern.kernels._grids import candidate_grids, per_candidate, saturated
 from dpkern.models.losses import Loss
-
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
 
 
 def newton_direction(
@@ -75,7 +71,7 @@ def _lapack() -> _core.Lapack:
 
 
 def line_search(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     p: ArrayLike,
     *,
