@@ -69,15 +69,13 @@ def loss_prox(
 
     Parameters
     ----------
-    data, loss, n_threads
-        As in `dpkern.kernels`; the loss must be convex, and derivatives that are not finite count
-        as 0.
+    data, loss, clip, n_threads
+        As in `dpkern.kernels`, C being the clip norm of a record's gradient; the loss must be
+        convex, and derivatives that are not finite count as 0.
     V : array_like, shape (N, d)
         One point per record.
     gamma : float
         Step, positive and finite.
-    clip : float
-        Clip norm C > 0 of a record's gradient. Infinity disables clipping.
     out : ndarray, shape (N, d), optional
         As in `dpkern.kernels`, for X; `V` itself, or without overlap with it.
 
@@ -129,15 +127,13 @@ def prox_sweep(
 
     Parameters
     ----------
-    data, loss, rng, n_threads
+    data, loss, clip, rng, n_threads
         As in `loss_prox` and `dpkern.kernels`. Every record is a user, whatever its silo. Only a
         call with `sigma` uses a release of a stream.
     state : ProxState
         Collapsed, per user or public. It is undefined after an interrupted sweep.
     z : array_like, shape (d,)
         The consensus point, finite.
-    clip : float
-        Clip norm C > 0 of a record's gradient. Infinity disables clipping and grid.
     prox_step : float
         gamma, positive and finite.
     relaxation : float
@@ -172,11 +168,10 @@ def prox_sweep(
     -----
     - Sensitivity: replacing one record, with equal states of all others and equal z, changes S, or
       a message, by at most 2 b in l2 norm, exactly, for the doubles returned: each vector has norm
-      at most b and depends on its own record and state only. This is true for any rounding error of
-      t_i; b' is b less a margin for rounding (see `glm_gradient`).
+      at most b and depends on its own record and state only, for any rounding error of t_i; b' is b
+      less a margin for rounding (see `glm_gradient`).
     - P is a function of the z and of the participants of earlier sweeps.
-    - Z_i are draws as in `gaussian`, with their own purpose and record i as the silo: they never
-      repeat, and do not depend on threads or on `rows`.
+    - Z_i are draws as in `gaussian`, with record i as the silo and their own purpose.
     - This is the iteration of [1]_ with a different place of the noise. For lam <= 1/2 every u_i
       stays within gamma C of a point that does not depend on its record.
 

@@ -210,13 +210,11 @@ def glm_difference(
         As in `dpkern.kernels`.
     w_new, w_old : array_like, shape (d,) or (m, d)
         The two models, each one for all silos or one per silo.
-    clip : float
-        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
+    clip, grid
+        As in `glm_gradient`, C being the clip norm of a record's difference.
     gradient_clip : float
         Clip norm B > 0 of each of the two gradients, which is the `clip` of the `glm_gradient` to
         which the differences are added. Infinity means unclipped gradients.
-    grid
-        As in `glm_gradient`.
     margins : array_like, shape (N,), optional
         Margins at `w_old` of all records in record order, also with `rows`, from `glm_margins` or
         from `new_margins` of an earlier call. They are not checked: the sensitivity is valid as

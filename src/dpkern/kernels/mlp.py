@@ -25,14 +25,14 @@ def mlp_size(n_features: int, layers: Sequence[int]) -> int:
     Parameters
     ----------
     n_features : int
-        Number of inputs.
+        Number of inputs n_0.
     layers : sequence of int
-        Sizes of the hidden layers and of the output.
+        Sizes n_1, ..., n_L of the hidden layers and of the output.
 
     Returns
     -------
     P : int
-        sum_l n_l (n_(l-1) + 1), n_0 = n_features.
+        sum_l n_l (n_(l-1) + 1).
     """
     sizes = [count("n_features", n_features), *_layers(layers)]
     return sum(out * (inputs + 1) for inputs, out in pairwise(sizes))
@@ -144,11 +144,8 @@ def mlp_difference(
     ----------
     params_new, params_old : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
-    clip : float
-        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
-    gradient_clip : float
-        Clip norm B > 0 of each of the two gradients, which is the `clip` of the `mlp_gradient` to
-        which the differences are added. Infinity means unclipped gradients.
+    clip, gradient_clip
+        As in `glm_difference`, for the gradients of `mlp_gradient`.
     data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
         As in `mlp_gradient`.
 
@@ -165,14 +162,13 @@ def mlp_difference(
     parameters and no other silo's, exactly, for the doubles returned, for any B; adding or removing
     one by at most C. A coarser grid adds ``grid * sqrt(P)``.
 
-    `glm_difference` explains the two clip norms; the norm of a difference never exceeds 2 B.
-
-    In layer l the difference is the sum of two outer products, U + V, which become integers as in
-    `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
-    of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
-    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of
-    U may remove what cancels in V (proof in mlp.h). The step q is the finest with
-    n ceil(4 C / q^2) <= 2^52, n as in `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
+    The norm of a difference never exceeds 2 B. In layer l it is the sum of two outer products,
+    U + V, which become integers as in `mlp_gradient`. With D the norm of U + V over all layers, T
+    that of |U| + |V|, and R^4 the sum of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the
+    first, s is min(1, C' / max(D, T / 4)) and C' = (C - q sqrt(8 C) R)
+    (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of U may remove what cancels in V
+    (proof in mlp.h). The step q is the finest with n ceil(4 C / q^2) <= 2^52, n as in
+    `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
     bound = positive("gradient_clip", gradient_clip, or_infinite=True)

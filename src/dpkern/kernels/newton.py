@@ -85,9 +85,6 @@ def line_search(
 ) -> FloatArray:
     """Return the losses of every silo along the line w - a p, for every candidate step a.
 
-    The margins of w and p are computed in one pass over X; every candidate then costs one
-    evaluation of the loss per record.
-
     Parameters
     ----------
     data, loss, out, n_threads

@@ -50,8 +50,7 @@ def gaussian(
       192 bits are read; its distribution is within total variation 2^-100 of the rounded Gaussian.
     - For a sum S that is a multiple of q, S + Z = q round((S + sigma N) / q) is a post-processing
       of the Gaussian mechanism on the exact sum.
-    - Draws depend only on the stream's key, the release number, the silo and the coordinate, and
-      not on `n_threads`, the instruction set or the length of the last axis.
+    - Draws depend on the stream's key, the release number, the silo and the coordinate only.
     """
     sizes = _shape(shape)
     m = math.prod(sizes[:-1])

@@ -51,8 +51,8 @@ def shuffle_sum(
     -----
     Sensitivity of the counts, exactly, for the doubles computed: given the other coins and the
     uniform numbers of the rounding, replacing a vector changes them by less than g + sqrt(d) in
-    l2 norm and by at most g in each coordinate. `BinomialSum` determines the number of coins. The
-    coins of a coordinate have their distribution within 2^-143 in total variation.
+    l2 norm and by at most g in each coordinate. The coins of a coordinate have their distribution
+    within 2^-143 in total variation.
 
     References
     ----------

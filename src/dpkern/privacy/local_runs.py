@@ -206,10 +206,8 @@ class LocalRuns:
             nominal = self._nominal[n]
             computed = nominal + 2 * self._tau(grids[n], W) * E + 8 * _U * W * (F + 1)
             found[n, p] = Fraction(p) * nominal, Fraction(p) * computed * _SLACK
-        self._check_excess(
-            max(computed for _, computed in found.values()),
-            max(nominal for nominal, _ in found.values()),
-        )
+        nominals, computed_ones = zip(*found.values(), strict=True)
+        self._check_excess(max(computed_ones), max(nominals))
         return tuple(round_up(found[pair][1]) for pair in pairs)
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
