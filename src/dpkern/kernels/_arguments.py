@@ -80,6 +80,14 @@ def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
     return array
 
 
+def positive_array(name: str, value: ArrayLike, shape: Shape, *shapes: Shape) -> FloatArray:
+    """Return positive, finite numbers of one of the shapes, repeated to the first of them."""
+    array = real_array(name, value, shape, *shapes)
+    if not (np.all(array > 0.0) and np.all(np.isfinite(array))):
+        raise ValueError(f"{name} must be positive and finite, got an entry that is not")
+    return np.ascontiguousarray(np.broadcast_to(array, shape))
+
+
 def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:
     """Validate an array that a kernel writes to, and that therefore cannot be converted."""
     if (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern import _core
-from dpkern.kernels._arguments import FloatArray, IntArray, Shape, aligned, per_silo, real_array
+from dpkern.kernels._arguments import FloatArray, IntArray, aligned, per_silo, real_array
 
 
 def finest_grid(n: int, clip: float, name: str = "clip") -> float:
@@ -127,17 +127,11 @@ def candidate_grids(
         grids = np.array([[finest[b] for b in row] for row in bounds.tolist()])
     else:
         m, k = bounds.shape
-        grids = per_candidate("grid", grid, m, k, (), (k,), (m, k))
+        grids = np.broadcast_to(real_array("grid", grid, (), (k,), (m, k)), (m, k)).copy()
     for n, own, limits in zip(np.diff(offsets).tolist(), grids, bounds, strict=True):
         for q, b in zip(own.tolist(), limits.tolist(), strict=True):
             _require_exact(q, n, "bound", b, 1.0, saturate)
     return grids
-
-
-def per_candidate(name: str, value: ArrayLike, m: int, k: int, *shapes: Shape) -> FloatArray:
-    """Return numbers of one of the shapes as (m, k), one per silo and candidate."""
-    values = real_array(name, value, *shapes)
-    return np.ascontiguousarray(np.broadcast_to(values, (m, k)))
 
 
 def _require_exact(q: float, n: int, name: str, bound: float, root: float, saturate: bool) -> None:

@@ -93,7 +93,7 @@ def glm_local_descent(
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     steps = count("steps", steps)
-    eta = _step_sizes(step_size, steps)
+    eta = checked.positive_array("step_size", step_size, (steps,), ())
     l2 = not_negative("l2", l2)
     anchor = not_negative("anchor", anchor)
     acting, smooth_strength, _ = checked.penalty("smooth", smooth, _core.smooth_names())
@@ -136,13 +136,6 @@ def glm_local_descent(
         )
         # fmt: on
     return out
-
-
-def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
-    eta = checked.real_array("step_size", step_size, (), (steps,))
-    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
-        raise ValueError("step_size must be positive and finite, got an entry that is not")
-    return np.ascontiguousarray(np.broadcast_to(eta, (steps,)))
 
 
 def _batches(data: Data, batches: IntArray, steps: int) -> tuple[Rows, int]:

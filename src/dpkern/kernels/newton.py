@@ -10,7 +10,7 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray
-from dpkern.kernels._grids import candidate_grids, per_candidate, saturated
+from dpkern.kernels._grids import candidate_grids, saturated
 from dpkern.models.losses import Loss
 
 
@@ -126,9 +126,7 @@ def line_search(
     bounds = grids = None
     if bound is not None:
         k = candidates.size
-        bounds = per_candidate("bound", bound, data.m, k, (k,), (data.m, k))
-        if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
-            raise ValueError("bound must be positive and finite, got an entry that is not")
+        bounds = checked.positive_array("bound", bound, (data.m, k), (k,))
         grids = candidate_grids(grid, offsets=data.offsets, bounds=bounds, saturate=saturate)
     elif grid is not None:
         raise ValueError(

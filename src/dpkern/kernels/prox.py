@@ -86,15 +86,8 @@ def prox(
         # A separable r without parameters per coordinate treats all rows as one long vector.
         flat = points.ndim == 1 or (penalty.separable and penalty.size is None)
         shape = (1, points.size) if flat else points.shape
-        _core.prox_rows(
-            _number(penalty.name),
-            penalty.separable,
-            penalty.params,
-            points.reshape(shape),
-            gamma,
-            out.reshape(shape),
-            threads,
-        )
+        rows, x, number = points.reshape(shape), out.reshape(shape), _number(penalty.name)
+        _core.prox_rows(number, penalty.separable, penalty.params, rows, gamma, x, threads)
     return out
 
 

@@ -129,11 +129,10 @@ def _accountant(neighbours: str) -> tuple[Any, Any]:
             "secret samples of the records are accounted for by dp-accounting, which is not "
             "installed: pip install 'dpkern[accounting]'"
         ) from error
+    relations = dp.NeighboringRelation
     if neighbours == "add_remove":
-        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-        return dp, pld.PLDAccountant(neighboring_relation=relation)
-    relation = dp.NeighboringRelation.REPLACE_ONE
-    return dp, rdp.RdpAccountant(neighboring_relation=relation)
+        return dp, pld.PLDAccountant(neighboring_relation=relations.ADD_OR_REMOVE_ONE)
+    return dp, rdp.RdpAccountant(neighboring_relation=relations.REPLACE_ONE)
 
 
 def sampled_scale(

@@ -160,9 +160,7 @@ class GaussianSum:
             raise ValueError("active must be None for one message about all the data")
 
         def sent(values: Any) -> Any:
-            if not isinstance(values, tuple):
-                return values
-            return tuple(v if a else 0.0 for v, a in zip(values, active.tolist(), strict=True))
+            return None if values is None else tuple(np.where(active, values, 0.0).tolist())
 
         return replace(once, sensitivity=sent(once.sensitivity), std=sent(once.std))
 

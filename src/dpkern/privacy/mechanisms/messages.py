@@ -8,6 +8,7 @@ round_q of an exact sum plus a Gaussian. Rounding may increase distances: with a
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,7 @@ class GaussianMessages:
         self._channel, self._what, self._dim = channel, what, dim
         self._mu, self._per_silo = mu, per_silo
         self._per_record = per_record
-        self._bounds: tuple[tuple[float, ...], float] | None = None
-        self._columns: list[tuple[float, ...]] = []  # sensitivity, std and grid for _bounds
+        self._calibrated = lru_cache(maxsize=4096)(self._calibrate)  # silos and rounds are alike
         self._series_bounds: tuple[tuple[float, ...], float] | None = None
         self._series: Release | None = None
 
@@ -73,11 +73,7 @@ class GaussianMessages:
         nominal = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
         if self._per_record is not None:
             nominal, bound = self._bounds_of_series(nominal, bound)
-        if (nominal, bound) != self._bounds:
-            found = {D: self._calibrated(D, bound, k) for D in set(nominal)}
-            self._bounds = nominal, bound
-            self._columns = [tuple(c) for c in zip(*(found[v] for v in nominal), strict=True)]
-        D, sigma, grid = self._columns
+        D, sigma, grid = zip(*(self._calibrated(v, bound, k) for v in nominal), strict=True)
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
@@ -90,9 +86,7 @@ class GaussianMessages:
         )
         return noisy if self._per_silo else noisy[0]
 
-    def _calibrated(
-        self, nominal: float, bound: float, messages: int
-    ) -> tuple[float, float, float]:
+    def _calibrate(self, nominal: float, bound: float, messages: int) -> tuple[float, float, float]:
         """Return D = D_v + q sqrt(d), sigma = D / mu, both rounded up, and q of one message."""
         assert self._mu is not None
         grid = choose_message_grid(
