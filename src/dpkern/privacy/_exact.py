@@ -40,10 +40,12 @@ def round_down(value: Fraction) -> float:
 
 
 def _sqrt(value: Fraction) -> float:
-    """Return sqrt(value) to less than one unit in the last place, for value > 0.
+    """Return sqrt(value) to less than one unit in the last place, for value >= 0.
 
     One step to the adjacent double then suffices for rounding in either direction.
     """
+    if value == 0:
+        return 0.0
     # Scaling the value to [1, 4) by an even power of two avoids under- and overflow, as in the
     # square 1e-400 of a mu of 1e-200.
     half = floor_log2(value) // 2
@@ -56,8 +58,6 @@ def _sqrt(value: Fraction) -> float:
 
 def sqrt_up(value: Fraction) -> float:
     """Return the smallest double whose square is >= value (infinity if none), value >= 0."""
-    if value == 0:
-        return 0.0
     result = _sqrt(value)
     if result < math.inf and Fraction(result) ** 2 < value:
         result = math.nextafter(result, math.inf)
@@ -66,8 +66,6 @@ def sqrt_up(value: Fraction) -> float:
 
 def sqrt_down(value: Fraction) -> float:
     """Return the largest finite double whose square is <= value, value >= 0."""
-    if value == 0:
-        return 0.0
     result = _sqrt(value)
     if result == math.inf or Fraction(result) ** 2 > value:
         result = math.nextafter(result, 0.0)

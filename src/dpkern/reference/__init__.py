@@ -11,24 +11,11 @@ from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
 from dpkern.reference.shuffle import shuffle_sum
 
+# fmt: off
 __all__ = [
-    "clip_and_sum",
-    "gaussian",
-    "glm_difference",
-    "glm_gradient",
-    "glm_hessian",
-    "glm_local_descent",
-    "glm_losses",
-    "glm_margins",
-    "glm_norms",
-    "goe",
-    "line_search",
-    "loss_prox",
-    "mlp_difference",
-    "mlp_gradient",
-    "mlp_size",
-    "newton_direction",
-    "prox",
-    "prox_sweep",
-    "shuffle_sum",
+    "clip_and_sum", "gaussian", "glm_difference", "glm_gradient", "glm_hessian",
+    "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
+    "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "prox",
+    "prox_sweep", "shuffle_sum",
 ]
+# fmt: on

@@ -47,8 +47,7 @@ class LastIterate:
         """
         runs, K = self._runs, len(self._runs.step_sizes)
         found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
-        columns = zip(*(found[n] for n in runs.sizes), strict=True)
-        D, sigma, grid = (tuple(column) for column in columns)
+        D, sigma, grid = zip(*(found[n] for n in runs.sizes), strict=True)
         self._channel.ledger.append(
             self._channel.describe(
                 what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
