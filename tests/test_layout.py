@@ -75,7 +75,6 @@ PRIVACY = {
     "shuffle.binomial": _ROUNDING,
     "shuffle.zcdp": _ROUNDING,
     "shuffle.protocol": set(),
-    "recursions": _ROUNDING,
     "participation": set(),
     "record_sampling": {"accounting"},
     "ledger": {"accounting", "report", "shuffle.binomial"},
@@ -87,9 +86,8 @@ PRIVACY = {
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.messages": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
-    "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids", "recursions"}
-    | _ROUNDING,
-    "local_runs": {"mechanisms.grids", "recursions"} | _ROUNDING,
+    "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids"} | _ROUNDING,
+    "local_runs": {"mechanisms.grids"} | _ROUNDING,
 }
 
 

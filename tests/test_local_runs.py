@@ -13,8 +13,8 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import LocalRuns, norm_bound
-from dpkern.privacy.recursions import last_iterate_factor, propagate, propagate_batches
+from dpkern.privacy.local_runs import LocalRuns, norm_bound, propagate, propagate_batches
+from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53

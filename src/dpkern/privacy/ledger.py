@@ -73,15 +73,12 @@ class Release:
         for name in ("what", "seen_by"):
             text(name, getattr(self, name))
         kept: dict[str, Any] = {"sensitivity": _per_message("sensitivity", self.sensitivity)}
-        for name in ("std", "grid"):
-            value = getattr(self, name)
-            kept[name] = None if value is None else _per_message(name, value)
         form = _form(kept["sensitivity"])
         for name in ("std", "grid"):
-            if kept[name] is not None and _form(kept[name]) != form:
-                raise ValueError(
-                    f"{name} must be {form}, as sensitivity is, got {_form(kept[name])}"
-                )
+            given = getattr(self, name)
+            kept[name] = None if given is None else _per_message(name, given)
+            if given is not None and _form(given) != form:
+                raise ValueError(f"{name} must be {form}, as sensitivity is, got {_form(given)}")
         for value in entries(kept["grid"]):
             if not (0.0 < value < math.inf and math.frexp(value)[0] == 0.5):
                 raise ValueError(f"grid must be a power of two, got {value!r}")

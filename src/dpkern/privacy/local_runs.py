@@ -29,17 +29,18 @@ error of the loss's computed derivative (`dpkern.models.losses.Loss`). docs/desi
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import choose_grid
-from dpkern.privacy.recursions import expansion, propagate, propagate_batches
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -344,3 +345,55 @@ def norm_bound(w: NDArray[np.float64], least: float) -> float:
     """
     norm = max(float(np.linalg.norm(w)) * (1.0 + 2.0**-20), least)
     return math.ldexp(1.0, math.frexp(norm)[1]) if norm < math.inf else math.inf
+
+
+def propagate(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction
+) -> tuple[Fraction, Fraction, Fraction]:
+    """Return (E_K, F_K, max_t c_t), each an upper bound.
+
+    E <- c_t E + eta_t accumulates errors that are proportional to the step sizes, F <- c_t F + 1
+    errors of constant size. Both are rounded up to a double after each step.
+    """
+    E = F = largest = Fraction(0)
+    for step in step_sizes:
+        eta, c = Fraction(step), expansion(step, low, high)
+        e, f = round_up(c * E + eta), round_up(c * F + 1)
+        E, F, largest = Fraction(_finite(e)), Fraction(_finite(f)), max(largest, c)
+    return E, F, largest
+
+
+def _finite(value: float) -> float:
+    if value == math.inf:
+        raise ValueError(
+            "step_size or local_steps must be smaller, got a record's influence on the hidden "
+            "local steps that exceeds every double"
+        )
+    return value
+
+
+def expansion(step_size: float, low: Fraction, high: Fraction) -> Fraction:
+    """Return c_t = max(|1 - eta low|, |1 - eta high|) exactly."""
+    return max(abs(1 - Fraction(step_size) * low), abs(1 - Fraction(step_size) * high))
+
+
+def propagate_batches(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
+) -> Fraction:
+    """Return an upper bound over records of the sum of eta_t prod_{u > t} c_u over their steps t.
+
+    Step t uses the positions t b .. t b + b - 1 of an order of n records, modulo n; b <= n. The
+    bound does not depend on the position of the first step. Products are rounded up to doubles.
+    """
+    # Differences of the sum between adjacent positions, where a batch begins or ends.
+    changes: dict[int, Fraction] = defaultdict(Fraction)
+    product = Fraction(1)
+    for t, step in reversed(list(enumerate(step_sizes))):
+        share = Fraction(_finite(round_up(Fraction(step) * product)))
+        product = Fraction(_finite(round_up(expansion(step, low, high) * product)))
+        first, end = t * batch % n, t * batch % n + batch
+        changes[first] += share
+        if end >= n:
+            changes[0] += share
+        changes[end % n] -= share
+    return max(accumulate(changes[position] for position in sorted(changes)))

@@ -51,15 +51,12 @@ class RecordSampler(ABC):
 
         Silos that are not `active` have an empty batch.
         """
+        drawn = [np.empty(0, dtype=np.int64)] * len(active)
         with stream.release() as key:
-            drawn = [
-                start + self._batch(key, j, size, t) if present else np.empty(0, dtype=np.int64)
-                for j, (start, size, present) in enumerate(
-                    zip(offsets[:-1], np.diff(offsets).tolist(), active, strict=True)
-                )
-            ]
-        ends = np.cumsum([0, *map(len, drawn)])
-        return np.concatenate(drawn), ends
+            for j, size in enumerate(np.diff(offsets).tolist()):
+                if active[j]:
+                    drawn[j] = offsets[j] + self._batch(key, j, size, t)
+        return np.concatenate(drawn), np.cumsum([0, *map(len, drawn)])
 
     @abstractmethod
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
@@ -131,12 +128,10 @@ class Cyclic(RecordSampler):
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
         """Return the records (m, releases, k) of releases from t on, for batches of one size k."""
-        sizes = np.diff(offsets).tolist()
+        sizes = enumerate(np.diff(offsets).tolist())
         with stream.release() as key:
-            return np.stack([
-                start + self._batches(key, j, size, t, releases)
-                for j, (start, size) in enumerate(zip(offsets[:-1], sizes, strict=True))
-            ])  # fmt: skip
+            batches = [offsets[j] + self._batches(key, j, n, t, releases) for j, n in sizes]
+        return np.stack(batches)
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
         return self._batches(key, silo, size, t, 1)[0]

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import round_up
+from dpkern.privacy._exact import round_down, round_up, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
-from dpkern.privacy.recursions import last_iterate_factor
 
 FloatArray = NDArray[np.float64]
 
@@ -78,3 +77,24 @@ class LastIterate:
         s = runs.step_sensitivity(n, W, grid)
         D = round_up(s * Fraction(self._factor))
         return D, noise_std(D, self._mu), grid
+
+
+def last_iterate_factor(c: Fraction, steps: int) -> float:
+    """Return sqrt((1 - c^K) / (1 + c^K) (1 + c) / (1 - c)), rounded up, for 0 <= c < 1.
+
+    A run of K noisy steps, of which only the last iterate is seen, has this factor times the mu of
+    one step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
+    """
+    c = Fraction(round_up(c))
+    if c >= 1:
+        raise ValueError(
+            "accounting must be 'last_iterate' only with local steps that contract, got others: it "
+            "takes a penalty on every coordinate and a step_size below 2 / (largest curvature)"
+        )
+    power, base, exponent = Fraction(1), c, steps
+    while exponent:  # c^K rounded down, since the factor decreases in c^K
+        if exponent & 1:
+            power = Fraction(round_down(power * base))
+        base = Fraction(round_down(base * base))
+        exponent >>= 1
+    return sqrt_up((1 - power) / (1 + power) * (1 + c) / (1 - c))
