@@ -99,9 +99,8 @@ def sum_grids(
     if math.isinf(clip):
         _require_bound(grid, "clip")
         return None
-    m, root = len(offsets) - 1, math.sqrt(dim)
+    m, n, root = len(offsets) - 1, int(offsets[-1]), math.sqrt(dim)
     if grid is None:
-        n = int(offsets[-1])
         q = finest_grid(n, clip)
         _require_exact(q, n, "clip", clip, root, saturate)
         return per_silo("grid", q, m)
@@ -116,11 +115,7 @@ def sum_grids(
 def candidate_grids(
     grid: ArrayLike | None, *, offsets: IntArray, bounds: FloatArray, saturate: bool = False
 ) -> FloatArray:
-    """Return the grid of every silo's sum for every candidate of a line search, as `sum_grids`.
-
-    bounds : ndarray, shape (m, k)
-        Bound of one record's term.
-    """
+    """Return the grids (m, k) of the sums of candidates whose terms have the bounds (m, k)."""
     if grid is None:
         n = int(offsets[-1])
         finest = {b: finest_grid(n, b, "bound") for b in set(bounds.ravel().tolist())}

@@ -15,11 +15,11 @@ from typing import Any, Self
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import count, not_negative, positive, probability
-from dpkern._serialize import decode, encode, plain_mapping
+from dpkern._serialize import encode, plain_mapping
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
 from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta, sampled_epsilon
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
-from dpkern.privacy.ledger import Ledger, Release, known_fields, text
+from dpkern.privacy.ledger import Ledger, Release, decoded_fields, text
 from dpkern.privacy.report import report
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
 
@@ -377,8 +377,7 @@ class Certificate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the certificate of a dictionary from `to_dict`."""
-        known_fields(cls, values)
-        decoded = {name: decode(value) for name, value in values.items()}
+        decoded = decoded_fields(cls, values)
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
         return cls(**decoded)
 

@@ -169,8 +169,7 @@ class Release:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the release of a dictionary from `to_dict`."""
-        known_fields(cls, values)
-        decoded: dict[str, Any] = {name: decode(value) for name, value in values.items()}
+        decoded = decoded_fields(cls, values)
         for name, value in decoded.items():
             decoded[name] = tuple(value) if isinstance(value, list) else value
         return cls(**decoded)
@@ -250,14 +249,15 @@ def text(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a string that says something, got an empty one")
 
 
-def known_fields(cls: Any, values: Mapping[str, Any]) -> None:
-    """Raise unless `values` has the fields of a dataclass and no others."""
+def decoded_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the decoded fields of a dataclass; raise unless `values` has these and no others."""
     names = {f.name for f in fields(cls)}
     if set(values) != names:
         raise ValueError(
             f"values must hold the fields of a {cls.__name__}, got missing fields "
             f"{sorted(names - set(values))} and unknown fields {sorted(set(values) - names)}"
         )
+    return {name: decode(value) for name, value in values.items()}
 
 
 def _per_message(name: str, value: object) -> PerMessage:

@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from dpkern.privacy.certificate import Certificate
     from dpkern.privacy.ledger import Release
 
-_WIDTH = 88
-_INDENT = " " * 14
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
-def report(certificate: "Certificate", width: int = _WIDTH) -> str:
+def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
@@ -69,7 +67,7 @@ def _folded(head: str, text: str, width: int) -> list[str]:
         text,
         width,
         initial_indent=head,
-        subsequent_indent=_INDENT,
+        subsequent_indent=" " * 14,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -85,11 +83,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
 
 def _true_beside_claimed(certificate: "Certificate") -> str:
     c, claimed = certificate, certificate.claimed or {}
-    true = [
-        f"{name} {_rounded_up(value)}"
-        for name, value in (("mu", c.mu), ("rho", c.rho))
-        if name in claimed
-    ]
+    true = [f"{name} {_rounded_up(getattr(c, name))}" for name in ("mu", "rho") if name in claimed]
     if c.stated_delta is not None and not true:
         true = [f"epsilon {_epsilon(c, c.stated_delta)}"]
     return ", ".join(true) or f"mu {_rounded_up(c.mu)}"

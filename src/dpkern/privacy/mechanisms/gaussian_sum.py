@@ -80,30 +80,22 @@ class GaussianSum:
         nominal = clip if channel.add_remove else 2.0 * clip
         grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
 
-        stds: list[float] = []
         grids: list[float] | None = None
-
-        def calibrated(rounding: float) -> float:
-            """Set sensitivity, stds and grids for a rounding term, and return its actual value."""
-            nonlocal stds, grids
-            self.sensitivity = math.nextafter(nominal + rounding, math.inf) if rounding else nominal
+        self.sensitivity, rounding = nominal, 0.0
+        while True:
             stds = _stds(self.sensitivity, k, mu, sigma, shares)
             if clip == math.inf:
-                return 0.0
+                break
+            pairs = list(zip(counts, stds, strict=True))
             if shares:
-                grids = [grid_of(n=sum(counts), sigma=_total_std(stds) or None)] * k
-            else:
-                pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
-                chosen = {(n, s): grid_of(n=n, sigma=s) for n, s in set(pairs)}
-                grids = [chosen[pair] for pair in pairs]
-            if finest is None:
-                return 0.0
-            grids = [max(q, finest) for q in grids]
-            return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
-
-        rounding, needed = 0.0, calibrated(0.0)
-        while needed > rounding:  # more noise may need a coarser grid, up to a largest one
-            rounding, needed = needed, calibrated(needed)
+                pairs = [(sum(counts), _total_std(stds))] * k
+            chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
+            grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
+            needed = max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
+            if finest is None or needed <= rounding:
+                break
+            # More noise may need a coarser grid, up to a largest one.
+            rounding, self.sensitivity = needed, math.nextafter(nominal + needed, math.inf)
         if 32.0 * rounding > clip:
             raise ValueError(
                 f"no grid serves: rounding a sum of dim = {dim} coordinates would add {rounding!r} "
