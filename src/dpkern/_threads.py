@@ -8,16 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from threadpoolctl import LibController
+from typing import Any
 
 SERIAL_WORK = 1 << 18
 _forked = False
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_before: list[tuple["LibController", int]] = []
+_blas_before: list[tuple[Any, int]] = []
 
 
 def _after_fork_in_child() -> None:
@@ -78,7 +75,7 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
 
 
 @functools.cache
-def _blas_libraries() -> list["LibController"]:
+def _blas_libraries() -> list[Any]:
     """Return the loaded BLAS libraries, including scipy's; finding them takes milliseconds."""
     import scipy.linalg.cython_lapack  # noqa: F401
     from threadpoolctl import ThreadpoolController

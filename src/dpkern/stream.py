@@ -172,9 +172,8 @@ class NoiseStream(_Secret):
             )
         if seed is not None and seed < 0:
             raise ValueError(f"seed must be None or an int >= 0, got {seed}")
-        super().__init__(
-            bytearray(secrets.token_bytes(32) if seed is None else _seed_key(int(seed)))
-        )
+        key = secrets.token_bytes(32) if seed is None else _seed_key(int(seed))
+        super().__init__(bytearray(key))
         self.kind = "os" if seed is None else "seeded: not private"
         self._process = _this_process()
         self._next = 0

@@ -46,8 +46,9 @@ def glm_local_descent(
 
     Parameters
     ----------
-    data, loss, clip, out, n_threads
-        As in `dpkern.kernels`. Silos run in parallel.
+    data, loss, clip, rng, out, n_threads
+        As in `dpkern.kernels`. Silos run in parallel. Only a call with `sigma` uses a release of a
+        stream.
     w : array_like, shape (d,) or (m, d)
         One start for all silos, or one per silo.
     steps : int
@@ -69,8 +70,6 @@ def glm_local_descent(
         Std of the Gaussian noise added to S at every step; finite and >= 0.
     grid : float or array_like, shape (m,), optional
         Grid of S and of the noise, as in `glm_gradient`.
-    rng
-        As in `dpkern.kernels`. Only a call with `sigma` uses a release of a stream.
     batches : ndarray, shape (m, K, n), int64, optional
         Indices of the silo's n >= 1 records in every step, in increasing order; None means all.
     silos : ndarray, shape (k,), int64, optional

@@ -63,9 +63,9 @@ def mlp_gradient(
 
     Parameters
     ----------
-    data, clip, silo_weight, rows, out, n_threads
-        As in `dpkern.kernels`; C is the clip norm of the whole gradient. The data must have no
-        intercept, since every layer has its own biases.
+    data, clip, grid, silo_weight, rows, out, n_threads
+        As in `dpkern.kernels`, and `grid` as in `glm_hessian`; C is the clip norm of the whole
+        gradient. The data must have no intercept, since every layer has its own biases.
     params : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. A model
         consists of the matrices W_l of shape (n_l, n_(l-1) + 1) in C order, with the bias as the
@@ -77,8 +77,6 @@ def mlp_gradient(
     loss : str or Loss
         "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
         margin loss of one output, see `dpkern.models.losses`.
-    grid : float or array_like, shape (m,), optional
-        As in `glm_hessian`.
     records : int, optional
         A public number n for the choice of q if the number of records is not public. Sums of up to
         2^5 n records per silo are exact, and entries of larger ones saturate at +-2^52 q^2 before

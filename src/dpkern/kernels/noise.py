@@ -108,12 +108,10 @@ def goe(
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    # isinstance with an abstract class is slower.
+    axes = shape if type(shape) is tuple or isinstance(shape, Sequence) else (shape,)
     try:
-        # isinstance with an abstract class is slower.
-        if type(shape) is tuple or isinstance(shape, Sequence):
-            sizes = tuple(map(operator.index, shape))
-        else:
-            sizes = (operator.index(shape),)
+        sizes = tuple(map(operator.index, axes))
     except TypeError:
         raise TypeError(f"shape must be an int or a sequence of ints, got {shape!r}") from None
     if not sizes or min(sizes) < 0:

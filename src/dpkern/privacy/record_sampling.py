@@ -4,7 +4,6 @@ A sampler draws the batches from the run's stream and describes them to the ledg
 accounting matches the draws. Batches, and the sizes of Poisson batches, are secret.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ Rows = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class RecordSampler(ABC):
+class RecordSampler:
     """Base class of samplers of batches.
 
     `sizes` are the numbers of records n_j of the silos, or public numbers in place of these, and
@@ -58,9 +57,9 @@ class RecordSampler(ABC):
                     drawn[j] = offsets[j] + self._batch(key, j, size, t)
         return np.concatenate(drawn), np.cumsum([0, *map(len, drawn)])
 
-    @abstractmethod
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        """Return the batch of one silo, sorted numbers below `size`."""
+        """Return the batch of one silo, sorted numbers below `size`: by default all of them."""
+        return np.arange(size)
 
 
 class FullBatch(RecordSampler):
@@ -76,9 +75,6 @@ class FullBatch(RecordSampler):
             return None
         chosen = np.repeat(active, np.diff(offsets))
         return np.flatnonzero(chosen), np.append(0, np.cumsum(np.diff(offsets) * active))
-
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return np.arange(size)
 
 
 class WithoutReplacement(RecordSampler):
@@ -99,7 +95,7 @@ class Poisson(RecordSampler):
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
         if self.batch_sizes[silo] == self.sizes[silo]:
-            return np.arange(size)
+            return super()._batch(key, silo, size, t)
         # The accountant's rate is batch size / size rounded up.
         least = np.uint64((self.batch_sizes[silo] << 64) // self.sizes[silo])
         return np.flatnonzero(key.words(Purpose.SAMPLING, size, silo) < least)
