@@ -177,10 +177,7 @@ def saturated(sums: FloatArray, grids: FloatArray) -> FloatArray:
 
 
 def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[FloatArray, FloatArray]:
-    """Return validated `sigma` and grid of every row.
-
-    There are few distinct pairs, for which Python numbers are faster than NumPy's.
-    """
+    """Return validated `sigma` and grid of every row."""
     sigmas = per_silo("sigma", sigma, m)
     if grid is None:
         grids = np.array([_fine_step(s) for s in sigmas.tolist()])

@@ -5,9 +5,10 @@ error; only the last step to a double rounds, and the caller says which way.
 """
 
 import math
-import struct
 from collections.abc import Callable
 from fractions import Fraction
+
+import numpy as np
 
 
 def floor_log2(value: Fraction) -> int:
@@ -78,7 +79,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
     The bisection is on the bit patterns, which have the order of the doubles, and so takes at most
     64 steps. `holds` is assumed to be false at `low` and true at `high`.
     """
-    below, above = _bits(low), _bits(high)
+    below, above = (int(np.float64(end).view(np.int64)) for end in (low, high))
     while above - below > 1:
         middle = (below + above) // 2
         if holds(_double(middle)):
@@ -88,11 +89,5 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
     return _double(below), _double(above)
 
 
-def _bits(value: float) -> int:
-    result: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return result
-
-
 def _double(bits: int) -> float:
-    result: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return result
+    return float(np.int64(bits).view(np.float64))

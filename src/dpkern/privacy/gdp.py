@@ -104,10 +104,9 @@ def gdp_delta_upper(mu: float, epsilon: float) -> float:
 
     Parameters and errors as for `gdp_log_delta`.
     """
-    mu, epsilon = not_negative("mu", mu, or_infinite=True), not_negative("epsilon", epsilon)
+    log_delta = gdp_log_delta(mu, epsilon)
     if mu == 0.0:
         return 0.0
-    log_delta = gdp_log_delta(mu, epsilon)
     if log_delta > -math.inf:
         log_delta += _LOG_DELTA_ABSOLUTE - _LOG_DELTA_RELATIVE * log_delta
     # exp has an error of at most one unit in the last place; nextafter also covers underflow.

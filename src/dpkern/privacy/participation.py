@@ -47,8 +47,7 @@ class ParticipationSchedule:
 
     def __getitem__(self, t: int) -> IntArray:
         """Return the participants of round t, sorted; there may be none."""
-        users: IntArray = self.users[t, self.participates[t]]
-        return users
+        return self.users[t, self.participates[t]]
 
 
 def sample_users(
@@ -100,8 +99,7 @@ def activate_blocks(
         return np.ones((rounds, blocks), dtype=bool)
     with stream.release() as key:
         u = _uniform(key.words(Purpose.SAMPLING, rounds * blocks))
-    active: NDArray[np.bool_] = (u < probability).reshape(rounds, blocks)
-    return active
+    return (u < probability).reshape(rounds, blocks)
 
 
 def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
@@ -124,5 +122,4 @@ def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
 
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return uniform multiples of 2^-53 in [0, 1)."""
-    numbers: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return numbers
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -147,8 +147,7 @@ def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
     """
     most = min(_LARGEST_STEPS, 2.0**62 / len(sums))
     steps = np.clip(sums / grid, -most, most).astype(np.int64).sum(axis=0)
-    total: FloatArray = np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
-    return total
+    return np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
 
 
 def require_sums(
@@ -178,8 +177,7 @@ def round_to_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatAr
     """Return round_q(clamp(v)), with 0 for NaN; it never raises, whatever the records are."""
     with np.errstate(all="ignore"):  # a warning would depend on the records
         clamped = np.clip(values / grid, -steps, steps)
-    rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
-    return rounded
+    return np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
 
 
 def noise_std(sensitivity: Fraction | float, mu: float) -> float:
