@@ -87,14 +87,12 @@ def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
 def _is_useless(events: Events) -> bool:
     if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
         return True
-    # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
-    means = (
-        times * min(rate / 2.0 * square, math.log1p(rate**2 * math.expm1(square)))
-        for rate, square, times in (
-            (event.batch / event.size, event.multiplier**-2, times) for event, times in events
-        )
-    )
-    return sum(means) > _LARGEST_LOSS
+    loss = 0.0
+    for event, times in events:
+        rate, square = event.batch / event.size, event.multiplier**-2
+        # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
+        loss += times * min(rate / 2.0 * square, math.log1p(rate**2 * math.expm1(square)))
+    return loss > _LARGEST_LOSS
 
 
 @functools.lru_cache(maxsize=256)

@@ -37,9 +37,8 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     rows += _rows("notes", c.notes)
     lines = ["Privacy certificate"]
     if c.noise != "os":
-        lines += _folded(
-            "  ", f"{c.noise} (the figures are those that fresh noise would give)", width
-        )
+        remark = f"{c.noise} (the figures are those that fresh noise would give)"
+        lines += _folded("  ", remark, width)
     for name, text in rows:
         lines += _folded(f"  {name:<10}  ", text, width)
     return "\n".join(lines)

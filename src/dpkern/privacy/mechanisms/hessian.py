@@ -64,7 +64,8 @@ class GaussianHessian:
         if not len(sizes):
             raise ValueError("sizes must have one entry per message, got none")
         self._channel, self._triangle = channel, triangle
-        self._dim, self._k = count("dim", dim), len(sizes)
+        self._dim = count("dim", dim)
+        k = self._k = len(sizes)
         noisy = mu is not None or sigma is not None
         B = positive("hess_clip", hess_clip, or_infinite=not noisy)
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
@@ -85,7 +86,6 @@ class GaussianHessian:
             self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
             if mu is not None:
                 self.sigma = noise_std(self.sensitivity, mu)
-        k = self._k
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if k == 1 else (self.sensitivity,) * k,

@@ -42,8 +42,7 @@ class GaussianMessages:
         per_record: int | None = None,
     ) -> None:
         self._channel, self._what, self._dim = channel, what, dim
-        self._mu, self._per_silo = mu, per_silo
-        self._per_record = per_record
+        self._mu, self._per_silo, self._per_record = mu, per_silo, per_record
         self._calibrated = lru_cache(maxsize=4096)(self._calibrate)  # silos and rounds are alike
         self._series_bounds: tuple[tuple[float, ...], float] | None = None
         self._series: Release | None = None
