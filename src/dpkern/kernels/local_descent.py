@@ -93,8 +93,7 @@ def glm_local_descent(
     clip = positive("clip", clip, or_infinite=True)
     steps = count("steps", steps)
     eta = checked.positive_array("step_size", step_size, (steps,), ())
-    l2 = not_negative("l2", l2)
-    anchor = not_negative("anchor", anchor)
+    l2, anchor = not_negative("l2", l2), not_negative("anchor", anchor)
     acting, smooth_strength, _ = checked.penalty("smooth", smooth, _core.smooth_names())
     number, strength, params = checked.penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):

@@ -192,6 +192,7 @@ def _sums(
     sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}, got {activation!r}")
+    number = ACTIVATIONS.index(activation)
     compiled = None if loss == "softmax" else checked.compiled_loss(loss)
     _check_outputs(data, int(sizes[-1]), loss)
     clip = positive("clip", clip, or_infinite=True)
@@ -207,7 +208,6 @@ def _sums(
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, points.shape[2]))
     threads = resolve_threads(n_threads, summed * points.shape[2])
-    number = ACTIVATIONS.index(activation)
 
     def add(grids: FloatArray | None, rows: Rows | None) -> None:
         # fmt: off

@@ -219,10 +219,9 @@ class Certificate:
         if error == 0.0 or self.rho in (0.0, math.inf):
             return 0.0, math.inf
         if self.zcdp is not None:
-            rho = self.zcdp
-            return error, bisect(
-                lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, 1.0 - math.log(error)
-            )[1]
+            rho, high = self.zcdp, 1.0 - math.log(error)
+            turn = bisect(lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, high)[1]
+            return error, turn
         return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
 
     def _delta_of_exact_noise(self, epsilon: float) -> float:
@@ -292,10 +291,8 @@ class Certificate:
         found = set()
         for j in range(silos):
             events: Counter[Sampled] = Counter()
-            for release in self.releases:
-                one = release.sampled(j)
-                if one is not None:
-                    events[one[0]] += one[1]
+            for event, times in filter(None, (r.sampled(j) for r in self.releases)):
+                events[event] += times
             found.add(frozenset(events.items()))
         return found - {frozenset()}
 

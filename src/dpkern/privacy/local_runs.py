@@ -290,8 +290,9 @@ class LocalRuns:
             self._check_excess(computed, take * nominal / contraction)
         if not found:
             raise ValueError(
-                "the states of hidden local runs need more local_steps, or a prox_step below 1 / L "
-                f"= {float(1 / L)!r}: beyond, runs must end near their prox"
+                f"prox_step must be below 1 / L = {float(1 / L)!r}, or local_steps larger, got "
+                f"{float(gamma):.6g} and {len(self.step_sizes)}: beyond, runs must end near their "
+                "prox"
             )
         return min(found)
 
