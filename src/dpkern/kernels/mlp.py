@@ -15,7 +15,6 @@ from dpkern.kernels._arguments import Data, FloatArray, Rows, Shape
 from dpkern.kernels._grids import mlp_factor_grid, product_grids
 from dpkern.models.losses import Loss
 
-LARGEST_STEPS = 1 << 52
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
 
@@ -230,7 +229,7 @@ def _sums(
         parts = [indices[i:j] for i, j in zip(begins, ends, strict=True)]
         add(None, (np.concatenate(parts), np.append(0, np.cumsum(ends - begins))))
         total += (out / unit**2).astype(np.int64)
-    whole = np.clip(total, -LARGEST_STEPS, LARGEST_STEPS).astype(np.float64)
+    whole = np.clip(total, -(1 << 52), 1 << 52).astype(np.float64)
     step = unit**2 if grids is None else grids[:, np.newaxis]
     np.multiply(np.rint(whole * (unit**2 / step)), step, out=out)
     return out

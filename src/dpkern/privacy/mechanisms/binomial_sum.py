@@ -21,8 +21,6 @@ from dpkern.privacy.shuffle.binomial import binomial_rho, shuffle_sensitivity
 
 FloatArray = NDArray[np.float64]
 
-_LARGEST_COUNT = 1 << 52
-
 
 class BinomialSum:
     """Sums of clipped vectors as in the shuffle protocol; every call records one release.
@@ -104,7 +102,7 @@ class BinomialSum:
 
 def _least_coins(rho: float, sensitivity: float, dim: int, n: int, g: int, honest: int) -> int:
     """Return the least b with which one release spends at most rho."""
-    most = _LARGEST_COUNT // n - g
+    most = (1 << 52) // n - g
 
     def enough(b: int) -> bool:
         spent = binomial_rho(honest * b, sensitivity, dim)
