@@ -1,7 +1,7 @@
 """Sums of the shuffle protocol beside NumPy's rounding and binomial draws, thread for thread.
 
 NumPy draws its binomial numbers by a method in floating point from a generator that is not
-cryptographic: the rival's noise is not exact. The twin makes every message.
+cryptographic: the rival's noise is not exact.
 """
 
 import math

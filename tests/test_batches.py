@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ import scipy.stats
 
 import dpkern as dpk
 from dpkern.privacy import NoiseStream
-from dpkern.privacy.record_sampling import Cyclic, FullBatch, OnePass, Poisson, WithoutReplacement
-from dpkern.privacy.subsets import random_subset
+from dpkern.privacy.record_sampling import Cyclic, FullBatch, Poisson, WithoutReplacement
 from dpkern.solvers.releases import means
 
 BUDGET = dpk.Budget(epsilon=2.0, delta=1e-6)
@@ -37,14 +37,14 @@ def test_every_set_of_k_records_is_equally_likely(n, k):
     for _ in range(400):
         with stream.release() as key:
             for index in range(10):
-                seen[sets[tuple(random_subset(key, index, n, k).tolist())]] += 1
+                seen[sets[tuple(key.subset(index, n, k).tolist())]] += 1
     assert scipy.stats.chisquare(seen).pvalue > 1e-4
 
 
 def test_a_batch_has_its_size_whatever_the_words_are():
     for n, k in ((1, 1), (2, 1), (7, 7), (1000, 999), (1000, 500), (1000, 501), (3, 2)):
         with NoiseStream(1).release() as key:
-            found = random_subset(key, 0, n, k)
+            found = key.subset(0, n, k)
         assert len(np.unique(found)) == k
         assert found.min() >= 0
         assert found.max() < n
@@ -75,7 +75,7 @@ def test_poisson_batches_have_the_rate_of_the_public_size_and_independent_record
     assert scipy.stats.chisquare(codes, rounds * np.array(law)).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("make", [Poisson, WithoutReplacement, OnePass])
+@pytest.mark.parametrize("make", [Poisson, WithoutReplacement, partial(Cyclic, releases=200)])
 def test_silos_draw_independently_of_one_another(make):
     """Whether a record is in the batch says nothing on the record of the same place elsewhere."""
     n, k, rounds = 60, 30, 200
@@ -101,7 +101,7 @@ def test_a_record_is_in_at_most_one_batch_of_a_pass_and_orders_are_random():
     sizes, k, rounds = (10, 25), 5, 2
     firsts = []
     for seed in range(300):
-        sampler, stream = OnePass(sizes, (k, k)), NoiseStream(seed)
+        sampler, stream = Cyclic(sizes, (k, k), releases=rounds), NoiseStream(seed)
         batches = [drawn(sampler, sizes, t, stream=stream) for t in range(rounds)]
         for j in range(2):
             parts = [b[j] for b in batches]
@@ -142,7 +142,7 @@ def test_consecutive_batches_are_those_of_one_release_after_the_other():
 
 
 def test_a_silo_that_was_silent_keeps_its_place_in_the_pass():
-    sampler, stream = OnePass((6,), (2,)), NoiseStream(0)
+    sampler, stream = Cyclic((6,), (2,), releases=3), NoiseStream(0)
     assert drawn(sampler, (6,), 0, [False], stream=stream)[0].size == 0
     later = [drawn(sampler, (6,), t, [True], stream=stream)[0] for t in (1, 2)]
     assert len(np.unique(np.concatenate(later))) == 4

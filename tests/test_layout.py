@@ -68,16 +68,14 @@ _ROUNDING = {"_exact"}
 PRIVACY = {
     "_exact": set(),
     "report": set(),
-    "subsets": set(),
     "accounting": set(),
     "gdp": _ROUNDING,
     "budget": {"gdp"} | _ROUNDING,
     "shuffle.binomial": _ROUNDING,
     "shuffle.zcdp": _ROUNDING,
     "shuffle.protocol": set(),
-    "recursions": _ROUNDING,
-    "participation": {"subsets"},
-    "record_sampling": {"accounting", "subsets"},
+    "participation": set(),
+    "record_sampling": {"accounting"},
     "ledger": {"accounting", "report", "shuffle.binomial"},
     "channel": {"ledger"},
     "certificate": {"accounting", "gdp", "ledger", "report", "shuffle.zcdp"} | _ROUNDING,
@@ -87,9 +85,8 @@ PRIVACY = {
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.messages": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
-    "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids", "recursions"}
-    | _ROUNDING,
-    "local_runs": {"mechanisms.grids", "recursions"} | _ROUNDING,
+    "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids"} | _ROUNDING,
+    "local_runs": {"mechanisms.grids"} | _ROUNDING,
 }
 
 

@@ -13,8 +13,8 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern import reference as ref
 from dpkern.privacy import local_runs as module
-from dpkern.privacy.local_runs import LocalRuns, norm_bound
-from dpkern.privacy.recursions import last_iterate_factor, propagate, propagate_batches
+from dpkern.privacy.local_runs import LocalRuns, norm_bound, propagate, propagate_batches
+from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
 
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
@@ -601,11 +601,11 @@ def test_margins_far_from_zero_need_their_rounding_term():
 # ------------------------------------------------------------------------------ refusals
 
 REFUSED = [
-    ({"row_bound": math.inf}, "give the data a row_bound"),
+    ({"row_bound": math.inf}, "row_bound must be finite .* give the data a row_bound"),
     ({"batch_size": 11}, r"batch_size must be 1 to 10, .* got 11"),
     ({"batch_size": 0}, r"batch_size must be 1 to 10, .* got 0"),
-    ({"loss_smoothness": math.inf}, "a loss with a bounded second derivative"),
-    ({"clip": math.inf}, "a finite clip"),
+    ({"loss_smoothness": math.inf}, "loss must have a bounded second derivative"),
+    ({"clip": math.inf}, "clip must be finite"),
     ({"l2": 2.1}, r"step_size must be at most 2 / 2.1, .* got 1.0"),
     ({"l2": 1.9, "curvature": (-0.1, 0.2)}, "at most 2 / 2.1"),
     ({"clip": 1e-40}, r"at least 2\^-100"),

@@ -10,9 +10,8 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import choose_grid
-from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.recursions import last_iterate_factor
 from dpkern.solvers import Objective
 
 SIZES = (20, 60, 80)

@@ -13,8 +13,8 @@ from scipy import LowLevelCallable
 from dpkern import _core, kernels
 from dpkern import reference as ref
 from dpkern.models.losses import Custom, Huber, Logistic, Squared
+from dpkern.reference.admm import effective_rows as twin_rows
 from dpkern.reference.loss import block
-from dpkern.reference.loss_prox import effective_rows as twin_rows
 
 POINTER = ctypes.POINTER(ctypes.c_double)
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, *[POINTER] * 5, ctypes.c_void_p)

@@ -15,9 +15,8 @@ from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.grids import choose_message_grid
-from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.recursions import last_iterate_factor
 
 magnitudes = st.floats(-60, 60).map(lambda e: 10.0**e)
 

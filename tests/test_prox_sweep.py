@@ -13,7 +13,7 @@ from pairwise import pairwise
 from dpkern import NoiseStream, _core, kernels
 from dpkern import reference as ref
 from dpkern.kernels import ProxState
-from dpkern.reference.loss_prox import effective_rows as twin_rows
+from dpkern.reference.admm import effective_rows as twin_rows
 from dpkern.stream import Purpose
 
 KINDS = ["collapsed", "per_user", "public"]

@@ -190,7 +190,7 @@ def test_a_prox_takes_distances_of_start_and_of_gradient_no_further_than_their_h
 
 
 def test_long_steps_that_end_far_from_their_prox_are_refused():
-    with pytest.raises(ValueError, match="more local_steps, or a prox_step below 1 / L"):
+    with pytest.raises(ValueError, match=r"prox_step must be below 1 / L .* or local_steps larger"):
         public(l2=0.01, step_sizes=(3.0,) * 50).hidden_states(
             1.0, keep=0.0, take=1.0, weights=[1.0, 1.0]
         )
@@ -523,7 +523,7 @@ def test_without_a_budget_nothing_is_certified(data, trust):
         ({"calibration": "paper"}, "needs users='records'"),
         ({"neighbours": "add_remove"}, "neighbours"),
         ({"relaxation": 0.51}, "at most 1/2"),
-        ({"prox_step": 4.0}, "more local_steps, or a prox_step below 1 / L"),
+        ({"prox_step": 4.0}, r"prox_step must be below 1 / L .* or local_steps larger"),
         ({"clip": None}, "clip must be given with a budget"),
     ],
 )

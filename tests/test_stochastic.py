@@ -472,7 +472,7 @@ def test_random_iterates_are_all_possible():
         ("local_sgd", {"noise": "round", "participation": 2}, "noise='round' needs participation"),
         ("local_sgd", {"noise": "round", "model": Logistic(), "step_size": 0.1}, "must be linear"),
         ("minibatch_sgd", {"neighbours": "add_remove", "public_size": SIZES, "trust": "shuffle"},
-         "trust='shuffle' needs neighbours='replace_one'"),
+         "neighbours must be 'replace_one' with trust='shuffle'"),
         ("minibatch_sgd", {"model": Several()}, "step_size='auto' needs a loss with a bounded"),
         ("minibatch_sgd", {"budget": None, "clip": None, "trust": "shuffle"}, "clip is inf"),
     ],

@@ -11,18 +11,11 @@ import os
 
 # GNU: some tens of microseconds, the time between two regions of a run. LLVM: none.
 _SETTINGS = {"GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
-_USERS = ("OMP_WAIT_POLICY", *_SETTINGS)
 
-
-def _load() -> None:
-    if any(name in os.environ for name in _USERS):
-        return
+if not os.environ.keys() & {"OMP_WAIT_POLICY", *_SETTINGS}:
     os.environ.update(_SETTINGS)
     try:
         importlib.import_module("dpkern._core")
     finally:
-        for name in _SETTINGS:
-            del os.environ[name]
-
-
-_load()
+        for _name in _SETTINGS:
+            del os.environ[_name]

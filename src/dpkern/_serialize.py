@@ -15,24 +15,15 @@ _NOT_FINITE = "__float__"
 def plain_mapping(name: str, value: object) -> dict[str, Any]:
     """Return a copy of a mapping in plain Python values, with tuples instead of lists.
 
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for error messages.
-    value : mapping
-        A mapping with strings as keys, and values that are None, bool, numbers, strings, NumPy
-        scalars and arrays, or lists and mappings of these.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When `value` is no such mapping, or contains NaN, which would break equality.
+    NaN is refused, since it would break equality.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, got {type(value).__name__}")
     for key in value:
         if not isinstance(key, str) or key == _NOT_FINITE:
-            raise ValueError(f"{name} must have strings other than {_NOT_FINITE!r} as keys")
+            raise ValueError(
+                f"{name} must have strings other than {_NOT_FINITE!r} as keys, got {key!r}"
+            )
     return {key: _plain(f"{name}[{key!r}]", entry) for key, entry in value.items()}
 
 

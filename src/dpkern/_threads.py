@@ -6,18 +6,15 @@ import numbers
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from threadpoolctl import LibController
+from typing import Any
 
 SERIAL_WORK = 1 << 18
 _forked = False
 _blas_lock = threading.Lock()
 _blas_users = 0
-_blas_before: list[tuple["LibController", int]] = []
+_blas_before: list[tuple[Any, int]] = []
 
 
 def _after_fork_in_child() -> None:
@@ -33,18 +30,15 @@ if hasattr(os, "register_at_fork"):
 @functools.cache
 def _cgroup_quota() -> float:
     """Return the quota of cores of the process's control group; infinity without a quota."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    folder = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        folder = Path("/sys/fs/cgroup/cpu")
-        quota = (folder / "cpu.cfs_quota_us").read_text()
-        period = (folder / "cpu.cfs_period_us").read_text()
+    with suppress(OSError, ValueError):
+        quota = (folder / "cpu/cpu.cfs_quota_us").read_text()
+        period = (folder / "cpu/cpu.cfs_period_us").read_text()
         return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except (OSError, ValueError):
-        return math.inf
+    return math.inf
 
 
 def _openmp_limit() -> float:
@@ -55,32 +49,17 @@ def _openmp_limit() -> float:
 
 def usable_cores() -> int:
     """Return the cores available by affinity mask, control group quota and OMP_NUM_THREADS."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    has_mask = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
     return max(1, math.ceil(min(cores, _cgroup_quota(), _openmp_limit())))
 
 
 def resolve_threads(n_threads: int | None, work: int) -> int:
-    """Return the number of threads for one kernel call.
+    """Return the number of threads for one kernel call on `work` array entries.
 
-    Parameters
-    ----------
-    n_threads : int or None
-        At least 1; None means the cores available to the process, or one for small work.
-    work : int
-        Number of array entries that the call processes.
-
-    Raises
-    ------
-    ValueError
-        When `n_threads` is not a positive integer.
-
-    Notes
-    -----
-    The result in a forked child is always 1, since libgomp's threads do not survive a fork and a
-    parallel region in the child would deadlock.
+    None means the cores available to the process, or one for small work. In a forked child it is
+    always 1, since libgomp's threads do not survive a fork and a parallel region in the child would
+    deadlock.
     """
     # isinstance with an abstract class takes a quarter of a microsecond.
     is_count = type(n_threads) is int or (
@@ -96,7 +75,7 @@ def resolve_threads(n_threads: int | None, work: int) -> int:
 
 
 @functools.cache
-def _blas_libraries() -> list["LibController"]:
+def _blas_libraries() -> list[Any]:
     """Return the loaded BLAS libraries, including scipy's; finding them takes milliseconds."""
     import scipy.linalg.cython_lapack  # noqa: F401
     from threadpoolctl import ThreadpoolController

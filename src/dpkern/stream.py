@@ -22,13 +22,10 @@ from numpy.typing import NDArray
 
 from dpkern import _core
 
-__all__ = ["NoiseStream", "Purpose", "ReleaseKey"]
-
 KEY_NONCE = 0x7FFF << 48
 MAX_SILOS = 1 << 48
 _MAX_RELEASES = 1 << 64
 _CHUNK_WORDS = 128
-
 
 _forks = 0
 
@@ -87,22 +84,14 @@ class _Secret:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"{type(self).__name__} holds a key: it cannot be pickled or copied")
 
-    def _block(self, counter: int, nonce: int) -> bytearray:
+    def _not_wiped(self) -> bytearray:
         if not self._key:
             raise RuntimeError(f"{type(self).__name__} was wiped and cannot be used again")
-        block = bytearray(64)
-        _core.chacha20_block(self._key, counter, nonce, block)
-        return block
+        return self._key
 
 
 class ReleaseKey(_Secret):
-    """The subkey of one release, from `NoiseStream.release`, to be used once.
-
-    Attributes
-    ----------
-    number : int
-        Number of the release in its stream.
-    """
+    """The subkey of the release `number` of a stream, to be used once."""
 
     __slots__ = ("number",)
 
@@ -112,26 +101,36 @@ class ReleaseKey(_Secret):
     @property
     def key(self) -> bytearray:
         """The key's 32 bytes, for the kernels; not a copy, so that `wipe` overwrites them."""
-        if not self._key:
-            raise RuntimeError("ReleaseKey was wiped and cannot be used again")
-        return self._key
+        return self._not_wiped()
 
     def words(self, purpose: Purpose, count: int, index: int = 0) -> NDArray[np.uint64]:
         """Return the first `count` 64-bit words of this release for a purpose.
 
-        Parameters
-        ----------
-        purpose : Purpose
-            Purpose of the words.
-        count : int
-            Number of words; a longer call begins with the words of a shorter one.
-        index : int
-            Index in place of the silo, 0 <= index < 2^48; each has different words.
+        A longer call begins with the words of a shorter one. The index, in place of the silo, is
+        below 2^48; each has different words.
         """
         words = np.empty(-(-count // _CHUNK_WORDS) * _CHUNK_WORDS, dtype=np.uint64)
         if count:
             _core.chacha20_chunks(self.key, (purpose << 48) | index, 0, words)
         return words[:count]
+
+    def subset(self, index: int, n: int, k: int) -> NDArray[np.int64]:
+        """Return k of the numbers below n, 1 <= k <= n, sorted, every such set equally likely.
+
+        Each index of a subset has its own words.
+        """
+        if 2 * k > n:  # draws the complement, which is smaller
+            others = self.subset(index, n, n - k) if k < n else ()
+            return np.delete(np.arange(n, dtype=np.int64), others)
+        # Words above a multiple of n are rejected, so that the numbers are exactly uniform.
+        last, count = np.uint64((1 << 64) // n * n - 1), 2 * k + 64
+        while True:
+            words = self.words(Purpose.SAMPLING, count, index)
+            drawn = (words[words <= last] % np.uint64(n)).astype(np.int64)
+            first = np.sort(np.unique(drawn, return_index=True)[1])[:k]
+            if first.size == k:
+                return np.sort(drawn[first])
+            count *= 2
 
     def __repr__(self) -> str:
         return f"ReleaseKey(number={self.number})"
@@ -173,9 +172,8 @@ class NoiseStream(_Secret):
             )
         if seed is not None and seed < 0:
             raise ValueError(f"seed must be None or an int >= 0, got {seed}")
-        super().__init__(
-            bytearray(secrets.token_bytes(32) if seed is None else _seed_key(int(seed)))
-        )
+        key = secrets.token_bytes(32) if seed is None else _seed_key(int(seed))
+        super().__init__(bytearray(key))
         self.kind = "os" if seed is None else "seeded: not private"
         self._process = _this_process()
         self._next = 0
@@ -199,7 +197,8 @@ class NoiseStream(_Secret):
         with self._lock:
             if self._next >= _MAX_RELEASES:
                 raise OverflowError("a NoiseStream has at most 2^64 releases")
-            block = self._block(self._next, KEY_NONCE)
+            block = bytearray(64)
+            _core.chacha20_block(self._not_wiped(), self._next, KEY_NONCE, block)
             release = ReleaseKey(self._next, block[:32])
             self._next += 1
         block[:] = bytes(64)

@@ -2,7 +2,8 @@
 
 Kernels return sums over the records of every silo, without a mean and without penalties. Callers
 divide after the release, so that the noise is on an exact grid sum, whose sensitivity is valid for
-the doubles that are returned.
+the doubles that are returned. The docstring of a kernel describes only the parameters and errors
+that it does not share:
 
 Parameters
 ----------
@@ -41,10 +42,6 @@ TypeError, ValueError
     no value of a record.
 RuntimeError
     When a stream was wiped or belongs to another process.
-
-Notes
------
-The docstring of a kernel describes only the parameters and errors that it does not share.
 """
 
 from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid

@@ -5,7 +5,7 @@ The returned arrays are valid for C: contiguous, aligned, and of the right type 
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from dpkern.stream import NoiseStream, ReleaseKey
 if TYPE_CHECKING:
     from dpkern.data import SiloData
 
+Data: TypeAlias = "SiloData"  # by name, since kernels do not import the room of data
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Rows = tuple[IntArray, IntArray]
@@ -79,6 +80,14 @@ def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
     return array
 
 
+def positive_array(name: str, value: ArrayLike, shape: Shape, *shapes: Shape) -> FloatArray:
+    """Return positive, finite numbers of one of the shapes, repeated to the first of them."""
+    array = real_array(name, value, shape, *shapes)
+    if not (np.all(array > 0.0) and np.all(np.isfinite(array))):
+        raise ValueError(f"{name} must be positive and finite, got an entry that is not")
+    return np.ascontiguousarray(np.broadcast_to(array, shape))
+
+
 def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:
     """Validate an array that a kernel writes to, and that therefore cannot be converted."""
     if (
@@ -101,18 +110,13 @@ def output(out: FloatArray | None, shape: Shape) -> FloatArray:
 
 def require_no_overlap(name: str, array: FloatArray, other_name: str, other: FloatArray) -> None:
     """Raise ValueError if two contiguous arrays overlap, unless they begin at one address."""
-    if np.may_share_memory(array, other) and _address(array) != _address(other):
+    if np.may_share_memory(array, other) and array.ctypes.data != other.ctypes.data:
         raise ValueError(
             f"{name} must be {other_name} itself or share no memory with it, got one that overlaps"
         )
 
 
-def _address(array: FloatArray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-def models(data: "SiloData", w: ArrayLike, name: str = "w") -> FloatArray:
+def models(data: Data, w: ArrayLike, name: str = "w") -> FloatArray:
     """Return one model for all silos as (1, d), or one model per silo as (m, d)."""
     return finite_array(name, w, (data.d,), (data.m, data.d)).reshape(-1, data.d)
 
@@ -209,10 +213,13 @@ def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> I
     return bounds
 
 
-def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
-    """Return the validated argument `rows`, whose records must be in the silos of its offsets."""
+def minibatch(data: Data, rows: Rows | None) -> tuple[Rows | None, IntArray]:
+    """Return the validated argument `rows`, and the silos' offsets in it or in the data.
+
+    The records must be in the silos of the offsets.
+    """
     if rows is None:
-        return None
+        return None, data.offsets
     if not isinstance(rows, tuple) or len(rows) != 2:
         raise TypeError(f"rows must be a pair (indices, offsets), got {described(rows)}")
     indices = np.asarray(rows[0])
@@ -223,7 +230,7 @@ def minibatch(data: "SiloData", rows: Rows | None) -> Rows | None:
     silo = np.repeat(np.arange(data.m), np.diff(bounds))
     if np.any(indices < data.offsets[silo]) or np.any(indices >= data.offsets[silo + 1]):
         raise ValueError("rows[0] must hold records of the silos of rows[1], got others")
-    return indices, bounds
+    return (indices, bounds), bounds
 
 
 def increasing(name: str, values: IntArray, n: int) -> IntArray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern import _core
-from dpkern.kernels._arguments import FloatArray, IntArray, Shape, aligned, per_silo, real_array
+from dpkern.kernels._arguments import FloatArray, IntArray, aligned, per_silo, real_array
 
 
 def finest_grid(n: int, clip: float, name: str = "clip") -> float:
@@ -89,12 +89,7 @@ def on_grid(sums: FloatArray, grid: float | FloatArray) -> bool:
 
 
 def sum_grids(
-    grid: ArrayLike | None,
-    *,
-    offsets: IntArray,
-    dim: int,
-    clip: float,
-    saturate: bool = False,
+    grid: ArrayLike | None, *, offsets: IntArray, dim: int, clip: float, saturate: bool = False
 ) -> FloatArray | None:
     """Return the grid of every silo's sum of vectors of norm `clip`; None for floating-point sums.
 
@@ -104,9 +99,8 @@ def sum_grids(
     if math.isinf(clip):
         _require_bound(grid, "clip")
         return None
-    m, root = len(offsets) - 1, math.sqrt(dim)
+    m, n, root = len(offsets) - 1, int(offsets[-1]), math.sqrt(dim)
     if grid is None:
-        n = int(offsets[-1])
         q = finest_grid(n, clip)
         _require_exact(q, n, "clip", clip, root, saturate)
         return per_silo("grid", q, m)
@@ -121,28 +115,18 @@ def sum_grids(
 def candidate_grids(
     grid: ArrayLike | None, *, offsets: IntArray, bounds: FloatArray, saturate: bool = False
 ) -> FloatArray:
-    """Return the grid of every silo's sum for every candidate of a line search, as `sum_grids`.
-
-    bounds : ndarray, shape (m, k)
-        Bound of one record's term.
-    """
+    """Return the grids (m, k) of the sums of candidates whose terms have the bounds (m, k)."""
     if grid is None:
         n = int(offsets[-1])
         finest = {b: finest_grid(n, b, "bound") for b in set(bounds.ravel().tolist())}
         grids = np.array([[finest[b] for b in row] for row in bounds.tolist()])
     else:
         m, k = bounds.shape
-        grids = per_candidate("grid", grid, m, k, (), (k,), (m, k))
+        grids = np.broadcast_to(real_array("grid", grid, (), (k,), (m, k)), (m, k)).copy()
     for n, own, limits in zip(np.diff(offsets).tolist(), grids, bounds, strict=True):
         for q, b in zip(own.tolist(), limits.tolist(), strict=True):
             _require_exact(q, n, "bound", b, 1.0, saturate)
     return grids
-
-
-def per_candidate(name: str, value: ArrayLike, m: int, k: int, *shapes: Shape) -> FloatArray:
-    """Return numbers of one of the shapes as (m, k), one per silo and candidate."""
-    values = real_array(name, value, *shapes)
-    return np.ascontiguousarray(np.broadcast_to(values, (m, k)))
 
 
 def _require_exact(q: float, n: int, name: str, bound: float, root: float, saturate: bool) -> None:
@@ -193,10 +177,7 @@ def saturated(sums: FloatArray, grids: FloatArray) -> FloatArray:
 
 
 def noise_scale(sigma: ArrayLike, grid: ArrayLike | None, m: int) -> tuple[FloatArray, FloatArray]:
-    """Return validated `sigma` and grid of every row.
-
-    There are few distinct pairs, for which Python numbers are faster than NumPy's.
-    """
+    """Return validated `sigma` and grid of every row."""
     sigmas = per_silo("sigma", sigma, m)
     if grid is None:
         grids = np.array([_fine_step(s) for s in sigmas.tolist()])

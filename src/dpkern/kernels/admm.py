@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,20 +11,19 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, IntArray, Random
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss, get_loss
 from dpkern.stream import Purpose
-
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
 
 
 @dataclass(frozen=True, eq=False)
 class ProxState:
     """Auxiliary variables u_i of ADMM, one vector per record: u_i = common_i + scale_i a_i.
 
-    a_i is the record's effective row. `prox_sweep` updates the arrays in place.
+    a_i is the record's effective row. `prox_sweep` updates the arrays in place. Every u_i begins at
+    `start`, of shape (d,), which must not depend on the data. Only a public state is private, as a
+    function of its start and of released messages.
 
     Attributes
     ----------
@@ -32,35 +31,29 @@ class ProxState:
         Float64, C order. One vector for all records (collapsed), or one per record.
     scale : ndarray, shape (N,), or None
         Float64. None for a public state, in which `common` is u itself.
-
-    Notes
-    -----
-    Collapsed and per-user states are not private. A public one is a function of its start and of
-    released messages. Every u_i starts at `start`, of shape (d,), which must not depend on the
-    data.
     """
 
     common: FloatArray
     scale: FloatArray | None
 
     @classmethod
-    def collapsed(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def collapsed(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state with one `common`, for sweeps over all records; O(N + d) memory."""
         return cls(checked.finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
 
     @classmethod
-    def per_user(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def per_user(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state with one `common` per record, for sweeps over some of the records."""
         return cls(cls.public(data, start).common, np.zeros(data.n))
 
     @classmethod
-    def public(cls, data: "SiloData", start: ArrayLike) -> Self:
+    def public(cls, data: Data, start: ArrayLike) -> Self:
         """Return a state in which every u_i is a function of its record's messages."""
         return cls(np.tile(checked.finite_array("start", start, (data.d,)), (data.n, 1)), None)
 
 
 def loss_prox(
-    data: "SiloData",
+    data: Data,
     V: ArrayLike,
     gamma: float,
     *,
@@ -76,15 +69,13 @@ def loss_prox(
 
     Parameters
     ----------
-    data, loss, n_threads
-        As in `dpkern.kernels`; the loss must be convex, and derivatives that are not finite count
-        as 0.
+    data, loss, clip, n_threads
+        As in `dpkern.kernels`, C being the clip norm of a record's gradient; the loss must be
+        convex, and derivatives that are not finite count as 0.
     V : array_like, shape (N, d)
         One point per record.
     gamma : float
         Step, positive and finite.
-    clip : float
-        Clip norm C > 0 of a record's gradient. Infinity disables clipping.
     out : ndarray, shape (N, d), optional
         As in `dpkern.kernels`, for X; `V` itself, or without overlap with it.
 
@@ -98,14 +89,9 @@ def loss_prox(
     Notes
     -----
     A clamped increasing function is increasing, so that this is the prox of a convex, C-Lipschitz
-    loss [1]_, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52), and the clamp is
-    the last operation on t. Before it, the relative error of t is at most 1e-12, plus the effect of
-    the rounding of a_i . v_i.
-
-    References
-    ----------
-    .. [1] Song, Steinke, Thakkar, Thakurta, "Evading the curse of dimensionality in unconstrained
-       private GLMs", AISTATS 2021.
+    loss, as for `glm_gradient`, whose displacement is at most gamma C: C' = C (1 - (d + 16) 2^-52),
+    and the clamp is the last operation on t. Before it, the relative error of t is at most 1e-12,
+    plus the effect of the rounding of a_i . v_i.
     """
     points = checked.finite_array("V", V, (data.n, data.d))
     gamma = positive("gamma", gamma)
@@ -120,7 +106,7 @@ def loss_prox(
 
 
 def prox_sweep(
-    data: "SiloData",
+    data: Data,
     state: ProxState,
     z: ArrayLike,
     *,
@@ -141,15 +127,13 @@ def prox_sweep(
 
     Parameters
     ----------
-    data, loss, rng, n_threads
+    data, loss, clip, rng, n_threads
         As in `loss_prox` and `dpkern.kernels`. Every record is a user, whatever its silo. Only a
         call with `sigma` uses a release of a stream.
     state : ProxState
         Collapsed, per user or public. It is undefined after an interrupted sweep.
     z : array_like, shape (d,)
         The consensus point, finite.
-    clip : float
-        Clip norm C > 0 of a record's gradient. Infinity disables clipping and grid.
     prox_step : float
         gamma, positive and finite.
     relaxation : float
@@ -184,11 +168,10 @@ def prox_sweep(
     -----
     - Sensitivity: replacing one record, with equal states of all others and equal z, changes S, or
       a message, by at most 2 b in l2 norm, exactly, for the doubles returned: each vector has norm
-      at most b and depends on its own record and state only. This is true for any rounding error of
-      t_i; b' is b less a margin for rounding (see `glm_gradient`).
+      at most b and depends on its own record and state only, for any rounding error of t_i; b' is b
+      less a margin for rounding (see `glm_gradient`).
     - P is a function of the z and of the participants of earlier sweeps.
-    - Z_i are draws as in `gaussian`, with their own purpose and record i as the silo: they never
-      repeat, and do not depend on threads or on `rows`.
+    - Z_i are draws as in `gaussian`, with record i as the silo and their own purpose.
     - This is the iteration of [1]_ with a different place of the noise. For lam <= 1/2 every u_i
       stays within gamma C of a point that does not depend on its record.
 
@@ -211,19 +194,15 @@ def prox_sweep(
 
 
 class PreparedSweep:
-    """Repeated calls of `prox_sweep` for one state, with shared arguments validated once.
+    """Repeated calls of `prox_sweep` for one state, with its shared arguments validated once.
 
-    A sweep over some hundred records takes less time than the validation of its arguments.
-
-    Parameters
-    ----------
-    data, state, loss, clip, prox_step, grid, sigma, n_threads
-        As for `prox_sweep`. `grid` and `sigma` are validated in the first call.
+    A sweep over some hundred records takes less time than the validation of its arguments. `grid`
+    and `sigma` are validated in the first call.
     """
 
     def __init__(
         self,
-        data: "SiloData",
+        data: Data,
         state: ProxState,
         *,
         loss: str | Loss,
@@ -250,12 +229,7 @@ class PreparedSweep:
         self._std = 0.0
 
     def __call__(
-        self,
-        z: ArrayLike,
-        *,
-        relaxation: float,
-        rows: IntArray | None = None,
-        rng: Random = None,
+        self, z: ArrayLike, *, relaxation: float, rows: IntArray | None = None, rng: Random = None
     ) -> Any:
         """Run the next sweep, as described in `prox_sweep`."""
         data = self._data
@@ -263,12 +237,11 @@ class PreparedSweep:
         lam = positive("relaxation", relaxation)
         if lam > 1.0:
             raise ValueError(f"relaxation must be in (0, 1], got {lam!r}")
-        if rows is not None:
-            if self._collapsed:
-                raise ValueError(
-                    "rows must be None for a collapsed state, got some: its records move together"
-                )
-            rows = checked.increasing("rows", rows, data.n)
+        if rows is not None and self._collapsed:
+            raise ValueError(
+                "rows must be None for a collapsed state, got some: its records move together"
+            )
+        rows = None if rows is None else checked.increasing("rows", rows, data.n)
         n = data.n if rows is None else len(rows)
         layout = lam, resolve_threads(self._n_threads, n * data.d)
         if rows is not None or layout != self._layout:
@@ -308,7 +281,7 @@ def _prox_bound(step: float, clip: float, name: str) -> float:
     return bound
 
 
-def _state(data: "SiloData", state: ProxState) -> tuple[FloatArray, FloatArray | None]:
+def _state(data: Data, state: ProxState) -> tuple[FloatArray, FloatArray | None]:
     """Return the validated arrays of a state, to which kernels write."""
     if not isinstance(state, ProxState):
         raise TypeError(f"state must be a ProxState, got {checked.described(state)}")

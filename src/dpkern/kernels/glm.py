@@ -4,7 +4,6 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,16 +12,13 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, Rows
+from dpkern.kernels._arguments import Data, FloatArray, Rows
 from dpkern.kernels._grids import saturated, sum_grids
 from dpkern.models.losses import Loss
 
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
-
 
 def glm_margins(
-    data: "SiloData", w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
+    data: Data, w: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
     """Return the margins z_i = x_i . w of every record's effective row.
 
@@ -43,7 +39,7 @@ def glm_margins(
 
 
 def glm_norms(
-    data: "SiloData", *, out: FloatArray | None = None, n_threads: int | None = None
+    data: Data, *, out: FloatArray | None = None, n_threads: int | None = None
 ) -> FloatArray:
     """Return upper bounds of the norms |[scale x + shift, 1]| of all rows, before the row bound.
 
@@ -98,7 +94,7 @@ def _loss_parts(y: ArrayLike, z: ArrayLike, loss: str | Loss) -> FloatArray:
 
 
 def glm_losses(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss,
@@ -125,7 +121,7 @@ def glm_losses(
 
 
 def glm_gradient(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss = "logistic",
@@ -177,8 +173,7 @@ def glm_gradient(
     w = checked.models(data, w)
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, data.d))
@@ -188,7 +183,7 @@ def glm_gradient(
 
 
 def glm_difference(
-    data: "SiloData",
+    data: Data,
     w_new: ArrayLike,
     w_old: ArrayLike,
     *,
@@ -215,18 +210,15 @@ def glm_difference(
         As in `dpkern.kernels`.
     w_new, w_old : array_like, shape (d,) or (m, d)
         The two models, each one for all silos or one per silo.
-    clip : float
-        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
+    clip, grid
+        As in `glm_gradient`, C being the clip norm of a record's difference.
     gradient_clip : float
         Clip norm B > 0 of each of the two gradients, which is the `clip` of the `glm_gradient` to
         which the differences are added. Infinity means unclipped gradients.
-    grid
-        As in `glm_gradient`.
     margins : array_like, shape (N,), optional
         Margins at `w_old` of all records in record order, also with `rows`, from `glm_margins` or
-        from `new_margins` of an earlier call; they save the products with `w_old`. They are not
-        checked: differences are clipped in any case, and the sensitivity is valid as long as a
-        record's margin is a function of this record and of public numbers.
+        from `new_margins` of an earlier call. They are not checked: the sensitivity is valid as
+        long as a record's margin is a function of this record and of public numbers.
     new_margins : ndarray, shape (N,), optional
         Output array for the margins at `w_new`, float64 and C-contiguous, only without `rows`; it
         may be `margins` itself. Not private.
@@ -243,10 +235,9 @@ def glm_difference(
     silo's, exactly, for the doubles returned, for any B and loss. Adding or removing a record
     changes it by at most C.
 
-    There are two clip norms because SVRG and SPIDER add such differences to a noisy sum of
-    gradients [1]_ that was clipped to B. Their estimates are of one objective only if the terms
-    telescope, so that both must be gradients of the same loss, with the derivative g, which is as
-    smooth as phi. The norm of a difference is then at most min(2 B, L |w_new - w_old|), L the
+    SVRG and SPIDER add such differences to a noisy sum of gradients that was clipped to B [1]_.
+    The terms telescope only if both are gradients of the same loss, with the derivative g, which is
+    as smooth as phi. The norm of a difference is then at most min(2 B, L |w_new - w_old|), L the
     smoothness of phi times the largest |x|^2. A C of that size clips nothing, up to rounding;
     privacy does not rely on L. A smaller C trades bias for less noise.
 
@@ -259,8 +250,7 @@ def glm_difference(
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     gradient_clip = positive("gradient_clip", gradient_clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     weights = checked.silo_weights(silo_weight, data.m)
     old_margins = None if margins is None else checked.real_array("margins", margins, (data.n,))

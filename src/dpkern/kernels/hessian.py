@@ -1,22 +1,17 @@
 """Exact sums of clipped per-record Hessians of generalised linear models."""
 
-from typing import TYPE_CHECKING
-
 from numpy.typing import ArrayLike
 
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, compiled_loss, models, output, silo_weights
+from dpkern.kernels._arguments import Data, FloatArray, compiled_loss, models, output, silo_weights
 from dpkern.kernels._grids import hessian_row_grid, product_grids
 from dpkern.models.losses import Loss
 
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
-
 
 def glm_hessian(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss,

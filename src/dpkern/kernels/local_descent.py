@@ -1,7 +1,6 @@
 """Local (proximal) gradient descent of every silo on its own records."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,19 +9,16 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, not_negative, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import MAX_DRAWS, FloatArray, IntArray, Random, Rows
+from dpkern.kernels._arguments import MAX_DRAWS, Data, FloatArray, IntArray, Random, Rows
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss
 from dpkern.models.penalties import get_penalty
 from dpkern.models.terms import Term
 from dpkern.stream import Purpose
 
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
-
 
 def glm_local_descent(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     *,
     loss: str | Loss,
@@ -50,8 +46,9 @@ def glm_local_descent(
 
     Parameters
     ----------
-    data, loss, clip, out, n_threads
-        As in `dpkern.kernels`. Silos run in parallel.
+    data, loss, clip, rng, out, n_threads
+        As in `dpkern.kernels`. Silos run in parallel. Only a call with `sigma` uses a release of a
+        stream.
     w : array_like, shape (d,) or (m, d)
         One start for all silos, or one per silo.
     steps : int
@@ -73,8 +70,6 @@ def glm_local_descent(
         Std of the Gaussian noise added to S at every step; finite and >= 0.
     grid : float or array_like, shape (m,), optional
         Grid of S and of the noise, as in `glm_gradient`.
-    rng
-        As in `dpkern.kernels`. Only a call with `sigma` uses a release of a stream.
     batches : ndarray, shape (m, K, n), int64, optional
         Indices of the silo's n >= 1 records in every step, in increasing order; None means all.
     silos : ndarray, shape (k,), int64, optional
@@ -97,9 +92,8 @@ def glm_local_descent(
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     steps = count("steps", steps)
-    eta = _step_sizes(step_size, steps)
-    l2 = not_negative("l2", l2)
-    anchor = not_negative("anchor", anchor)
+    eta = checked.positive_array("step_size", step_size, (steps,), ())
+    l2, anchor = not_negative("l2", l2), not_negative("anchor", anchor)
     acting, smooth_strength, _ = checked.penalty("smooth", smooth, _core.smooth_names())
     number, strength, params = checked.penalty("prox", prox, _core.prox_names())
     if not isinstance(penalize_intercept, bool | np.bool_):
@@ -111,11 +105,8 @@ def glm_local_descent(
         checked.require_step(
             "step_size times the strength of prox", float(eta.max()) * strength, term
         )
-    rows, batch = None if batches is None else _batches(data, batches, steps), 0
-    offsets = data.offsets
-    if rows is not None:
-        batch = len(rows[0]) // (data.m * steps)
-        offsets = batch * np.arange(data.m + 1)
+    rows, batch = (None, 0) if batches is None else _batches(data, batches, steps)
+    offsets = data.offsets if rows is None else batch * np.arange(data.m + 1)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     if sigma is not None:
         if grids is None:
@@ -145,15 +136,8 @@ def glm_local_descent(
     return out
 
 
-def _step_sizes(step_size: ArrayLike, steps: int) -> FloatArray:
-    eta = checked.real_array("step_size", step_size, (), (steps,))
-    if not (np.all(np.isfinite(eta)) and np.all(eta > 0.0)):
-        raise ValueError("step_size must be positive and finite, got an entry that is not")
-    return np.ascontiguousarray(np.broadcast_to(eta, (steps,)))
-
-
-def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
-    """Return the concatenated records of all steps of all silos, and the silos' offsets."""
+def _batches(data: Data, batches: IntArray, steps: int) -> tuple[Rows, int]:
+    """Return the records of all steps of all silos with the silos' offsets, and a batch's size."""
     m = data.m
     if (
         not isinstance(batches, np.ndarray)
@@ -175,4 +159,4 @@ def _batches(data: "SiloData", batches: IntArray, steps: int) -> Rows:
             "batches must hold distinct records of the silo, in increasing order, got others"
         )
     rows = checked.aligned(batches.reshape(-1))
-    return rows, len(rows) // m * np.arange(m + 1)
+    return (rows, len(rows) // m * np.arange(m + 1)), batches.shape[2]

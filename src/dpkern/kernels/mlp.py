@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,14 +11,10 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import FloatArray, Rows, Shape
+from dpkern.kernels._arguments import Data, FloatArray, Rows, Shape
 from dpkern.kernels._grids import mlp_factor_grid, product_grids
 from dpkern.models.losses import Loss
 
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
-
-LARGEST_STEPS = 1 << 52
 ACTIVATIONS = ("relu", "tanh")  # in the order of dpk_activation
 
 
@@ -29,21 +24,21 @@ def mlp_size(n_features: int, layers: Sequence[int]) -> int:
     Parameters
     ----------
     n_features : int
-        Number of inputs.
+        Number of inputs n_0.
     layers : sequence of int
-        Sizes of the hidden layers and of the output.
+        Sizes n_1, ..., n_L of the hidden layers and of the output.
 
     Returns
     -------
     P : int
-        sum_l n_l (n_(l-1) + 1), n_0 = n_features.
+        sum_l n_l (n_(l-1) + 1).
     """
     sizes = [count("n_features", n_features), *_layers(layers)]
     return sum(out * (inputs + 1) for inputs, out in pairwise(sizes))
 
 
 def mlp_gradient(
-    data: "SiloData",
+    data: Data,
     params: ArrayLike,
     *,
     layers: Sequence[int],
@@ -67,9 +62,9 @@ def mlp_gradient(
 
     Parameters
     ----------
-    data, clip, silo_weight, rows, out, n_threads
-        As in `dpkern.kernels`; C is the clip norm of the whole gradient. The data must have no
-        intercept, since every layer has its own biases.
+    data, clip, grid, silo_weight, rows, out, n_threads
+        As in `dpkern.kernels`, and `grid` as in `glm_hessian`; C is the clip norm of the whole
+        gradient. The data must have no intercept, since every layer has its own biases.
     params : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo; P = ``mlp_size(data.n_features, layers)``. A model
         consists of the matrices W_l of shape (n_l, n_(l-1) + 1) in C order, with the bias as the
@@ -81,9 +76,6 @@ def mlp_gradient(
     loss : str or Loss
         "softmax", cross-entropy of the softmax of all outputs, one for each class, at least 2; or a
         margin loss of one output, see `dpkern.models.losses`.
-    grid : float or array_like, shape (m,), optional
-        Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
-        once, ties to even: the grid of the noise. None means q^2, without rounding.
     records : int, optional
         A public number n for the choice of q if the number of records is not public. Sums of up to
         2^5 n records per silo are exact, and entries of larger ones saturate at +-2^52 q^2 before
@@ -99,12 +91,10 @@ def mlp_gradient(
     -----
     Sensitivity: replacing one record changes its silo's sum by at most 2 C in l2 norm over all
     parameters and no other silo's, exactly, for the doubles returned; adding or removing one by at
-    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` the same holds, and only the sum
-    depends on the number of records: no error does. A record's term depends on the record, the
-    model and q only, and q on public numbers only. The exact sum over a silo is computed in integer
-    multiples of q^2, so that adding a record changes it by that record's term, of norm at most C;
-    the final clamp of the entries is nonexpansive. Clamping partial sums would not suffice, since
-    an added record shifts later records into other parts.
+    most C. A coarser grid adds ``grid * sqrt(P)``. With `records` no error depends on the number of
+    records, and q on public numbers only: adding a record changes the exact integer sum by that
+    record's term, of norm at most C, and the final clamp of the entries is nonexpansive. Clamping
+    partial sums would not suffice, since an added record shifts later records into other parts.
 
     With s = min(1, C' / G), C' = C (1 - (n_0 + ... + n_L + 16) 2^-50), G an upper bound of the
     norm of the gradient, each delta a^T becomes q^2 k h^T with integer vectors
@@ -113,8 +103,7 @@ def mlp_gradient(
     n ceil(C / q^2) <= 2^52, n = max(N, number of `rows`) or 2^5 `records`, for which sums of n
     records are exact in any order. The norms are computed without per-record gradients as in [1]_.
 
-    Activations and derivatives are doubles, summed in a fixed order, so that a record's term
-    depends neither on other records nor on its position.
+    A record's term depends neither on other records nor on its position.
 
     References
     ----------
@@ -126,7 +115,7 @@ def mlp_gradient(
 
 
 def mlp_difference(
-    data: "SiloData",
+    data: Data,
     params_new: ArrayLike,
     params_old: ArrayLike,
     *,
@@ -152,11 +141,8 @@ def mlp_difference(
     ----------
     params_new, params_old : array_like, shape (P,) or (m, P)
         One model for all silos, or one per silo, as in `mlp_gradient`; two of the same shape.
-    clip : float
-        Clip norm C > 0 of a record's difference. Infinity disables its clipping and the grid.
-    gradient_clip : float
-        Clip norm B > 0 of each of the two gradients, which is the `clip` of the `mlp_gradient` to
-        which the differences are added. Infinity means unclipped gradients.
+    clip, gradient_clip
+        As in `glm_difference`, for the gradients of `mlp_gradient`.
     data, layers, activation, loss, grid, silo_weight, rows, records, out, n_threads
         As in `mlp_gradient`.
 
@@ -173,15 +159,13 @@ def mlp_difference(
     parameters and no other silo's, exactly, for the doubles returned, for any B; adding or removing
     one by at most C. A coarser grid adds ``grid * sqrt(P)``.
 
-    `glm_difference` explains the two clip norms; the norm of a difference never exceeds 2 B.
-
-    In layer l the difference is the sum of two outer products, U + V, which become integers as in
-    `mlp_gradient`. With D the norm of U + V over all layers, T that of |U| + |V|, and R^4 the sum
-    of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the first, s is min(1, C' / max(D,
-    T / 4)) and C' = (C - q sqrt(8 C) R) (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of
-    U may remove what cancels in V; mlp.h has the proof. The norm of a term may be less than C where
-    U and V are large and nearly cancel. The step q is the finest with n ceil(4 C / q^2) <= 2^52, n
-    as in `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
+    The norm of a difference never exceeds 2 B. In layer l it is the sum of two outer products,
+    U + V, which become integers as in `mlp_gradient`. With D the norm of U + V over all layers, T
+    that of |U| + |V|, and R^4 the sum of (sqrt(n_l) + sqrt(n_(l-1) + 1))^4 over all layers but the
+    first, s is min(1, C' / max(D, T / 4)) and C' = (C - q sqrt(8 C) R)
+    (1 - (2 (n_0 + ... + n_L) + 80) 2^-50), since truncation of U may remove what cancels in V
+    (proof in mlp.h). The step q is the finest with n ceil(4 C / q^2) <= 2^52, n as in
+    `mlp_gradient`; q sqrt(8 C) R must be at most C / 32.
     """
     points = _networks(data, (("params_new", params_new), ("params_old", params_old)), layers)
     bound = positive("gradient_clip", gradient_clip, or_infinite=True)
@@ -190,7 +174,7 @@ def mlp_difference(
 
 
 def _sums(
-    data: "SiloData",
+    data: Data,
     points: FloatArray,
     layers: Sequence[int],
     activation: str,
@@ -207,25 +191,22 @@ def _sums(
     sizes = np.array([data.n_features, *_layers(layers)], dtype=np.intp)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be {' or '.join(ACTIVATIONS)}, got {activation!r}")
+    number = ACTIVATIONS.index(activation)
     compiled = None if loss == "softmax" else checked.compiled_loss(loss)
     _check_outputs(data, int(sizes[-1]), loss)
     clip = positive("clip", clip, or_infinite=True)
-    rows = checked.minibatch(data, rows)
-    offsets = data.offsets if rows is None else rows[1]
+    rows, offsets = checked.minibatch(data, rows)
     summed = int(offsets[-1])
     # Not the size of the batch, which is private under Poisson sampling and must not determine q.
     n = max(data.n, summed) if records is None else count("records", records) << 5
-    unit, grids = product_grids(
-        "clip",
-        clip,
-        grid,
-        data.m,
-        lambda: mlp_factor_grid(n, clip, sizes.tolist(), points=len(points)),
-    )
+
+    def factor_grid() -> float:
+        return mlp_factor_grid(n, clip, sizes.tolist(), points=len(points))
+
+    unit, grids = product_grids("clip", clip, grid, data.m, factor_grid)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, points.shape[2]))
     threads = resolve_threads(n_threads, summed * points.shape[2])
-    number = ACTIVATIONS.index(activation)
 
     def add(grids: FloatArray | None, rows: Rows | None) -> None:
         # fmt: off
@@ -248,7 +229,7 @@ def _sums(
         parts = [indices[i:j] for i, j in zip(begins, ends, strict=True)]
         add(None, (np.concatenate(parts), np.append(0, np.cumsum(ends - begins))))
         total += (out / unit**2).astype(np.int64)
-    whole = np.clip(total, -LARGEST_STEPS, LARGEST_STEPS).astype(np.float64)
+    whole = np.clip(total, -(1 << 52), 1 << 52).astype(np.float64)
     step = unit**2 if grids is None else grids[:, np.newaxis]
     np.multiply(np.rint(whole * (unit**2 / step)), step, out=out)
     return out
@@ -261,7 +242,7 @@ def _layers(layers: Sequence[int]) -> list[int]:
 
 
 def _networks(
-    data: "SiloData", points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
+    data: Data, points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
 ) -> FloatArray:
     """Return the parameters of all models as (points, 1 or m, P)."""
     if data.intercept:
@@ -277,7 +258,7 @@ def _networks(
     return np.stack([array.reshape(-1, size) for array in arrays])
 
 
-def _check_outputs(data: "SiloData", outputs: int, loss: str | Loss) -> None:
+def _check_outputs(data: Data, outputs: int, loss: str | Loss) -> None:
     if loss != "softmax":
         if outputs != 1:
             raise ValueError(f"layers must end with 1 for loss = {loss!r}, got {outputs}")

@@ -1,7 +1,6 @@
 """Directions of Newton methods by truncated eigenvalues, and line searches."""
 
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,12 +9,9 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import one_blas_thread, resolve_threads
-from dpkern.kernels._arguments import FloatArray
-from dpkern.kernels._grids import candidate_grids, per_candidate, saturated
+from dpkern.kernels._arguments import Data, FloatArray
+from dpkern.kernels._grids import candidate_grids, saturated
 from dpkern.models.losses import Loss
-
-if TYPE_CHECKING:
-    from dpkern.data import SiloData
 
 
 def newton_direction(
@@ -47,10 +43,9 @@ def newton_direction(
     Notes
     -----
     If a Cholesky factorisation of H - floor I succeeds, no eigenvalue is below the floor, and that
-    of H solves the system; otherwise the eigenvalues are computed. In floating point an eigenvalue
-    within d u |H| of the floor, u = 2^-53, may be treated as on either side of it, which is a
-    change of H of the size of any algorithm's backward error. So |p| <= |g| / floor is valid up to
-    a relative error of d u |H| / floor.
+    of H solves the system; otherwise the eigenvalues are computed. An eigenvalue within d u |H| of
+    the floor, u = 2^-53, may be treated as on either side of it, a change of H of the size of any
+    algorithm's backward error. So |p| <= |g| / floor up to a relative error of d u |H| / floor.
 
     Every BLAS that threadpoolctl controls is limited to one thread during the call.
     """
@@ -64,9 +59,8 @@ def newton_direction(
     floor = positive("floor", floor)
     out = np.empty((m, d))
     threads = resolve_threads(n_threads, H.size * d // 8)
-    lapack = _lapack()
     with one_blas_thread():
-        _core.newton_direction(H, g, floor, lapack, out, threads)
+        _core.newton_direction(H, g, floor, _lapack(), out, threads)
     return out
 
 
@@ -77,7 +71,7 @@ def _lapack() -> _core.Lapack:
 
 
 def line_search(
-    data: "SiloData",
+    data: Data,
     w: ArrayLike,
     p: ArrayLike,
     *,
@@ -90,9 +84,6 @@ def line_search(
     n_threads: int | None = None,
 ) -> FloatArray:
     """Return the losses of every silo along the line w - a p, for every candidate step a.
-
-    The margins of w and p are computed in one pass over X; every candidate then costs one
-    evaluation of the loss per record.
 
     Parameters
     ----------
@@ -135,9 +126,7 @@ def line_search(
     bounds = grids = None
     if bound is not None:
         k = candidates.size
-        bounds = per_candidate("bound", bound, data.m, k, (k,), (data.m, k))
-        if not (np.all(bounds > 0.0) and np.all(np.isfinite(bounds))):
-            raise ValueError("bound must be positive and finite, got an entry that is not")
+        bounds = checked.positive_array("bound", bound, (data.m, k), (k,))
         grids = candidate_grids(grid, offsets=data.offsets, bounds=bounds, saturate=saturate)
     elif grid is not None:
         raise ValueError(

@@ -50,8 +50,7 @@ def gaussian(
       192 bits are read; its distribution is within total variation 2^-100 of the rounded Gaussian.
     - For a sum S that is a multiple of q, S + Z = q round((S + sigma N) / q) is a post-processing
       of the Gaussian mechanism on the exact sum.
-    - Draws depend only on the stream's key, the release number, the silo and the coordinate, and
-      not on `n_threads`, the instruction set or the length of the last axis.
+    - Draws depend on the stream's key, the release number, the silo and the coordinate only.
     """
     sizes = _shape(shape)
     m = math.prod(sizes[:-1])
@@ -109,12 +108,10 @@ def goe(
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    # isinstance with an abstract class is slower.
+    axes = shape if type(shape) is tuple or isinstance(shape, Sequence) else (shape,)
     try:
-        # isinstance with an abstract class is slower.
-        if type(shape) is tuple or isinstance(shape, Sequence):
-            sizes = tuple(map(operator.index, shape))
-        else:
-            sizes = (operator.index(shape),)
+        sizes = tuple(map(operator.index, axes))
     except TypeError:
         raise TypeError(f"shape must be an int or a sequence of ints, got {shape!r}") from None
     if not sizes or min(sizes) < 0:

@@ -35,8 +35,9 @@ def prox(
         Step >= 0, finite; without effect on a projection. At most 1/4 for "pl", beyond which some v
         have two minimisers.
     out : ndarray, shape of `v`, optional
-        As in `dpkern.kernels`; `v` itself, or without overlap with it. For vectors larger than the
-        caches a call with `out` is several times faster, since it saves page faults.
+        As in `dpkern.kernels`; `v` itself, or without overlap with it. Its contents are undefined
+        if `v` is not finite. For vectors larger than the caches a call with `out` is several times
+        faster, since it saves page faults.
     n_threads
         As in `dpkern.kernels`.
     **parameters
@@ -46,11 +47,6 @@ def prox(
     -------
     x : ndarray, shape of `v`
         Float64.
-
-    Raises
-    ------
-    ValueError
-        When an argument is invalid. If `v` is not finite, the contents of `out` are undefined.
 
     Notes
     -----
@@ -86,15 +82,8 @@ def prox(
         # A separable r without parameters per coordinate treats all rows as one long vector.
         flat = points.ndim == 1 or (penalty.separable and penalty.size is None)
         shape = (1, points.size) if flat else points.shape
-        _core.prox_rows(
-            _number(penalty.name),
-            penalty.separable,
-            penalty.params,
-            points.reshape(shape),
-            gamma,
-            out.reshape(shape),
-            threads,
-        )
+        rows, x, number = points.reshape(shape), out.reshape(shape), _number(penalty.name)
+        _core.prox_rows(number, penalty.separable, penalty.params, rows, gamma, x, threads)
     return out
 
 

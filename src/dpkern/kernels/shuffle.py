@@ -16,13 +16,7 @@ MANY, FEW = 20, 12  # as in shuffle.h: blocks of 2^20 and 2^12 coins are sampled
 
 
 def shuffle_sum(
-    V: ArrayLike,
-    *,
-    bound: float,
-    g: int,
-    b: int,
-    rng: Random = None,
-    n_threads: int | None = None,
+    V: ArrayLike, *, bound: float, g: int, b: int, rng: Random = None, n_threads: int | None = None
 ) -> FloatArray:
     """Return the sum of vectors with binomial noise, as the shuffle protocol computes it.
 
@@ -32,9 +26,6 @@ def shuffle_sum(
     coordinate. The counts are drawn here without the bits, from the same distribution:
 
         count_k = sum_i R(t_ik) + Bin(N b, 1/2),    sum_k = (L / g) (2 count_k - N (g + b)).
-
-    Blocks of 2^20 coins, then of 2^12, are sampled by inversion from one word of the stream, or
-    more if needed; the remaining coins are bits of the stream.
 
     Parameters
     ----------
@@ -60,8 +51,8 @@ def shuffle_sum(
     -----
     Sensitivity of the counts, exactly, for the doubles computed: given the other coins and the
     uniform numbers of the rounding, replacing a vector changes them by less than g + sqrt(d) in
-    l2 norm and by at most g in each coordinate. `BinomialSum` determines the number of coins. The
-    coins of a coordinate have their distribution within 2^-143 in total variation.
+    l2 norm and by at most g in each coordinate. The coins of a coordinate have their distribution
+    within 2^-143 in total variation.
 
     References
     ----------

@@ -8,20 +8,10 @@ from dpkern.privacy.ledger import Release
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpkern.stream import NoiseStream
 
+# fmt: off
 __all__ = [
-    "Budget",
-    "BudgetWarning",
-    "Certificate",
-    "NoiseStream",
-    "Release",
-    "compose_parallel",
-    "compose_sequential",
-    "gdp_delta",
-    "gdp_epsilon",
-    "gdp_log_delta",
-    "gdp_mu",
-    "split_budget",
-    "zcdp_delta",
-    "zcdp_epsilon",
-    "zcdp_rho",
+    "Budget", "BudgetWarning", "Certificate", "NoiseStream", "Release", "compose_parallel",
+    "compose_sequential", "gdp_delta", "gdp_epsilon", "gdp_log_delta", "gdp_mu", "split_budget",
+    "zcdp_delta", "zcdp_epsilon", "zcdp_rho",
 ]
+# fmt: on

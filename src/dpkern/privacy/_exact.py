@@ -5,20 +5,16 @@ error; only the last step to a double rounds, and the caller says which way.
 """
 
 import math
-import struct
 from collections.abc import Callable
 from fractions import Fraction
+
+import numpy as np
 
 
 def floor_log2(value: Fraction) -> int:
     """Return the largest integer e with 2**e <= value, for value > 0."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if power_of_two(exponent) <= value else exponent - 1
-
-
-def power_of_two(exponent: int) -> Fraction:
-    """Return 2**exponent exactly."""
-    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+    return exponent if Fraction(2) ** exponent <= value else exponent - 1
 
 
 def _nearest(value: Fraction) -> float:
@@ -45,14 +41,16 @@ def round_down(value: Fraction) -> float:
 
 
 def _sqrt(value: Fraction) -> float:
-    """Return sqrt(value) to less than one unit in the last place, for value > 0.
+    """Return sqrt(value) to less than one unit in the last place, for value >= 0.
 
     One step to the adjacent double then suffices for rounding in either direction.
     """
+    if value == 0:
+        return 0.0
     # Scaling the value to [1, 4) by an even power of two avoids under- and overflow, as in the
     # square 1e-400 of a mu of 1e-200.
     half = floor_log2(value) // 2
-    root = math.sqrt(float(value / power_of_two(2 * half)))
+    root = math.sqrt(float(value / Fraction(4) ** half))
     try:
         return math.ldexp(root, half)
     except OverflowError:
@@ -61,8 +59,6 @@ def _sqrt(value: Fraction) -> float:
 
 def sqrt_up(value: Fraction) -> float:
     """Return the smallest double whose square is >= value (infinity if none), value >= 0."""
-    if value == 0:
-        return 0.0
     result = _sqrt(value)
     if result < math.inf and Fraction(result) ** 2 < value:
         result = math.nextafter(result, math.inf)
@@ -71,8 +67,6 @@ def sqrt_up(value: Fraction) -> float:
 
 def sqrt_down(value: Fraction) -> float:
     """Return the largest finite double whose square is <= value, value >= 0."""
-    if value == 0:
-        return 0.0
     result = _sqrt(value)
     if result == math.inf or Fraction(result) ** 2 > value:
         result = math.nextafter(result, 0.0)
@@ -85,7 +79,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
     The bisection is on the bit patterns, which have the order of the doubles, and so takes at most
     64 steps. `holds` is assumed to be false at `low` and true at `high`.
     """
-    below, above = _bits(low), _bits(high)
+    below, above = (int(np.float64(end).view(np.int64)) for end in (low, high))
     while above - below > 1:
         middle = (below + above) // 2
         if holds(_double(middle)):
@@ -95,11 +89,5 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
     return _double(below), _double(above)
 
 
-def _bits(value: float) -> int:
-    result: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return result
-
-
 def _double(bits: int) -> float:
-    result: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return result
+    return float(np.int64(bits).view(np.float64))

@@ -40,22 +40,12 @@ _LARGEST_LOSS = 64.0
 
 @dataclass(frozen=True)
 class Sampled:
-    """One Gaussian release about a secret sample of a silo's records.
+    """One Gaussian release about a secret sample of a silo's records."""
 
-    Attributes
-    ----------
-    method : str or None
-        `WITHOUT_REPLACEMENT`, `POISSON`, or None where all records were used.
-    batch, size : int
-        Numbers of records of a batch (expected for "poisson") and of the silo.
-    multiplier : float
-        Noise multiplier, std over sensitivity.
-    """
-
-    method: str | None
-    batch: int
+    method: str | None  # None where all records were used
+    batch: int  # expected for Poisson batches
     size: int
-    multiplier: float
+    multiplier: float  # std over sensitivity
 
     @classmethod
     def of(cls, sampling: Mapping[str, Any] | None, silo: int, multiplier: float) -> Self:
@@ -63,18 +53,11 @@ class Sampled:
         multiplier = _rounded_down(multiplier)
         if sampling is None or sampling["batch_sizes"][silo] == sampling["sizes"][silo]:
             return cls(None, 1, 1, multiplier)
-        return cls(
-            sampling["method"],
-            sampling["batch_sizes"][silo],
-            sampling["sizes"][silo],
-            multiplier,
-        )
-
-    def scaled(self, factor: float) -> Self:
-        """Return the same release with the multiplier times `factor`."""
-        return replace(self, multiplier=_rounded_down(self.multiplier * factor))
+        batch, size = sampling["batch_sizes"][silo], sampling["sizes"][silo]
+        return cls(sampling["method"], batch, size, multiplier)
 
 
+#: The releases about one silo's records, with their counts.
 Events: TypeAlias = frozenset[tuple[Sampled, int]]
 
 
@@ -84,28 +67,10 @@ def _rounded_down(multiplier: float) -> float:
 
 
 def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
-    """Return the epsilon at `delta` of composed releases.
+    """Return dp-accounting's epsilon of composed releases, enlarged by a relative 1e-6.
 
-    Parameters
-    ----------
-    events : frozenset of (Sampled, int)
-        The releases about one silo's records, with their counts.
-    delta : float
-        In (0, 1).
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation, to be combined with the sampling of `AMPLIFIES` only.
-
-    Returns
-    -------
-    float
-        dp-accounting's epsilon, enlarged by a relative 1e-6; infinity if it would be useless.
-
-    Raises
-    ------
-    ValueError
-        When a sampling is not certified for the neighbour relation.
-    ModuleNotFoundError
-        When dp-accounting is not installed; the message says how to install it.
+    It is infinite if it would be useless. A sampling that is not certified for the neighbour
+    relation raises ValueError.
     """
     if _is_useless(events):
         return math.inf
@@ -122,14 +87,12 @@ def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
 def _is_useless(events: Events) -> bool:
     if any(event.multiplier < _LEAST_MULTIPLIER for event, _ in events):
         return True
-    # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
-    means = (
-        times * min(rate / 2.0 * square, math.log1p(rate**2 * math.expm1(square)))
-        for rate, square, times in (
-            (event.batch / event.size, event.multiplier**-2, times) for event, times in events
-        )
-    )
-    return sum(means) > _LARGEST_LOSS
+    loss = 0.0
+    for event, times in events:
+        rate, square = event.batch / event.size, event.multiplier**-2
+        # D(q N(1, s^2) + (1 - q) N(0, s^2) | N(0, s^2)) is at most q / (2 s^2), and log(1 + chi^2).
+        loss += times * min(rate / 2.0 * square, math.log1p(rate**2 * math.expm1(square)))
+    return loss > _LARGEST_LOSS
 
 
 @functools.lru_cache(maxsize=256)
@@ -164,11 +127,10 @@ def _accountant(neighbours: str) -> tuple[Any, Any]:
             "secret samples of the records are accounted for by dp-accounting, which is not "
             "installed: pip install 'dpkern[accounting]'"
         ) from error
+    relations = dp.NeighboringRelation
     if neighbours == "add_remove":
-        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-        return dp, pld.PLDAccountant(neighboring_relation=relation)
-    relation = dp.NeighboringRelation.REPLACE_ONE
-    return dp, rdp.RdpAccountant(neighboring_relation=relation)
+        return dp, pld.PLDAccountant(neighboring_relation=relations.ADD_OR_REMOVE_ONE)
+    return dp, rdp.RdpAccountant(neighboring_relation=relations.REPLACE_ONE)
 
 
 def sampled_scale(
@@ -176,28 +138,16 @@ def sampled_scale(
 ) -> float:
     """Return the factor by which secret samples allow all multipliers to be reduced.
 
-    Parameters
-    ----------
-    events : frozenset of (Sampled, int)
-        The releases about one silo's records, with their counts and with multipliers that spend the
-        budget when samples are charged in full.
-    epsilon, delta : float
-        The budget.
-    neighbours : str
-        As in `sampled_epsilon`.
-    least : float
-        A lower bound for the result, such as the factor of another silo.
-
-    Returns
-    -------
-    float
-        The factor, about a relative 1e-4 above the optimum; 1 where sampling gains nothing.
+    The multipliers of `events` spend the budget when samples are charged in full. The factor is
+    about a relative 1e-4 above the optimum, 1 where sampling gains nothing, and at least `least`,
+    such as the factor of another silo.
     """
 
     def excess(log_factor: float) -> float:
         scaled: Counter[Sampled] = Counter()
         for event, times in events:
-            scaled[event.scaled(math.exp(log_factor))] += times
+            multiplier = _rounded_down(event.multiplier * math.exp(log_factor))
+            scaled[replace(event, multiplier=multiplier)] += times
         spent = sampled_epsilon(frozenset(scaled.items()), delta, neighbours)
         return math.log(min(max(spent, 1e-300), 1e300) / epsilon)
 

@@ -39,8 +39,7 @@ def split_budget(
             f"{len(sensitivities)} and {len(counts)}"
         )
     exact = [Fraction(positive("sensitivities", value)) for value in sensitivities]
-    number = [count("counts", value) for value in counts]
-    total = sum((n * d for n, d in zip(number, exact, strict=True)), Fraction(0))
+    total = sum((count("counts", n) * d for n, d in zip(counts, exact, strict=True)), Fraction(0))
     return tuple(sqrt_down(Fraction(mu) ** 2 * d / total) for d in exact)
 
 

@@ -15,17 +15,11 @@ from typing import Any, Self
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import count, not_negative, positive, probability
-from dpkern._serialize import decode, encode, plain_mapping
+from dpkern._serialize import encode, plain_mapping
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
-from dpkern.privacy.accounting import (
-    AMPLIFIES,
-    Events,
-    Sampled,
-    sampled_delta,
-    sampled_epsilon,
-)
+from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta, sampled_epsilon
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
-from dpkern.privacy.ledger import Ledger, Release, known_fields, text
+from dpkern.privacy.ledger import Ledger, Release, decoded_fields, text
 from dpkern.privacy.report import report
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
 
@@ -141,15 +135,11 @@ class Certificate:
         cls,
         ledger: Ledger,
         *,
-        trust: str,
-        noise: str,
         neighbours: str = "replace_one",
         arithmetic: str = "grid",
-        declared: Mapping[str, Any] | None = None,
-        claimed: Mapping[str, Any] | None = None,
         bound: str = "exact",
         notes: Iterable[str] = (),
-        at_delta: float | None = None,
+        **fields: Any,
     ) -> Self:
         """Return the certificate of one run: mu from the ledger's releases, rounded up once.
 
@@ -157,11 +147,13 @@ class Certificate:
         ----------
         ledger : Ledger
             All releases of the run.
-        trust, noise, neighbours, arithmetic, declared, claimed, bound, notes, at_delta
-            The fields of the certificate. A release without noise, or in float arithmetic, gives
+        neighbours, arithmetic, bound, notes
+            As the fields of the certificate. A release without noise, or in float arithmetic, gives
             mu = infinity and a note; noise without a grid is float arithmetic. If the sampling is
             the one that `accounting.AMPLIFIES` supports for the neighbour relation, `epsilon` and
             `delta` use it; mu charges full batches, which makes the bound "upper".
+        **fields
+            The fields `trust` and `noise`, and optionally `declared`, `claimed` and `at_delta`.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
         releases = ledger.releases
@@ -192,20 +184,16 @@ class Certificate:
                 else "sampling of records is charged as if every record had been used"
             )
         return cls(
-            trust=trust,
-            noise=noise,
             mu=mu,
             n_draws=ledger.n_draws,
             releases=releases,
             neighbours=neighbours,
             arithmetic=arithmetic,
-            declared=dict(declared or {}),
-            claimed=None if claimed is None else dict(claimed),
             bound=bound,
             notes=tuple(notes),
-            at_delta=at_delta,
             zcdp=zcdp,
             amplified=amplified,
+            **fields,
         )
 
     @property
@@ -231,10 +219,9 @@ class Certificate:
         if error == 0.0 or self.rho in (0.0, math.inf):
             return 0.0, math.inf
         if self.zcdp is not None:
-            rho = self.zcdp
-            return error, bisect(
-                lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, 1.0 - math.log(error)
-            )[1]
+            rho, high = self.zcdp, 1.0 - math.log(error)
+            turn = bisect(lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, high)[1]
+            return error, turn
         return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
 
     def _delta_of_exact_noise(self, epsilon: float) -> float:
@@ -258,14 +245,10 @@ class Certificate:
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
         first term is that of concentrated DP.
         """
-        full = self._full_delta(epsilon)
-        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
-
-    def _full_delta(self, epsilon: float) -> float:
-        """Return `delta` without secret samples."""
         exact = self._delta_of_exact_noise(epsilon)
         error, turn = self._turning_point()
-        return self._corrected(min(float(epsilon), turn), error) if error else exact
+        full = self._corrected(min(float(epsilon), turn), error) if error else exact
+        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
 
     def _corrected(self, epsilon: float, error: float) -> float:
         total = self._delta_of_exact_noise(epsilon) + (1.0 + math.exp(epsilon)) * error
@@ -308,10 +291,8 @@ class Certificate:
         found = set()
         for j in range(silos):
             events: Counter[Sampled] = Counter()
-            for release in self.releases:
-                one = release.sampled(j)
-                if one is not None:
-                    events[one[0]] += one[1]
+            for event, times in filter(None, (r.sampled(j) for r in self.releases)):
+                events[event] += times
             found.add(frozenset(events.items()))
         return found - {frozenset()}
 
@@ -358,13 +339,8 @@ class Certificate:
         if "central" in self.trust.split(" + "):
             raise ValueError(f"trust must be other than central already, got {self.trust!r}")
         note = f"as seen by central adversaries; it holds under {self.trust} trust too"
-        return replace(
-            self,
-            trust="central",
-            bound="upper",
-            notes=(*self.notes, note),
-            at_delta=self.stated_delta,
-        )
+        notes, at = (*self.notes, note), self.stated_delta
+        return replace(self, trust="central", bound="upper", notes=notes, at_delta=at)
 
     def user_level(self) -> Self:
         """Return the certificate for a silo as a whole, with all its records replaced.
@@ -398,8 +374,7 @@ class Certificate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the certificate of a dictionary from `to_dict`."""
-        known_fields(cls, values)
-        decoded = {name: decode(value) for name, value in values.items()}
+        decoded = decoded_fields(cls, values)
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
         return cls(**decoded)
 

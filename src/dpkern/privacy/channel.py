@@ -19,17 +19,7 @@ SEEN_BY = {
 class Channel:
     """The common parameters of all mechanisms of a run that release to the same readers.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        The run's ledger.
-    stream : NoiseStream
-        The run's noise stream. It cannot be a seed, from which every mechanism would draw the same
-        noise.
-    seen_by : str
-        Who sees the releases, for the ledger.
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation.
+    The stream cannot be a seed, from which every mechanism would draw the same noise.
     """
 
     ledger: Ledger
@@ -53,14 +43,8 @@ class Channel:
         return self.neighbours == "add_remove"
 
     def describe(self, **fields: Any) -> Release:
-        """Return the release with these fields that the readers of this channel see.
-
-        Raises
-        ------
-        ValueError
-            When a sum with the aggregator's noise is said to be seen through a shuffler: whoever
-            believes the shuffler alone has no such aggregator.
-        """
+        """Return the release with these fields that the readers of this channel see."""
+        # Whoever believes the shuffler alone has no aggregator that adds noise.
         noised_by_aggregator = fields.get("std") is not None and fields.get("coins") is None
         if self.seen_by == SEEN_BY["shuffle"] and noised_by_aggregator:
             raise ValueError("trust must not be 'shuffle' for a sum with Gaussian noise")

@@ -41,12 +41,11 @@ def _log_mills_difference(x: float, mu: float) -> float:
     """
     scale = max(x, 1.0)
     t = _T / scale
-    terms = np.exp(-x * t - 0.5 * t * t) * -np.expm1(-mu * t)
-    if mu * _T[-1] < 1e-290 * scale:
-        # mu t would be denormal; 1 - exp(-mu t) equals mu t to double precision here.
-        terms = np.exp(-x * t - 0.5 * t * t) * t
-        return math.log(float(terms @ _T_WEIGHTS)) - math.log(scale) + math.log(mu)
-    return math.log(float(terms @ _T_WEIGHTS)) - math.log(scale)
+    # Where mu t would be denormal, 1 - exp(-mu t) equals mu t to double precision.
+    tiny = mu * _T[-1] < 1e-290 * scale
+    terms = np.exp(-x * t - 0.5 * t * t) * (t if tiny else -np.expm1(-mu * t))
+    integral = math.log(float(terms @ _T_WEIGHTS)) - math.log(scale)
+    return integral + math.log(mu) if tiny else integral
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
@@ -104,10 +103,9 @@ def gdp_delta_upper(mu: float, epsilon: float) -> float:
 
     Parameters and errors as for `gdp_log_delta`.
     """
-    mu, epsilon = not_negative("mu", mu, or_infinite=True), not_negative("epsilon", epsilon)
+    log_delta = gdp_log_delta(mu, epsilon)
     if mu == 0.0:
         return 0.0
-    log_delta = gdp_log_delta(mu, epsilon)
     if log_delta > -math.inf:
         log_delta += _LOG_DELTA_ABSOLUTE - _LOG_DELTA_RELATIVE * log_delta
     # exp has an error of at most one unit in the last place; nextafter also covers underflow.

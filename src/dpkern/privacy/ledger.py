@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 from dpkern._numbers import count, not_negative
 from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy.accounting import Sampled
-from dpkern.privacy.report import describe
+from dpkern.privacy.report import describe, entries
 from dpkern.privacy.shuffle.binomial import binomial_rho
 
 PerMessage: TypeAlias = float | tuple[float, ...]
@@ -72,20 +72,13 @@ class Release:
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
             text(name, getattr(self, name))
-        kept: dict[str, Any] = {
-            name: None if value is None else _per_message(name, value)
-            for name, value in (
-                ("sensitivity", self.sensitivity),
-                ("std", self.std),
-                ("grid", self.grid),
-            )
-        }
+        kept: dict[str, Any] = {"sensitivity": _per_message("sensitivity", self.sensitivity)}
         form = _form(kept["sensitivity"])
         for name in ("std", "grid"):
-            if kept[name] is not None and _form(kept[name]) != form:
-                raise ValueError(
-                    f"{name} must be {form}, as sensitivity is, got {_form(kept[name])}"
-                )
+            given = getattr(self, name)
+            kept[name] = None if given is None else _per_message(name, given)
+            if given is not None and _form(given) != form:
+                raise ValueError(f"{name} must be {form}, as sensitivity is, got {_form(given)}")
         for value in entries(kept["grid"]):
             if not (0.0 < value < math.inf and math.frexp(value)[0] == 0.5):
                 raise ValueError(f"grid must be a power of two, got {value!r}")
@@ -159,13 +152,7 @@ class Release:
         return None if self.sampling is None else dict(self.sampling).get("method")
 
     def sampled(self, silo: int) -> tuple[Sampled, int] | None:
-        """Return dp-accounting's event for a silo's records and its count; None without release.
-
-        Raises
-        ------
-        ValueError
-            When the release has no noise, or noise that is not Gaussian.
-        """
+        """Return dp-accounting's event for a silo's records and its count; None without release."""
         j = silo if isinstance(self.sensitivity, tuple) else 0
         sensitivity, std = entries(self.sensitivity)[j], entries(self.std)
         if sensitivity == 0.0:
@@ -182,8 +169,7 @@ class Release:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the release of a dictionary from `to_dict`."""
-        known_fields(cls, values)
-        decoded: dict[str, Any] = {name: decode(value) for name, value in values.items()}
+        decoded = decoded_fields(cls, values)
         for name, value in decoded.items():
             decoded[name] = tuple(value) if isinstance(value, list) else value
         return cls(**decoded)
@@ -206,15 +192,7 @@ class Ledger:
         self._n_silos: int | None = None
 
     def append(self, release: Release) -> None:
-        """Record one release, before its bits are published.
-
-        Raises
-        ------
-        TypeError
-            When `release` is not a Release.
-        ValueError
-            When its number of silos differs from an earlier one. Nothing is recorded then.
-        """
+        """Record one release before its bits are published; if this raises, nothing is recorded."""
         if not isinstance(release, Release):
             raise TypeError(f"release must be a Release, got {type(release).__name__}")
         m = release.n_messages
@@ -263,13 +241,6 @@ class Ledger:
         return len(self._entries)
 
 
-def entries(value: PerMessage | None) -> tuple[float, ...]:
-    """Return the numbers of all messages, or an empty tuple for None."""
-    if value is None:
-        return ()
-    return value if isinstance(value, tuple) else (value,)
-
-
 def text(name: str, value: object) -> None:
     """Raise unless `value` is a string that is not empty."""
     if not isinstance(value, str):
@@ -278,14 +249,15 @@ def text(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a string that says something, got an empty one")
 
 
-def known_fields(cls: Any, values: Mapping[str, Any]) -> None:
-    """Raise unless `values` has the fields of a dataclass and no others."""
+def decoded_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the decoded fields of a dataclass; raise unless `values` has these and no others."""
     names = {f.name for f in fields(cls)}
     if set(values) != names:
         raise ValueError(
-            f"{cls.__name__} has missing fields {sorted(names - set(values))} "
-            f"and unknown fields {sorted(set(values) - names)}"
+            f"values must hold the fields of a {cls.__name__}, got missing fields "
+            f"{sorted(names - set(values))} and unknown fields {sorted(set(values) - names)}"
         )
+    return {name: decode(value) for name, value in values.items()}
 
 
 def _per_message(name: str, value: object) -> PerMessage:

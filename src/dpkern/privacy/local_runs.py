@@ -29,17 +29,18 @@ error of the loss's computed derivative (`dpkern.models.losses.Loss`). docs/desi
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy._exact import power_of_two, round_up, sqrt_up
+from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import choose_grid
-from dpkern.privacy.recursions import expansion, propagate, propagate_batches
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -47,53 +48,28 @@ LARGEST_EXCESS = Fraction(5, 4)
 #: A draw of unit deviation never exceeds this: `DPK_PHI_LAST` of the sampler and half a grid step.
 LARGEST_DRAW = 15
 
-_U = power_of_two(-53)
+_U = Fraction(2) ** -53
 # Covers second-order terms, and underflow within the magnitudes that `LocalRuns` accepts.
-_SLACK = 1 + power_of_two(-40)
-_LARGEST = power_of_two(100)
+_SLACK = 1 + Fraction(2) ** -40
+_LARGEST = Fraction(2) ** 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRuns:
     """The public description of hidden runs of K local steps, and their sensitivity.
 
-    Parameters
-    ----------
-    clip : float
-        Clip norm C of per-record gradients.
-    dim : int
-        Number of coordinates d of the model.
-    sizes : tuple of int
-        Numbers of records n_j of the silos.
-    step_sizes : tuple of float
-        eta_1 .. eta_K.
-    loss_smoothness, loss_kappa, row_bound : float
-        phi''max, kappa, and the bound R of the norms of effective rows, intercept included.
-    convex : bool
-        Whether the loss is convex.
-    l2 : float
-        Penalty (l2/2) |theta|^2, or (l2/2) |theta - theta_0|^2 on the distance to the start.
-    curvature : (float, float)
-        Smallest and largest curvature of the smooth penalty, its strength included.
-    all_penalized : bool
-        False when some coordinate has no penalty.
-    batch_size : int, optional
-        Number of records b in a step, at most the smallest n_j, consecutive as above; None means
-        all n_j. Only `sensitivities` supports batches.
-
-    Attributes
-    ----------
-    grids : ndarray, shape (m,)
-        The grid of each silo's gradient sums, to be passed to the kernel.
+    `curvature` holds the smallest and largest curvature of the smooth penalty, its strength
+    included, and `l2` is the strength of (l2/2) |theta|^2, or of (l2/2) |theta - theta_0|^2 on the
+    distance to the start. Only `sensitivities` supports batches.
     """
 
     clip: float
     dim: int
     sizes: tuple[int, ...]
     step_sizes: tuple[float, ...]
-    loss_smoothness: float
+    loss_smoothness: float  # phi''max
     loss_kappa: float
-    row_bound: float
+    row_bound: float  # of effective rows, intercept included
     convex: bool = True
     l2: float = 0.0
     curvature: tuple[float, float] = (0.0, 0.0)
@@ -101,21 +77,24 @@ class LocalRuns:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        what = "the sensitivity of hidden local steps needs"
+        what = "for the sensitivity of hidden local steps"
         if self.batch_size is not None and not 1 <= self.batch_size <= min(self.sizes):
             raise ValueError(
                 f"batch_size must be 1 to {min(self.sizes)}, the records of the smallest silo, got "
                 f"{self.batch_size}"
             )
         if not math.isfinite(self.row_bound):
-            raise ValueError(f"{what} rows of bounded norm: give the data a row_bound")
+            raise ValueError(
+                f"row_bound must be finite {what}, got {self.row_bound!r}: give the data a "
+                "row_bound"
+            )
         if not math.isfinite(self.loss_smoothness):
             raise ValueError(
-                f"{what} a loss with a bounded second derivative; take another loss, or one local "
-                "step"
+                f"loss must have a bounded second derivative {what}, got one that has none: take "
+                "another loss, or one local step"
             )
         if not math.isfinite(self.clip):
-            raise ValueError(f"{what} a finite clip")
+            raise ValueError(f"clip must be finite {what}, got {self.clip!r}")
         eta = max(self.step_sizes)
         if Fraction(eta) * self._penalty > 2:
             raise ValueError(
@@ -130,8 +109,8 @@ class LocalRuns:
             or len(self.step_sizes) * (self.dim + 20) > 2**40
         ):
             raise ValueError(
-                f"{what} clip and steps of at least 2^-100, clip, steps, row bound and curvatures "
-                "of at most 2^100, and steps times coordinates of at most 2^40"
+                f"clip and step_size must be at least 2^-100 {what}, both, row_bound and "
+                "curvatures at most 2^100, with steps times coordinates of at most 2^40, got others"
             )
 
     @property
@@ -142,7 +121,7 @@ class LocalRuns:
     @property
     def smoothness(self) -> Fraction:
         """L of the data part, enlarged by the rounding errors of the rows' norms and factors."""
-        rounding = 1 + power_of_two(-40) + self.dim * power_of_two(-52)
+        rounding = 1 + Fraction(2) ** -40 + self.dim * Fraction(2) ** -52
         return Fraction(self.loss_smoothness) * Fraction(self.row_bound) ** 2 * rounding
 
     @property
@@ -196,7 +175,7 @@ class LocalRuns:
         A step adds at most eta_t C to |theta|, for 0 <= eta_t c <= 2, and rounding a relative
         (2 d + 40) u.
         """
-        rounding = 1 + len(self.step_sizes) * (self.dim + 20) * power_of_two(-51)
+        rounding = 1 + len(self.step_sizes) * (self.dim + 20) * Fraction(2) ** -51
         bound = Fraction(self.clip) * sum(map(Fraction, self.step_sizes))
         if not start <= _LARGEST or (bound := bound + Fraction(start)) > _LARGEST:
             raise ValueError(
@@ -216,19 +195,8 @@ class LocalRuns:
 
             p_j [(2 C / n_j + 2 tau_j) E_K + 8 u W F_K + 8 u W]
 
-        For batches the first term is that of the steps that use the record.
-
-        Parameters
-        ----------
-        start : float
-            A bound of |theta_0|.
-        weights : sequence of m floats
-            p_j >= 0, in the doubles that the run uses.
-
-        Raises
-        ------
-        ValueError
-            When rounding terms add more than a quarter to the largest p_j (2 C / n_j) E_K.
+        For batches the first term is that of the steps that use the record. `start` bounds
+        |theta_0|, and p_j >= 0 are the doubles that the run uses.
         """
         E, F, _ = self._propagation
         W = self.iterate_bound(start)
@@ -239,10 +207,8 @@ class LocalRuns:
             nominal = self._nominal[n]
             computed = nominal + 2 * self._tau(grids[n], W) * E + 8 * _U * W * (F + 1)
             found[n, p] = Fraction(p) * nominal, Fraction(p) * computed * _SLACK
-        self._check_excess(
-            max(computed for _, computed in found.values()),
-            max(nominal for nominal, _ in found.values()),
-        )
+        nominals, computed_ones = zip(*found.values(), strict=True)
+        self._check_excess(max(computed_ones), max(nominals))
         return tuple(round_up(found[pair][1]) for pair in pairs)
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
@@ -282,23 +248,10 @@ class LocalRuns:
         proxes, from which a run of K steps differs by at most c^K gamma C; without that and
         rounding terms it is rho sqrt(1 + gamma L / 2).
 
-        Parameters
-        ----------
-        public : float
-            A bound of |c| in this round and all earlier ones.
-        keep, take : float
-            At least 0, and 1 in sum but for rounding.
-        weights : sequence of m floats
-            p_j >= 0, in the doubles that the run uses.
-        changes : bool
-            Whether to bound the changes p_j (s_j - previous s_j) instead: as e bounds both states,
-            take x plus rounding terms is at most (1 - keep) e, and so is that of (1 - keep) s.
-
-        Raises
-        ------
-        ValueError
-            When neither bound applies to a silo: rounding terms add more than a quarter to both, or
-            K is too small for long steps.
+        `public` bounds |c| in this round and all earlier ones; `keep` and `take` are at least 0,
+        and 1 in sum but for rounding. With `changes`, p_j (s_j - previous s_j) are bounded instead:
+        as e bounds both states, take x plus rounding terms is at most (1 - keep) e, and so is that
+        of (1 - keep) s.
         """
         self._require_full_batches()
         W = self.iterate_bound(public + self.state_bound) * _SLACK
@@ -337,8 +290,9 @@ class LocalRuns:
             self._check_excess(computed, take * nominal / contraction)
         if not found:
             raise ValueError(
-                "the states of hidden local runs need more local_steps, or a prox_step below 1 / L "
-                f"= {float(1 / L)!r}: beyond, runs must end near their prox"
+                f"prox_step must be below 1 / L = {float(1 / L)!r}, or local_steps larger, got "
+                f"{float(gamma):.6g} and {len(self.step_sizes)}: beyond, runs must end near their "
+                "prox"
             )
         return min(found)
 
@@ -365,11 +319,6 @@ class LocalRuns:
 
         It is eta (2 C / n + 2 tau) + 8 u W + 2 q sqrt(d), where the last term counts the rounding
         of the step to the grid q and that of the noisy iterate.
-
-        Raises
-        ------
-        ValueError
-            When that is more than a quarter above eta 2 C / n.
         """
         self._require_full_batches()
         eta, W_exact = Fraction(self.step_sizes[0]), Fraction(W)
@@ -381,6 +330,7 @@ class LocalRuns:
         return computed
 
     def _check_excess(self, computed: Fraction, nominal: Fraction) -> None:
+        """Raise when rounding terms add more than a quarter to a sensitivity in real arithmetic."""
         if computed > LARGEST_EXCESS * nominal:
             raise ValueError(
                 "floating-point errors of the hidden local steps could move the result by "
@@ -396,3 +346,55 @@ def norm_bound(w: NDArray[np.float64], least: float) -> float:
     """
     norm = max(float(np.linalg.norm(w)) * (1.0 + 2.0**-20), least)
     return math.ldexp(1.0, math.frexp(norm)[1]) if norm < math.inf else math.inf
+
+
+def propagate(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction
+) -> tuple[Fraction, Fraction, Fraction]:
+    """Return (E_K, F_K, max_t c_t), each an upper bound.
+
+    E <- c_t E + eta_t accumulates errors that are proportional to the step sizes, F <- c_t F + 1
+    errors of constant size. Both are rounded up to a double after each step.
+    """
+    E = F = largest = Fraction(0)
+    for step in step_sizes:
+        eta, c = Fraction(step), expansion(step, low, high)
+        e, f = round_up(c * E + eta), round_up(c * F + 1)
+        E, F, largest = Fraction(_finite(e)), Fraction(_finite(f)), max(largest, c)
+    return E, F, largest
+
+
+def _finite(value: float) -> float:
+    if value == math.inf:
+        raise ValueError(
+            "step_size or local_steps must be smaller, got a record's influence on the hidden "
+            "local steps that exceeds every double"
+        )
+    return value
+
+
+def expansion(step_size: float, low: Fraction, high: Fraction) -> Fraction:
+    """Return c_t = max(|1 - eta low|, |1 - eta high|) exactly."""
+    return max(abs(1 - Fraction(step_size) * low), abs(1 - Fraction(step_size) * high))
+
+
+def propagate_batches(
+    step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
+) -> Fraction:
+    """Return an upper bound over records of the sum of eta_t prod_{u > t} c_u over their steps t.
+
+    Step t uses the positions t b .. t b + b - 1 of an order of n records, modulo n; b <= n. The
+    bound does not depend on the position of the first step. Products are rounded up to doubles.
+    """
+    # Differences of the sum between adjacent positions, where a batch begins or ends.
+    changes: dict[int, Fraction] = defaultdict(Fraction)
+    product = Fraction(1)
+    for t, step in reversed(list(enumerate(step_sizes))):
+        share = Fraction(_finite(round_up(Fraction(step) * product)))
+        product = Fraction(_finite(round_up(expansion(step, low, high) * product)))
+        first, end = t * batch % n, t * batch % n + batch
+        changes[first] += share
+        if end >= n:
+            changes[0] += share
+        changes[end % n] -= share
+    return max(accumulate(changes[position] for position in sorted(changes)))

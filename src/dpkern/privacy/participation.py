@@ -12,7 +12,6 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose
 
 IntArray = NDArray[np.int64]
@@ -20,14 +19,9 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ParticipationSchedule:
-    """The users of every round.
+    """The users (rounds, k) that are drawn for every round, without repetition within a round.
 
-    Attributes
-    ----------
-    users : ndarray, shape (rounds, k), int64
-        The drawn users, without repetition within a round.
-    participates : ndarray, shape (rounds, k), bool
-        False where a user stays silent after its largest number of participations.
+    A user stays silent after its largest number of participations, where `participates` is False.
     """
 
     users: IntArray
@@ -53,61 +47,40 @@ class ParticipationSchedule:
 
     def __getitem__(self, t: int) -> IntArray:
         """Return the participants of round t, sorted; there may be none."""
-        users: IntArray = self.users[t, self.participates[t]]
-        return users
+        return self.users[t, self.participates[t]]
 
 
 def sample_users(
     stream: NoiseStream, *, n: int, participants: int, rounds: int, most: int | None = None
 ) -> ParticipationSchedule:
-    """Draw the users of every round uniformly without replacement.
+    """Draw some of n users for every round, uniformly without replacement, by one release.
 
-    Parameters
-    ----------
-    stream : NoiseStream
-        The run's noise stream, of which one release is used.
-    n : int
-        Number of users.
-    participants : int
-        Number of users drawn for a round, at most n.
-    rounds : int
-        Number of rounds.
-    most : int, optional
-        Largest number of participations, beyond which a drawn user stays silent.
+    A user that is drawn more than `most` times stays silent from then on.
     """
     participants = count("participation", participants)
     if participants > n:
         raise ValueError(f"participation must be at most the {n} users, got {participants}")
     with stream.release() as key:
-        drawn = [random_subset(key, t, n, participants) for t in range(rounds)]
+        drawn = [key.subset(t, n, participants) for t in range(rounds)]
     return ParticipationSchedule.capped(np.array(drawn, dtype=np.int64), most)
 
 
 def walk_graph(
     stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
 ) -> ParticipationSchedule:
-    """Draw the random walk of a token, which has one user per round.
+    """Draw the random walk of a token, which has one of n users per round, by one release.
 
-    Parameters
-    ----------
-    stream : NoiseStream
-        The run's noise stream, of which one release is used.
-    n : int
-        Number of users.
-    hops : int
-        Number of rounds.
-    graph : sparse matrix of shape (n, n), optional
-        Symmetric adjacency matrix of a connected graph: every nonzero entry is an edge, and the
-        next user is a uniformly random neighbour. None is the complete graph with self-loops. The
-        first user is drawn uniformly.
-    most : int, optional
-        Largest number of participations, beyond which a user passes the token on unchanged.
+    The first user is drawn uniformly, and the next one among the neighbours in `graph`, the sparse
+    symmetric adjacency matrix of a connected graph, of which every nonzero entry is an edge. None
+    is the complete graph with self-loops. After `most` participations a user passes the token on
+    unchanged.
     """
     neighbours = None if graph is None else _neighbours(graph, n)
     with stream.release() as key:
         u = _uniform(key.words(Purpose.WALK, hops))
     if neighbours is None:
-        return ParticipationSchedule.capped(_below(u, n)[:, np.newaxis], most)
+        # Uniform up to n 2^-53, which suffices for public choices.
+        return ParticipationSchedule.capped((u * n).astype(np.int64)[:, np.newaxis], most)
     start, ends = neighbours
     at = int(u[0] * n)
     walk = [at]
@@ -121,18 +94,12 @@ def walk_graph(
 def activate_blocks(
     stream: NoiseStream, *, blocks: int, rounds: int, probability: float
 ) -> NDArray[np.bool_]:
-    """Draw the active blocks of every round independently with equal probability.
-
-    Returns
-    -------
-    active : ndarray, shape (rounds, blocks), bool
-    """
+    """Draw the active blocks of every round independently, as booleans (rounds, blocks)."""
     if probability == 1.0:
         return np.ones((rounds, blocks), dtype=bool)
     with stream.release() as key:
         u = _uniform(key.words(Purpose.SAMPLING, rounds * blocks))
-    active: NDArray[np.bool_] = (u < probability).reshape(rounds, blocks)
-    return active
+    return (u < probability).reshape(rounds, blocks)
 
 
 def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
@@ -155,10 +122,4 @@ def _neighbours(graph: Any, n: int) -> tuple[list[int], list[int]]:
 
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return uniform multiples of 2^-53 in [0, 1)."""
-    numbers: NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return numbers
-
-
-def _below(u: NDArray[np.float64], n: int) -> IntArray:
-    """Return integers 0 .. n - 1, uniform up to n 2^-53, which suffices for public choices."""
-    return (u * n).astype(np.int64)
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -4,7 +4,6 @@ A sampler draws the batches from the run's stream and describes them to the ledg
 accounting matches the draws. Batches, and the sizes of Poisson batches, are secret.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.privacy.accounting import POISSON, WITHOUT_REPLACEMENT
-from dpkern.privacy.subsets import random_subset
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey
 
 IntArray = NDArray[np.int64]
@@ -22,38 +20,27 @@ Rows = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class RecordSampler(ABC):
+class RecordSampler:
     """Base class of samplers of batches.
 
-    Parameters
-    ----------
-    sizes : tuple of m ints
-        Numbers of records n_j of the silos, or public numbers in place of these.
-    batch_sizes : tuple of m ints
-        Numbers of records of a batch (expected for Poisson batches), by which means divide.
-
-    Attributes
-    ----------
-    sampling : mapping or None
-        Description of the sampling for the ledger.
-    per_record : int or None
-        Largest number of releases that use one record; None means all.
-    amplifies : bool
-        Whether the accountant uses the secrecy of the samples.
+    `sizes` are the numbers of records n_j of the silos, or public numbers in place of these, and
+    `batch_sizes` those of a batch (expected for Poisson batches), by which means divide.
     """
 
     sizes: tuple[int, ...]
     batch_sizes: tuple[int, ...]
 
     method: ClassVar[str]
-    amplifies: ClassVar[bool] = False
+    amplifies: ClassVar[bool] = False  # whether the accountant uses the secrecy of the samples
 
     @property
     def per_record(self) -> int | None:
+        """Largest number of releases that use one record; None means all."""
         return None
 
     @property
     def sampling(self) -> Mapping[str, Any] | None:
+        """Description of the sampling for the ledger."""
         return {"method": self.method, "batch_sizes": self.batch_sizes, "sizes": self.sizes}
 
     def draw(
@@ -61,30 +48,18 @@ class RecordSampler(ABC):
     ) -> Rows | None:
         """Return the records of release t, sorted by silo; None for all of the data.
 
-        Parameters
-        ----------
-        stream : NoiseStream
-            The run's noise stream.
-        offsets : ndarray, shape (m + 1,)
-            Offsets of the silos in the data.
-        t : int
-            Index of the release.
-        active : ndarray, shape (m,), bool
-            The participating silos; the others have an empty batch.
+        Silos that are not `active` have an empty batch.
         """
+        drawn = [np.empty(0, dtype=np.int64)] * len(active)
         with stream.release() as key:
-            drawn = [
-                start + self._batch(key, j, size, t) if present else np.empty(0, dtype=np.int64)
-                for j, (start, size, present) in enumerate(
-                    zip(offsets[:-1], np.diff(offsets).tolist(), active, strict=True)
-                )
-            ]
-        ends = np.cumsum([0, *map(len, drawn)])
-        return np.concatenate(drawn), ends
+            for j, size in enumerate(np.diff(offsets).tolist()):
+                if active[j]:
+                    drawn[j] = offsets[j] + self._batch(key, j, size, t)
+        return np.concatenate(drawn), np.cumsum([0, *map(len, drawn)])
 
-    @abstractmethod
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        """Return the batch of one silo, sorted numbers below `size`."""
+        """Return the batch of one silo, sorted numbers below `size`: by default all of them."""
+        return np.arange(size)
 
 
 class FullBatch(RecordSampler):
@@ -101,9 +76,6 @@ class FullBatch(RecordSampler):
         chosen = np.repeat(active, np.diff(offsets))
         return np.flatnonzero(chosen), np.append(0, np.cumsum(np.diff(offsets) * active))
 
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return np.arange(size)
-
 
 class WithoutReplacement(RecordSampler):
     """Batches of fixed size, drawn uniformly without replacement."""
@@ -112,7 +84,7 @@ class WithoutReplacement(RecordSampler):
     amplifies = True
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return random_subset(key, silo, size, self.batch_sizes[silo])
+        return key.subset(silo, size, self.batch_sizes[silo])
 
 
 class Poisson(RecordSampler):
@@ -123,40 +95,39 @@ class Poisson(RecordSampler):
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
         if self.batch_sizes[silo] == self.sizes[silo]:
-            return np.arange(size)
+            return super()._batch(key, silo, size, t)
         # The accountant's rate is batch size / size rounded up.
         least = np.uint64((self.batch_sizes[silo] << 64) // self.sizes[silo])
         return np.flatnonzero(key.words(Purpose.SAMPLING, size, silo) < least)
 
 
 @dataclass(frozen=True)
-class OnePass(RecordSampler):
-    """Disjoint batches: release t uses the t-th batch of consecutive records in a random order."""
+class Cyclic(RecordSampler):
+    """Batches of consecutive records in a random order that is repeated cyclically.
 
-    method = "one_pass"
+    As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
+    times: once, in disjoint batches, where T k <= n_j.
+    """
+
+    method = "cyclic"
     sampling = None
 
+    releases: int = field(kw_only=True)
     _orders: dict[int, NDArray[np.integer]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def per_record(self) -> int:
-        return 1
+        sizes = zip(self.batch_sizes, self.sizes, strict=True)
+        return max(-(-self.releases * k // n) for k, n in sizes)
 
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
-        """Return the records of releases t .. t + releases - 1, for batches of one size.
-
-        Returns
-        -------
-        batches : ndarray, shape (m, releases, k), each of the k sorted
-        """
-        sizes = np.diff(offsets).tolist()
+        """Return the records (m, releases, k) of releases from t on, for batches of one size k."""
+        sizes = enumerate(np.diff(offsets).tolist())
         with stream.release() as key:
-            return np.stack([
-                start + self._batches(key, j, size, t, releases)
-                for j, (start, size) in enumerate(zip(offsets[:-1], sizes, strict=True))
-            ])  # fmt: skip
+            batches = [offsets[j] + self._batches(key, j, n, t, releases) for j, n in sizes]
+        return np.stack(batches)
 
     def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
         return self._batches(key, silo, size, t, 1)[0]
@@ -172,32 +143,7 @@ class OnePass(RecordSampler):
         return np.sort(batches, axis=1).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Cyclic(OnePass):
-    """Consecutive batches in a random order that is repeated cyclically.
-
-    As k <= n_j no record is twice in a batch, and T batches contain it at most ceil(T k / n_j)
-    times.
-
-    Parameters
-    ----------
-    releases : int
-        Total number of batches.
-    """
-
-    method = "cyclic"
-
-    releases: int = field(kw_only=True)
-
-    @property
-    def per_record(self) -> int:
-        sizes = zip(self.batch_sizes, self.sizes, strict=True)
-        return max(-(-self.releases * k // n) for k, n in sizes)
-
-
-SAMPLERS: dict[str, type[RecordSampler]] = {
-    kind.method: kind for kind in (FullBatch, WithoutReplacement, Poisson, OnePass, Cyclic)
-}
+SAMPLERS = ("full", WITHOUT_REPLACEMENT, POISSON, "one_pass", "cyclic")
 
 
 def make_record_sampler(
@@ -209,27 +155,13 @@ def make_record_sampler(
     neighbours: str,
     trust: str,
 ) -> RecordSampler:
-    """Return the sampler for the arguments of a solver.
-
-    Parameters
-    ----------
-    sampling : {"full", "without_replacement", "poisson", "one_pass", "cyclic"}
-        The sampling method.
-    batch_size : int or None
-        Number of records of a batch in every silo; None only with "full".
-    sizes : ndarray, shape (m,)
-        Numbers of records of the silos, or the public ones.
-    releases : int
-        Number of releases.
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation; "poisson" requires "add_remove", other samples "replace_one".
-    trust : str
-        The trust model; "shuffle" requires "replace_one".
-    """
+    """Return the sampler for the arguments of a solver, `sizes` being public under add_remove."""
     if sampling not in SAMPLERS:
         raise ValueError(f"sampling must be {' or '.join(map(repr, SAMPLERS))}, got {sampling!r}")
     if trust == "shuffle" and neighbours != "replace_one":
-        raise ValueError(f"trust='shuffle' needs neighbours='replace_one', got {neighbours!r}")
+        raise ValueError(
+            f"neighbours must be 'replace_one' with trust='shuffle', got {neighbours!r}"
+        )
     numbers = tuple(sizes.tolist())
     if sampling == "full":
         if batch_size is not None:
@@ -251,6 +183,6 @@ def make_record_sampler(
             f"records, got {k}"
         )
     batch_sizes = (k,) * len(numbers)
-    if sampling == "cyclic":
+    if sampling in ("one_pass", "cyclic"):
         return Cyclic(numbers, batch_sizes, releases=releases)
-    return SAMPLERS[sampling](numbers, batch_sizes)
+    return (Poisson if sampling == POISSON else WithoutReplacement)(numbers, batch_sizes)

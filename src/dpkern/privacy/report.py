@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from dpkern.privacy.certificate import Certificate
     from dpkern.privacy.ledger import Release
 
-_WIDTH = 88
-_INDENT = " " * 14
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
-def report(certificate: "Certificate", width: int = _WIDTH) -> str:
+def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
@@ -39,9 +37,8 @@ def report(certificate: "Certificate", width: int = _WIDTH) -> str:
     rows += _rows("notes", c.notes)
     lines = ["Privacy certificate"]
     if c.noise != "os":
-        lines += _folded(
-            "  ", f"{c.noise} (the figures are those that fresh noise would give)", width
-        )
+        remark = f"{c.noise} (the figures are those that fresh noise would give)"
+        lines += _folded("  ", remark, width)
     for name, text in rows:
         lines += _folded(f"  {name:<10}  ", text, width)
     return "\n".join(lines)
@@ -52,10 +49,10 @@ def describe(release: "Release") -> str:
     parts = [f"{release.what}: {release.times} x {release.dim} coordinates"]
     if release.n_messages is not None:
         parts[0] += f" from each of {release.n_messages} silos"
-    parts.append(f"sensitivity {_range(_numbers(release.sensitivity))}")
+    parts.append(f"sensitivity {_range(entries(release.sensitivity))}")
     kind = "noise" if release.coins is None else f"binomial noise of {release.coins} coins,"
-    parts.append(_scale(f"{kind} std", "noise", _numbers(release.std)))
-    parts.append(_scale("grid", "grid", _numbers(release.grid)))
+    parts.append(_scale(f"{kind} std", "noise", entries(release.std)))
+    parts.append(_scale("grid", "grid", entries(release.grid)))
     if release.sampling is not None:
         parts.append(f"sampling {_listed(dict(release.sampling))}")
     if release.per_record is not None:
@@ -69,7 +66,7 @@ def _folded(head: str, text: str, width: int) -> list[str]:
         text,
         width,
         initial_indent=head,
-        subsequent_indent=_INDENT,
+        subsequent_indent=" " * 14,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -85,11 +82,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
 
 def _true_beside_claimed(certificate: "Certificate") -> str:
     c, claimed = certificate, certificate.claimed or {}
-    true = [
-        f"{name} {_rounded_up(value)}"
-        for name, value in (("mu", c.mu), ("rho", c.rho))
-        if name in claimed
-    ]
+    true = [f"{name} {_rounded_up(getattr(c, name))}" for name in ("mu", "rho") if name in claimed]
     if c.stated_delta is not None and not true:
         true = [f"epsilon {_epsilon(c, c.stated_delta)}"]
     return ", ".join(true) or f"mu {_rounded_up(c.mu)}"
@@ -102,7 +95,8 @@ def _rounded_up(value: float) -> str:
     return f"{float(_SIX_DIGITS_UP.create_decimal(Decimal(value))):.6g}"
 
 
-def _numbers(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+def entries(value: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    """Return the numbers of all messages, or an empty tuple for None."""
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)
@@ -138,7 +132,7 @@ def _release_lines(releases: Iterable["Release"]) -> list[str]:
 
 def _summary(releases: Sequence["Release"]) -> str:
     def sent(name: str) -> list[float]:
-        return [v for r in releases for v in _numbers(getattr(r, name)) if v > 0.0]
+        return [v for r in releases for v in entries(getattr(r, name)) if v > 0.0]
 
     first = releases[0]
     parts = [f"{first.what}: {sum(r.times for r in releases)} x {first.dim} coordinates"]

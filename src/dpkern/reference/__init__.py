@@ -1,42 +1,21 @@
 """NumPy reference implementations, against which the compiled kernels are tested."""
 
+from dpkern.reference.admm import loss_prox, prox_sweep
 from dpkern.reference.clip import clip_and_sum
-from dpkern.reference.glm import (
-    glm_difference,
-    glm_gradient,
-    glm_losses,
-    glm_margins,
-    glm_norms,
-)
+from dpkern.reference.glm import glm_difference, glm_gradient, glm_losses, glm_margins, glm_norms
 from dpkern.reference.hessian import glm_hessian
-from dpkern.reference.line_search import line_search
 from dpkern.reference.local_descent import glm_local_descent
-from dpkern.reference.loss_prox import loss_prox
 from dpkern.reference.mlp import mlp_difference, mlp_gradient, mlp_size
-from dpkern.reference.newton import newton_direction
+from dpkern.reference.newton import line_search, newton_direction
 from dpkern.reference.noise import gaussian, goe
 from dpkern.reference.prox import prox
-from dpkern.reference.prox_sweep import prox_sweep
 from dpkern.reference.shuffle import shuffle_sum
 
+# fmt: off
 __all__ = [
-    "clip_and_sum",
-    "gaussian",
-    "glm_difference",
-    "glm_gradient",
-    "glm_hessian",
-    "glm_local_descent",
-    "glm_losses",
-    "glm_margins",
-    "glm_norms",
-    "goe",
-    "line_search",
-    "loss_prox",
-    "mlp_difference",
-    "mlp_gradient",
-    "mlp_size",
-    "newton_direction",
-    "prox",
-    "prox_sweep",
-    "shuffle_sum",
+    "clip_and_sum", "gaussian", "glm_difference", "glm_gradient", "glm_hessian",
+    "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
+    "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "prox",
+    "prox_sweep", "shuffle_sum",
 ]
+# fmt: on

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpkern.reference.clip import clip_limit, clipped_sum, silo_grids
+from dpkern.reference.clip import clip_limit, clipped_sum, drop_in, silo_grids
 from dpkern.reference.loss import block
 
 
@@ -34,51 +34,40 @@ def _silos(data, w, rows=None):
         yield V, square, ratio, y, z
 
 
-def glm_margins(data, w, *, out=None, n_threads=None):
-    out = np.empty(len(data.y)) if out is None else out
-    out[:] = np.concatenate([z for *_, z in _silos(data, w)])
-    return out
+@drop_in
+def glm_margins(data, w):
+    return np.concatenate([z for *_, z in _silos(data, w)])
 
 
-def glm_norms(data, *, out=None, n_threads=None):
-    out = np.empty(len(data.y)) if out is None else out
+@drop_in
+def glm_norms(data):
     square = np.concatenate([square for _, square, *_ in _silos(data, np.zeros(data.d))])
-    out[:] = np.sqrt(square + data.d * 2.0**-240)
-    return out
+    return np.sqrt(square + data.d * 2.0**-240)
 
 
-def glm_losses(data, w, *, loss, out=None, n_threads=None):
-    out = np.empty(data.m) if out is None else out
-    out[:] = [np.sum(block(loss, y, z)[0]) for *_, y, z in _silos(data, w)]
-    return out
+@drop_in
+def glm_losses(data, w, *, loss):
+    return np.array([np.sum(block(loss, y, z)[0]) for *_, y, z in _silos(data, w)])
 
 
+@drop_in
 def glm_gradient(
-    data,
-    w,
-    *,
-    loss="logistic",
-    clip,
-    grid=None,
-    silo_weight=None,
-    rows=None,
-    saturate=False,
-    out=None,
-    n_threads=None,
+    data, w, *, loss="logistic", clip, grid=None, silo_weight=None, rows=None, saturate=False
 ):
-    out = np.empty((data.m, data.d)) if out is None else out
+    sums = np.empty((data.m, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     grids = silo_grids(grid, data.m)
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w, rows)):
         lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
         with np.errstate(invalid="ignore"):
             s = ratio * block(loss, y, z)[1]
-        out[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j])
         if saturate and grids[j] is not None:
-            out[j] = np.clip(out[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
-    return out
+            sums[j] = np.clip(sums[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
+    return sums
 
 
+@drop_in
 def glm_difference(
     data,
     w_new,
@@ -92,10 +81,8 @@ def glm_difference(
     rows=None,
     margins=None,
     new_margins=None,
-    out=None,
-    n_threads=None,
 ):
-    out = np.empty((data.m, data.d)) if out is None else out
+    sums = np.empty((data.m, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     index, offsets = (np.arange(len(data.y)), data.offsets) if rows is None else rows
     grids = silo_grids(grid, data.m)
@@ -115,7 +102,7 @@ def glm_difference(
             )
             s = new - old
         lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
-        out[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j])
         if new_margins is not None:
             new_margins[own] = z
-    return out
+    return sums

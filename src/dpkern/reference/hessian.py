@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dpkern.reference.clip import clip_limit, silo_grids
+from dpkern.reference.clip import clip_limit, drop_in, silo_grids
 from dpkern.reference.glm import _silos
 from dpkern.reference.loss import block
 
@@ -19,19 +19,9 @@ def row_grid(n, hess_clip):
     return q
 
 
-def glm_hessian(
-    data,
-    w,
-    *,
-    loss,
-    hess_clip,
-    grid=None,
-    silo_weight=None,
-    records=None,
-    out=None,
-    n_threads=None,
-):
-    out = np.empty((data.m, data.d, data.d)) if out is None else out
+@drop_in
+def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, records=None):
+    sums = np.empty((data.m, data.d, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     q = row_grid(records or len(data.y), hess_clip)
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
@@ -47,5 +37,5 @@ def glm_hessian(
         step = silo_grids(grid, data.m)[j]
         if step is not None:
             H = np.rint(np.clip(H, -(2.0**52), 2.0**52) * (q * q / step)) * (step / (q * q))
-        out[j] = H * (q * q) if q else H
-    return out
+        sums[j] = H * (q * q) if q else H
+    return sums

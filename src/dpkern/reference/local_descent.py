@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dpkern.reference.clip import drop_in
 from dpkern.reference.glm import glm_gradient
 from dpkern.reference.noise import gaussian
 from dpkern.reference.prox import prox as apply_prox
@@ -16,6 +17,7 @@ def pl_coefficient(r):
 COEFFICIENTS = {"pl": pl_coefficient}
 
 
+@drop_in
 def glm_local_descent(
     data,
     w,
@@ -34,8 +36,6 @@ def glm_local_descent(
     rng=None,
     batches=None,
     silos=None,
-    out=None,
-    n_threads=None,
 ):
     m, d = data.m, data.d
     start = np.array(np.broadcast_to(w, (m, d)), dtype=np.float64)
@@ -58,7 +58,5 @@ def glm_local_descent(
         theta = theta - eta * (gradient + anchor * (theta - start))
         if prox is not None:
             theta[:, penalized] = apply_prox(prox, theta[:, penalized], eta)
-    out = np.empty((m, d)) if out is None else out
     runs = np.ones(m, dtype=bool) if silos is None else np.isin(np.arange(m), silos)
-    out[:] = np.where(runs[:, np.newaxis], theta, start)
-    return out
+    return np.where(runs[:, np.newaxis], theta, start)

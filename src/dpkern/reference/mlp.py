@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpkern.reference.clip import silo_grids
+from dpkern.reference.clip import drop_in, silo_grids
 from dpkern.reference.glm import _stored_rows
 from dpkern.reference.hessian import row_grid
 from dpkern.reference.loss import block
@@ -128,20 +128,20 @@ def _inner(clip, sizes, q, points):
 def _sums(
     data,
     points,
+    *,
     layers,
     activation,
     loss,
     clip,
-    gradient_clip,
-    grid,
-    silo_weight,
-    rows,
-    records,
-    out,
+    gradient_clip=math.inf,
+    grid=None,
+    silo_weight=None,
+    rows=None,
+    records=None,
 ):
     sizes = [data.X.shape[1], *layers]
     points = [np.broadcast_to(p, (data.m, mlp_size(sizes[0], layers))) for p in points]
-    out = np.empty(points[0].shape) if out is None else out
+    sums = np.empty(points[0].shape)
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     n = len(data.y) if rows is None else max(len(data.y), len(rows[0]))
     q = row_grid(n if records is None else 32 * records, clip if len(points) == 1 else 4.0 * clip)
@@ -159,45 +159,15 @@ def _sums(
         step = silo_grids(grid, data.m)[j]
         if step is not None and q:
             total = np.rint(total * (q * q / step)) * (step / (q * q))
-        out[j] = total * (q * q) if q else total
-    return out
+        sums[j] = total * (q * q) if q else total
+    return sums
 
 
-def mlp_gradient(
-    data,
-    params,
-    *,
-    layers,
-    activation,
-    loss,
-    clip,
-    grid=None,
-    silo_weight=None,
-    rows=None,
-    records=None,
-    out=None,
-    n_threads=None,
-):
-    how = (layers, activation, loss, clip, math.inf, grid, silo_weight, rows, records, out)
-    return _sums(data, [params], *how)
+@drop_in
+def mlp_gradient(data, params, **how):
+    return _sums(data, [params], **how)
 
 
-def mlp_difference(
-    data,
-    params_new,
-    params_old,
-    *,
-    layers,
-    activation,
-    loss,
-    clip,
-    gradient_clip=math.inf,
-    grid=None,
-    silo_weight=None,
-    rows=None,
-    records=None,
-    out=None,
-    n_threads=None,
-):
-    how = (layers, activation, loss, clip, gradient_clip, grid, silo_weight, rows, records, out)
-    return _sums(data, [params_new, params_old], *how)
+@drop_in
+def mlp_difference(data, params_new, params_old, **how):
+    return _sums(data, [params_new, params_old], **how)

@@ -11,6 +11,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from dpkern.reference.clip import drop_in
+
 GAUSSIAN, GOE_DIAGONAL, GOE_OFF_DIAGONAL, USER = 1, 2, 3, 7
 EXTRA = 0x8000
 KEY_NONCE = 0x7FFF << 48
@@ -154,24 +156,23 @@ def _scale(sigma, grid, m):
     return sigma, np.broadcast_to(np.asarray(grid, dtype=np.float64), (m,)).tolist()
 
 
-def gaussian(shape, sigma, *, grid=None, rng=None, out=None, n_threads=None):
+@drop_in
+def gaussian(shape, sigma, *, grid=None, rng=None):
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     m = math.prod(sizes[:-1])
     sigma, grid = _scale(sigma, grid, m)
-    noise = draws(release_key(rng), GAUSSIAN, range(m), sizes[-1], sigma, grid)
-    out = np.empty(sizes) if out is None else out
-    out[...] = noise.reshape(sizes)
-    return out
+    return draws(release_key(rng), GAUSSIAN, range(m), sizes[-1], sigma, grid).reshape(sizes)
 
 
-def goe(m, d, sigma, *, grid=None, rng=None, out=None, n_threads=None):
+@drop_in
+def goe(m, d, sigma, *, grid=None, rng=None):
     sigma, grid = _scale(sigma, grid, m)
     key = release_key(rng)
     above_sigma = [math.nextafter(s * math.sqrt(0.5), math.inf) if s else 0.0 for s in sigma]
     diagonal = draws(key, GOE_DIAGONAL, range(m), d, sigma, grid)
     above = draws(key, GOE_OFF_DIAGONAL, range(m), d * (d - 1) // 2, above_sigma, grid)
-    out = np.zeros((m, d, d)) if out is None else out
+    noise = np.zeros((m, d, d))
     rows, columns = np.triu_indices(d, 1)
-    out[:, rows, columns] = out[:, columns, rows] = above
-    out[:, range(d), range(d)] = diagonal
-    return out
+    noise[:, rows, columns] = noise[:, columns, rows] = above
+    noise[:, range(d), range(d)] = diagonal
+    return noise

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from dpkern.reference.clip import drop_in
+
 
 def soft_threshold(v, t):
     return np.sign(v) * np.maximum(np.abs(v) - t, 0.0)
@@ -80,11 +82,8 @@ PROXES = {
 }
 
 
-def prox(name, v, gamma, *, out=None, n_threads=None, **parameters):
+@drop_in
+def prox(name, v, gamma, **parameters):
     if not isinstance(name, str):
         name, gamma, parameters = name.name, gamma * name.strength, name.parameters
-    x = PROXES[name](np.asarray(v, dtype=np.float64), gamma, **parameters)
-    if out is None:
-        return x
-    out[...] = x
-    return out
+    return PROXES[name](np.asarray(v, dtype=np.float64), gamma, **parameters)

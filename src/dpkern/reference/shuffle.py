@@ -1,16 +1,17 @@
-"""The shuffle protocol message by message: every bit of every user is sampled, permuted, counted.
+"""Sums of the shuffle protocol, whose messages are in `dpkern.privacy.shuffle.protocol`.
 
-From 4096 coins of a coordinate on they are tossed together as the compiled kernel does, and no
-messages have its counts: 2^20, then 2^12 at a time, by inversion in whole numbers.
+A coordinate's coins are tossed together as the compiled kernel does, 2^20, then 2^12 at a time, by
+inversion in whole numbers, and the rest are bits of the stream.
 """
 
 from functools import cache
 
 import numpy as np
 
+from dpkern.reference.clip import drop_in
 from dpkern.reference.noise import EXTRA, chacha20_blocks, release_key, stream_words
 
-BINOMIAL, ROUNDING, SHUFFLE = 6, 8, 9
+BINOMIAL, ROUNDING = 6, 8
 
 
 def encoded(V, bound, g):
@@ -30,31 +31,6 @@ def rounded(V, bound, g, key):
     t = encoded(V, bound, g)
     uniform = (stream_words(key, ROUNDING << 48, t.size) >> np.uint64(12)).reshape(t.shape)
     return np.floor(t) + (uniform * 2.0**-52 < t - np.floor(t))
-
-
-def messages(V, bound, g, b, key):
-    """Return the users' bits (N, d, g + b), the last axis in the order of the draws."""
-    R = rounded(V, bound, g, key)
-    n, d = R.shape
-    bits = np.zeros((n, d, g + b), dtype=np.uint8)
-    bits[:, :, :g] = np.arange(g) < R[:, :, None]
-    for k in range(d):
-        words = stream_words(key, BINOMIAL << 48 | k, -(-n * b // 64))
-        coins = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-        bits[:, k, g:] = coins[: n * b].reshape(n, b)
-    return bits
-
-
-def shuffled(bits, key):
-    """Return (label, bit) of all messages in a random order."""
-    labels = np.broadcast_to(np.arange(bits.shape[1])[:, None], bits.shape).ravel()
-    order = np.argsort(stream_words(key, SHUFFLE << 48, bits.size), kind="stable")
-    return labels[order], bits.ravel()[order]
-
-
-def counted(labels, bits, n, d, bound, g, b):
-    ones = np.bincount(labels, weights=bits, minlength=d)
-    return (bound / g) * (2.0 * ones - n * (g + b))
 
 
 @cache
@@ -101,12 +77,9 @@ def coins(key, k, m):
     return total
 
 
-def shuffle_sum(V, *, bound, g, b, rng=None, n_threads=None):
+@drop_in
+def shuffle_sum(V, *, bound, g, b, rng=None):
     key = release_key(rng)
     n, d = np.shape(V)
-    if n * b >> 12:
-        ones = rounded(V, bound, g, key).sum(axis=0) + [coins(key, k, n * b) for k in range(d)]
-        return (bound / g) * (2.0 * ones - n * (g + b))
-    bits = messages(V, bound, g, b, key)
-    n, d = bits.shape[:2]
-    return counted(*shuffled(bits, key), n, d, bound, g, b)
+    ones = rounded(V, bound, g, key).sum(axis=0) + [coins(key, k, n * b) for k in range(d)]
+    return (bound / g) * (2.0 * ones - n * (g + b))

@@ -4,6 +4,7 @@ The shuffled bits of the protocol (`dpkern.privacy.shuffle.protocol`) reveal no 
 counts, S + Bin(N b, 1/2), which are sampled here directly.
 """
 
+import bisect
 import math
 from collections.abc import Mapping
 from fractions import Fraction
@@ -20,48 +21,20 @@ from dpkern.privacy.shuffle.binomial import binomial_rho, shuffle_sensitivity
 
 FloatArray = NDArray[np.float64]
 
-_LARGEST_COUNT = 1 << 52
-
 
 class BinomialSum:
     """Sums of clipped vectors as in the shuffle protocol; every call records one release.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream and readers; neighbours differ in one record's value.
-    what : str
-        Description of the released sum, for the ledger.
-    dim : int
-        Number of coordinates d of a vector.
-    n : int
-        Number of vectors N in every release, one per record.
-    rho : float, optional
-        Budget of ONE release in zero-concentrated DP, finite and above 0, which determines b. The
-        total of a run is `zcdp_rho(epsilon, delta)`.
-    b : int, optional
-        Given number of coins of every vector in each coordinate. At most one of `rho` and `b`;
-        neither means no noise.
-    g : int, optional
-        Number of grid steps on [-L, L]; by default max(sqrt(N), 8 sqrt(d), sqrt(8 N rho)), rounded
-        up, for which rounding adds at most an eighth to the sensitivity, and a sixteenth to the
-        variance of the noise.
-    honest : int, optional
-        Number of vectors whose owners follow the protocol and keep their coins secret, including
-        the protected one; by default all. The guarantee counts no other coins.
-    sampling, per_record : optional
-        As for `GaussianSum`; samples are charged in full.
+    Neighbours differ in the value of one of the n records, each of which has one vector. ONE
+    release has the budget `rho` in zero-concentrated DP, from which b follows, or every vector the
+    given number `b` of coins in each coordinate; neither means no noise. `honest` is the number of
+    vectors whose owners follow the protocol and keep their coins secret, including the protected
+    one, by default all: the guarantee counts no other coins. Samples are charged in full.
 
-    Attributes
-    ----------
-    g, b : int
-        Numbers of steps and of coins; b = 0 without noise.
-    coins : int
-        Number of honest coins in every coordinate.
-    sensitivity : float
-        The l2 sensitivity g + sqrt(d) of the counts, rounded up.
-    rho : float
-        Cost of one release, rounded up; infinity without noise.
+    The grid has g steps on [-L, L], by default max(sqrt(N), 8 sqrt(d), sqrt(8 N rho)), rounded up,
+    for which rounding adds at most an eighth to the sensitivity, and a sixteenth to the variance of
+    the noise. The attribute `sensitivity` is g + sqrt(d), in l2 norm of the counts, and `rho` the
+    cost of one release, both rounded up; `coins` is the number of honest coins in a coordinate.
     """
 
     def __init__(
@@ -87,7 +60,8 @@ class BinomialSum:
         rho = None if rho is None else positive("rho", rho)
         if g is None:
             # g^2 / N >= 8 rho implies b >= 16, and rounding has at most 1/b of the variance.
-            g = _ceil_sqrt(max(n, 64 * d, 0 if rho is None else math.ceil(8 * n * Fraction(rho))))
+            least = max(n, 64 * d, 0 if rho is None else math.ceil(8 * n * Fraction(rho)))
+            g = math.isqrt(least - 1) + 1
         g = count("g", g)
         self.sensitivity = shuffle_sensitivity(g, d)
         if rho is not None:
@@ -112,23 +86,10 @@ class BinomialSum:
         )
 
     def release(self, V: ArrayLike, *, bound: float, n_threads: int | None = None) -> FloatArray:
-        """Record the release and return the noisy sum.
+        """Record the release and return the noisy sum (d,) of the vectors (n, d), by `shuffle_sum`.
 
-        Parameters
-        ----------
-        V : array_like, shape (n, dim)
-            One vector per record, scaled down to norm `bound` if it is longer.
-        bound : float
-            L, the clip norm of a vector: public, or a function of earlier releases. It scales the
-            grid and does not affect the sensitivity.
-        n_threads : int, optional
-            As in `kernels.shuffle_sum`.
-
-        Returns
-        -------
-        ndarray, shape (dim,), float64
-            The noisy sum. The variance per coordinate is (L / g)^2 N b from the coins, plus at most
-            (L / g)^2 N from rounding.
+        `bound` is L, the clip norm of a vector: public, or a function of earlier releases. It
+        scales the grid and does not affect the sensitivity.
         """
         if np.shape(V) != self._shape:
             raise ValueError(f"V must have shape {self._shape}, got {np.shape(V)}")
@@ -141,7 +102,7 @@ class BinomialSum:
 
 def _least_coins(rho: float, sensitivity: float, dim: int, n: int, g: int, honest: int) -> int:
     """Return the least b with which one release spends at most rho."""
-    most = _LARGEST_COUNT // n - g
+    most = (1 << 52) // n - g
 
     def enough(b: int) -> bool:
         spent = binomial_rho(honest * b, sensitivity, dim)
@@ -152,15 +113,4 @@ def _least_coins(rho: float, sensitivity: float, dim: int, n: int, g: int, hones
             f"rho must be larger with g = {g} and {honest} honest vectors of {n}, got {rho!r}: it "
             "takes more coins than the 2^52 that can be counted"
         )
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _ceil_sqrt(n: int) -> int:
-    return math.isqrt(n - 1) + 1
+    return 1 + bisect.bisect_left(range(1, most), True, key=enough)

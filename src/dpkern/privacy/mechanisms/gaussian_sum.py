@@ -30,50 +30,22 @@ _LEAST_SHARE_STEPS = 8.0
 class GaussianSum:
     """Noisy sums of clipped records; every call records one release and returns it.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream, readers and neighbour relation. With "add_remove" the sums must saturate at
-        2^52 grid steps (`saturate` of the kernels, `total_on_grid` over silos).
-    what : str
-        Description of the released sum, for the ledger ("gradient").
-    clip : float
-        Clip norm C of one record's contribution, above 0; infinity only without noise.
-    dim : int
-        Number of coordinates d of one message.
-    sizes : sequence of int
-        Number of records in each of the k messages: (N,) under central trust, (n_1, ..., n_m)
-        under silo trust and for shares. With "add_remove", public numbers in place of these.
-    mu : float, optional
-        Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
-        noise.
-    sigma : float or sequence of k floats, optional
-        Given noise standard deviations, one for each message.
-    shares : bool
-        Whether the k messages are shares of one sum, of which only the total is seen; they then
-        have a common grid for N records, and their noises add up.
-    sampling : mapping, optional
-        The sampling of records that precedes every release, for the ledger.
-    per_record : int, optional
-        Largest number of releases of this mechanism that depend on one record, fixed in advance
-        independently of the records; None means all.
-    draws : int, optional
-        Number of noise draws of one release if a kernel draws for more messages than `sizes` has.
-    finest : float, optional
-        The grid on which the kernel's sums are exact before it rounds them once to the coarser grid
-        q of the release, which adds up to q to each of the d coordinates of the sensitivity.
+    The k messages have the numbers of records `sizes`: (N,) under central trust, (n_1, ..., n_m)
+    under silo trust and for shares. With "add_remove" these are public numbers, and the sums must
+    saturate at 2^52 grid steps (`saturate` of the kernels, `total_on_grid` over silos).
 
-    Attributes
-    ----------
-    sensitivity : float
-        The l2 sensitivity D of every message: 2C when one record is replaced, C when one is added
-        or removed; plus q sqrt(d) with `finest`.
-    sigma : ndarray, shape (k,), float64
-        Noise standard deviations; D/mu rounded up, so that the exact mu never exceeds the budget;
-        0 without noise. Read-only.
-    grid : ndarray, shape (k,), float64, or None
-        The grid of each message, to be passed to the sum kernel; None when `clip` is infinite.
-        Read-only.
+    ONE release has the budget `mu` or the given noise `sigma`, one for all messages or one for
+    each; neither means no noise, without which alone the clip norm C may be infinite. With `shares`
+    the messages are shares of one sum, of which only the total is seen: they have a common grid for
+    N records, and their noises add up. `per_record` is the largest number of releases that depend
+    on one record, fixed in advance independently of the records, and `draws` the number of draws of
+    a kernel that sends more messages than `sizes` has.
+
+    The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
+    removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then
+    rounded once to the coarser grid q of the release. The attributes of shape (k,) are `sigma`,
+    D/mu rounded up, so that the exact mu never exceeds the budget, and `grid`, for the kernel, or
+    None when the clip norm is infinite.
     """
 
     def __init__(
@@ -108,30 +80,22 @@ class GaussianSum:
         nominal = clip if channel.add_remove else 2.0 * clip
         grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
 
-        stds: list[float] = []
         grids: list[float] | None = None
-
-        def calibrated(rounding: float) -> float:
-            """Set sensitivity, stds and grids for a rounding term, and return its actual value."""
-            nonlocal stds, grids
-            self.sensitivity = math.nextafter(nominal + rounding, math.inf) if rounding else nominal
+        self.sensitivity, rounding = nominal, 0.0
+        while True:
             stds = _stds(self.sensitivity, k, mu, sigma, shares)
             if clip == math.inf:
-                return 0.0
+                break
+            pairs = list(zip(counts, stds, strict=True))
             if shares:
-                grids = [grid_of(n=sum(counts), sigma=_total_std(stds) or None)] * k
-            else:
-                pairs = [(n, s or None) for n, s in zip(counts, stds, strict=True)]
-                chosen = {(n, s): grid_of(n=n, sigma=s) for n, s in set(pairs)}
-                grids = [chosen[pair] for pair in pairs]
-            if finest is None:
-                return 0.0
-            grids = [max(q, finest) for q in grids]
-            return max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
-
-        rounding, needed = 0.0, calibrated(0.0)
-        while needed > rounding:  # more noise may need a coarser grid, up to a largest one
-            rounding, needed = needed, calibrated(needed)
+                pairs = [(sum(counts), _total_std(stds))] * k
+            chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
+            grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
+            needed = max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
+            if finest is None or needed <= rounding:
+                break
+            # More noise may need a coarser grid, up to a largest one.
+            rounding, self.sensitivity = needed, math.nextafter(nominal + needed, math.inf)
         if 32.0 * rounding > clip:
             raise ValueError(
                 f"no grid serves: rounding a sum of dim = {dim} coordinates would add {rounding!r} "
@@ -161,34 +125,18 @@ class GaussianSum:
     def release(
         self, total: NDArray[np.float64], *, active: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float64]:
-        """Add noise to the exact sums and record the release.
+        """Record the release and return the exact sums (k, d) with noise; with shares, their total.
 
-        Parameters
-        ----------
-        total : ndarray, shape (k, dim) or, for k = 1, (dim,), float64
-            The sums, computed on this mechanism's grid. Not changed.
-        active : ndarray, shape (k,), bool, optional
-            The messages that are sent, chosen independently of the records; the others are returned
-            as 0. By default all.
-
-        Returns
-        -------
-        ndarray, float64
-            The noisy sums: a new array of the shape of `total`; with shares their sum, (dim,).
-
-        Raises
-        ------
-        TypeError
-            When `total` is not a float64 array.
-        ValueError
-            When `total` has another shape, or an entry that is not on the grid. Nothing is drawn or
-            recorded then.
+        A single message may have the shape (d,). Messages that are not `active`, which is chosen
+        independently of the records, are not sent and are returned as 0. Nothing is drawn or
+        recorded if `require_sums` raises.
         """
         k, d = len(self.sigma), self._dim
-        shapes = [(k, d), (d,)] if k == 1 else [(k, d)]
-        sums = require_sums(total, shapes, self.grid)
-        noisy = self._with_noise(sums)
-        entry = self._entry
+        sums = require_sums(total, [(k, d), (d,)] if k == 1 else [(k, d)], self.grid)
+        noisy, entry = sums.copy(), self._entry
+        if self._noisy:
+            stream = self._channel.stream
+            noisy += kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=stream)
         if active is not None and not active.all():
             noisy[~active] = 0.0
             if entry.per_record is None:  # with per_record, every silo pays for the whole series
@@ -204,9 +152,7 @@ class GaussianSum:
             raise ValueError("active must be None for one message about all the data")
 
         def sent(values: Any) -> Any:
-            if not isinstance(values, tuple):
-                return values
-            return tuple(v if a else 0.0 for v, a in zip(values, active.tolist(), strict=True))
+            return None if values is None else tuple(np.where(active, values, 0.0).tolist())
 
         return replace(once, sensitivity=sent(once.sensitivity), std=sent(once.std))
 
@@ -215,13 +161,8 @@ class GaussianSum:
     ) -> NDArray[np.float64]:
         """Record `steps` releases and return the result of a kernel that adds the noise itself.
 
-        Parameters
-        ----------
-        steps : int
-            Number of noisy sums of which a message of `compute` is a post-processing.
-        compute : callable
-            compute(sigma=, grid=, rng=) draws the noise of this mechanism and adds it to each of
-            its sums, on the given grid; sigma is None without noise.
+        compute(sigma=, grid=, rng=) must be a post-processing of as many sums on the grid, to each
+        of which it adds this noise; sigma is None without noise.
         """
         once = self._entry
         self._channel.ledger.append(
@@ -229,13 +170,6 @@ class GaussianSum:
         )
         sigma = self.sigma if self._noisy else None
         return compute(sigma=sigma, grid=self.grid, rng=self._channel.stream)
-
-    def _with_noise(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not self._noisy:
-            return sums.copy()
-        return sums + kernels.gaussian(
-            sums.shape, self.sigma, grid=self.grid, rng=self._channel.stream
-        )
 
 
 def _stds(
@@ -246,9 +180,9 @@ def _stds(
     shares: bool,
 ) -> list[float]:
     """Return the noise standard deviation of each of the k messages, 0 for none."""
+    if mu is not None and not shares:
+        return [noise_std(sensitivity, mu)] * k
     if mu is not None:
-        if not shares:
-            return [noise_std(sensitivity, mu)] * k
         # Each of the k shares has 1/k of the variance.
         least = Fraction(sensitivity) / Fraction(positive("mu", mu))
         std = sqrt_up(least**2 / k)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import floor_log2, power_of_two, round_up
+from dpkern.privacy._exact import floor_log2, round_up
 
 FloatArray = NDArray[np.float64]
 
@@ -27,42 +27,15 @@ _PUBLIC_SIZE_FACTOR = 2
 
 
 def choose_grid(
-    *,
-    n: int,
-    clip: float,
-    dim: int,
-    sigma: float | None = None,
-    neighbours: str = "replace_one",
+    *, n: int, clip: float, dim: int, sigma: float | None = None, neighbours: str = "replace_one"
 ) -> float:
-    """Choose the grid of one release from public numbers.
+    """Choose the grid q of a sum of n records of norm `clip` = C from public numbers.
 
-    Parameters
-    ----------
-    n : int
-        Number of records in the sum, at least 1.
-    clip : float
-        Bound C on the l2 norm of one record's contribution, finite and above 0.
-    dim : int
-        Number of coordinates d of the sum, at least 1.
-    sigma : float, optional
-        Standard deviation of the noise on the sum, finite and above 0; None for no noise.
-    neighbours : {"replace_one", "add_remove"}
-        The neighbour relation; with "add_remove" n is a public number instead of the true one.
-
-    Returns
-    -------
-    float
-        A power of two q, 2^-400 <= q <= 2^400. With noise it is the coarsest with
-        q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, made coarser where max(n, 2) C <= 2^52 q or
-        sigma <= 2^32 q require it; without noise the finest with max(n, 2) C <= 2^52 q. With
-        "add_remove" the condition is 2 n C <= 2^52 q and, so that sums of any number of records
-        below 2^31 fit into 64-bit integers, C <= 2^31 q. All comparisons are exact.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When an argument is out of range, or no grid exists: the magnitudes exceed 2^400, or
-        rounding a record to q would exceed 1/32 of its clip norm; the message names the cause.
+    With noise it is the coarsest with q sqrt(d) <= C 2^-12 and n q <= sigma 2^-9, made coarser
+    where max(n, 2) C <= 2^52 q or sigma <= 2^32 q require it; without noise the finest with
+    max(n, 2) C <= 2^52 q. With "add_remove" n is a public number instead of the true one; the
+    condition is 2 n C <= 2^52 q and, so that sums of any number of records below 2^31 fit into
+    64-bit integers, C <= 2^31 q.
     """
     n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
     norm = Fraction(positive("clip", clip))
@@ -81,24 +54,11 @@ def choose_grid(
 def choose_message_grid(
     *, sensitivity: float, sigma: float, bound: float, dim: int, messages: int = 1
 ) -> float:
-    """Choose the grid of noisy messages from public numbers.
+    """Choose the grid q of a sum of m noisy messages from public numbers.
 
-    Parameters
-    ----------
-    sensitivity : float
-        Sensitivity D_v of a message before rounding, finite and above 0.
-    sigma : float
-        Standard deviation of the noise, finite and above 0.
-    bound : float
-        Bound of every coordinate of every message.
-    dim, messages : int
-        Number of coordinates d of a message, and of messages m in one sum.
-
-    Returns
-    -------
-    float
-        A power of two q, 2^-400 <= q <= 2^400: the coarsest with q sqrt(d) <= D_v 2^-12 and
-        m q <= sigma 2^-9, made coarser where sigma <= 2^32 q or bound <= 2^50 q / m require it.
+    It is the coarsest with q sqrt(d) <= D_v 2^-12 and m q <= sigma 2^-9, made coarser where
+    sigma <= 2^32 q or bound <= 2^50 q / m require it, for messages of sensitivity D_v before
+    rounding with coordinates up to `bound`.
     """
     needs = {}
     if bound > 0.0:
@@ -109,25 +69,11 @@ def choose_message_grid(
 
 
 def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> float:
-    """Choose the grid of a noisy sum of Hessians from public numbers.
+    """Choose the grid q of a noisy sum of Hessians of norm `hess_clip` = B from public numbers.
 
-    Parameters
-    ----------
-    n : int
-        Number of records of all silos, or the `records` passed to the kernel.
-    hess_clip : float
-        Bound B on the Frobenius norm of one record's Hessian, finite and above 0.
-    dim : int
-        d, for d x d matrices.
-    sigma : float
-        Standard deviation of the noise, finite and above 0.
-
-    Returns
-    -------
-    float
-        A power of two q, 2^-400 <= q <= 2^400: the coarsest with q d <= B 2^-10 and
-        q <= sigma 2^-9, made coarser where sigma <= 2^32 q or q >= q_h^2 require it, q_h the grid
-        of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that the sum is exact).
+    It is the coarsest with q d <= B 2^-10 and q <= sigma 2^-9, made coarser where sigma <= 2^32 q
+    or q >= q_h^2 require it, q_h the grid of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that
+    the sum is exact); n is the number of records of all silos, or the kernel's `records`.
     """
     norm = Fraction(positive("hess_clip", hess_clip))
     rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))
@@ -145,19 +91,19 @@ def _coarsest(
     *,
     slack: int = 12,
 ) -> float:
-    """Return the coarsest grid with q sqrt(dim) <= norm 2^-slack and n q <= sigma 2^-9.
+    """Return the coarsest power of two q with q sqrt(dim) <= norm 2^-slack, n q <= sigma 2^-9.
 
-    It is made coarser where `needs` (minimal exponents by reason), sigma <= 2^32 q or the least
-    exponent require it; without noise it is the finest that satisfies these. Rounding `dim`
-    coordinates may change at most norm / 32; `name` is the caller's name of `norm`.
+    It is made coarser where `needs` (minimal exponents by reason), sigma <= 2^32 q or q >= 2^-400
+    require it; without noise it is the finest that satisfies these. All comparisons are exact. No
+    grid serves above 2^400, or if rounding `dim` coordinates may change more than norm / 32; the
+    message names the cause, `name` being the caller's name of `norm`.
     """
     needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
     exponent = _LEAST_EXPONENT
     if sigma is not None:
         std = Fraction(positive("sigma", sigma))
-        needs[f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"] = (
-            _ceil_log2(std) - 32
-        )
+        cause = f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"
+        needs[cause] = _ceil_log2(std) - 32
         exponent = min(
             floor_log2(norm**2 / (dim << 2 * slack)) // 2,
             floor_log2(std / (n << 9)),
@@ -170,7 +116,7 @@ def _coarsest(
             f"no grid serves: {cause}, which asks for 2^{exponent}, "
             f"and the coarsest is 2^{_LARGEST_EXPONENT}"
         )
-    grid = power_of_two(exponent)
+    grid = Fraction(2) ** exponent
     if grid**2 * dim * 1024 > norm**2:
         raise ValueError(
             f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding dim = {dim} "
@@ -193,54 +139,24 @@ def grid_records(n: int) -> int:
 
 
 def total_on_grid(sums: FloatArray, grid: float) -> FloatArray:
-    """Return the exact sum over silos, saturated at 2^52 grid steps, for any number of records.
+    """Return the exact sum over silos, saturated at 2^52 steps of their common grid.
 
-    Parameters
-    ----------
-    sums : ndarray, shape (m, ...), float64
-        Multiples of the grid within 2^52 steps.
-    grid : float
-        A power of two, common to all silos.
-
-    Returns
-    -------
-    ndarray, shape (...), float64
-
-    Notes
-    -----
-    A silo's sum is first clamped to 2^62 / m steps, which prevents overflow and changes nothing for
-    up to 1024 silos. Both clamps are nonexpansive, so that the sensitivity of a silo's sum is also
-    one of the total.
+    A silo's sum, within 2^52 steps, is first clamped to 2^62 / m steps, which prevents overflow and
+    changes nothing for up to 1024 silos. Both clamps are nonexpansive, so that the sensitivity of a
+    silo's sum is also one of the total, for any number of records.
     """
     most = min(_LARGEST_STEPS, 2.0**62 / len(sums))
     steps = np.clip(sums / grid, -most, most).astype(np.int64).sum(axis=0)
-    total: FloatArray = np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
-    return total
+    return np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS) * grid
 
 
 def require_sums(
     total: object, shapes: Sequence[tuple[int, ...]], grid: float | FloatArray | None
 ) -> FloatArray:
-    """Return the sums in the first of `shapes`; raise for another shape or an entry off the grid.
+    """Return the sums in the first of the accepted shapes, or raise without showing an entry.
 
-    Noise on a coarser grid than the sum's would reveal the low bits of the sum.
-
-    Parameters
-    ----------
-    total : ndarray, float64
-        The sums.
-    shapes : sequence of tuple of int
-        The shapes that are accepted.
-    grid : float, ndarray of shape (k,), or None
-        Powers of two between 2^-400 and 2^400, one for all sums or one for each; None for no grid.
-
-    Raises
-    ------
-    TypeError
-        When `total` is not a float64 array.
-    ValueError
-        When it has another shape, or an entry that is no multiple of its grid within 2^52 steps,
-        which the message does not show.
+    Every entry must be a multiple of the grid, one for all sums or one for each, within 2^52 steps:
+    noise on a coarser grid than the sum's would reveal the low bits of the sum.
     """
     if not isinstance(total, np.ndarray) or total.dtype != np.float64:
         raise TypeError(f"total must be a float64 array, got {type(total).__name__}")
@@ -261,8 +177,7 @@ def round_to_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatAr
     """Return round_q(clamp(v)), with 0 for NaN; it never raises, whatever the records are."""
     with np.errstate(all="ignore"):  # a warning would depend on the records
         clamped = np.clip(values / grid, -steps, steps)
-    rounded: FloatArray = np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
-    return rounded
+    return np.rint(np.where(np.isnan(clamped), 0.0, clamped)) * grid
 
 
 def noise_std(sensitivity: Fraction | float, mu: float) -> float:

@@ -34,42 +34,17 @@ _ROUNDING_FACTOR = 1.04
 class GaussianHessian:
     """Noisy sums of clipped Hessians; every call records one release and returns it.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream, readers and neighbour relation. With "add_remove" the sums must have been
-        computed with `records`.
-    what : str
-        Description of the released sum, for the ledger.
-    hess_clip : float
-        Clip norm B of one record's Hessian in Frobenius norm, above 0; infinity only without noise.
-    dim : int
-        d, for d x d matrices.
-    sizes : sequence of int
-        Number of records in each of the k messages: (N,) under central trust, (n_1, ..., n_m) under
-        silo trust. With "add_remove", public numbers in place of these.
-    mu : float, optional
-        Budget of ONE release, finite and above 0. At most one of `mu` and `sigma`; neither means no
-        noise.
-    sigma : float, optional
-        A given standard deviation of the noise on every sum.
-    triangle : bool
-        Whether the noise has equal std on the packed upper triangle, as Cao, Guo, Zhang (2023)
-        print it. By default the off-diagonal entries have half the variance of the diagonal ones
-        (GOE), for which mu is exactly |A - A'|_F / sigma, at the same worst case.
+    `sizes` are as for `GaussianSum`; with "add_remove" the kernel computes the sums with the
+    argument `records` of this object. ONE release has the budget `mu` or the given `sigma`; neither
+    means no noise, without which alone B may be infinite.
 
-    Attributes
-    ----------
-    records : int or None
-        The kernel's argument for the grid of its rows; None means the number of records.
-    sensitivity : float
-        D = sqrt(2) B + q d, rounded up; with `triangle` sqrt(2) B + q sqrt(d (d + 1) / 2), in l2
-        norm of the triangle, which is at most the Frobenius norm. The factor sqrt(2) is omitted
-        where a record is added or removed.
-    sigma : float
-        Standard deviation of the diagonal's noise; D/mu rounded up, 0 without noise.
-    grid : float or None
-        The grid of all messages, to be passed to the kernel; None without noise.
+    Off the diagonal the noise has half the variance of the diagonal's, sigma^2 (GOE), for which mu
+    is exactly |A - A'|_F / sigma. With `triangle` it has equal std on the packed upper triangle, as
+    Cao, Guo, Zhang (2023) print it, at the same worst case: then D = sqrt(2) B +
+    q sqrt(d (d + 1) / 2), in l2 norm of the triangle, which is at most the Frobenius norm.
+
+    The attributes are `sensitivity` D and `sigma` = D/mu, both rounded up, and `grid`, for the
+    kernel, or None without noise.
     """
 
     def __init__(
@@ -89,17 +64,28 @@ class GaussianHessian:
         if not len(sizes):
             raise ValueError("sizes must have one entry per message, got none")
         self._channel, self._triangle = channel, triangle
-        self._dim, self._k = count("dim", dim), len(sizes)
-        hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
-        self.grid: float | None = None
-        self.sigma, self.sensitivity = 0.0, math.inf
+        self._dim = count("dim", dim)
+        k = self._k = len(sizes)
+        noisy = mu is not None or sigma is not None
+        B = positive("hess_clip", hess_clip, or_infinite=not noisy)
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
         self.records = grid_records(n) if adding else None
-        if mu is not None or sigma is not None:
-            B = positive("hess_clip", hess_clip)
+        self.grid: float | None = None
+        self.sigma, self.sensitivity = 0.0, math.inf
+        if noisy:
+            # The sensitivity of the exact sum.
             nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
-            self._calibrate(self.records or n, B, nominal, mu, sigma)
-        k, noisy = self._k, self.grid is not None
+            if mu is None:
+                guess = self.sigma = positive("sigma", sigma)
+            else:
+                guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
+            if guess == math.inf:
+                raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
+            self.grid = choose_hessian_grid(n=self.records or n, hess_clip=B, dim=dim, sigma=guess)
+            entries = Fraction(sqrt_up(Fraction(dim * (dim + 1), 2))) if triangle else Fraction(dim)
+            self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
+            if mu is not None:
+                self.sigma = noise_std(self.sensitivity, mu)
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if k == 1 else (self.sensitivity,) * k,
@@ -108,53 +94,18 @@ class GaussianHessian:
             dim=dim * (dim + 1) // 2,
         )
 
-    def _calibrate(
-        self, n: int, B: float, nominal: Fraction, mu: float | None, sigma: float | None
-    ) -> None:
-        """Set grid, sensitivity and noise, `nominal` being the sensitivity of the exact sum."""
-        d = self._dim
-        if sigma is not None:
-            guess = self.sigma = positive("sigma", sigma)
-        else:
-            assert mu is not None
-            guess = _ROUNDING_FACTOR * noise_std(nominal, mu)
-            if guess == math.inf:
-                raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
-        self.grid = choose_hessian_grid(n=n, hess_clip=B, dim=d, sigma=guess)
-        entries = Fraction(sqrt_up(Fraction(d * (d + 1), 2))) if self._triangle else Fraction(d)
-        self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
-        if mu is not None:
-            self.sigma = noise_std(self.sensitivity, mu)
-
     @property
     def noise_norm(self) -> float:
         """Approximate spectral norm of one message's noise; public, as its std is."""
         return self.sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
 
     def release(self, total: FloatArray) -> FloatArray:
-        """Add symmetric noise to the exact sums and record the release.
+        """Record the release and return the exact sums (k, d, d) with symmetric noise.
 
-        Parameters
-        ----------
-        total : ndarray, shape (k, d, d), float64
-            The sums, computed on this mechanism's grid. Not changed.
-
-        Returns
-        -------
-        ndarray, shape (k, d, d), float64
-            The noisy sums, symmetric: a new array.
-
-        Raises
-        ------
-        TypeError
-            When `total` is not a float64 array.
-        ValueError
-            When `total` has another shape, has an entry that is not on the grid, or is not
-            symmetric: the noise of an entry protects its mirror image only if both are equal.
-            Nothing is drawn or recorded then.
+        Nothing is drawn or recorded for sums that are not on the grid or not symmetric: the noise
+        of an entry protects its mirror image only if both are equal.
         """
-        shape = (self._k, self._dim, self._dim)
-        sums = require_sums(total, [shape], self.grid)
+        sums = require_sums(total, [(self._k, self._dim, self._dim)], self.grid)
         if self.grid is None:
             released = sums.copy()
         else:

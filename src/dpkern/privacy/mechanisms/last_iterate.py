@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import round_up
+from dpkern.privacy._exact import round_down, round_up, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
-from dpkern.privacy.recursions import last_iterate_factor
 
 FloatArray = NDArray[np.float64]
 
@@ -25,16 +24,8 @@ class LastIterate:
     which is round_q of a grid point plus a real Gaussian. From a common iterate, one step has the
     sensitivity s_j = eta (2 C / n_j + 2 tau_j) + 8 u W + 2 q sqrt(d); from two iterates, c times
     their distance is added. The proof of Bok, Su, Altschuler (2024) needs only these two bounds:
-    the last iterate alone has mu = (s_j / sigma) f(c, K), f being `last_iterate_factor`.
-
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream and readers.
-    mu : float
-        Budget of one call.
-    runs : LocalRuns
-        Public description of the steps, which must be equal, with every coordinate penalised.
+    the last iterate alone has mu = (s_j / sigma) f(c, K), f being `last_iterate_factor`; `mu` is
+    the budget of one call. The steps of `runs` are equal, with every coordinate penalised.
     """
 
     def __init__(self, channel: Channel, *, mu: float, runs: LocalRuns) -> None:
@@ -49,25 +40,13 @@ class LastIterate:
     def release(
         self, w: FloatArray, start: float, step: Callable[[FloatArray, int], FloatArray]
     ) -> FloatArray:
-        """Record the release, run K steps from the public w, and return the last iterates.
+        """Record the release and return the last iterates (m, d) of K steps from the public w.
 
-        Parameters
-        ----------
-        w : ndarray, shape (d,)
-            The public start.
-        start : float
-            A bound of its norm.
-        step : callable
-            step(theta, t), one noiseless local step of every silo, (m, d) -> (m, d).
-
-        Returns
-        -------
-        theta : ndarray, shape (m, d)
+        `start` bounds |w|, and step(theta, t) is one noiseless local step of every silo.
         """
         runs, K = self._runs, len(self._runs.step_sizes)
         found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
-        columns = zip(*(found[n] for n in runs.sizes), strict=True)
-        D, sigma, grid = (tuple(column) for column in columns)
+        D, sigma, grid = zip(*(found[n] for n in runs.sizes), strict=True)
         self._channel.ledger.append(
             self._channel.describe(
                 what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
@@ -98,3 +77,24 @@ class LastIterate:
         s = runs.step_sensitivity(n, W, grid)
         D = round_up(s * Fraction(self._factor))
         return D, noise_std(D, self._mu), grid
+
+
+def last_iterate_factor(c: Fraction, steps: int) -> float:
+    """Return sqrt((1 - c^K) / (1 + c^K) (1 + c) / (1 - c)), rounded up, for 0 <= c < 1.
+
+    A run of K noisy steps, of which only the last iterate is seen, has this factor times the mu of
+    one step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
+    """
+    c = Fraction(round_up(c))
+    if c >= 1:
+        raise ValueError(
+            "accounting must be 'last_iterate' only with local steps that contract, got others: it "
+            "takes a penalty on every coordinate and a step_size below 2 / (largest curvature)"
+        )
+    power, base, exponent = Fraction(1), c, steps
+    while exponent:  # c^K rounded down, since the factor decreases in c^K
+        if exponent & 1:
+            power = Fraction(round_down(power * base))
+        base = Fraction(round_down(base * base))
+        exponent >>= 1
+    return sqrt_up((1 - power) / (1 + power) * (1 + c) / (1 - c))

@@ -8,6 +8,7 @@ round_q of an exact sum plus a Gaussian. Rounding may increase distances: with a
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import Release
+from dpkern.privacy.ledger import PerMessage, Release
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 
 FloatArray = NDArray[np.float64]
@@ -24,22 +25,10 @@ FloatArray = NDArray[np.float64]
 class GaussianMessages:
     """Noisy messages, or their noisy sum; every call records one release and returns it.
 
-    Parameters
-    ----------
-    channel : Channel
-        Ledger, stream and readers.
-    what : str
-        Description of the release, for the ledger.
-    dim : int
-        Number of coordinates d of a message.
-    mu : float or None
-        Budget of one release; None adds no noise.
-    per_silo : bool
-        Whether every message is released with its own noise, or only their sum.
-    per_record : int, optional
-        Largest number of releases of this mechanism that depend on one record, fixed in advance
-        independently of the records; None means all. The releases then form one series, whose
-        sensitivity is that of the first plus a 64th; a release that exceeds it raises.
+    Every message is released with its own noise (`per_silo`), or only their sum. One release has
+    the budget `mu`; None adds no noise. `per_record` is the largest number of releases that depend
+    on one record, fixed in advance independently of the records. The releases then form one series,
+    whose sensitivity is that of the first plus a 64th; a release that exceeds it raises.
     """
 
     def __init__(
@@ -53,10 +42,8 @@ class GaussianMessages:
         per_record: int | None = None,
     ) -> None:
         self._channel, self._what, self._dim = channel, what, dim
-        self._mu, self._per_silo = mu, per_silo
-        self._per_record = per_record
-        self._bounds: tuple[tuple[float, ...], float] | None = None
-        self._columns: list[tuple[float, ...]] = []  # sensitivity, std and grid for _bounds
+        self._mu, self._per_silo, self._per_record = mu, per_silo, per_record
+        self._calibrated = lru_cache(maxsize=4096)(self._calibrate)  # silos and rounds are alike
         self._series_bounds: tuple[tuple[float, ...], float] | None = None
         self._series: Release | None = None
 
@@ -67,33 +54,17 @@ class GaussianMessages:
         sensitivity: Sequence[float] | None = None,
         bound: float | None = None,
     ) -> FloatArray:
-        """Add noise to the messages and record the release.
+        """Record the release and return the messages (m, d) with noise, or their noisy sum (d,).
 
-        Parameters
-        ----------
-        values : ndarray, shape (m, d)
-            One message per silo, computed from its own records and public numbers. Not changed.
-        sensitivity : sequence of m floats, optional
-            Proved bounds of |v_j - v'_j| for neighbouring data sets that differ in silo j, each
-            finite and above 0; required with noise.
-        bound : float, optional
-            A public bound of every coordinate; required with noise. Larger values saturate at the
-            range of the grid, and a NaN counts as 0.
-
-        Returns
-        -------
-        ndarray, shape (m, d) per silo, else (d,)
-
-        Raises
-        ------
-        ValueError
-            When no grid exists, or a release exceeds the sensitivity of its series. Nothing is
-            drawn or recorded then.
+        Message j is computed from the records of silo j and public numbers; its `sensitivity` is a
+        proved bound of |v_j - v'_j| for neighbouring data sets that differ in silo j, and `bound` a
+        public one of every coordinate. Both are required with noise. Larger values saturate at the
+        range of the grid, and a NaN counts as 0. Nothing is drawn or recorded when no grid exists,
+        or a release exceeds the sensitivity of its series.
         """
         m = len(values)
         if self._mu is None:
-            one = math.inf if not self._per_silo else (math.inf,) * m
-            self._append(one, None, None)
+            self._append((math.inf,) * m if self._per_silo else math.inf, None, None)
             return values.copy() if self._per_silo else values.sum(axis=0)
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound must be given with noise, got None")
@@ -101,11 +72,7 @@ class GaussianMessages:
         nominal = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
         if self._per_record is not None:
             nominal, bound = self._bounds_of_series(nominal, bound)
-        if (nominal, bound) != self._bounds:
-            found = {D: self._calibrated(D, bound, k) for D in set(nominal)}
-            self._bounds = nominal, bound
-            self._columns = [tuple(c) for c in zip(*(found[v] for v in nominal), strict=True)]
-        D, sigma, grid = self._columns
+        D, sigma, grid = zip(*(self._calibrated(v, bound, k) for v in nominal), strict=True)
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
@@ -118,9 +85,7 @@ class GaussianMessages:
         )
         return noisy if self._per_silo else noisy[0]
 
-    def _calibrated(
-        self, nominal: float, bound: float, messages: int
-    ) -> tuple[float, float, float]:
+    def _calibrate(self, nominal: float, bound: float, messages: int) -> tuple[float, float, float]:
         """Return D = D_v + q sqrt(d), sigma = D / mu, both rounded up, and q of one message."""
         assert self._mu is not None
         grid = choose_message_grid(
@@ -150,10 +115,7 @@ class GaussianMessages:
         return self._series_bounds
 
     def _append(
-        self,
-        sensitivity: float | tuple[float, ...],
-        std: float | tuple[float, ...] | None,
-        grid: float | tuple[float, ...] | None,
+        self, sensitivity: PerMessage, std: PerMessage | None, grid: PerMessage | None
     ) -> None:
         release = self._channel.describe(
             what=self._what,

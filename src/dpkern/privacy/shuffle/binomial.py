@@ -32,22 +32,10 @@ _TAU_SQUARED = Fraction(35004, 1000)
 
 
 def binomial_rho(coins: int, sensitivity: float, dim: int) -> Fraction | None:
-    """Return the rho of one release with binomial noise; None where the proof does not apply.
+    """Return the rho of one release, 2 D^2 / (m + 1) + xi of the module's proof, rounded up.
 
-    Parameters
-    ----------
-    coins : int
-        m >= 1 fair coins in every coordinate.
-    sensitivity : float
-        The l2 sensitivity D > 0 of the counts when a record is replaced.
-    dim : int
-        Number of counts d.
-
-    Returns
-    -------
-    Fraction or None
-        2 D^2 / (m + 1) + xi of the module's proof, rounded up. The event excluded in the proof has
-        probability at most d 2^-100.
+    There are m >= 1 fair coins in each of the d counts, whose l2 sensitivity is D > 0. None means
+    that the proof does not apply.
     """
     m, D, d = count("coins", coins), Fraction(positive("sensitivity", sensitivity)), dim
     tau = Fraction(sqrt_up(_TAU_SQUARED * m))

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy.record_sampling import OnePass
+from dpkern.privacy.record_sampling import Cyclic
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import HiddenBatches, HiddenSteps
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
@@ -19,7 +19,7 @@ def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
         if run.parameters[name] != value:
             raise ValueError(f"noise='round' needs {name}={value!r}")
     sampler, mu = sampler_of(run, eta.size), run.mu_of_one(run.rounds)
-    if not isinstance(sampler, OnePass):
+    if not isinstance(sampler, Cyclic):
         if sampler.method != "full":
             raise ValueError(
                 "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "

@@ -12,7 +12,7 @@ from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.record_sampling import OnePass
+from dpkern.privacy.record_sampling import Cyclic
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -189,7 +189,7 @@ class HiddenSteps:
         run: Run,
         *,
         mu: float | None,
-        sampler: OnePass | None = None,
+        sampler: Cyclic | None = None,
         per_record: int | None = None,
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
@@ -249,7 +249,7 @@ class HiddenBatches(HiddenSteps):
     norm of a model that noise and clip norm allow.
     """
 
-    def __init__(self, run: Run, *, sampler: OnePass, per_record: int, eta: FloatArray) -> None:
+    def __init__(self, run: Run, *, sampler: Cyclic, per_record: int, eta: FloatArray) -> None:
         mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
         super().__init__(run, mu=mu, sampler=sampler, per_record=per_record)
         if mu is not None:
