@@ -141,6 +141,14 @@ def test_consecutive_batches_are_those_of_one_release_after_the_other():
     assert together[0].dtype == np.int64
 
 
+def test_no_batch_is_drawn_beyond_those_that_are_charged():
+    sampler, stream, offsets = Cyclic((6,), (2,), releases=3), NoiseStream(0), np.array([0, 6])
+    with pytest.raises(ValueError, match="releases must be at most the 3 charged"):
+        sampler.draw(stream, offsets, 3, np.ones(1, dtype=bool))
+    with pytest.raises(ValueError, match="releases must be at most the 3 charged"):
+        sampler.consecutive(stream, offsets, 2, 2)
+
+
 def test_a_silo_that_was_silent_keeps_its_place_in_the_pass():
     sampler, stream = Cyclic((6,), (2,), releases=3), NoiseStream(0)
     assert drawn(sampler, (6,), 0, [False], stream=stream)[0].size == 0

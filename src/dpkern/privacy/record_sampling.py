@@ -133,6 +133,8 @@ class Cyclic(RecordSampler):
         return self._batches(key, silo, size, t, 1)[0]
 
     def _batches(self, key: ReleaseKey, silo: int, size: int, t: int, releases: int) -> IntArray:
+        if t + releases > self.releases:
+            raise ValueError(f"releases must be at most the {self.releases} charged, got more")
         if silo not in self._orders:  # any order works that is independent of the records
             words = key.words(Purpose.SAMPLING, size, silo)
             small = np.int32 if size < 1 << 31 else np.int64
