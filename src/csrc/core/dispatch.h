@@ -2,21 +2,8 @@
 #ifndef DPK_DISPATCH_H
 #define DPK_DISPATCH_H
 
-#include "admm/admm.h"
-#include "admm/own_rows.h"
 #include "core/dpk.h"
-#include "glm/glm.h"
-#include "glm/hessian.h"
-#include "glm/line_search.h"
-#include "glm/local_descent.h"
-#include "glm/newton.h"
-#include "mlp/mlp.h"
-#include "models/prox_rows.h"
-#include "noise/chacha20.h"
-#include "noise/gaussian.h"
-#include "noise/goe.h"
-#include "noise/shuffle.h"
-#include "rows/clip.h"
+#include "kernels.h"
 
 typedef struct {
     const char *name;
@@ -41,8 +28,8 @@ typedef struct {
     const dpk_named_prox *proxes;
     const dpk_named_smooth *smooths;
     const dpk_named_vmath *vmath;
-#define KERNEL(name) __typeof__(dpk_##name) *name;
-#define SHARED(name)
+#define KERNEL(file, name) __typeof__(dpk_##name) *name;
+#define SHARED(file, name)
 #include "kernels.def"
 } dpk_kernels;
 

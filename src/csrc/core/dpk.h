@@ -21,11 +21,13 @@ typedef enum {
 } dpk_status;
 
 /* Functions carry the instruction set they were compiled for as a suffix, dpk_glm_gradient_v3;
- * names.h gives it to every function of kernels.def. */
+ * names.h, made by meson.build, gives it to every function of kernels.def. */
 #define DPK_PASTE_(name, isa) name##_##isa
 #define DPK_PASTE(name, isa) DPK_PASTE_(name, isa)
 #define DPK_FN(name) DPK_PASTE(name, DPK_ISA)
+#ifdef DPK_ISA
 #include "names.h"
+#endif
 
 /* One rounding where the machine has a fused multiply-add; the baseline rounds twice. */
 #ifdef __FP_FAST_FMA
