@@ -10,12 +10,8 @@ cdef extern from "core/dpk.h":
         DPK_ERR_ROUNDING_MODE
         DPK_ERR_NO_CONVERGENCE
         DPK_ERR_NOT_FINITE
-    ctypedef void (*dpk_loss_fn)(
-        intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
-        void *params) noexcept nogil
-    ctypedef void (*dpk_prox_fn)(
-        intptr_t first, intptr_t n, const double *v, double gamma, const double *params,
-        double *scratch, double *out) noexcept nogil
+    ctypedef void (*dpk_loss_fn)(...) noexcept nogil
+    ctypedef void (*dpk_prox_fn)(...) noexcept nogil
     ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
     ctypedef struct dpk_loss:
         const char *name
@@ -42,6 +38,7 @@ cdef extern from "core/dpk.h":
     ctypedef struct dpk_earlier:
         double clip
         const double *w
+        intptr_t w_stride
         const double *z
         double *z_new
     ctypedef struct dpk_sum:
@@ -139,6 +136,5 @@ include "kernels.pxi"
 
 cdef extern from "core/dispatch.h":
     const dpk_kernels *dpk_isa(int i)
-    int dpk_isa_runs(int i)
     dpk_status dpk_check_rounding(int n_threads) nogil
     int dpk_flushes_denormals() nogil

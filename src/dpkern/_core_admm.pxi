@@ -9,7 +9,7 @@ def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double boun
     sweep.start = start.c
     sweep.common = <double *> at(&V[0, 0])
     with nogil:
-        check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), at(&t[0])))
+        check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), first(t)))
 
 
 cdef class Sweeps:
@@ -31,18 +31,18 @@ cdef class Sweeps:
         self.is_shared, self.d = common.ndim == 1, data.d
         self.width = dpk_padded(self.d)
         self.points = aligned(2 * self.width)
-        self.c.start, self.c.to = at(&self.points[0]), &self.points[self.width]
+        self.c.start, self.c.to = first(self.points), &self.points[self.width]
         self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
         self.c.common = self.c.scale = NULL
         if self.is_shared:
             self.shared = common
-            at(&self.shared[0])
+            first(self.shared)
         else:
             self.own = common
             self.c.common = at(&self.own[0, 0])
         if scale is not None:
             self.scales = scale
-            self.c.scale = at(&self.scales[0])
+            self.c.scale = first(self.scales)
 
     def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
         """Prepare the next sweeps; rows: (k,) or None; grid: 0 for floating-point sums."""
@@ -70,7 +70,7 @@ cdef class Sweeps:
         cdef bint finite = True
         cdef double[::1] total, shift
         cdef Key secret = None if key is None else Key(key)
-        at(&z[0])
+        first(z)
         for k in range(d):
             finite = finite and fabs(z[k]) <= DBL_MAX
             self.points[k] = 2.0 * z[k]
@@ -90,7 +90,7 @@ cdef class Sweeps:
         if self.is_shared:
             with nogil:
                 check(kernels.sweep_shared(
-                    &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&total[0])))
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(total)))
             for k in range(d):
                 self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
             return sums
@@ -100,12 +100,12 @@ cdef class Sweeps:
             with nogil:
                 check(kernels.sweep_per_user(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
-                    at(&total[0]), at(&shift[0])))
+                    first(total), first(shift)))
             return sums, moved
         with nogil:
             check(kernels.sweep_public(
-                &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&self.space[0]),
-                at(&total[0])))
+                &self.records.c, &self.loss.c, &self.c, &self.work.c, first(self.space),
+                first(total)))
         return sums
 
 
@@ -116,5 +116,5 @@ def prox_rows(int prox, bint separable, const double[::1] params, const double[:
     cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_thread_stride(d))
     with nogil:
         check(kernels.prox_rows(
-            m, d, at(&v[0, 0]), kernels.proxes[prox].apply, separable, gamma, at(&params[0]),
-            NULL if scratch is None else at(&scratch[0]), n_threads, at(&out[0, 0])), "v")
+            m, d, at(&v[0, 0]), kernels.proxes[prox].apply, separable, gamma, first(params),
+            first(scratch), n_threads, at(&out[0, 0])), "v")

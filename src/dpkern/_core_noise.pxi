@@ -27,7 +27,7 @@ def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint
     """Fill `out`, which has whole chunks, with the stream from chunk number `chunk` on."""
     cdef Key k = Key(key)
     cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
-    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, at(&out[0]))
+    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, first(out))
 
 
 def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
@@ -39,7 +39,7 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
         return
     with nogil:
         check(kernels.gaussian(
-            k.words, purpose, m, n, at(&sigma[0]), at(&grid[0]), <dpk_path> path, n_threads,
+            k.words, purpose, m, n, first(sigma), first(grid), <dpk_path> path, n_threads,
             at(&out[0, 0])))
 
 
@@ -50,8 +50,8 @@ def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] w
     cdef Key k = Key(key)
     cdef const uint64_t *rest = NULL if extra is None else at(&extra[0, 0])
     check(dpk_check_rounding(1))
-    check(kernels.gaussian_words(k.words, nonce, at(&words[0]), rest, words.shape[0], ratio,
-                                 <dpk_path> path, at(&out[0]), &decided_by[0]))
+    check(kernels.gaussian_words(k.words, nonce, first(words), rest, words.shape[0], ratio,
+                                 <dpk_path> path, first(out), &decided_by[0]))
 
 
 def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,
@@ -74,7 +74,7 @@ cdef class CoinLaw:
     def __init__(self, const uint64_t[::1] top, const uint64_t[::1] rest,
                  const int64_t[::1] guide):
         self.keep = (top, rest, guide)
-        self.c.top, self.c.rest, self.c.guide = at(&top[0]), at(&rest[0]), at(&guide[0])
+        self.c.top, self.c.rest, self.c.guide = first(top), first(rest), first(guide)
 
 
 def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
@@ -91,4 +91,4 @@ def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const
     with nogil:
         check(kernels.shuffle_sum(
             k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, at_many, at_few, n_threads,
-            at(&partial[0]), at(&count[0])))
+            first(partial), first(count)))

@@ -33,11 +33,9 @@ typedef struct {
 #include "kernels.def"
 } dpk_kernels;
 
-/* Kernels for instruction set number i, best first; NULL past the end. */
+/* Kernels for instruction set number i of those that this processor runs, best first; NULL past the
+ * end. */
 const dpk_kernels *dpk_isa(int i);
-
-/* Whether this processor runs instruction set number i. */
-int dpk_isa_runs(int i);
 
 /* Gives all threads of the caller's team of n_threads its floating-point environment; DPK_OK when
  * they round to nearest, which exact sums rely on. A thread would keep the environment that its

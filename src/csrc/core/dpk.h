@@ -110,10 +110,11 @@ static inline intptr_t dpk_thread_stride(intptr_t n) { return dpk_padded(n) + 64
 /* The earlier point of differences of gradients. Margins are those of effective rows, one per
  * stored row. */
 typedef struct {
-    double clip;     /* l2 bound of each of the two gradients; infinity: none */
-    const double *w; /* of the silo, (d,); read only without z */
-    const double *z; /* margins there, or NULL: computed */
-    double *z_new;   /* where those at the later point go, or NULL; may be z; data->rows is NULL */
+    double clip;       /* l2 bound of each of the two gradients; infinity: none */
+    const double *w;   /* of silo j at w + j * w_stride, (d,) each; read only without z */
+    intptr_t w_stride; /* or 0: one for all */
+    const double *z;   /* margins there, or NULL: computed */
+    double *z_new; /* where those at the later point go, or NULL; may be z; data->rows is NULL */
 } dpk_earlier;
 
 /* How per-record vectors are clipped and summed. */

@@ -26,16 +26,17 @@
     DPK_VARIANTS_##count(name, parameters, __VA_ARGS__) static void(*const name##_variants[])      \
         parameters = {DPK_TABLE_##count(name)};
 
-/* The same for the first `count` kinds of rows (rows/rows.h), with a variable `data` in reach.
- * Without vectors one function serves every kind: its branches cost little beside scalar loops. */
+/* `function`, which calls the one of these for the kind of row (rows/rows.h) of a variable `data`
+ * in reach. Without vectors it serves every kind itself: its branches cost little beside scalar
+ * loops.
+ */
 #ifdef __AVX2__
-#define DEFINE_FOR_KINDS DEFINE_VARIANTS
+#define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
+    DEFINE_VARIANTS(count, name, parameters, __VA_ARGS__)                                          \
+    function parameters { name##_variants[kind_of(data)](__VA_ARGS__); }
 #else
-#define DEFINE_FOR_KINDS(count, name, parameters, ...)                                             \
-    static __attribute__((noinline)) void name##_any parameters {                                  \
-        name(kind_of(data), __VA_ARGS__);                                                          \
-    }                                                                                              \
-    static void(*const name##_variants[]) parameters = {[0 ... count - 1] = name##_any};
+#define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
+    function parameters { name(kind_of(data), __VA_ARGS__); }
 #endif
 
 #endif

@@ -33,7 +33,7 @@ DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int6
     }
 }
 
-DEFINE_FOR_KINDS(4, pack,
+DEFINE_FOR_KINDS(static void pack_rows, data, 4, pack,
                  (const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
                   double M, double *to, intptr_t stride),
                  data, n, rows, factor, M, to, stride)
@@ -98,8 +98,7 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
                     add_outer(data, b.s[r], b.row[r], M, scratch,
                               (intptr_t *)(void *)(scratch + dpk_padded(d)), acc);
             else {
-                pack_variants[kind_of(data)](data, count, b.row, b.s, M, scratch + filled * WIDTH,
-                                             stride);
+                pack_rows(data, count, b.row, b.s, M, scratch + filled * WIDTH, stride);
                 filled += count;
             }
         }

@@ -47,7 +47,7 @@ DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double 
         }
         square = square_of(kind, data, stored);
     } else
-        (void)dot(kind, data, stored, NULL, &square, to);
+        (void)dot(kind, data, stored, NULL, NULL, &square, to);
     if (data->row_bound < HUGE_VAL) {
         const double ratio = row_ratio(data, norm_up(square, data->d));
         for (intptr_t k = 0; k < data->p; k++)
@@ -60,7 +60,7 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     for (intptr_t i = 0; i < n; i++)
         load_row(kind, data, first + i, to + i * ld);
 }
-DEFINE_FOR_KINDS(8, load_rows,
+DEFINE_FOR_KINDS(static void load_block_rows, data, 8, load_rows,
                  (const dpk_data *data, int64_t first, intptr_t n, double *to, intptr_t ld), data,
                  first, n, to, ld)
 

@@ -23,8 +23,8 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). Norms that
  * are neither stored nor requested are 0. */
-DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, int with_norms, block *b) {
+DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                             intptr_t n, int with_norms, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
     if (data->rows) {
         for (intptr_t i = 0; i < n; i++) {
@@ -56,6 +56,11 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
         b->ratio[i] = row_ratio(data, b->norm[i]);
     for (intptr_t i = 0; i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
+}
+
+DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                           intptr_t n, block *b) {
+    load_margins(kind, data, w, first, n, 1, b);
 }
 
 /* Add s times the block's n rows to acc; returns how many were added. M: magic number of the grid,
