@@ -25,26 +25,20 @@ cdef extern from "core/dpk.h":
         const void *indptr
         int indptr_is_int32
         const int32_t *indices
-        const double *y
-        const double *norm
-        const int64_t *rows
-        const int64_t *offsets
-        const double *scale
-        const double *shift
+        const double *y, *norm, *scale, *shift
+        const int64_t *rows, *offsets
         double row_bound
         int intercept
     intptr_t dpk_padded(intptr_t d) nogil
     intptr_t dpk_thread_stride(intptr_t n) nogil
     ctypedef struct dpk_earlier:
         double clip
-        const double *w
+        const double *w, *z
         intptr_t w_stride
-        const double *z
         double *z_new
     ctypedef struct dpk_sum:
         double clip
-        const double *grid
-        const double *silo_weight
+        const double *grid, *silo_weight
         intptr_t task_rows
         const int64_t *first_task
         double *partial
@@ -63,49 +57,32 @@ cdef extern from "core/dispatch.h":
         const char *name
         void (*apply)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef struct dpk_descent:
-        intptr_t steps
-        const double *step_size
-        intptr_t batch
-        intptr_t penalized
-        double l2
-        double anchor
+        intptr_t steps, batch, penalized
+        const double *step_size, *prox_params, *sigma
+        double l2, anchor, smooth_strength, prox_strength
         dpk_smooth_fn smooth
-        double smooth_strength
         dpk_prox_fn prox
-        double prox_strength
-        const double *prox_params
         const uint32_t *key
         uint32_t purpose
-        const double *sigma
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
     ctypedef struct dpk_coin_law:
-        const uint64_t *top
-        const uint64_t *rest
+        const uint64_t *top, *rest
         const int64_t *guide
     ctypedef struct dpk_sweep:
         double prox_step, relaxation, prox_bound, bound, grid
         const double *start "from"
         const double *to
-        double *common
-        double *scale
+        double *common, *scale
         const uint32_t *key
         uint32_t purpose
         double sigma
     intptr_t dpk_sweep_rows(intptr_t d) nogil
     ctypedef struct dpk_search:
         intptr_t count
-        const double *step
-        const double *bound
-        const double *grid
+        const double *step, *bound, *grid
     ctypedef struct dpk_lapack:
-        void *dpotrf
-        void *dpotrs
-        void *dsytrd
-        void *dstemr
-        void *dstedc
-        void *dormtr
-        void *dgemv
+        void *dpotrf, *dpotrs, *dsytrd, *dstemr, *dstedc, *dormtr, *dgemv
     intptr_t dpk_newton_work(intptr_t d) nogil
     intptr_t dpk_newton_iwork(intptr_t d) nogil
     int DPK_NEWTON_MAX

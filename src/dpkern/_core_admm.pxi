@@ -68,7 +68,7 @@ cdef class Sweeps:
         cdef intptr_t k, d = self.d
         cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
         cdef bint finite = True
-        cdef double[::1] total, shift
+        cdef double[::1] total = np.empty(d), shift = np.empty(d)
         cdef Key secret = None if key is None else Key(key)
         first(z)
         for k in range(d):
@@ -85,28 +85,23 @@ cdef class Sweeps:
         check(dpk_check_rounding(self.work.c.n_threads))
         if dpk_flushes_denormals():  # the mode may have changed since the norms were taken
             self.records.c.norm = NULL
-        sums = np.empty(d)
-        total = sums
-        if self.is_shared:
-            with nogil:
+        with nogil:
+            if self.is_shared:
                 check(kernels.sweep_shared(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, first(total)))
-            for k in range(d):
-                self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
-            return sums
-        if self.c.scale != NULL:
-            moved = np.empty(d)
-            shift = moved
-            with nogil:
+                for k in range(d):
+                    self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
+            elif self.c.scale != NULL:
                 check(kernels.sweep_per_user(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
                     first(total), first(shift)))
-            return sums, moved
-        with nogil:
-            check(kernels.sweep_public(
-                &self.records.c, &self.loss.c, &self.c, &self.work.c, first(self.space),
-                first(total)))
-        return sums
+            else:
+                check(kernels.sweep_public(
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(self.space),
+                    first(total)))
+        if self.is_shared or self.c.scale == NULL:
+            return total.base
+        return total.base, shift.base
 
 
 def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,

@@ -57,38 +57,33 @@ def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] w
 def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,
         int n_threads):
     cdef intptr_t m = out.shape[0], d = out.shape[1]
-    cdef const double *upper = NULL
+    cdef const double[::1] upper = np.asarray(above).reshape(-1)
     if m == 0 or d == 0:
         return
-    if d > 1:
-        upper = at(&above[0, 0])
     with nogil:
-        check(kernels.goe(m, d, at(&diagonal[0, 0]), upper, n_threads, at(&out[0, 0, 0])))
+        check(kernels.goe(m, d, at(&diagonal[0, 0]), first(upper), n_threads, at(&out[0, 0, 0])))
 
 
 cdef class CoinLaw:
-    """The distribution of a sum of many coins; see shuffle.h."""
+    """The distribution of a sum of many coins, or None; see shuffle.h."""
     cdef dpk_coin_law c
     cdef object keep
 
-    def __init__(self, const uint64_t[::1] top, const uint64_t[::1] rest,
-                 const int64_t[::1] guide):
-        self.keep = (top, rest, guide)
-        self.c.top, self.c.rest, self.c.guide = first(top), first(rest), first(guide)
+    def __init__(self, law):
+        self.keep = top, rest, guide = (None, None, None) if law is None else law
+        self.c.top, self.c.rest = first[uint64_t](top), first[uint64_t](rest)
+        self.c.guide = first[int64_t](guide)
 
 
 def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
                 double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
-    """Compute the analyser's counts; see shuffle.h. many, few: arguments of CoinLaw, or None."""
+    """Compute the analyser's counts; see shuffle.h. many, few: as CoinLaw takes them."""
     cdef Key k = Key(key)
     cdef intptr_t n = V.shape[0], d = V.shape[1]
-    cdef CoinLaw of_many = None if many is None else CoinLaw(*many)
-    cdef CoinLaw of_few = None if few is None else CoinLaw(*few)
-    cdef const dpk_coin_law *at_many = NULL if many is None else &of_many.c
-    cdef const dpk_coin_law *at_few = NULL if few is None else &of_few.c
+    cdef CoinLaw of_many = CoinLaw(many), of_few = CoinLaw(few)
     cdef double[::1] partial = aligned(n_threads * dpk_thread_stride(d))
     check(dpk_check_rounding(n_threads))
     with nogil:
         check(kernels.shuffle_sum(
-            k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, at_many, at_few, n_threads,
-            first(partial), first(count)))
+            k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, &of_many.c, &of_few.c,
+            n_threads, first(partial), first(count)))

@@ -24,11 +24,6 @@ DPK_INLINE void load_own(row_kind kind, const dpk_data *shared, const double *w,
     }
 }
 
-/* The f8 of a vector from k on, or its last `left` < 8 and zeros. */
-DPK_INLINE f8 part(const double *v, intptr_t k, intptr_t left) {
-    return left < 8 ? f8_load_first(v + k, left) : f8_load(v + k);
-}
-
 DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *move, int64_t at,
                            double s, const double *message) {
     const intptr_t d = data->d;
@@ -39,7 +34,7 @@ DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *
     const f8 minus = f8_set(-1.0), minus_M = f8_set(-move->M);
     for (intptr_t k = 0; k < d; k += 8) {
         const intptr_t left = d - k < 8 ? d - k : 8;
-        f8 step = message ? part(message, k, left) : f8_zero(), xk = f8_zero();
+        f8 step = message ? f8_load_part(message + k, left) : f8_zero(), xk = f8_zero();
         if (s != 0.0) {
             if (data->p - k >= 8)
                 xk = entries(kind, data, &x, k);
@@ -54,7 +49,7 @@ DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *
             else
                 step = f8_fma(factor, xk, step);
         }
-        const f8 old = part(v, k, left);
+        const f8 old = f8_load_part(v + k, left);
         const f8 new = f8_add(move->to ? f8_fma(keep, old, f8_load(move->to + k)) : old, step);
         if (left == 8)
             f8_store(out + k, new);

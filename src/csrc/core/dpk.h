@@ -6,6 +6,7 @@
 #define DPK_H
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DPK_INLINE static inline /* checks of inlined code take minutes to compile */
@@ -35,6 +36,18 @@ typedef enum {
 #else
 #define DPK_FMA(a, b, c) ((a) * (b) + (c))
 #endif
+
+/* A double and its bit pattern. */
+static inline int64_t bits_of(double v) {
+    int64_t b;
+    memcpy(&b, &v, sizeof b);
+    return b;
+}
+static inline double double_of(int64_t b) {
+    double v;
+    memcpy(&v, &b, sizeof v);
+    return v;
+}
 
 /* A margin loss on a block: value, first and second derivative in the margin z.
  * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's own numbers. */

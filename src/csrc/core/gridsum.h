@@ -21,14 +21,7 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 #include "core/dpk.h"
-
-static inline int64_t bits_of(double v) {
-    int64_t b;
-    memcpy(&b, &v, sizeof b);
-    return b;
-}
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 

@@ -46,12 +46,7 @@ static int sign_at(const dpk_loss *loss, double inverse, const scalar_equations 
 static inline int64_t order_of(double v) {
     return bits_of(v) < 0 ? INT64_MIN - bits_of(v) : bits_of(v);
 }
-static inline double at_order(int64_t o) {
-    double v;
-    o = o < 0 ? INT64_MIN - o : o;
-    memcpy(&v, &o, sizeof v);
-    return v;
-}
+static inline double at_order(int64_t o) { return double_of(o < 0 ? INT64_MIN - o : o); }
 
 static double bisected(const dpk_loss *loss, double inverse, const scalar_equations *e,
                        intptr_t i) {

@@ -5,6 +5,9 @@
 
 #include "noise/gaussian.h"
 
+/* No draw lies beyond this many standard deviations: Q(14) < 2^-146. */
+#define DPK_PHI_LAST 14.0
+
 /* Where the bits of U that follow a coordinate's word are. */
 typedef struct {
     const uint32_t *key;

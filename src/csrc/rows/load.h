@@ -26,18 +26,11 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                              intptr_t n, int with_norms, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
-    if (data->rows) {
-        for (intptr_t i = 0; i < n; i++) {
-            b->row[i] = data->rows[first + i];
-            b->y[i] = data->y[b->row[i]];
-            b->norm[i] = data->norm ? data->norm[b->row[i]] : 0.0;
-        }
-    } else {
-        for (intptr_t i = 0; i < n; i++) {
-            b->row[i] = first + i;
-            b->y[i] = data->y[first + i];
-            b->norm[i] = data->norm ? data->norm[first + i] : 0.0;
-        }
+    for (intptr_t i = 0; i < n; i++) {
+        const int64_t at = data->rows ? data->rows[first + i] : first + i;
+        b->row[i] = at;
+        b->y[i] = data->y[at];
+        b->norm[i] = data->norm ? data->norm[at] : 0.0;
     }
     if (data->norm || !with_norms)
         dots(kind, data, w, n, b->row, NULL, b->z);

@@ -90,7 +90,7 @@ DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *r, in
 DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k, intptr_t left) {
     if (kind & ROW_SPARSE)
         return left < 8 ? f8_gather_first(w, r->at + k, left) : f8_gather(w, r->at + k);
-    return left < 8 ? f8_load_first(w + k, left) : f8_load(w + k);
+    return f8_load_part(w + k, left);
 }
 
 /* Eight terms of the sums of `dot` from k on, or the last `left` < 8, in one of two chains. */

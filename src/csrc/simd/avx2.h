@@ -11,10 +11,7 @@ typedef struct {
 } f8;
 typedef struct {
     __m256i lo, hi;
-} i8;
-typedef struct {
-    __m256i lo, hi;
-} mask8;
+} i8, mask8;
 DPK_INLINE mask8 mask8_first(intptr_t n) {
     const __m256i lane = _mm256_setr_epi64x(0, 1, 2, 3);
     return (mask8){_mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane),
@@ -67,12 +64,8 @@ DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     const __m256i hi = _mm256_cmpeq_epi64(_mm256_set1_epi64x(l - 4), lane);
     return (f8){_mm256_blendv_pd(a.lo, v, (__m256d)lo), _mm256_blendv_pd(a.hi, v, (__m256d)hi)};
 }
-DPK_INLINE f8 f8_add(f8 a, f8 b) {
-    return (f8){_mm256_add_pd(a.lo, b.lo), _mm256_add_pd(a.hi, b.hi)};
-}
-DPK_INLINE f8 f8_mul(f8 a, f8 b) {
-    return (f8){_mm256_mul_pd(a.lo, b.lo), _mm256_mul_pd(a.hi, b.hi)};
-}
+DPK_INLINE f8 f8_add(f8 a, f8 b) { return (f8){a.lo + b.lo, a.hi + b.hi}; }
+DPK_INLINE f8 f8_mul(f8 a, f8 b) { return (f8){a.lo * b.lo, a.hi * b.hi}; }
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
     return (f8){_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
 }
@@ -93,7 +86,7 @@ DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
                 _mm256_add_epi64(a.hi, _mm256_castpd_si256(v.hi))};
 }
 DPK_INLINE double f8_sum(f8 a) {
-    const __m256d half = _mm256_add_pd(a.lo, a.hi);
+    const __m256d half = a.lo + a.hi;
     const __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
     return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
@@ -102,28 +95,12 @@ DPK_INLINE void f8_store_registers(double *to, intptr_t stride, f8 v) {
     _mm256_store_pd(to + stride, v.hi);
 }
 
-typedef __m256d vec;
-#define WIDTH 4
-#define VEC_LOAD(p) _mm256_load_pd(p)
-#define VEC_SET(a) _mm256_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm256_store_pd(p, a)
-#define VEC_LOAD_ANY(p) _mm256_loadu_pd(p)
-#define VEC_STORE_ANY(p, a) _mm256_storeu_pd(p, a)
-
 #define LANES 4
 #include "simd/lanes.h"
 DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
 DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     return (uint64_t)_mm256_movemask_pd((__m256d)((a < b) & (c < d)));
 }
-/* Halves as the low bits of 2^84 and 2^52. */
-DPK_INLINE vf middle_of(vi n) {
-    const vf high = (vf)((vu)n >> 32 | 0x4530000000000000) - 0x1.00000001p84;
-    return high + (vf)(((vu)n & 0xffffffff) | 0x4330000000000000) + 0.5;
-}
-/* Read to 51 bits, the next one set: the middle of what it may be. */
-DPK_INLINE vf centred(vu w) { return (vf)(w >> 12 | 0x3ff0000000000001) - 1.5; }
 /* Rotations by whole bytes as one shuffle: AVX2 has no rotation. */
 typedef uint8_t vu8 __attribute__((vector_size(8 * LANES)));
 #define FOUR(i, a, b, c, d) (i) + (a), (i) + (b), (i) + (c), (i) + (d)

@@ -71,17 +71,6 @@ DPK_INLINE void f8_store_registers(double *to, intptr_t stride, f8 v) {
     _mm512_store_pd(to, v);
 }
 
-/* One register of doubles, of which tiles of matrix products are made; VEC_LOAD and VEC_STORE take
- * addresses that are multiples of its size. */
-typedef __m512d vec;
-#define WIDTH 8
-#define VEC_LOAD(p) _mm512_load_pd(p)
-#define VEC_SET(a) _mm512_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm512_store_pd(p, a)
-#define VEC_LOAD_ANY(p) _mm512_loadu_pd(p)
-#define VEC_STORE_ANY(p, a) _mm512_storeu_pd(p, a)
-
 #define LANES 8
 #include "simd/lanes.h"
 DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
@@ -96,7 +85,5 @@ DPK_INLINE vf middle_of(vi n) { return (vf)_mm512_cvtepi64_pd((__m512i)n) + 0.5;
 DPK_INLINE vf centred(vu w) {
     return fma_v((vf)_mm512_cvtepu64_pd((__m512i)w), splat(0x1p-64), splat(-0.5));
 }
-DPK_INLINE vu32 rotate_16(vu32 x) { return x << 16 | x >> 16; }
-DPK_INLINE vu32 rotate_8(vu32 x) { return x << 8 | x >> 24; }
 
 #endif

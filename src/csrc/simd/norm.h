@@ -17,7 +17,7 @@ static double scaled_norm(intptr_t n, const double *v, double scale) {
         b = f8_fma(y, y, b);
     }
     for (; k < n; k += 8) {
-        const f8 x = f8_mul(s, n - k < 8 ? f8_load_first(v + k, n - k) : f8_load(v + k));
+        const f8 x = f8_mul(s, f8_load_part(v + k, n - k));
         a = f8_fma(x, x, a);
     }
     return sqrt(f8_sum(f8_add(a, b)));

@@ -96,14 +96,5 @@ DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     const vi both = (a < b) & (c < d);
     return (both[0] & 1) | (both[1] & 2);
 }
-/* Halves as the low bits of 2^84 and 2^52. */
-DPK_INLINE vf middle_of(vi n) {
-    const vf high = (vf)((vu)n >> 32 | 0x4530000000000000) - 0x1.00000001p84;
-    return high + (vf)(((vu)n & 0xffffffff) | 0x4330000000000000) + 0.5;
-}
-/* Read to 51 bits, the next one set: the middle of what it may be. */
-DPK_INLINE vf centred(vu w) { return (vf)(w >> 12 | 0x3ff0000000000001) - 1.5; }
-DPK_INLINE vu32 rotate_16(vu32 x) { return x << 16 | x >> 16; }
-DPK_INLINE vu32 rotate_8(vu32 x) { return x << 8 | x >> 24; }
 
 #endif

@@ -21,6 +21,11 @@
 
 DPK_INLINE f8 f8_zero(void) { return f8_set(0.0); }
 
+/* Eight doubles, or the first `left` < 8 and zeros. */
+DPK_INLINE f8 f8_load_part(const double *p, intptr_t left) {
+    return left < 8 ? f8_load_first(p, left) : f8_load(p);
+}
+
 /* A loop with a constant count, unrolled so that arrays of registers stay registers. */
 #define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
 
