@@ -34,16 +34,10 @@ DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *
     const f8 minus = f8_set(-1.0), minus_M = f8_set(-move->M);
     for (intptr_t k = 0; k < d; k += 8) {
         const intptr_t left = d - k < 8 ? d - k : 8;
-        f8 step = message ? f8_load_part(message + k, left) : f8_zero(), xk = f8_zero();
+        f8 step = message ? f8_load_part(message + k, left) : f8_zero();
         if (s != 0.0) {
-            if (data->p - k >= 8)
-                xk = entries(kind, data, &x, k);
-            else {
-                if (data->p > k)
-                    xk = last_entries(kind, data, &x, k, data->p - k);
-                if (data->intercept)
-                    xk = f8_with(xk, data->p - k, 1.0);
-            }
+            const f8 xk =
+                data->p - k >= 8 ? entries(kind, data, &x, k, 8) : last_entries(kind, data, &x, k);
             if (move->M != 0.0)
                 step = f8_add(step, f8_add(f8_fma(factor, xk, M), minus_M));
             else

@@ -80,12 +80,10 @@ DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int6
         double *at = to;
         intptr_t k = 0;
         for (; k + 8 <= p; k += 8, at += 8 / WIDTH * stride)
-            f8_store_registers(at, stride,
-                               f8_add(f8_fma(f, entries(kind, data, &x, k), magic_number), minus));
+            f8_store_registers(
+                at, stride, f8_add(f8_fma(f, entries(kind, data, &x, k, 8), magic_number), minus));
         if (k < data->d) {
-            f8 v = last_entries(kind, data, &x, k, p - k);
-            if (data->intercept)
-                v = f8_with(v, p - k, 1.0);
+            const f8 v = last_entries(kind, data, &x, k);
             f8_store_registers(at, stride, f8_add(f8_fma(f, v, magic_number), minus));
         }
     }
@@ -115,19 +113,13 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
 /* s: factors of the n stored rows, in units of q where M is not 0; those that are 0, and with them
  * all that are not finite, are left out. Returns how many are left. */
 static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
-    intptr_t count = 0;
     evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
     for (intptr_t i = 0; i < n; i++) {
         const double h = b->s[i] > 0.0 && b->s[i] <= DBL_MAX ? b->s[i] : 0.0;
         const double t = sqrt(h) * b->ratio[i];
         b->s[i] = clamp_scalar(t, factor_limit(clip, b->norm[i])) * scale;
     }
-    for (intptr_t i = 0; i < n; i++) {
-        b->s[count] = b->s[i];
-        b->row[count] = b->row[i];
-        count += b->s[i] != 0.0;
-    }
-    return count;
+    return leave_out_zeros(n, b);
 }
 
 /* Accumulator of the records begin .. end. scale: on every factor; M: 1.5 * 2^52 or 0. */

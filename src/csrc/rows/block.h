@@ -23,6 +23,17 @@ static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
 }
 
+/* Leaves out the rows with s = 0, and returns how many are left; only `s` and `row` follow. */
+static inline intptr_t leave_out_zeros(intptr_t n, block *b) {
+    intptr_t count = 0;
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[count] = b->s[i];
+        b->row[count] = b->row[i];
+        count += b->s[i] != 0.0;
+    }
+    return count;
+}
+
 /* Rows, labels, margins, norms and scalings of the records first .. first + n, n <= DPK_BLOCK;
  * w: (d,). */
 void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b);

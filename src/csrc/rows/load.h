@@ -67,11 +67,7 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
         leave_out |= with_zeros ? !(b->norm[i] <= DBL_MAX) : b->s[i] == 0.0;
     /* Rows without a gradient are left out; among them are all that are not finite. */
     if (leave_out)
-        for (i = 0, count = 0; i < n; i++) {
-            b->s[count] = b->s[i];
-            b->row[count] = b->row[i];
-            count += b->s[i] != 0.0;
-        }
+        count = leave_out_zeros(n, b);
     if (kind & ROW_SPARSE) {
         for (i = 0; i < count; i++)
             add_sparse(kind, data, b->s[i], b->row[i], M, acc);

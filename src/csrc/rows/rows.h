@@ -66,38 +66,36 @@ DPK_INLINE double sparse_entry(row_kind kind, const dpk_data *data, const row *r
 }
 
 /* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
-DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k) {
+DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
+                      intptr_t left) {
     const void *const x = element(kind, r->x, k);
-    const f8 v = kind & ROW_FLOAT32 ? f8_load32(x) : f8_load(x);
+    const f8 v = !(kind & ROW_FLOAT32) ? f8_load_part(x, left)
+                 : left < 8            ? f8_load32_first(x, left)
+                                       : f8_load32(x);
     if (!(kind & ROW_MAPPED))
         return v;
-    return kind & ROW_SPARSE ? f8_mul(f8_gather(data->scale, r->at + k), v)
-                             : f8_fma(f8_load(data->scale + k), v, f8_load(data->shift + k));
+    return kind & ROW_SPARSE ? f8_mul(f8_gather_part(data->scale, r->at + k, left), v)
+                             : f8_fma(f8_load_part(data->scale + k, left), v,
+                                      f8_load_part(data->shift + k, left));
 }
 
-DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
-                           intptr_t left) {
-    const void *const x = element(kind, r->x, k);
-    const f8 v = kind & ROW_FLOAT32 ? f8_load32_first(x, left) : f8_load_first(x, left);
-    if (!(kind & ROW_MAPPED))
-        return v;
-    return kind & ROW_SPARSE ? f8_mul(f8_gather_first(data->scale, r->at + k, left), v)
-                             : f8_fma(f8_load_first(data->scale + k, left), v,
-                                      f8_load_first(data->shift + k, left));
+/* Those of [x, 1], the 1 only with an intercept, of a dense row. */
+DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *x, intptr_t k) {
+    const intptr_t left = data->p - k;
+    const f8 v = entries(kind, data, x, k, left);
+    return data->intercept ? f8_with(v, left, 1.0) : v;
 }
 
 /* The entries of w that belong to those. */
 DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k, intptr_t left) {
-    if (kind & ROW_SPARSE)
-        return left < 8 ? f8_gather_first(w, r->at + k, left) : f8_gather(w, r->at + k);
-    return f8_load_part(w + k, left);
+    return kind & ROW_SPARSE ? f8_gather_part(w, r->at + k, left) : f8_load_part(w + k, left);
 }
 
 /* Eight terms of the sums of `dot` from k on, or the last `left` < 8, in one of two chains. */
 DPK_INLINE void add_terms(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
                           intptr_t left, const double *w, const double *v, int with_square,
                           double *copy, f8 *sum, f8 *squares) {
-    const f8 x = left < 8 ? last_entries(kind, data, r, k, left) : entries(kind, data, r, k);
+    const f8 x = entries(kind, data, r, k, left);
     if (w) {
         f8 wk = weights(kind, w, r, k, left);
         if (v)
@@ -168,16 +166,16 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         }                                                                                          \
     } while (0)
     for (; k + 16 <= p; k += 16) {
-        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
-        CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
+        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
+        CHUNK(b, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
     }
     if (k + 8 <= p) {
-        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
         k += 8;
         if (k < p)
-            CHUNK(b, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+            CHUNK(b, entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
     } else if (k < p) {
-        CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+        CHUNK(a, entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
     }
 #undef CHUNK
     for (int i = 0; i < 8; i++)
@@ -218,15 +216,10 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
     i8 sum = i8_load(bits + k);
     f8 float_sum = f8_load(acc + k);
     _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
-        f8 xk;
-        if (left == 8) {
-            xk = entries(kind, data, x + i, k);
+        const f8 xk =
+            left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
+        if (left == 8)
             __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
-        } else {
-            xk = last_entries(kind, data, x + i, k, left);
-            if (data->intercept)
-                xk = f8_with(xk, left, 1.0);
-        }
         if (M != 0.0)
             sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
         else

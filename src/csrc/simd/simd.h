@@ -25,6 +25,9 @@ DPK_INLINE f8 f8_zero(void) { return f8_set(0.0); }
 DPK_INLINE f8 f8_load_part(const double *p, intptr_t left) {
     return left < 8 ? f8_load_first(p, left) : f8_load(p);
 }
+DPK_INLINE f8 f8_gather_part(const double *p, const int32_t *at, intptr_t left) {
+    return left < 8 ? f8_gather_first(p, at, left) : f8_gather(p, at);
+}
 
 /* A loop with a constant count, unrolled so that arrays of registers stay registers. */
 #define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
