@@ -25,20 +25,26 @@ cdef extern from "core/dpk.h":
         const void *indptr
         int indptr_is_int32
         const int32_t *indices
-        const double *y, *norm, *scale, *shift
-        const int64_t *rows, *offsets
+        const double *y
+        const double *norm
+        const double *scale
+        const double *shift
+        const int64_t *rows
+        const int64_t *offsets
         double row_bound
         int intercept
     intptr_t dpk_padded(intptr_t d) nogil
     intptr_t dpk_thread_stride(intptr_t n) nogil
     ctypedef struct dpk_earlier:
         double clip
-        const double *w, *z
+        const double *w
+        const double *z
         intptr_t w_stride
         double *z_new
     ctypedef struct dpk_sum:
         double clip
-        const double *grid, *silo_weight
+        const double *grid
+        const double *silo_weight
         intptr_t task_rows
         const int64_t *first_task
         double *partial
@@ -58,7 +64,9 @@ cdef extern from "core/dispatch.h":
         void (*apply)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef struct dpk_descent:
         intptr_t steps, batch, penalized
-        const double *step_size, *prox_params, *sigma
+        const double *step_size
+        const double *prox_params
+        const double *sigma
         double l2, anchor, smooth_strength, prox_strength
         dpk_smooth_fn smooth
         dpk_prox_fn prox
@@ -67,22 +75,32 @@ cdef extern from "core/dispatch.h":
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
     ctypedef struct dpk_coin_law:
-        const uint64_t *top, *rest
+        const uint64_t *top
+        const uint64_t *rest
         const int64_t *guide
     ctypedef struct dpk_sweep:
         double prox_step, relaxation, prox_bound, bound, grid
         const double *start "from"
         const double *to
-        double *common, *scale
+        double *common
+        double *scale
         const uint32_t *key
         uint32_t purpose
         double sigma
     intptr_t dpk_sweep_rows(intptr_t d) nogil
     ctypedef struct dpk_search:
         intptr_t count
-        const double *step, *bound, *grid
+        const double *step
+        const double *bound
+        const double *grid
     ctypedef struct dpk_lapack:
-        void *dpotrf, *dpotrs, *dsytrd, *dstemr, *dstedc, *dormtr, *dgemv
+        void *dpotrf
+        void *dpotrs
+        void *dsytrd
+        void *dstemr
+        void *dstedc
+        void *dormtr
+        void *dgemv
     intptr_t dpk_newton_work(intptr_t d) nogil
     intptr_t dpk_newton_iwork(intptr_t d) nogil
     int DPK_NEWTON_MAX

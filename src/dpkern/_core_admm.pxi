@@ -23,8 +23,7 @@ cdef class Sweeps:
     cdef object data
     cdef bint is_shared
     cdef intptr_t d, width
-    cdef double[::1] points, shared, scales, space
-    cdef double[:, ::1] own
+    cdef double[::1] points, common, scale, space
 
     def __init__(self, data, common, scale, Loss loss, double prox_step, double prox_bound):
         self.data, self.loss = data, loss
@@ -33,16 +32,8 @@ cdef class Sweeps:
         self.points = aligned(2 * self.width)
         self.c.start, self.c.to = first(self.points), &self.points[self.width]
         self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
-        self.c.common = self.c.scale = NULL
-        if self.is_shared:
-            self.shared = common
-            first(self.shared)
-        else:
-            self.own = common
-            self.c.common = at(&self.own[0, 0])
-        if scale is not None:
-            self.scales = scale
-            self.c.scale = first(self.scales)
+        self.common, self.scale = common.reshape(-1), scale
+        self.c.common, self.c.scale = first(self.common), first(self.scale)
 
     def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
         """Prepare the next sweeps; rows: (k,) or None; grid: 0 for floating-point sums."""
@@ -79,7 +70,7 @@ cdef class Sweeps:
             raise ValueError("z must be finite")
         if self.is_shared:
             for k in range(d):
-                self.points[k] -= self.shared[k]
+                self.points[k] -= self.common[k]
         self.c.key = NULL if secret is None else secret.words
         self.c.purpose, self.c.sigma = purpose, sigma
         check(dpk_check_rounding(self.work.c.n_threads))
@@ -90,7 +81,7 @@ cdef class Sweeps:
                 check(kernels.sweep_shared(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, first(total)))
                 for k in range(d):
-                    self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
+                    self.common[k] = keep * self.common[k] + self.points[self.width + k]
             elif self.c.scale != NULL:
                 check(kernels.sweep_per_user(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,

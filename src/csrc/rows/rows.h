@@ -65,7 +65,8 @@ DPK_INLINE double sparse_entry(row_kind kind, const dpk_data *data, const row *r
     return kind & ROW_MAPPED ? x * data->scale[*column] : x;
 }
 
-/* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
+/* Eight entries of a row from k on, or its last `left` < 8 and zeros. Here and below the compiler
+ * knows which: `left` is 8 or, k being a multiple of 8, what is left of n, n & 7. */
 DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
                       intptr_t left) {
     const void *const x = element(kind, r->x, k);
@@ -81,7 +82,7 @@ DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_
 
 /* Those of [x, 1], the 1 only with an intercept, of a dense row. */
 DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *x, intptr_t k) {
-    const intptr_t left = data->p - k;
+    const intptr_t left = data->p & 7;
     const f8 v = entries(kind, data, x, k, left);
     return data->intercept ? f8_with(v, left, 1.0) : v;
 }
@@ -125,9 +126,9 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
         add_terms(kind, data, r, k, 8, w, v, both, copy, &a, &aa);
         k += 8;
         if (k < n)
-            add_terms(kind, data, r, k, n - k, w, v, both, copy, &b, &bb);
+            add_terms(kind, data, r, k, n & 7, w, v, both, copy, &b, &bb);
     } else if (k < n) {
-        add_terms(kind, data, r, k, n - k, w, v, both, copy, &a, &aa);
+        add_terms(kind, data, r, k, n & 7, w, v, both, copy, &a, &aa);
     }
     if (square)
         *square = f8_sum(f8_add(aa, bb));
@@ -173,9 +174,9 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
         k += 8;
         if (k < p)
-            CHUNK(b, entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+            CHUNK(b, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     } else if (k < p) {
-        CHUNK(a, entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+        CHUNK(a, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     }
 #undef CHUNK
     for (int i = 0; i < 8; i++)
@@ -248,7 +249,7 @@ DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const 
     for (; k + 8 <= p; k += 8)
         add_entries(kind, data, count, k, 8, factor, x, M, acc);
     if (k < data->d)
-        add_entries(kind, data, count, k, p - k, factor, x, M, acc);
+        add_entries(kind, data, count, k, p & 7, factor, x, M, acc);
 }
 
 /* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken

@@ -29,9 +29,6 @@ DPK_INLINE f8 f8_gather_part(const double *p, const int32_t *at, intptr_t left) 
     return left < 8 ? f8_gather_first(p, at, left) : f8_gather(p, at);
 }
 
-/* A loop with a constant count, unrolled so that arrays of registers stay registers. */
-#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
-
 /* As clamp_scalar (gridsum.h), without a branch: a branch would be mispredicted for every other
  * record that is clipped, and the loads under way would have to start again. */
 DPK_INLINE double clamp_without_branch(double s, double lim) {
