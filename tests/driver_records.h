@@ -1,6 +1,5 @@
 /* Kernels over records, of every form of data. */
-#ifndef DRIVER_RECORDS_H
-#define DRIVER_RECORDS_H
+#pragma once
 
 #include <math.h>
 #include "driver_inputs.h"
@@ -198,5 +197,3 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
     free(partial), free(norm), free(z), free(sums), free(out);
     return bad;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Records that have a vector of their own, v_i, each: margins a_i . (w - v_i), and how the vectors
  * move along the rows. */
-#ifndef DPK_OWN_ROWS_H
-#define DPK_OWN_ROWS_H
+#pragma once
 
 #include "rows/block.h"
 
@@ -25,5 +24,3 @@ typedef struct {
  * read. */
 void dpk_move_rows(const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
                    const double *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* One table of kernels per instruction set, chosen once by what the processor can do. */
-#ifndef DPK_DISPATCH_H
-#define DPK_DISPATCH_H
+#pragma once
 
 #include "core/dpk.h"
 #include "kernels.h"
@@ -45,5 +44,3 @@ dpk_status dpk_check_rounding(int n_threads);
 /* Whether the calling thread takes denormals for zeros, or returns zeros for them. Norms that were
  * computed in one mode do not bound the rows as the other mode sees them. */
 int dpk_flushes_denormals(void);
-
-#endif

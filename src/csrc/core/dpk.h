@@ -2,8 +2,7 @@
  *
  * Kernels never allocate, print or call Python. Scratch comes in, sized by the functions below,
  * and every kernel returns a dpk_status. */
-#ifndef DPK_H
-#define DPK_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -141,5 +140,3 @@ typedef struct {
     double *partial;           /* (first_task[m], dpk_thread_stride(d)) work space */
     int n_threads;
 } dpk_sum;
-
-#endif

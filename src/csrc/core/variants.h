@@ -5,8 +5,7 @@
  * arguments ...), and the table name_variants of them. Each is a function of its own: in one for
  * all, registers run out and the inner loops read their pointers from the stack (a third slower).
  * count: a literal 2, 3, 4 or 8. */
-#ifndef DPK_VARIANTS_H
-#define DPK_VARIANTS_H
+#pragma once
 
 #define DPK_VARIANT(i, name, parameters, ...)                                                      \
     static __attribute__((noinline)) void name##_##i parameters { name(i, __VA_ARGS__); }
@@ -37,6 +36,4 @@
 #else
 #define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
     function parameters { name(kind_of(data), __VA_ARGS__); }
-#endif
-
 #endif

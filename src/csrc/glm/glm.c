@@ -1,5 +1,4 @@
-/* Generalised linear models: one fused pass over X per call, in units of work that lie in one silo
- * each. */
+/* One fused pass over X per call, in units of work that lie in one silo each. */
 #include "glm/glm.h"
 #include "core/gridsum.h"
 #include "core/tasks.h"

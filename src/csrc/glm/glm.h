@@ -2,8 +2,7 @@
  *
  * A record's clipped gradient is clamp(phi'(z), -C/|x|, C/|x|) x: the exact gradient of a convex,
  * C-Lipschitz loss when phi is convex (Song, Steinke, Thakkar, Thakurta 2021). */
-#ifndef DPK_GLM_H
-#define DPK_GLM_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -26,5 +25,3 @@ dpk_status dpk_glm_losses(const dpk_data *data, const double *w, intptr_t w_stri
 dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
                             const dpk_loss *loss, const dpk_earlier *earlier, const dpk_sum *sum,
                             double *out);
-
-#endif

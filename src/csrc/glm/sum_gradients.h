@@ -1,6 +1,5 @@
 /* Sums of clipped gradients, or of clipped differences of them, over consecutive records. */
-#ifndef DPK_SUM_GRADIENTS_H
-#define DPK_SUM_GRADIENTS_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -21,5 +20,3 @@ typedef struct {
  * steps of the grid in integers where there is one. acc: (dpk_padded(d),), of which the first d
  * matter. */
 void dpk_sum_gradients(const dpk_gradients *of, int64_t begin, int64_t end, double *acc);
-
-#endif

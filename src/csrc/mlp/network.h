@@ -2,8 +2,7 @@
  *
  * A record's numbers depend on its own row and the weights only, to the last bit: products are
  * chains in a fixed order (product.h), and all else is done entry by entry or row by row. */
-#ifndef DPK_NETWORK_H
-#define DPK_NETWORK_H
+#pragma once
 
 #include "core/variants.h"
 #include "mlp/mlp.h"
@@ -148,5 +147,3 @@ static void pass(const dpk_mlp *net, const double *weights, intptr_t n, const do
         chain(net->activation, rows * in, layers + layer->input, layers + layer[-1].delta);
     }
 }
-
-#endif

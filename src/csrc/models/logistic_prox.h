@@ -11,8 +11,7 @@
  * (0.65 + 0.19) A^2 |s|^3 f', and f' loses no more than a third: t - s is within 1.3 A^2 |s|^3 of
  * the root. A clamped step c is one that would have been shorter than 2 c, or else the root lies
  * beyond lim. So A |c| <= 1/8 and A^2 |c|^3 <= 2^-44 |t| leave a relative error below 11 2^-44. */
-#ifndef DPK_LOGISTIC_PROX_H
-#define DPK_LOGISTIC_PROX_H
+#pragma once
 
 #include <math.h>
 #include "simd/vmath.h"
@@ -46,5 +45,3 @@ static int64_t logistic_step(intptr_t n, const double *y, const double *m, const
         still |= bits_of(open[i]);
     return still;
 }
-
-#endif

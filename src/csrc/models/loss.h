@@ -3,8 +3,7 @@
  * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
  * in losses.py. Labels of classification losses are -1 or +1. Relative errors, in u = 2^-53: those
  * of d1 are proved in losses.py (kappa), those of value and d2 are at most 8, jumps of d2 aside. */
-#ifndef DPK_LOSS_H
-#define DPK_LOSS_H
+#pragma once
 
 #include <math.h>
 #include "core/dpk.h"
@@ -114,5 +113,3 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     }
 
 DPK_LOSS_LIST(DPK_DEFINE_LOSS)
-
-#endif

@@ -3,8 +3,7 @@
  * A prox is one function here and one row in DPK_PROX_LIST; its parameters, and whether it takes
  * coordinates one by one, are stated in models/penalties.py and models/constraints.py. What is not
  * a number stays so. */
-#ifndef DPK_PROX_H
-#define DPK_PROX_H
+#pragma once
 
 #include <math.h>
 #include "simd/norm.h"
@@ -197,5 +196,3 @@ PROX(pl) {
     X(simplex)                                                                                     \
     X(group_lasso)                                                                                 \
     X(pl)
-
-#endif

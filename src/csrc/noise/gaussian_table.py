@@ -166,12 +166,10 @@ def main() -> None:
     bounds = fine_bound(C, D)
     base = int(mp.ceil(bounds[0][1] / U)) + 1
     slope = int(mp.ceil(max((bound / U - base) / x for x, bound in bounds if x > 0)))
-    print(
-        "/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of"
-    )
-    print(" * what is computed from them. */")
+    print("/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds")
+    print(" * of what is computed from them. */")
     print("/* clang-format off */")
-    print("#ifndef DPK_GAUSSIAN_TABLE_H\n#define DPK_GAUSSIAN_TABLE_H\n")
+    print("#pragma once\n")
     print("/* |x| = |u| A(v) / B(v) with v = 1/4 - u^2. */")
     print(c_array("COARSE_A", A))
     print(c_array("COARSE_B", B))
@@ -182,7 +180,6 @@ def main() -> None:
     print("/* The bound is the first plus the second times |x|. */")
     print(f"#define FINE_ERROR ({base} * 0x1p-53)")
     print(f"#define FINE_ERROR_PER_X ({slope} * 0x1p-53)")
-    print("\n#endif")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
-/* A few records at a time: margins of all, one call of the loss, then their clipped gradients.
- *
- * Rows share a block, which fills the vectors of the loss and of the scalar work, while the rows of
- * the next block are prefetched. Results do not depend on the size of a block. */
-#ifndef DPK_BLOCK_H
-#define DPK_BLOCK_H
+/* A few records at a time, which fill the vectors of the loss and of the scalar work, while the
+ * rows of the next block are prefetched. Results do not depend on the size of a block. */
+#pragma once
 
 #include "core/dpk.h"
 #include "rows/prefetch.h"
@@ -52,5 +49,3 @@ void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *nor
  * the block. acc: (dpk_padded(d),). */
 void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
                   int64_t *added);
-
-#endif

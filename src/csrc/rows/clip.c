@@ -1,5 +1,4 @@
-/* Sum per silo of clipped vectors: sum_i min(1, C' / norm_up(g_i)) g_i, C' the inner clip bound,
- * which is smaller by what rounding to the grid can add (gridsum.h).
+/* Sums of clipped vectors, by the inner clip bound of gridsum.h.
  *
  * A vector is read twice, for its norm and for the sum. On a grid one loop adds the vectors whose
  * norms are known, which are still in cache, and squares the next ones: memory is read at an even

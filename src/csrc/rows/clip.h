@@ -1,7 +1,6 @@
 /* Sum per silo of vectors clipped to an l2 bound: sum_i min(1, C / |g_i|) g_i, exactly on a grid.
  */
-#ifndef DPK_CLIP_H
-#define DPK_CLIP_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -12,5 +11,3 @@
  * p).
  */
 dpk_status dpk_clip_and_sum(const dpk_data *data, const dpk_sum *sum, double *out);
-
-#endif

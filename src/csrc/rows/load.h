@@ -1,7 +1,6 @@
 /* A block of records (block.h), read and added up; the kind of row is a constant where these are
  * called (rows.h). */
-#ifndef DPK_LOAD_H
-#define DPK_LOAD_H
+#pragma once
 
 #include "rows/block.h"
 #include "rows/rows.h"
@@ -85,5 +84,3 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
     }
     return count;
 }
-
-#endif

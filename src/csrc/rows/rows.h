@@ -4,8 +4,7 @@
  * The kind of row is a constant where these functions are called, so that each kind has its own
  * loop without a branch; and `data` a local copy, whose fields need not be reloaded after every
  * store. */
-#ifndef DPK_ROWS_H
-#define DPK_ROWS_H
+#pragma once
 
 #include "core/gridsum.h"
 #include "simd/simd.h"
@@ -268,5 +267,3 @@ DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, int64_
             acc[k] = DPK_FMA(s, x, acc[k]);
     }
 }
-
-#endif

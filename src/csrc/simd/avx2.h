@@ -1,7 +1,6 @@
 /* The vectors of simd.h with AVX2 and FMA: two registers of four doubles. The comments are in
  * avx512.h. */
-#ifndef DPK_AVX2_H
-#define DPK_AVX2_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -81,5 +80,3 @@ typedef uint8_t vu8 __attribute__((vector_size(8 * LANES)));
     }
 DPK_INLINE vu32 rotate_16(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(2, 3, 0, 1)); }
 DPK_INLINE vu32 rotate_8(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(3, 0, 1, 2)); }
-
-#endif

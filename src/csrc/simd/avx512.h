@@ -1,6 +1,5 @@
 /* The vectors of simd.h with AVX-512: one register of eight doubles. */
-#ifndef DPK_AVX512_H
-#define DPK_AVX512_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -67,5 +66,3 @@ DPK_INLINE vf middle_of(vi n) { return (vf)_mm512_cvtepi64_pd((__m512i)n) + 0.5;
 DPK_INLINE vf centred(vu w) {
     return fma_v((vf)_mm512_cvtepu64_pd((__m512i)w), splat(0x1p-64), splat(-0.5));
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Registers of LANES doubles, or twice as many 32-bit words, as GCC vectors, and what is written
  * alike for every instruction set. Its header defines LANES, fma_v, and what it does better than
  * plain C. */
-#ifndef DPK_LANES_H
-#define DPK_LANES_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -98,5 +97,3 @@ DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
     EACH_PART a.part[r] += (vu)v.part[r];
     return a;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Norms of vectors of any length and magnitude: squares of huge and of tiny numbers are scaled.
  */
-#ifndef DPK_NORM_H
-#define DPK_NORM_H
+#pragma once
 
 #include <math.h>
 #include "simd/simd.h"
@@ -41,5 +40,3 @@ static safe_norm norm_of(intptr_t n, const double *v) {
     const double scale = ldexp(1.0, e > 1000 ? -1000 : e < -1000 ? 1000 : -e);
     return (safe_norm){scale, scaled_norm(n, v, scale)};
 }
-
-#endif

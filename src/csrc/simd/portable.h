@@ -1,6 +1,5 @@
 /* The vectors of simd.h in plain C: four registers of two doubles. The comments are in avx512.h. */
-#ifndef DPK_PORTABLE_H
-#define DPK_PORTABLE_H
+#pragma once
 
 #define LANES 2
 #include "simd/lanes.h"
@@ -42,5 +41,3 @@ DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     const vi both = (a < b) & (c < d);
     return (both[0] & 1) | (both[1] & 2);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * multiply-add. That is why forward passes use this and no BLAS: a record's gradient must not
  * depend on the records beside it. Panel p of a matrix holds its columns 8 p .. 8 p + 8, row after
  * row, the last one filled up: what a tile reads is then one stretch of memory, on few pages. */
-#ifndef DPK_PRODUCT_H
-#define DPK_PRODUCT_H
+#pragma once
 
 #include <string.h>
 #include "core/variants.h"
@@ -103,5 +102,3 @@ static void add_strip(intptr_t rows, intptr_t columns, intptr_t n, const double 
         }
     }
 }
-
-#endif

@@ -5,8 +5,7 @@
  * sums on every machine with a fused multiply-add. A sum over k uses sixteen lanes: lane l adds the
  * terms k = l (mod 16) in order of k; lanes are added as a fixed tree. vec is one register, of
  * WIDTH doubles, for tiles of matrix products; vf and vu32 are registers too (lanes.h). */
-#ifndef DPK_SIMD_H
-#define DPK_SIMD_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include "simd/avx512.h"
@@ -42,5 +41,3 @@ DPK_INLINE double clamp_without_branch(double s, double lim) {
     return s == s ? s : 0.0;
 #endif
 }
-
-#endif

@@ -5,8 +5,7 @@
  * the result: exp_negative 1.4, log1p_unit and log1p_product 2.6, tanh_value 3.2; the largest found
  * against 200 bits are 1.05, 1.92 and 2.59. Relative to the result, in u = 2^-53: exp_negative 1.9,
  * found 1.48. Not a number in, not a number out. */
-#ifndef DPK_VMATH_H
-#define DPK_VMATH_H
+#pragma once
 
 #include <math.h>
 #include "simd/simd.h"
@@ -107,5 +106,3 @@ DPK_INLINE double tanh_value(double x) {
     X(log1p_unit)                                                                                  \
     X(log1p_product)                                                                               \
     X(tanh_value)
-
-#endif
