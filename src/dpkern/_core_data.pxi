@@ -11,11 +11,10 @@ cdef class Records:
         # Stored norms are not valid in denormals-are-zero mode.
         norms = None if dpk_flushes_denormals() else data.row_norms
         stored, self.offsets = (None, data.offsets) if rows is None else rows
-        columns = bounds = None
         if hasattr(X, "indptr"):
             values, columns, bounds = X.data, X.indices, X.indptr
         else:
-            values = X.reshape(-1)
+            values, columns, bounds = X.reshape(-1), None, None
         self.n_entries = values.shape[0]
         self.c.X = floats(values)
         self.c.x_is_float32 = values.dtype == np.float32

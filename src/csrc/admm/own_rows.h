@@ -4,8 +4,7 @@
 
 #include "rows/block.h"
 
-/* As dpk_load_block (block.h), of margins against w - v; w: (dpk_padded(d),); v: (stored rows, d).
- */
+/* As dpk_load_block, of margins against w - v; w: (dpk_padded(d),); v: (stored rows, d). */
 void dpk_load_own(const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
                   block *b);
 

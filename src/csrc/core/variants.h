@@ -25,10 +25,8 @@
     DPK_VARIANTS_##count(name, parameters, __VA_ARGS__) static void(*const name##_variants[])      \
         parameters = {DPK_TABLE_##count(name)};
 
-/* `function`, which calls the one of these for the kind of row (rows/rows.h) of a variable `data`
- * in reach. Without vectors it serves every kind itself: its branches cost little beside scalar
- * loops.
- */
+/* `function`, which calls the one of these for the kind of row of `data` (rows/rows.h). Without
+ * AVX it serves every kind itself: its branches cost little beside narrow vectors. */
 #ifdef __AVX2__
 #define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
     DEFINE_VARIANTS(count, name, parameters, __VA_ARGS__)                                          \

@@ -193,8 +193,7 @@ dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_str
                            double *scratch, double *out) {
     const intptr_t d = data->d, panels = (d + WIDTH - 1) / WIDTH;
     const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
-    const double clip =
-        (sqrt(sum->clip) - 0.5 * row_grid * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+    const double clip = inner_bound(sqrt(sum->clip), row_grid, d);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
         const double weight = sum->silo_weight ? sqrt(sum->silo_weight[u.j]) : 1.0;

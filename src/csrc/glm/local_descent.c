@@ -1,5 +1,4 @@
-/* A silo runs all its steps before the next one, so that its rows stay in cache; silos in parallel.
- */
+/* A silo runs all its steps before the next, so that its rows stay in cache; silos in parallel. */
 #include "core/tasks.h"
 #include "glm/local_descent.h"
 #include <math.h>

@@ -132,8 +132,7 @@ DPK_INLINE void clamp_factors(double clip, intptr_t n, const double *norm, const
             s[i] = clamp_scalar(s[i], factor_limit(clip, norm[i]));
 }
 
-/* From the derivatives in b->s to the differences of clipped ones, as factors of the stored rows.
- */
+/* From derivatives in b->s to the differences of clipped ones, as factors of the stored rows. */
 DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                  const dpk_earlier *earlier, int64_t first, intptr_t n, block *b) {
     double space[DPK_BLOCK], s[DPK_BLOCK];

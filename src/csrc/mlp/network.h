@@ -31,8 +31,7 @@ static void pack_weights(const dpk_layer *layer, intptr_t first, int backward, c
                 k < in ? w[o * (in + 1) + k] : 0.0;
 }
 
-/* The effective row of record i, followed by zeros up to a multiple of eight; to: (dpk_padded(p),).
- */
+/* The effective row of record i, and zeros up to a multiple of eight; to: (dpk_padded(p),). */
 DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double *to) {
     double square;
     const int64_t stored = data->rows ? data->rows[i] : i;

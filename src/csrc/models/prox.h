@@ -49,8 +49,7 @@ PROX(non_negative) {
         out[k] = not_below(v[k], 0.0);
 }
 
-/* lower <= x <= upper; params: count, lower (count,), upper (count,), count 1 or the row's length
- */
+/* lower <= x <= upper; params: count (1 or the row's length), lower (count,), upper (count,) */
 PROX(box) {
     const intptr_t count = (intptr_t)params[0];
     const double *lower = params + 1, *upper = lower + count;

@@ -9,29 +9,27 @@ enum { BLOCKS = 2 * LANES };
 /* "expand 32-byte k" */
 static const uint32_t SIGMA[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
 
-#define ROTATE_12(x) ((x) << 12 | (x) >> 20)
-#define ROTATE_7(x) ((x) << 7 | (x) >> 25)
-#define ADD_XOR_ROTATE(a, b, d, rotate) (x[a] += x[b], x[d] ^= x[a], x[d] = rotate(x[d]))
-#define QUARTER_ROUND(a, b, c, d)                                                                  \
-    do {                                                                                           \
-        ADD_XOR_ROTATE(a, b, d, rotate_16);                                                        \
-        ADD_XOR_ROTATE(c, d, b, ROTATE_12);                                                        \
-        ADD_XOR_ROTATE(a, b, d, rotate_8);                                                         \
-        ADD_XOR_ROTATE(c, d, b, ROTATE_7);                                                         \
-    } while (0)
-#define COLUMNS_1_TO_3()                                                                           \
-    do {                                                                                           \
-        QUARTER_ROUND(1, 5, 9, 13);                                                                \
-        QUARTER_ROUND(2, 6, 10, 14);                                                               \
-        QUARTER_ROUND(3, 7, 11, 15);                                                               \
-    } while (0)
-#define DIAGONALS()                                                                                \
-    do {                                                                                           \
-        QUARTER_ROUND(0, 5, 10, 15);                                                               \
-        QUARTER_ROUND(1, 6, 11, 12);                                                               \
-        QUARTER_ROUND(2, 7, 8, 13);                                                                \
-        QUARTER_ROUND(3, 4, 9, 14);                                                                \
-    } while (0)
+DPK_INLINE void quarter_round(vu32 *a, vu32 *b, vu32 *c, vu32 *d) {
+    *a += *b;
+    *d = rotate_16(*d ^ *a);
+    *c += *d;
+    *b ^= *c;
+    *b = *b << 12 | *b >> 20;
+    *a += *b;
+    *d = rotate_8(*d ^ *a);
+    *c += *d;
+    *b ^= *c;
+    *b = *b << 7 | *b >> 25;
+}
+
+DPK_INLINE void column(vu32 x[16], int i) {
+    quarter_round(x + i, x + 4 + i, x + 8 + i, x + 12 + i);
+}
+
+DPK_INLINE void diagonals(vu32 x[16]) {
+    EACH(i, 4)
+    quarter_round(x + i, x + 4 + (i + 1) % 4, x + 8 + (i + 2) % 4, x + 12 + (i + 3) % 4);
+}
 
 static inline vu32 splat_32(uint32_t value) { return (vu32){0} + value; }
 
@@ -55,7 +53,7 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
                 start[13] = splat_32((uint32_t)(counter >> 32));
                 for (int i = 0; i < 16; i++)
                     x[i] = start[i];
-                COLUMNS_1_TO_3();
+                EACH(i, 3) column(x, 1 + i);
                 for (int i = 0; i < 16; i++)
                     begun[i] = x[i];
             }
@@ -63,12 +61,11 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
             for (int i = 0; i < 16; i++)
                 x[i] = begun[i];
             x[12] = start[12];
-            QUARTER_ROUND(0, 4, 8, 12);
-            DIAGONALS();
+            column(x, 0);
+            diagonals(x);
             for (int round = 1; round < 10; round++) {
-                QUARTER_ROUND(0, 4, 8, 12);
-                COLUMNS_1_TO_3();
-                DIAGONALS();
+                EACH(i, 4) column(x, i);
+                diagonals(x);
             }
             for (int i = 0; i < 16; i++)
                 *(loose_vu32 *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];

@@ -233,8 +233,7 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
- * each row, or doubles where M is 0. Later rows are prefetched meanwhile, which keeps memory busy.
- */
+ * each row, or doubles where M is 0. Later rows are prefetched, which keeps memory busy. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
                           const row *r, double M, double *acc) {
     const intptr_t p = data->p;

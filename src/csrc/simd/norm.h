@@ -1,5 +1,4 @@
-/* Norms of vectors of any length and magnitude: squares of huge and of tiny numbers are scaled.
- */
+/* Norms of vectors of any magnitude: squares of huge and of tiny numbers are scaled. */
 #pragma once
 
 #include <math.h>
