@@ -78,7 +78,7 @@ static int all_kernels(const dpk_kernels *kernels) {
 static void *run(void *unused) {
     static int good, failed;
     for (int i = 0; dpk_isa(i); i++)
-        if (dpk_isa_runs(i) && all_kernels(dpk_isa(i)))
+        if (all_kernels(dpk_isa(i)))
             return &failed;
     (void)unused;
     return &good;

@@ -1,6 +1,5 @@
 /* Inputs of the driver, and buffers of exactly the stated size. */
-#ifndef DRIVER_INPUTS_H
-#define DRIVER_INPUTS_H
+#pragma once
 
 #include <stdlib.h>
 #include "core/dispatch.h"
@@ -85,5 +84,3 @@ static dpk_loss loss_number(const dpk_kernels *kernels, int number, double *para
     loss.params = params;
     return loss;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Newton directions, with functions that stand for LAPACK and write to the end of every array that
  * LAPACK may write to. */
-#ifndef DRIVER_NEWTON_H
-#define DRIVER_NEWTON_H
+#pragma once
 
 #include "driver_inputs.h"
 
@@ -84,5 +83,3 @@ static int newton(const dpk_kernels *kernels) {
     }
     return bad;
 }
-
-#endif

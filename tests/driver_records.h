@@ -1,6 +1,5 @@
 /* Kernels over records, of every form of data. */
-#ifndef DRIVER_RECORDS_H
-#define DRIVER_RECORDS_H
+#pragma once
 
 #include <math.h>
 #include "driver_inputs.h"
@@ -118,16 +117,16 @@ static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64
 static int difference(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
                       const dpk_sum *sum, double *out) {
     double *const old = buffer(N * 8), *const new = buffer(N * 8);
-    dpk_earlier earlier = {0.5, NULL, NULL, data->rows ? NULL : old};
+    dpk_earlier earlier = {0.5, W + 1, data->d, NULL, data->rows ? NULL : old};
     for (int i = 0; i < N; i++)
         old[i] = 0.5;
-    int bad = kernels->glm_difference(data, W, 0, W + 1, data->d, loss, &earlier, sum, out);
+    int bad = kernels->glm_gradient(data, W, 0, loss, &earlier, sum, out);
     earlier.z = old;
     earlier.z_new = data->rows ? NULL : new;
-    bad |= kernels->glm_difference(data, W, data->d, W, 0, loss, &earlier, sum, out);
+    bad |= kernels->glm_gradient(data, W, data->d, loss, &earlier, sum, out);
     earlier.clip = INFINITY;
     earlier.z_new = data->rows ? NULL : old;
-    bad |= kernels->glm_difference(data, W, 0, W, 0, loss, &earlier, sum, out);
+    bad |= kernels->glm_gradient(data, W, 0, loss, &earlier, sum, out);
     free(old), free(new);
     return bad;
 }
@@ -180,7 +179,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         if (l % 2) /* as a user's function */
             loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
-        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, NULL, &sum, out);
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
         bad |= local(kernels, data, grid, l);
@@ -193,10 +192,8 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         data.norm = norm;
         bad |= hessian(kernels, &data, tasks, grid, 0);
         const dpk_loss loss = loss_number(kernels, 0, params);
-        bad |= kernels->glm_gradient(&data, W, data.d, &loss, &sum, out);
+        bad |= kernels->glm_gradient(&data, W, data.d, &loss, NULL, &sum, out);
     }
     free(partial), free(norm), free(z), free(sums), free(out);
     return bad;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels over vectors: proxes, shuffled sums, clipped sums. */
-#ifndef DRIVER_VECTORS_H
-#define DRIVER_VECTORS_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -90,5 +89,3 @@ static int clip_wide(const dpk_kernels *kernels) {
         }
     return bad;
 }
-
-#endif

@@ -10,12 +10,8 @@ cdef extern from "core/dpk.h":
         DPK_ERR_ROUNDING_MODE
         DPK_ERR_NO_CONVERGENCE
         DPK_ERR_NOT_FINITE
-    ctypedef void (*dpk_loss_fn)(
-        intptr_t n, const double *y, const double *z, double *value, double *d1, double *d2,
-        void *params) noexcept nogil
-    ctypedef void (*dpk_prox_fn)(
-        intptr_t first, intptr_t n, const double *v, double gamma, const double *params,
-        double *scratch, double *out) noexcept nogil
+    ctypedef void (*dpk_loss_fn)(...) noexcept nogil
+    ctypedef void (*dpk_prox_fn)(...) noexcept nogil
     ctypedef double (*dpk_smooth_fn)(double norm) noexcept nogil
     ctypedef struct dpk_loss:
         const char *name
@@ -31,10 +27,10 @@ cdef extern from "core/dpk.h":
         const int32_t *indices
         const double *y
         const double *norm
-        const int64_t *rows
-        const int64_t *offsets
         const double *scale
         const double *shift
+        const int64_t *rows
+        const int64_t *offsets
         double row_bound
         int intercept
     intptr_t dpk_padded(intptr_t d) nogil
@@ -43,6 +39,7 @@ cdef extern from "core/dpk.h":
         double clip
         const double *w
         const double *z
+        intptr_t w_stride
         double *z_new
     ctypedef struct dpk_sum:
         double clip
@@ -66,20 +63,15 @@ cdef extern from "core/dispatch.h":
         const char *name
         void (*apply)(intptr_t n, const double *x, double *out) noexcept nogil
     ctypedef struct dpk_descent:
-        intptr_t steps
+        intptr_t steps, batch, penalized
         const double *step_size
-        intptr_t batch
-        intptr_t penalized
-        double l2
-        double anchor
-        dpk_smooth_fn smooth
-        double smooth_strength
-        dpk_prox_fn prox
-        double prox_strength
         const double *prox_params
+        const double *sigma
+        double l2, anchor, smooth_strength, prox_strength
+        dpk_smooth_fn smooth
+        dpk_prox_fn prox
         const uint32_t *key
         uint32_t purpose
-        const double *sigma
     intptr_t dpk_hessian_size(intptr_t d) nogil
     intptr_t dpk_hessian_scratch(intptr_t d) nogil
     ctypedef struct dpk_coin_law:
@@ -139,6 +131,5 @@ include "kernels.pxi"
 
 cdef extern from "core/dispatch.h":
     const dpk_kernels *dpk_isa(int i)
-    int dpk_isa_runs(int i)
     dpk_status dpk_check_rounding(int n_threads) nogil
     int dpk_flushes_denormals() nogil

@@ -7,7 +7,7 @@ from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsul
 from libc.float cimport DBL_MAX
 from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 
 cdef extern from *:
@@ -34,11 +34,9 @@ def flushes_denormals():
 
 def isa_names():
     """Return the instruction sets that this build and this processor support, best first."""
-    names, i = [], 0
-    while dpk_isa(i) != NULL:
-        if dpk_isa_runs(i):
-            names.append(dpk_isa(i).name.decode())
-        i += 1
+    names = []
+    while dpk_isa(len(names)) != NULL:
+        names.append(dpk_isa(len(names)).name.decode())
     return names
 
 
@@ -50,13 +48,10 @@ def isa():
 def _use_isa(name):
     """Select the kernels of instruction set `name`; None selects the best."""
     global kernels
-    i = 0
-    while dpk_isa(i) != NULL:
-        if dpk_isa_runs(i) and (name is None or dpk_isa(i).name.decode() == name):
-            kernels = dpk_isa(i)
-            return
-        i += 1
-    raise ValueError(f"DPKERN_ISA={name!r} is not one of {isa_names()}, which this machine runs")
+    names = isa_names()
+    if name is not None and name not in names:
+        raise ValueError(f"DPKERN_ISA={name!r} is not one of {names}, which this machine runs")
+    kernels = dpk_isa(0 if name is None else names.index(name))
 
 
 cdef list names_of(const void *table, size_t size):
@@ -109,6 +104,11 @@ cdef inline number *at(const number *address) except? NULL nogil:
     return <number *> address
 
 
+cdef inline number *first(const number[::1] array) except? NULL nogil:
+    """As `at`, of an array's first element; NULL for None and for an array without elements."""
+    return NULL if array is None or array.shape[0] == 0 else at(&array[0])
+
+
 cdef int check(dpk_status status, const char *argument="") except -1 nogil:
     """Raise the error of a kernel's status; `argument` names what is not finite."""
     if status == DPK_OK:
@@ -136,7 +136,7 @@ def on_grid(const double[:, ::1] sums, const double[::1] grid):
     cdef intptr_t j, k
     cdef double inverse, steps
     at(&sums[0, 0])
-    at(&grid[0])
+    first(grid)
     for j in range(sums.shape[0]):
         inverse = 1.0 / grid[j]
         for k in range(sums.shape[1]):
@@ -151,7 +151,7 @@ def on_grid(const double[:, ::1] sums, const double[::1] grid):
 def loss_block(Loss loss, const double[::1] y, const double[::1] z, double[::1] value,
                double[::1] d1, double[::1] d2):
     cdef intptr_t n = y.shape[0]
-    loss.c.block(n, at(&y[0]), at(&z[0]), at(&value[0]), at(&d1[0]), at(&d2[0]), loss.c.params)
+    loss.c.block(n, first(y), first(z), first(value), first(d1), first(d2), loss.c.params)
 
 
 def smooth_factor(int smooth, double norm):
@@ -160,7 +160,7 @@ def smooth_factor(int smooth, double norm):
 
 def vmath(int number, const double[::1] x, double[::1] out):
     """For tests: out = f(x) for elementary function `number`."""
-    kernels.vmath[number].apply(x.shape[0], at(&x[0]), at(&out[0]))
+    kernels.vmath[number].apply(x.shape[0], first(x), first(out))
 
 
 _use_isa(None)

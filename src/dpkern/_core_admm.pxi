@@ -9,7 +9,7 @@ def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double boun
     sweep.start = start.c
     sweep.common = <double *> at(&V[0, 0])
     with nogil:
-        check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), at(&t[0])))
+        check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), first(t)))
 
 
 cdef class Sweeps:
@@ -23,26 +23,17 @@ cdef class Sweeps:
     cdef object data
     cdef bint is_shared
     cdef intptr_t d, width
-    cdef double[::1] points, shared, scales, space
-    cdef double[:, ::1] own
+    cdef double[::1] points, common, scale, space
 
     def __init__(self, data, common, scale, Loss loss, double prox_step, double prox_bound):
         self.data, self.loss = data, loss
         self.is_shared, self.d = common.ndim == 1, data.d
         self.width = dpk_padded(self.d)
         self.points = aligned(2 * self.width)
-        self.c.start, self.c.to = at(&self.points[0]), &self.points[self.width]
+        self.c.start, self.c.to = first(self.points), &self.points[self.width]
         self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
-        self.c.common = self.c.scale = NULL
-        if self.is_shared:
-            self.shared = common
-            at(&self.shared[0])
-        else:
-            self.own = common
-            self.c.common = at(&self.own[0, 0])
-        if scale is not None:
-            self.scales = scale
-            self.c.scale = at(&self.scales[0])
+        self.common, self.scale = common.reshape(-1), scale
+        self.c.common, self.c.scale = first(self.common), first(self.scale)
 
     def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
         """Prepare the next sweeps; rows: (k,) or None; grid: 0 for floating-point sums."""
@@ -68,9 +59,9 @@ cdef class Sweeps:
         cdef intptr_t k, d = self.d
         cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
         cdef bint finite = True
-        cdef double[::1] total, shift
+        cdef double[::1] total = np.empty(d), shift = np.empty(d)
         cdef Key secret = None if key is None else Key(key)
-        at(&z[0])
+        first(z)
         for k in range(d):
             finite = finite and fabs(z[k]) <= DBL_MAX
             self.points[k] = 2.0 * z[k]
@@ -79,34 +70,29 @@ cdef class Sweeps:
             raise ValueError("z must be finite")
         if self.is_shared:
             for k in range(d):
-                self.points[k] -= self.shared[k]
+                self.points[k] -= self.common[k]
         self.c.key = NULL if secret is None else secret.words
         self.c.purpose, self.c.sigma = purpose, sigma
         check(dpk_check_rounding(self.work.c.n_threads))
         if dpk_flushes_denormals():  # the mode may have changed since the norms were taken
             self.records.c.norm = NULL
-        sums = np.empty(d)
-        total = sums
-        if self.is_shared:
-            with nogil:
+        with nogil:
+            if self.is_shared:
                 check(kernels.sweep_shared(
-                    &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&total[0])))
-            for k in range(d):
-                self.shared[k] = keep * self.shared[k] + self.points[self.width + k]
-            return sums
-        if self.c.scale != NULL:
-            moved = np.empty(d)
-            shift = moved
-            with nogil:
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(total)))
+                for k in range(d):
+                    self.common[k] = keep * self.common[k] + self.points[self.width + k]
+            elif self.c.scale != NULL:
                 check(kernels.sweep_per_user(
                     &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
-                    at(&total[0]), at(&shift[0])))
-            return sums, moved
-        with nogil:
-            check(kernels.sweep_public(
-                &self.records.c, &self.loss.c, &self.c, &self.work.c, at(&self.space[0]),
-                at(&total[0])))
-        return sums
+                    first(total), first(shift)))
+            else:
+                check(kernels.sweep_public(
+                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(self.space),
+                    first(total)))
+        if self.is_shared or self.c.scale == NULL:
+            return total.base
+        return total.base, shift.base
 
 
 def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,
@@ -116,5 +102,5 @@ def prox_rows(int prox, bint separable, const double[::1] params, const double[:
     cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_thread_stride(d))
     with nogil:
         check(kernels.prox_rows(
-            m, d, at(&v[0, 0]), kernels.proxes[prox].apply, separable, gamma, at(&params[0]),
-            NULL if scratch is None else at(&scratch[0]), n_threads, at(&out[0, 0])), "v")
+            m, d, at(&v[0, 0]), kernels.proxes[prox].apply, separable, gamma, first(params),
+            first(scratch), n_threads, at(&out[0, 0])), "v")

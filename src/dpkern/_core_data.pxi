@@ -10,48 +10,26 @@ cdef class Records:
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
         # Stored norms are not valid in denormals-are-zero mode.
         norms = None if dpk_flushes_denormals() else data.row_norms
-        cdef const double[::1] y = labels
-        cdef const double[::1] vector
-        cdef const int64_t[::1] index
-        cdef const int32_t[::1] column
-        self.c.indptr = NULL
-        self.c.indices = NULL
+        stored, self.offsets = (None, data.offsets) if rows is None else rows
         if hasattr(X, "indptr"):
             values, columns, bounds = X.data, X.indices, X.indptr
-            self.c.indptr_is_int32 = bounds.dtype == np.int32
-            if self.c.indptr_is_int32:
-                column = bounds
-                self.c.indptr = at(&column[0])
-            else:
-                index = bounds
-                self.c.indptr = at(&index[0])
-            column = columns
-            if column.shape[0] > 0:
-                self.c.indices = at(&column[0])
-            self.n_entries = column.shape[0]
         else:
             values, columns, bounds = X.reshape(-1), None, None
-            self.n_entries = values.size
-        self.c.X = address_of(values)
+        self.n_entries = values.shape[0]
+        self.c.X = floats(values)
         self.c.x_is_float32 = values.dtype == np.float32
-        self.c.y = at(&y[0])
-        self.c.norm = self.c.scale = self.c.shift = NULL
-        self.c.rows = NULL
-        self.offsets = data.offsets
-        if rows is not None:
-            index, self.offsets = rows
-            if index.shape[0] > 0:
-                self.c.rows = at(&index[0])
-        self.c.offsets = at(&self.offsets[0])
-        if norms is not None:
-            vector = norms
-            self.c.norm = at(&vector[0])
-        if factor is not None:
-            vector = factor
-            self.c.scale = at(&vector[0])
-        if offset is not None:
-            vector = offset
-            self.c.shift = at(&vector[0])
+        self.c.indptr_is_int32 = bounds is not None and bounds.dtype == np.int32
+        if self.c.indptr_is_int32:
+            self.c.indptr = first[int32_t](bounds)
+        else:
+            self.c.indptr = first[int64_t](bounds)
+        self.c.indices = first[int32_t](columns)
+        self.c.y = first[double](labels)
+        self.c.norm = first[double](norms)
+        self.c.scale = first[double](factor)
+        self.c.shift = first[double](offset)
+        self.c.rows = first[int64_t](stored)
+        self.c.offsets = first(self.offsets)
         self.c.m = self.offsets.shape[0] - 1
         self.c.p = X.shape[1]
         self.c.d = data.d
@@ -65,7 +43,7 @@ cdef class Records:
         """All records as one silo."""
         cdef int64_t n = self.offsets[self.offsets.shape[0] - 1]
         self.offsets = np.array([0, n], dtype=np.int64)
-        self.c.offsets, self.c.m = at(&self.offsets[0]), 1
+        self.c.offsets, self.c.m = first(self.offsets), 1
 
     cdef intptr_t task_rows(self, bint own_vectors=False):
         """Records of one unit of work: enough that adding up partial sums costs little, and few
@@ -83,22 +61,16 @@ cdef class Records:
         return rows
 
 
-cdef const void *address_of(values) except? NULL:
-    cdef const double[::1] x64
-    cdef const float[::1] x32
-    if values.shape[0] == 0:
-        return NULL
+cdef const void *floats(values) except? NULL:
     if values.dtype == np.float32:
-        x32 = values
-        return at(&x32[0])
-    x64 = values
-    return at(&x64[0])
+        return first[float](values)
+    return first[double](values)
 
 
 cdef double[::1] aligned(intptr_t n, make=np.empty):
     """Space for n doubles, aligned to a cache line."""
     cdef double[::1] space = make(n + 8)
-    cdef intptr_t skip = (8 - (<intptr_t> at(&space[0])) // 8 % 8) % 8
+    cdef intptr_t skip = (8 - <intptr_t> first(space) // 8 % 8) % 8
     return space[skip:skip + n]
 
 
@@ -115,7 +87,7 @@ cdef class Models:
         for j in range(rows):
             memcpy(&values[j * width], &w[j, 0], d * sizeof(double))
         self.values = values
-        self.c = at(&values[0])
+        self.c = first(values)
         self.stride = 0 if rows == 1 else width
 
 
@@ -130,7 +102,7 @@ cdef class Work:
                  const double[::1] silo_weight=None, int64_t shares=1):
         cdef intptr_t j, m = offsets.shape[0] - 1
         cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
-        at(&offsets[0])
+        first(offsets)
         first_task[0] = 0
         for j in range(m):
             first_task[j + 1] = first_task[j] + (
@@ -142,11 +114,9 @@ cdef class Work:
             max(1, n_tasks * dpk_thread_stride(width) if width else 0))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
-        self.c.grid = NULL if grid is None else at(&grid[0])
-        self.c.silo_weight = NULL if silo_weight is None else at(&silo_weight[0])
+        self.c.grid, self.c.silo_weight = first(grid), first(silo_weight)
         self.c.task_rows = task_rows
-        self.c.first_task = at(&first_task[0])
-        self.c.partial = at(&partial[0])
+        self.c.first_task, self.c.partial = first(first_task), first(partial)
         self.c.n_threads = n_threads
 
 
@@ -158,7 +128,7 @@ cdef class Loss:
     def __init__(self, int number, double[::1] params):
         self.keep = params
         self.c = kernels.losses[number]
-        self.c.params = at(&params[0])
+        self.c.params = first(params)
 
     @staticmethod
     def custom(callable):

@@ -8,14 +8,11 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
         # Exact sums may be split by the number of threads, into few long partial sums.
         task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
     cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid, shares=shares)
-    data.X = address_of(G.reshape(-1))
+    memset(&data, 0, sizeof(data))
+    data.X = floats(G.reshape(-1))
     data.x_is_float32 = G.dtype == np.float32
     data.m, data.p, data.d = offsets.shape[0] - 1, d, d
-    data.offsets = at(&offsets[0])
-    data.rows = NULL
-    data.indptr = NULL
-    data.scale = data.shift = data.norm = NULL
-    data.intercept = 0
+    data.offsets = first(offsets)
     with nogil:
         check(kernels.clip_and_sum(&data, &work.c, at(&out[0, 0])))
 
@@ -24,7 +21,7 @@ def glm_norms(data, double[::1] out, int n_threads):
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     with nogil:
-        check(kernels.glm_norms(&records.c, &work.c, at(&out[0])))
+        check(kernels.glm_norms(&records.c, &work.c, first(out)))
 
 
 def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
@@ -32,7 +29,7 @@ def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     with nogil:
-        check(kernels.glm_margins(&records.c, models.c, models.stride, &work.c, at(&out[0])))
+        check(kernels.glm_margins(&records.c, models.c, models.stride, &work.c, first(out)))
 
 
 def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_threads):
@@ -41,7 +38,7 @@ def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_t
     cdef Work work = Work(records.offsets, records.task_rows(), 1, n_threads)
     with nogil:
         check(kernels.glm_losses(
-            &records.c, models.c, models.stride, &loss.c, &work.c, at(&out[0])))
+            &records.c, models.c, models.stride, &loss.c, &work.c, first(out)))
 
 
 def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
@@ -53,7 +50,7 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
                           grid, silo_weight)
     with nogil:
         check(kernels.glm_gradient(
-            &records.c, models.c, models.stride, &loss.c, &work.c, at(&out[0, 0])))
+            &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
 def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,
@@ -61,18 +58,16 @@ def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old,
                    const double[::1] silo_weight, rows, const double[::1] margins,
                    double[::1] new_margins, double[:, ::1] out, int n_threads):
     """margins, at w_old, and new_margins: (n,) or None."""
-    cdef Models models = Models(w_new), earlier_models = Models(w_old)
+    cdef Models models = Models(w_new), old_models = Models(w_old)
     cdef Records records = Records(data, rows)
     cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
                           grid, silo_weight)
     cdef dpk_earlier earlier
-    earlier.clip, earlier.w = gradient_clip, NULL
-    earlier.z = NULL if margins is None else at(&margins[0])
-    earlier.z_new = NULL if new_margins is None else at(&new_margins[0])
+    earlier.clip, earlier.w, earlier.w_stride = gradient_clip, old_models.c, old_models.stride
+    earlier.z, earlier.z_new = first(margins), first(new_margins)
     with nogil:
-        check(kernels.glm_difference(
-            &records.c, models.c, models.stride, earlier_models.c, earlier_models.stride, &loss.c,
-            &earlier, &work.c, at(&out[0, 0])))
+        check(kernels.glm_gradient(
+            &records.c, models.c, models.stride, &loss.c, &earlier, &work.c, at(&out[0, 0])))
 
 
 def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, double row_grid,
@@ -91,7 +86,7 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
         work.c.n_threads * dpk_thread_stride(dpk_hessian_scratch(out.shape[1])))
     with nogil:
         check(kernels.glm_hessian(
-            &rows.c, models.c, models.stride, &loss.c, row_grid, &work.c, at(&scratch[0]),
+            &rows.c, models.c, models.stride, &loss.c, row_grid, &work.c, first(scratch),
             at(&out[0, 0, 0])))
 
 
@@ -103,7 +98,7 @@ def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
     cdef Records records = Records(data)
     cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads)
     cdef dpk_search search
-    search.count, search.step = step.shape[0], at(&step[0])
+    search.count, search.step = step.shape[0], first(step)
     search.bound = NULL if bound is None else at(&bound[0, 0])
     search.grid = NULL if grid is None else at(&grid[0, 0])
     with nogil:
@@ -132,24 +127,24 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
         # Computed once for all steps.
         norms = np.empty(records.offsets[records.c.m])
         glm_norms(data, norms, n_threads)
-        records.c.norm = at(&norms[0])
+        records.c.norm = first(norms)
     # A silo is one unit of work.
     cdef Work work = Work(records.offsets, max(1, records.offsets[records.c.m]), 2 * dpk_padded(d),
                           n_threads, clip, grid)
-    run.steps, run.step_size, run.batch = step_size.shape[0], at(&step_size[0]), batch
+    run.steps, run.step_size, run.batch = step_size.shape[0], first(step_size), batch
     run.penalized, run.l2, run.anchor = penalized, l2, anchor
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth].factor
     run.smooth_strength = smooth_strength
     run.prox = NULL if prox < 0 else kernels.proxes[prox].apply
-    run.prox_strength, run.prox_params = prox_strength, at(&prox_params[0])
+    run.prox_strength, run.prox_params = prox_strength, first(prox_params)
     run.key = NULL if k is None else k.words
     run.purpose = purpose
-    run.sigma = NULL if sigma is None else at(&sigma[0])
+    run.sigma = first(sigma)
     cdef double[::1] noise = np.empty(max(1, work.c.n_threads * dpk_descent_noise(&run, d)))
     with nogil:
         check(kernels.local_descent(
-            &records.c, models.c, models.stride, &loss.c, &run, &work.c, at(&order[0]),
-            order.shape[0], at(&noise[0]), at(&out[0, 0])))
+            &records.c, models.c, models.stride, &loss.c, &run, &work.c, first(order),
+            order.shape[0], first(noise), at(&out[0, 0])))
 
 
 cdef int find(dict functions, str name, void *pointer) except -1:
@@ -191,5 +186,5 @@ def newton_direction(const double[:, :, ::1] H, const double[:, ::1] g, double f
     cdef int[::1] iwork = np.empty(n_threads * dpk_newton_iwork(d), dtype=np.intc)
     with nogil:
         check(kernels.newton_direction(
-            m, d, at(&H[0, 0, 0]), at(&g[0, 0]), floor, &lapack.c, n_threads, at(&work[0]),
+            m, d, at(&H[0, 0, 0]), at(&g[0, 0]), floor, &lapack.c, n_threads, first(work),
             &iwork[0], at(&out[0, 0])), "H")

@@ -11,7 +11,7 @@ def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes
     net.activation, net.gradient_clip = <dpk_activation> activation, gradient_clip
     net.loss = NULL if loss is None else &loss.c
     cdef char[::1] layers = np.empty(net.depth * sizeof(dpk_layer), dtype=np.int8)
-    dpk_mlp_layout(at(&sizes[0]), <dpk_layer *> &layers[0], &net)
+    dpk_mlp_layout(first(sizes), <dpk_layer *> &layers[0], &net)
     cdef int threads = work.c.n_threads
     cdef intptr_t batch = dpk_mlp_batch(&net, work.c.first_task[records.c.m], threads)
     cdef double[::1] weights = aligned(params.shape[0] * params.shape[1] * net.n_weights)
@@ -20,4 +20,4 @@ def mlp_gradient(data, const double[:, :, ::1] params, const intptr_t[::1] sizes
     with nogil:
         check(kernels.mlp_gradient(
             &records.c, &net, at(&params[0, 0, 0]), params.shape[1], unit, &work.c,
-            at(&weights[0]), at(&scratch[0]), at(&factors[0]), at(&out[0, 0])))
+            first(weights), first(scratch), first(factors), at(&out[0, 0])))

@@ -27,7 +27,7 @@ def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint
     """Fill `out`, which has whole chunks, with the stream from chunk number `chunk` on."""
     cdef Key k = Key(key)
     cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
-    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, at(&out[0]))
+    kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, first(out))
 
 
 def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
@@ -39,7 +39,7 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
         return
     with nogil:
         check(kernels.gaussian(
-            k.words, purpose, m, n, at(&sigma[0]), at(&grid[0]), <dpk_path> path, n_threads,
+            k.words, purpose, m, n, first(sigma), first(grid), <dpk_path> path, n_threads,
             at(&out[0, 0])))
 
 
@@ -50,45 +50,40 @@ def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] w
     cdef Key k = Key(key)
     cdef const uint64_t *rest = NULL if extra is None else at(&extra[0, 0])
     check(dpk_check_rounding(1))
-    check(kernels.gaussian_words(k.words, nonce, at(&words[0]), rest, words.shape[0], ratio,
-                                 <dpk_path> path, at(&out[0]), &decided_by[0]))
+    check(kernels.gaussian_words(k.words, nonce, first(words), rest, words.shape[0], ratio,
+                                 <dpk_path> path, first(out), &decided_by[0]))
 
 
 def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,
         int n_threads):
     cdef intptr_t m = out.shape[0], d = out.shape[1]
-    cdef const double *upper = NULL
+    cdef const double[::1] upper = np.asarray(above).reshape(-1)
     if m == 0 or d == 0:
         return
-    if d > 1:
-        upper = at(&above[0, 0])
     with nogil:
-        check(kernels.goe(m, d, at(&diagonal[0, 0]), upper, n_threads, at(&out[0, 0, 0])))
+        check(kernels.goe(m, d, at(&diagonal[0, 0]), first(upper), n_threads, at(&out[0, 0, 0])))
 
 
 cdef class CoinLaw:
-    """The distribution of a sum of many coins; see shuffle.h."""
+    """The distribution of a sum of many coins, or None; see shuffle.h."""
     cdef dpk_coin_law c
     cdef object keep
 
-    def __init__(self, const uint64_t[::1] top, const uint64_t[::1] rest,
-                 const int64_t[::1] guide):
-        self.keep = (top, rest, guide)
-        self.c.top, self.c.rest, self.c.guide = at(&top[0]), at(&rest[0]), at(&guide[0])
+    def __init__(self, law):
+        self.keep = top, rest, guide = (None, None, None) if law is None else law
+        self.c.top, self.c.rest = first[uint64_t](top), first[uint64_t](rest)
+        self.c.guide = first[int64_t](guide)
 
 
 def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
                 double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
-    """Compute the analyser's counts; see shuffle.h. many, few: arguments of CoinLaw, or None."""
+    """Compute the analyser's counts; see shuffle.h. many, few: as CoinLaw takes them."""
     cdef Key k = Key(key)
     cdef intptr_t n = V.shape[0], d = V.shape[1]
-    cdef CoinLaw of_many = None if many is None else CoinLaw(*many)
-    cdef CoinLaw of_few = None if few is None else CoinLaw(*few)
-    cdef const dpk_coin_law *at_many = NULL if many is None else &of_many.c
-    cdef const dpk_coin_law *at_few = NULL if few is None else &of_few.c
+    cdef CoinLaw of_many = CoinLaw(many), of_few = CoinLaw(few)
     cdef double[::1] partial = aligned(n_threads * dpk_thread_stride(d))
     check(dpk_check_rounding(n_threads))
     with nogil:
         check(kernels.shuffle_sum(
-            k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, at_many, at_few, n_threads,
-            at(&partial[0]), at(&count[0])))
+            k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, &of_many.c, &of_few.c,
+            n_threads, first(partial), first(count)))

@@ -38,16 +38,6 @@ static void clamp_factors(const block *b, intptr_t n, double bound, const double
         factor[i] = clamp_scalar(s[i] * b->ratio[i], factor_limit(bound, b->norm[i]));
 }
 
-static void gather(const double *v, const block *b, intptr_t n, double *out) {
-    for (intptr_t i = 0; i < n; i++)
-        out[i] = v[b->row[i]];
-}
-
-static void scatter(const double *v, const block *b, intptr_t n, double *out) {
-    for (intptr_t i = 0; i < n; i++)
-        out[b->row[i]] = v[i];
-}
-
 dpk_status dpk_loss_prox(const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep,
                          const dpk_sum *sum, double *X, double *t) {
     const double clip = inner_bound(sweep->prox_bound, 0.0, data->d);
@@ -141,16 +131,15 @@ dpk_status dpk_sweep_per_user(const dpk_data *data, const dpk_loss *loss, const 
         for (int64_t i = u.begin; i < u.end; i += rows) {
             const intptr_t n = rows_left(i, u.end, rows);
             dpk_load_own(data, sweep->from, sweep->common, i, n, &b);
-            gather(sweep->scale, &b, n, scale);
+            for (intptr_t r = 0; r < n; r++)
+                scale[r] = sweep->scale[b.row[r]];
             equations(&b, n, scale, prox_clip, length, &e);
             scalar_prox(loss, sweep->prox_step, n, &e, NULL);
             for (intptr_t r = 0; r < n; r++)
                 s[r] = 2.0 * lam * (clamp_scalar(e.t[r], e.lim[r]) - scale[r]);
             clamp_factors(&b, n, clip, length, s, b.s);
-            for (intptr_t r = 0; r < n; r++)
-                scale[r] += s[r];
-            scatter(scale, &b, n, sweep->scale);
             for (intptr_t r = 0; r < n; r++) {
+                sweep->scale[b.row[r]] = scale[r] + s[r];
                 double *const c = sweep->common + b.row[r] * d;
                 for (intptr_t l = 0; l < d; l++) {
                     moved[l] += DPK_FMA(-2.0 * lam, c[l], sweep->to[l]);

@@ -4,8 +4,7 @@
  *
  * What is summed or sent is a vector s a_i, clamped and rounded as in gridsum.h, of norm at most
  * `bound`: the C' there covers three roundings of gamma C itself too. */
-#ifndef DPK_ADMM_H
-#define DPK_ADMM_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -49,5 +48,3 @@ dpk_status dpk_sweep_per_user(const dpk_data *data, const dpk_loss *loss, const 
  * dpk_thread_stride(dpk_sweep_rows(d) * d)). */
 dpk_status dpk_sweep_public(const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep,
                             const dpk_sum *plain, double *space, double *M);
-
-#endif

@@ -3,47 +3,16 @@
 #include "core/variants.h"
 #include "rows/rows.h"
 
-/* x . (w - v), with the lanes of `dot`, and x . x where `square` is not NULL. */
-DPK_INLINE double dot_difference(row_kind kind, const dpk_data *data, const row *r, const double *w,
-                                 const double *v, double *square) {
-    f8 sum[2] = {f8_zero(), f8_zero()}, squares[2] = {f8_zero(), f8_zero()};
-    const f8 minus = f8_set(-1.0);
-    intptr_t k = 0;
-    int half = 0;
-    for (; k + 8 <= r->n; k += 8, half ^= 1) {
-        const f8 x = entries(kind, data, r, k);
-        const f8 difference = f8_fma(minus, weights(kind, v, r, k), weights(kind, w, r, k));
-        sum[half] = f8_fma(x, difference, sum[half]);
-        if (square)
-            squares[half] = f8_fma(x, x, squares[half]);
-    }
-    if (k < r->n) {
-        const intptr_t left = r->n - k;
-        const f8 x = last_entries(kind, data, r, k, left);
-        const f8 difference =
-            f8_fma(minus, last_weights(kind, v, r, k, left), last_weights(kind, w, r, k, left));
-        sum[half] = f8_fma(x, difference, sum[half]);
-        if (square)
-            squares[half] = f8_fma(x, x, squares[half]);
-    }
-    if (square)
-        *square = f8_sum(f8_add(squares[0], squares[1]));
-    return f8_sum(f8_add(sum[0], sum[1]));
-}
-
 DPK_INLINE void load_own(row_kind kind, const dpk_data *shared, const double *w, const double *v,
                          int64_t first, intptr_t n, block *b) {
-    const dpk_data own = *shared,
-                   *const data =
-                       &own; /* a local copy: its fields need not be reloaded after every store */
+    const dpk_data own = *shared, *const data = &own; /* see rows.h */
     for (intptr_t i = 0; i < n; i++) {
         const int64_t at = data->rows ? data->rows[first + i] : first + i;
         const double *const vi = v + at * data->d;
-        const row x = row_at(kind, data, at);
         double square;
         b->row[i] = at;
         b->y[i] = data->y[at];
-        b->z[i] = dot_difference(kind, data, &x, w, vi, data->norm ? NULL : &square);
+        b->z[i] = dot(kind, data, at, w, vi, data->norm ? NULL : &square, NULL);
         if (data->intercept)
             b->z[i] += w[data->p] - vi[data->p];
         b->norm[i] =
@@ -53,11 +22,6 @@ DPK_INLINE void load_own(row_kind kind, const dpk_data *shared, const double *w,
         b->ratio[i] = row_ratio(data, b->norm[i]);
         b->z[i] *= b->ratio[i];
     }
-}
-
-/* The f8 of a vector from k on, or its last `left` < 8 and zeros. */
-DPK_INLINE f8 part(const double *v, intptr_t k, intptr_t left) {
-    return left < 8 ? f8_load_first(v + k, left) : f8_load(v + k);
 }
 
 DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *move, int64_t at,
@@ -70,22 +34,16 @@ DPK_INLINE void move_dense(row_kind kind, const dpk_data *data, const row_move *
     const f8 minus = f8_set(-1.0), minus_M = f8_set(-move->M);
     for (intptr_t k = 0; k < d; k += 8) {
         const intptr_t left = d - k < 8 ? d - k : 8;
-        f8 step = message ? part(message, k, left) : f8_zero(), xk = f8_zero();
+        f8 step = message ? f8_load_part(message + k, left) : f8_zero();
         if (s != 0.0) {
-            if (data->p - k >= 8)
-                xk = entries(kind, data, &x, k);
-            else {
-                if (data->p > k)
-                    xk = last_entries(kind, data, &x, k, data->p - k);
-                if (data->intercept)
-                    xk = f8_with(xk, data->p - k, 1.0);
-            }
+            const f8 xk =
+                data->p - k >= 8 ? entries(kind, data, &x, k, 8) : last_entries(kind, data, &x, k);
             if (move->M != 0.0)
                 step = f8_add(step, f8_add(f8_fma(factor, xk, M), minus_M));
             else
                 step = f8_fma(factor, xk, step);
         }
-        const f8 old = part(v, k, left);
+        const f8 old = f8_load_part(v + k, left);
         const f8 new = f8_add(move->to ? f8_fma(keep, old, f8_load(move->to + k)) : old, step);
         if (left == 8)
             f8_store(out + k, new);
@@ -133,21 +91,11 @@ DPK_INLINE void move_rows(row_kind kind, const dpk_data *shared, const row_move 
     }
 }
 
-DEFINE_FOR_KINDS(8, load_own,
+DEFINE_FOR_KINDS(void dpk_load_own, data, 8, load_own,
                  (const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
                   block *b),
                  data, w, v, first, n, b)
-DEFINE_FOR_KINDS(8, move_rows,
+DEFINE_FOR_KINDS(void dpk_move_rows, data, 8, move_rows,
                  (const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
                   const double *s),
                  data, move, n, row, s)
-
-void dpk_load_own(const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
-                  block *b) {
-    load_own_variants[kind_of(data)](data, w, v, first, n, b);
-}
-
-void dpk_move_rows(const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
-                   const double *s) {
-    move_rows_variants[kind_of(data)](data, move, n, row, s);
-}

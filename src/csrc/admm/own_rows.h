@@ -1,12 +1,10 @@
 /* Records that have a vector of their own, v_i, each: margins a_i . (w - v_i), and how the vectors
  * move along the rows. */
-#ifndef DPK_OWN_ROWS_H
-#define DPK_OWN_ROWS_H
+#pragma once
 
 #include "rows/block.h"
 
-/* As dpk_load_block (block.h), of margins against w - v; w: (dpk_padded(d),); v: (stored rows, d).
- */
+/* As dpk_load_block, of margins against w - v; w: (dpk_padded(d),); v: (stored rows, d). */
 void dpk_load_own(const dpk_data *data, const double *w, const double *v, int64_t first, intptr_t n,
                   block *b);
 
@@ -25,5 +23,3 @@ typedef struct {
  * read. */
 void dpk_move_rows(const dpk_data *data, const row_move *move, intptr_t n, const int64_t *row,
                    const double *s);
-
-#endif

@@ -35,9 +35,12 @@ static const struct {
 };
 enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
 
-const dpk_kernels *dpk_isa(int i) { return 0 <= i && i < N_ISA ? isa_table[i].kernels : NULL; }
-
-int dpk_isa_runs(int i) { return 0 <= i && i < N_ISA && isa_table[i].runs(); }
+const dpk_kernels *dpk_isa(int i) {
+    for (int k = 0; k < N_ISA; k++)
+        if (isa_table[k].runs() && i-- == 0)
+            return isa_table[k].kernels;
+    return NULL;
+}
 
 /* By doing it: fegetround() reads the x87 control word, while the kernels obey the SSE one. */
 static int rounds_to_nearest(void) {

@@ -1,22 +1,8 @@
 /* One table of kernels per instruction set, chosen once by what the processor can do. */
-#ifndef DPK_DISPATCH_H
-#define DPK_DISPATCH_H
+#pragma once
 
-#include "admm/admm.h"
-#include "admm/own_rows.h"
 #include "core/dpk.h"
-#include "glm/glm.h"
-#include "glm/hessian.h"
-#include "glm/line_search.h"
-#include "glm/local_descent.h"
-#include "glm/newton.h"
-#include "mlp/mlp.h"
-#include "models/prox_rows.h"
-#include "noise/chacha20.h"
-#include "noise/gaussian.h"
-#include "noise/goe.h"
-#include "noise/shuffle.h"
-#include "rows/clip.h"
+#include "kernels.h"
 
 typedef struct {
     const char *name;
@@ -41,16 +27,14 @@ typedef struct {
     const dpk_named_prox *proxes;
     const dpk_named_smooth *smooths;
     const dpk_named_vmath *vmath;
-#define KERNEL(name) __typeof__(dpk_##name) *name;
-#define SHARED(name)
+#define KERNEL(file, name) __typeof__(dpk_##name) *name;
+#define SHARED(file, name)
 #include "kernels.def"
 } dpk_kernels;
 
-/* Kernels for instruction set number i, best first; NULL past the end. */
+/* Kernels for instruction set number i of those that this processor runs, best first; NULL past the
+ * end. */
 const dpk_kernels *dpk_isa(int i);
-
-/* Whether this processor runs instruction set number i. */
-int dpk_isa_runs(int i);
 
 /* Gives all threads of the caller's team of n_threads its floating-point environment; DPK_OK when
  * they round to nearest, which exact sums rely on. A thread would keep the environment that its
@@ -60,5 +44,3 @@ dpk_status dpk_check_rounding(int n_threads);
 /* Whether the calling thread takes denormals for zeros, or returns zeros for them. Norms that were
  * computed in one mode do not bound the rows as the other mode sees them. */
 int dpk_flushes_denormals(void);
-
-#endif

@@ -2,10 +2,10 @@
  *
  * Kernels never allocate, print or call Python. Scratch comes in, sized by the functions below,
  * and every kernel returns a dpk_status. */
-#ifndef DPK_H
-#define DPK_H
+#pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DPK_INLINE static inline /* checks of inlined code take minutes to compile */
@@ -21,11 +21,13 @@ typedef enum {
 } dpk_status;
 
 /* Functions carry the instruction set they were compiled for as a suffix, dpk_glm_gradient_v3;
- * names.h gives it to every function of kernels.def. */
+ * names.h, made by meson.build, gives it to every function of kernels.def. */
 #define DPK_PASTE_(name, isa) name##_##isa
 #define DPK_PASTE(name, isa) DPK_PASTE_(name, isa)
 #define DPK_FN(name) DPK_PASTE(name, DPK_ISA)
+#ifdef DPK_ISA
 #include "names.h"
+#endif
 
 /* One rounding where the machine has a fused multiply-add; the baseline rounds twice. */
 #ifdef __FP_FAST_FMA
@@ -33,6 +35,18 @@ typedef enum {
 #else
 #define DPK_FMA(a, b, c) ((a) * (b) + (c))
 #endif
+
+/* A double and its bit pattern. */
+static inline int64_t bits_of(double v) {
+    int64_t b;
+    memcpy(&b, &v, sizeof b);
+    return b;
+}
+static inline double double_of(int64_t b) {
+    double v;
+    memcpy(&v, &b, sizeof v);
+    return v;
+}
 
 /* A margin loss on a block: value, first and second derivative in the margin z.
  * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's own numbers. */
@@ -108,10 +122,11 @@ static inline intptr_t dpk_thread_stride(intptr_t n) { return dpk_padded(n) + 64
 /* The earlier point of differences of gradients. Margins are those of effective rows, one per
  * stored row. */
 typedef struct {
-    double clip;     /* l2 bound of each of the two gradients; infinity: none */
-    const double *w; /* of the silo, (d,); read only without z */
-    const double *z; /* margins there, or NULL: computed */
-    double *z_new;   /* where those at the later point go, or NULL; may be z; data->rows is NULL */
+    double clip;       /* l2 bound of each of the two gradients; infinity: none */
+    const double *w;   /* of silo j at w + j * w_stride, (d,) each; read only without z */
+    intptr_t w_stride; /* or 0: one for all */
+    const double *z;   /* margins there, or NULL: computed */
+    double *z_new; /* where those at the later point go, or NULL; may be z; data->rows is NULL */
 } dpk_earlier;
 
 /* How per-record vectors are clipped and summed. */
@@ -125,5 +140,3 @@ typedef struct {
     double *partial;           /* (first_task[m], dpk_thread_stride(d)) work space */
     int n_threads;
 } dpk_sum;
-
-#endif

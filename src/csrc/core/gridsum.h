@@ -16,19 +16,11 @@
  * + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen.
  * What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
  * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
-#ifndef DPK_GRIDSUM_H
-#define DPK_GRIDSUM_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 #include "core/dpk.h"
-
-static inline int64_t bits_of(double v) {
-    int64_t b;
-    memcpy(&b, &v, sizeof b);
-    return b;
-}
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 
@@ -74,5 +66,3 @@ static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *ac
     for (intptr_t k = 0; k < n; k++)
         acc[k] = (int64_t)((uint64_t)acc[k] - excess);
 }
-
-#endif

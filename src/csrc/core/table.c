@@ -42,7 +42,7 @@ const dpk_kernels DPK_FN(dpk_kernels) = {
     .proxes = proxes,
     .smooths = smooths,
     .vmath = vmath,
-#define KERNEL(kernel) .kernel = dpk_##kernel,
-#define SHARED(function)
+#define KERNEL(file, name) .name = dpk_##name,
+#define SHARED(file, name)
 #include "kernels.def"
 };

@@ -1,7 +1,6 @@
 /* Units of parallel work: records of one silo each, their partial sums, and the threads that they
  * run on. */
-#ifndef DPK_TASKS_H
-#define DPK_TASKS_H
+#pragma once
 
 #include <string.h>
 #include "core/dpk.h"
@@ -70,5 +69,3 @@ static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, doub
         }
     }
 }
-
-#endif

@@ -5,8 +5,7 @@
  * arguments ...), and the table name_variants of them. Each is a function of its own: in one for
  * all, registers run out and the inner loops read their pointers from the stack (a third slower).
  * count: a literal 2, 3, 4 or 8. */
-#ifndef DPK_VARIANTS_H
-#define DPK_VARIANTS_H
+#pragma once
 
 #define DPK_VARIANT(i, name, parameters, ...)                                                      \
     static __attribute__((noinline)) void name##_##i parameters { name(i, __VA_ARGS__); }
@@ -26,16 +25,13 @@
     DPK_VARIANTS_##count(name, parameters, __VA_ARGS__) static void(*const name##_variants[])      \
         parameters = {DPK_TABLE_##count(name)};
 
-/* The same for the first `count` kinds of rows (rows/rows.h), with a variable `data` in reach.
- * Without vectors one function serves every kind: its branches cost little beside scalar loops. */
+/* `function`, which calls the one of these for the kind of row of `data` (rows/rows.h). Without
+ * AVX it serves every kind itself: its branches cost little beside narrow vectors. */
 #ifdef __AVX2__
-#define DEFINE_FOR_KINDS DEFINE_VARIANTS
+#define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
+    DEFINE_VARIANTS(count, name, parameters, __VA_ARGS__)                                          \
+    function parameters { name##_variants[kind_of(data)](__VA_ARGS__); }
 #else
-#define DEFINE_FOR_KINDS(count, name, parameters, ...)                                             \
-    static __attribute__((noinline)) void name##_any parameters {                                  \
-        name(kind_of(data), __VA_ARGS__);                                                          \
-    }                                                                                              \
-    static void(*const name##_variants[]) parameters = {[0 ... count - 1] = name##_any};
-#endif
-
+#define DEFINE_FOR_KINDS(function, data, count, name, parameters, ...)                             \
+    function parameters { name(kind_of(data), __VA_ARGS__); }
 #endif

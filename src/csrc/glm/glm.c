@@ -1,5 +1,4 @@
-/* Generalised linear models: one fused pass over X per call, in units of work that lie in one silo
- * each. */
+/* One fused pass over X per call, in units of work that lie in one silo each. */
 #include "glm/glm.h"
 #include "core/gridsum.h"
 #include "core/tasks.h"
@@ -48,37 +47,29 @@ dpk_status dpk_glm_losses(const dpk_data *data, const double *w, intptr_t w_stri
     return DPK_OK;
 }
 
-/* Sums of gradients; where `earlier` is not NULL, of their differences from those at w_old. */
-static void sum_tasks(const dpk_data *data, const double *w, intptr_t w_stride,
-                      const dpk_loss *loss, const dpk_earlier *earlier, const double *w_old,
-                      intptr_t old_stride, const dpk_sum *sum, double *out) {
+dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
+                            const dpk_loss *loss, const dpk_earlier *earlier, const dpk_sum *sum,
+                            double *out) {
     const intptr_t d = data->d;
     const int streamed = dpk_streamed(data, data->offsets[data->m] / sum->n_threads);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
-        const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
-        const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0;
+        dpk_gradients of = {data,
+                            w + u.j * w_stride,
+                            loss,
+                            NULL,
+                            sum->grid ? magic(sum->grid[u.j]) : 0.0,
+                            inner_clip(sum, u.j, d),
+                            sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
+                            streamed};
         dpk_earlier own;
         if (earlier) {
             own = *earlier;
-            own.w = w_old + u.j * old_stride;
+            own.w += u.j * own.w_stride;
+            of.earlier = &own;
         }
-        dpk_sum_gradients(data, w + u.j * w_stride, loss, earlier ? &own : NULL, M,
-                          inner_clip(sum, u.j, d), weight, u.begin, u.end, streamed,
-                          sum->partial + t * dpk_thread_stride(d));
+        dpk_sum_gradients(&of, u.begin, u.end, sum->partial + t * dpk_thread_stride(d));
     }
     sum_partials(sum, data->m, d, out);
-}
-
-dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
-                            const dpk_loss *loss, const dpk_sum *sum, double *out) {
-    sum_tasks(data, w, w_stride, loss, NULL, NULL, 0, sum, out);
-    return DPK_OK;
-}
-
-dpk_status dpk_glm_difference(const dpk_data *data, const double *w_new, intptr_t new_stride,
-                              const double *w_old, intptr_t old_stride, const dpk_loss *loss,
-                              const dpk_earlier *earlier, const dpk_sum *sum, double *out) {
-    sum_tasks(data, w_new, new_stride, loss, earlier, w_old, old_stride, sum, out);
     return DPK_OK;
 }

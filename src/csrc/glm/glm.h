@@ -2,8 +2,7 @@
  *
  * A record's clipped gradient is clamp(phi'(z), -C/|x|, C/|x|) x: the exact gradient of a convex,
  * C-Lipschitz loss when phi is convex (Song, Steinke, Thakkar, Thakurta 2021). */
-#ifndef DPK_GLM_H
-#define DPK_GLM_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -20,15 +19,9 @@ dpk_status dpk_glm_margins(const dpk_data *data, const double *w, intptr_t w_str
 dpk_status dpk_glm_losses(const dpk_data *data, const double *w, intptr_t w_stride,
                           const dpk_loss *loss, const dpk_sum *sum, double *out);
 
-/* out: (m, d) sums of clipped per-record gradients, multiples of sum->grid[j] where given. */
+/* out: (m, d) sums of clipped per-record gradients, multiples of sum->grid[j] where given; or,
+ * where `earlier` is not NULL, of clipped differences of clipped gradients, at w less at that
+ * point. */
 dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
-                            const dpk_loss *loss, const dpk_sum *sum, double *out);
-
-/* out: (m, d) sums of clipped differences of clipped per-record gradients, at w_new less at an
- * earlier point w_old (of silo j at w_old + j * old_stride), multiples of sum->grid[j] where given.
- * earlier->w is not read. */
-dpk_status dpk_glm_difference(const dpk_data *data, const double *w_new, intptr_t new_stride,
-                              const double *w_old, intptr_t old_stride, const dpk_loss *loss,
-                              const dpk_earlier *earlier, const dpk_sum *sum, double *out);
-
-#endif
+                            const dpk_loss *loss, const dpk_earlier *earlier, const dpk_sum *sum,
+                            double *out);

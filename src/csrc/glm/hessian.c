@@ -1,14 +1,72 @@
 /* Weighted Gram matrices: rows are packed as integers in panels of WIDTH columns, and products of
  * panels are added to square blocks on and below the diagonal.
  *
- * gram.h says how panels and accumulators lie in memory. */
+ * Panel j holds the columns j WIDTH .. of all records, one after the other. Block (i, j), j <= i,
+ * of an accumulator holds H[i WIDTH + r, j WIDTH + c] at c WIDTH + r. */
 #include "core/tasks.h"
 #include "glm/hessian.h"
 #include "rows/block.h"
-#include "simd/gram.h"
 #include "core/variants.h"
 #include "models/evaluate.h"
 #include "rows/rows.h"
+
+enum { BLOCK_SIZE = WIDTH * WIDTH };
+
+/* Where block (i, 0) of an accumulator is. */
+static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
+
+/* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Later rows,
+ * `step` bytes a record, are prefetched meanwhile. a, b: the panels i and j, with this stride; c:
+ * block (i, j). */
+DPK_INLINE void tile(int last, intptr_t n, const double *a, intptr_t stride, const double *b,
+                     intptr_t i, double *c, uintptr_t ahead, uintptr_t step) {
+    const int height = last + 1;
+    vec sum[3][WIDTH];
+    double *at[3] = {c, c + (i + 1) * BLOCK_SIZE, c + (2 * i + 3) * BLOCK_SIZE};
+    const double *const a1 = a + stride, *const a2 = a1 + stride;
+    EACH(h, height) EACH(k, WIDTH) sum[h][k] = VEC_LOAD(at[h] + k * WIDTH);
+    for (intptr_t t = 0; t < n * WIDTH; t += WIDTH, ahead += step) {
+        const vec x0 = VEC_LOAD(a + t);
+        const vec x1 = height > 1 ? VEC_LOAD(a1 + t) : x0, x2 = height > 2 ? VEC_LOAD(a2 + t) : x0;
+        __builtin_prefetch((const void *)ahead, 0, 2);
+        __builtin_prefetch(b + t + 16 * WIDTH); /* of this panel, then of the next */
+        EACH(k, WIDTH) {
+            const vec y = VEC_SET(b[t + k]);
+            sum[0][k] = VEC_FMA(x0, y, sum[0][k]);
+            if (height > 1)
+                sum[1][k] = VEC_FMA(x1, y, sum[1][k]);
+            if (height > 2)
+                sum[2][k] = VEC_FMA(x2, y, sum[2][k]);
+        }
+    }
+    EACH(h, height) EACH(k, WIDTH) VEC_STORE(at[h] + k * WIDTH, sum[h][k]);
+}
+
+DEFINE_VARIANTS(3, tile,
+                (intptr_t n, const double *a, intptr_t stride, const double *b, intptr_t i,
+                 double *c, uintptr_t ahead, uintptr_t step),
+                n, a, stride, b, i, c, ahead, step)
+
+/* acc += products of all panels with those before them, over n records; `bytes` from `ahead` on are
+ * prefetched meanwhile. */
+static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stride, double *acc,
+                     uintptr_t ahead, int64_t bytes) {
+    const intptr_t count = (d + WIDTH - 1) / WIDTH;
+    intptr_t height;
+    /* Some count^2 / 6 tiles; the same line again does no harm, one left out is not missed. */
+    const int64_t share = n > 0 ? bytes * 6 / (n * count * (count + 3)) : 0;
+    const uintptr_t step = share > 64 ? 64 : (uintptr_t)share;
+    for (intptr_t i = 0; i < count; i += height) {
+        height = i == 0 && count % 3 ? count % 3 : 3; /* the small tiles where there are fewest */
+        for (intptr_t j = 0; j < i + height; j++) {
+            const intptr_t first = j > i ? j : i;
+            tile_variants[i + height - first - 1](
+                n, panels + first * stride, stride, panels + j * stride, first,
+                acc + block_row(first) + j * BLOCK_SIZE, ahead, step);
+            ahead += step * (uintptr_t)n;
+        }
+    }
+}
 
 /* Panels of n <= DPK_BLOCK dense records: factor[i] [x, 1][i], rounded to integers where M, 1.5 *
  * 2^52, is not 0. */
@@ -22,18 +80,16 @@ DPK_INLINE void pack(row_kind kind, const dpk_data *data, intptr_t n, const int6
         double *at = to;
         intptr_t k = 0;
         for (; k + 8 <= p; k += 8, at += 8 / WIDTH * stride)
-            f8_store_registers(at, stride,
-                               f8_add(f8_fma(f, entries(kind, data, &x, k), magic_number), minus));
+            f8_store_registers(
+                at, stride, f8_add(f8_fma(f, entries(kind, data, &x, k, 8), magic_number), minus));
         if (k < data->d) {
-            f8 v = last_entries(kind, data, &x, k, p - k);
-            if (data->intercept)
-                v = f8_with(v, p - k, 1.0);
+            const f8 v = last_entries(kind, data, &x, k);
             f8_store_registers(at, stride, f8_add(f8_fma(f, v, magic_number), minus));
         }
     }
 }
 
-DEFINE_FOR_KINDS(4, pack,
+DEFINE_FOR_KINDS(static void pack_rows, data, 4, pack,
                  (const dpk_data *data, intptr_t n, const int64_t *rows, const double *factor,
                   double M, double *to, intptr_t stride),
                  data, n, rows, factor, M, to, stride)
@@ -57,19 +113,13 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
 /* s: factors of the n stored rows, in units of q where M is not 0; those that are 0, and with them
  * all that are not finite, are left out. Returns how many are left. */
 static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
-    intptr_t count = 0;
     evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
     for (intptr_t i = 0; i < n; i++) {
         const double h = b->s[i] > 0.0 && b->s[i] <= DBL_MAX ? b->s[i] : 0.0;
         const double t = sqrt(h) * b->ratio[i];
         b->s[i] = clamp_scalar(t, factor_limit(clip, b->norm[i])) * scale;
     }
-    for (intptr_t i = 0; i < n; i++) {
-        b->s[count] = b->s[i];
-        b->row[count] = b->row[i];
-        count += b->s[i] != 0.0;
-    }
-    return count;
+    return leave_out_zeros(n, b);
 }
 
 /* Accumulator of the records begin .. end. scale: on every factor; M: 1.5 * 2^52 or 0. */
@@ -98,8 +148,7 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
                     add_outer(data, b.s[r], b.row[r], M, scratch,
                               (intptr_t *)(void *)(scratch + dpk_padded(d)), acc);
             else {
-                pack_variants[kind_of(data)](data, count, b.row, b.s, M, scratch + filled * WIDTH,
-                                             stride);
+                pack_rows(data, count, b.row, b.s, M, scratch + filled * WIDTH, stride);
                 filled += count;
             }
         }
@@ -144,8 +193,7 @@ dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_str
                            double *scratch, double *out) {
     const intptr_t d = data->d, panels = (d + WIDTH - 1) / WIDTH;
     const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
-    const double clip =
-        (sqrt(sum->clip) - 0.5 * row_grid * sqrt((double)d)) * (1.0 - (double)(d + 16) * 0x1p-52);
+    const double clip = inner_bound(sqrt(sum->clip), row_grid, d);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
         const double weight = sum->silo_weight ? sqrt(sum->silo_weight[u.j]) : 1.0;

@@ -6,8 +6,7 @@
  * Where n ceil(B / q^2) <= 2^52, n the records of a unit of work, all products and partial sums are
  * integers below 2^53: exact in doubles, in any order, with or without fused operations. Units are
  * added as 64-bit integers, which hold the sum of 2^11 such units. */
-#ifndef DPK_HESSIAN_H
-#define DPK_HESSIAN_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -37,5 +36,3 @@ static inline intptr_t dpk_hessian_scratch(intptr_t d) {
 dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_stride,
                            const dpk_loss *loss, double row_grid, const dpk_sum *sum,
                            double *scratch, double *out);
-
-#endif

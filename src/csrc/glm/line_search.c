@@ -1,8 +1,5 @@
-/* Losses along a line: sum_i phi(y_i, z_i - a dz_i) for every candidate step a, in one pass over X.
- *
- * Margins of a block of records at w and along p, then every candidate costs one evaluation of the
- * loss on numbers that lie in the first cache. Meanwhile the rows of the next block are prefetched.
- */
+/* Margins of a block of records at w and along p, then every candidate costs one evaluation of the
+ * loss on numbers that lie in the first cache. The rows of the next block are prefetched. */
 #include "core/tasks.h"
 #include "rows/block.h"
 #include "core/gridsum.h"

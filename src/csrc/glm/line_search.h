@@ -1,7 +1,6 @@
 /* Losses along a line: sums over records of phi(y, z - a dz) for every candidate step a, where z is
  * the margin at w and dz that of the direction p; X is read once. */
-#ifndef DPK_LINE_SEARCH_H
-#define DPK_LINE_SEARCH_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -19,5 +18,3 @@ typedef struct {
 dpk_status dpk_line_search(const dpk_data *data, const double *w, intptr_t w_stride,
                            const double *direction, intptr_t direction_stride, const dpk_loss *loss,
                            const dpk_search *search, const dpk_sum *sum, double *out);
-
-#endif

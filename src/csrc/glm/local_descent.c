@@ -1,5 +1,4 @@
-/* A silo runs all its steps before the next one, so that its rows stay in cache; silos in parallel.
- */
+/* A silo runs all its steps before the next, so that its rows stay in cache; silos in parallel. */
 #include "core/tasks.h"
 #include "glm/local_descent.h"
 #include <math.h>
@@ -74,11 +73,12 @@ dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_s
             capacity, run->steps * d, 0,   0};
         if (run->key)
             reader.sigma = run->sigma[j];
+        const dpk_gradients of = {data,        theta, loss, NULL,
+                                  magic(grid), clip,  1.0,  dpk_streamed(data, n)};
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
             const int64_t first = begin + t * run->batch;
-            dpk_sum_gradients(data, theta, loss, NULL, magic(grid), clip, 1.0, first, first + n,
-                              dpk_streamed(data, n), acc);
+            dpk_sum_gradients(&of, first, first + n, acc);
             take_step(run, acc, grid, run->key ? next_noise(&reader, t * d, d) : NULL, (double)n,
                       run->step_size[t], d, w + j * w_stride, theta);
         }

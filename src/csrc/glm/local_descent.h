@@ -5,8 +5,7 @@
  *
  * S the sum of clipped gradients (glm.h) of all its n records, or of n of them that are the step's
  * own, with or without noise at every step. */
-#ifndef DPK_LOCAL_DESCENT_H
-#define DPK_LOCAL_DESCENT_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -39,5 +38,3 @@ static inline intptr_t dpk_descent_noise(const dpk_descent *run, intptr_t d) {
 dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_stride,
                              const dpk_loss *loss, const dpk_descent *run, const dpk_sum *sum,
                              const int64_t *order, intptr_t count, double *noise, double *out);
-
-#endif

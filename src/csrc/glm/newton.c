@@ -9,7 +9,6 @@
  * eigenvalues from any algorithm are off, and as the solution with H commits anyway. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 #include "core/tasks.h"
 #include "core/gridsum.h"
 #include "glm/newton.h"
@@ -40,10 +39,8 @@ static double scale_of(intptr_t d, const double *H, double floor) {
         }
     if (largest > bits_of(DBL_MAX))
         return NAN;
-    double value;
     int exponent;
-    memcpy(&value, &largest, sizeof value);
-    (void)frexp(value, &exponent);
+    (void)frexp(double_of(largest), &exponent);
     return ldexp(1.0, exponent < -1020 ? 1020 : -exponent);
 }
 

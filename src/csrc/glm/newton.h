@@ -1,7 +1,6 @@
 /* Newton directions with eigenvalues truncated from below: p_j = (V max(lam, floor) V^T)^-1 g_j,
  * H_j = V lam V^T. */
-#ifndef DPK_NEWTON_H
-#define DPK_NEWTON_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -35,5 +34,3 @@ static inline intptr_t dpk_newton_iwork(intptr_t d) { return 12 * d + 3; }
 dpk_status dpk_newton_direction(intptr_t m, intptr_t d, const double *H, const double *g,
                                 double floor, const dpk_lapack *lapack, int n_threads, double *work,
                                 int *iwork, double *out);
-
-#endif

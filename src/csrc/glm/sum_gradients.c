@@ -1,10 +1,116 @@
 /* Clipped gradients of a block of records: margins, one evaluation of the loss, factors clamped to
- * the clip bound, then the rows are added while they are in cache. */
+ * the clip bound, then the rows are added while they are in cache. Wide rows go record by record: a
+ * row that comes from memory is read once, and the loss of one record is evaluated while the next
+ * row is loaded. */
 #include "glm/sum_gradients.h"
 #include "core/variants.h"
-#include "glm/wide_rows.h"
 #include "models/evaluate.h"
 #include "rows/load.h"
+
+/* (n,) what is known of the earlier point's margins, of the records from `first` on, n <=
+ * DPK_BLOCK; space: (n,) where they are gathered. */
+DPK_INLINE const double *known_margins(const dpk_data *data, const dpk_earlier *earlier,
+                                       int64_t first, intptr_t n, double *space) {
+    if (!data->rows)
+        return earlier->z + first;
+    for (intptr_t i = 0; i < n; i++)
+        space[i] = earlier->z[data->rows[first + i]];
+    return space;
+}
+
+/* A record of a wide row by itself. */
+typedef struct {
+    int64_t row;
+    double z, norm;
+    double earlier; /* product with the earlier point, whose margin is not known */
+} record;
+
+/* earlier: NULL, or the point of a difference; copy: where the row goes in doubles, or NULL. */
+DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w,
+                              const dpk_earlier *earlier, int64_t i, double *copy) {
+    record one = {data->rows ? data->rows[i] : i, 0.0, 0.0, 0.0};
+    if (data->norm) {
+        one.norm = data->norm[one.row];
+        one.z = dot(kind, data, one.row, w, NULL, NULL, copy);
+    } else {
+        one.z = dot(kind, data, one.row, w, NULL, &one.norm, copy);
+        one.norm = norm_up(one.norm + intercept_of(data), data->d);
+    }
+    if (earlier && !earlier->z)
+        one.earlier = dot(kind, data, one.row, earlier->w, NULL, NULL, NULL);
+    return one;
+}
+
+/* s: (n,) derivatives at the known margins of the earlier point, of the records from `first` on, n
+ * <= DPK_BLOCK: they depend on no margin that is still to be computed, and cost less in a block
+ * than each by itself. */
+DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
+                                  const dpk_earlier *earlier, int64_t first, intptr_t n,
+                                  double *s) {
+    double y[DPK_BLOCK], z[DPK_BLOCK];
+    for (intptr_t i = 0; i < n; i++)
+        y[i] = data->y[data->rows ? data->rows[first + i] : first + i];
+    evaluate(loss, n, y, known_margins(data, earlier, first, n, z), NULL, s, NULL);
+}
+
+/* The records begin .. end one by one; the next one's row is loaded while the loss of this one is
+ * evaluated. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are not plain
+ * doubles are kept as such between margin and sum, or NULL. */
+DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,
+                            int64_t begin, int64_t end, double *copies, double *acc) {
+    const dpk_data *const data = of->data;
+    const double *const w = of->w;
+    const double bias = data->intercept ? w[data->p] : 0.0;
+    const double earlier_bias =
+        earlier && !earlier->z && data->intercept ? earlier->w[data->p] : 0.0;
+    const intptr_t width = dpk_padded(data->p);
+    double known[DPK_BLOCK]; /* derivatives at the earlier point */
+    int64_t added = 0;
+    record next = load_record(kind, data, w, earlier, begin, copies);
+    for (int64_t i = begin; i < end; i++) {
+        const record one = next;
+        const int parity = (int)((i - begin) & 1);
+        const double y = data->y[one.row], ratio = row_ratio(data, one.norm);
+        const double z = ratio * (one.z + bias);
+        double s = ratio * evaluate_slope(of->loss, y, z);
+        if (earlier) {
+            const double lim = factor_limit(earlier->clip, one.norm);
+            const intptr_t k = (i - begin) % DPK_BLOCK;
+            if (earlier->z && k == 0)
+                known_derivatives(data, of->loss, earlier, i, rows_left(i, end, DPK_BLOCK), known);
+            const double there =
+                earlier->z ? known[k]
+                           : evaluate_slope(of->loss, y, ratio * (one.earlier + earlier_bias));
+            s = clamp_without_branch(s, lim) - clamp_without_branch(ratio * there, lim);
+            if (earlier->z_new)
+                earlier->z_new[i] = z;
+        }
+        s = of->weight * clamp_without_branch(s, factor_limit(of->clip, one.norm));
+        if (i + 1 < end)
+            next = load_record(kind, data, w, earlier, i + 1,
+                               copies ? copies + (1 - parity) * width : NULL);
+        /* Zeros as in blocks (sum_gradients). */
+        if (earlier ? one.norm <= DBL_MAX || s != 0.0 : s != 0.0) {
+            row x = row_at(kind, data, one.row);
+            if (copies)
+                x.x = copies + parity * width;
+            add_dense(copies ? 0 : kind, data, 1, &s, &x, of->M, acc);
+            added++;
+        }
+    }
+    return added;
+}
+
+/* Rows longer than this are converted twice: their copies would not stay in the first cache. */
+enum { COPIED = 1024 };
+
+DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,
+                                 int64_t begin, int64_t end, double *acc) {
+    if (!(kind & (ROW_FLOAT32 | ROW_MAPPED)) || of->data->p > COPIED)
+        return add_wide(kind, of, earlier, begin, end, NULL, acc);
+    _Alignas(64) double copies[2 * COPIED];
+    return add_wide(kind, of, earlier, begin, end, copies, acc);
+}
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
 DPK_INLINE int certainly_short(double s, double norm, double clip) {
@@ -26,8 +132,7 @@ DPK_INLINE void clamp_factors(double clip, intptr_t n, const double *norm, const
             s[i] = clamp_scalar(s[i], factor_limit(clip, norm[i]));
 }
 
-/* From the derivatives in b->s to the differences of clipped ones, as factors of the stored rows.
- */
+/* From derivatives in b->s to the differences of clipped ones, as factors of the stored rows. */
 DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                  const dpk_earlier *earlier, int64_t first, intptr_t n, block *b) {
     double space[DPK_BLOCK], s[DPK_BLOCK];
@@ -61,68 +166,59 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         b->s[i] -= s[i];
 }
 
-DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const double *w,
-                         const dpk_loss *loss, const dpk_earlier *earlier, double M, double clip,
-                         double weight, int64_t begin, int64_t end, int streamed, double *acc) {
-    /* A local copy: the compiler need not reload its fields after every store. */
-    const dpk_data own = *shared, *const data = &own;
-    const intptr_t rows = block_rows(data, streamed);
+/* earlier: of->earlier, of which NULL is a constant here. */
+DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_earlier *earlier,
+                         int64_t begin, int64_t end, double *acc) {
+    const dpk_data own = *what->data, *const data = &own; /* local copies: see rows.h */
+    dpk_gradients copy = *what;
+    copy.data = data;
+    const dpk_gradients *const of = &copy;
+    const intptr_t rows = block_rows(data, of->streamed);
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
     if (!(kind & ROW_SPARSE) && rows == 1)
-        added = add_wide_rows(kind, data, w, loss, earlier, M, clip, weight, begin, end, acc);
+        added = add_wide_rows(kind, of, earlier, begin, end, acc);
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
-            load_block(kind, data, w, i, n, 1, &b);
-            evaluate(loss, n, b.y, b.z, NULL, b.s, NULL);
+            load_block(kind, data, of->w, i, n, &b);
+            evaluate(of->loss, n, b.y, b.z, NULL, b.s, NULL);
             /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
             if (earlier)
-                subtract_earlier(kind, data, loss, earlier, i, n, &b);
-            clamp_factors(clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
+                subtract_earlier(kind, data, of->loss, earlier, i, n, &b);
+            clamp_factors(of->clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
             for (intptr_t r = 0; r < n; r++)
-                b.s[r] *= weight;
+                b.s[r] *= of->weight;
             /* Where both gradients are clipped a difference is 0, which no branch predictor
              * foresees: leaving such dense rows out costs more than adding them. */
-            added += add_rows(kind, data, M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
+            added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
         }
-    if (M != 0.0)
-        remove_magic(data->d, added, M, (int64_t *)(void *)acc);
+    if (of->M != 0.0)
+        remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);
 }
 
-DPK_INLINE void sum_gradients(row_kind kind, const dpk_data *data, const double *w,
-                              const dpk_loss *loss, double M, double clip, double weight,
-                              int64_t begin, int64_t end, int streamed, double *acc) {
-    sum_rows(kind, data, w, loss, NULL, M, clip, weight, begin, end, streamed, acc);
+DPK_INLINE void add_gradients(row_kind kind, const dpk_gradients *of, int64_t begin, int64_t end,
+                              double *acc) {
+    sum_rows(kind, of, NULL, begin, end, acc);
 }
 
-DPK_INLINE void sum_differences(row_kind kind, const dpk_data *data, const double *w,
-                                const dpk_loss *loss, const dpk_earlier *earlier, double M,
-                                double clip, double weight, int64_t begin, int64_t end,
-                                int streamed, double *acc) {
-    const dpk_earlier own = *earlier;
-    sum_rows(kind, data, w, loss, &own, M, clip, weight, begin, end, streamed, acc);
+DPK_INLINE void add_differences(row_kind kind, const dpk_gradients *of, int64_t begin, int64_t end,
+                                double *acc) {
+    const dpk_earlier own = *of->earlier;
+    sum_rows(kind, of, &own, begin, end, acc);
 }
 
-DEFINE_FOR_KINDS(8, sum_gradients,
-                 (const dpk_data *data, const double *w, const dpk_loss *loss, double M,
-                  double clip, double weight, int64_t begin, int64_t end, int streamed,
-                  double *acc),
-                 data, w, loss, M, clip, weight, begin, end, streamed, acc)
-DEFINE_FOR_KINDS(8, sum_differences,
-                 (const dpk_data *data, const double *w, const dpk_loss *loss,
-                  const dpk_earlier *earlier, double M, double clip, double weight, int64_t begin,
-                  int64_t end, int streamed, double *acc),
-                 data, w, loss, earlier, M, clip, weight, begin, end, streamed, acc)
+DEFINE_FOR_KINDS(static void sum_gradients, of->data, 8, add_gradients,
+                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc), of, begin, end,
+                 acc)
+DEFINE_FOR_KINDS(static void sum_differences, of->data, 8, add_differences,
+                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc), of, begin, end,
+                 acc)
 
-void dpk_sum_gradients(const dpk_data *data, const double *w, const dpk_loss *loss,
-                       const dpk_earlier *earlier, double M, double clip, double weight,
-                       int64_t begin, int64_t end, int streamed, double *acc) {
-    const row_kind kind = kind_of(data);
-    if (earlier)
-        sum_differences_variants[kind](data, w, loss, earlier, M, clip, weight, begin, end,
-                                       streamed, acc);
+void dpk_sum_gradients(const dpk_gradients *of, int64_t begin, int64_t end, double *acc) {
+    if (of->earlier)
+        sum_differences(of, begin, end, acc);
     else
-        sum_gradients_variants[kind](data, w, loss, M, clip, weight, begin, end, streamed, acc);
+        sum_gradients(of, begin, end, acc);
 }

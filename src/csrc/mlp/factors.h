@@ -1,7 +1,6 @@
 /* Integer-valued factors of a record's gradient, or difference of gradients, from its activations
  * and derivatives (network.h): norms, scale, truncation. The formulas and why they clip: mlp.h. */
-#ifndef DPK_FACTORS_H
-#define DPK_FACTORS_H
+#pragma once
 
 #include "core/gridsum.h"
 #include "mlp/mlp.h"
@@ -198,5 +197,3 @@ static void subtract(const dpk_mlp *net, intptr_t i, const double *x, double bou
         part[5] = 1.0 - inverse;
     }
 }
-
-#endif

@@ -19,7 +19,7 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
     double *const old = net->points > 1 ? now + net->n_scratch : NULL;
     double *const y = now + net->points * net->n_scratch, *const e = y + DPK_MLP_BLOCK;
     double *const parts = e + DPK_MLP_BLOCK * (net->layers[net->depth - 1].out + 1);
-    load_rows_variants[kind_of(data)](data, begin, n, x, first);
+    load_block_rows(data, begin, n, x, first);
     for (intptr_t i = n; i % TILE_ROWS; i++)
         memset(x + i * first, 0, (size_t)dpk_padded(data->p) * sizeof(double));
     for (intptr_t i = 0; i < n; i++)

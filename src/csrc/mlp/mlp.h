@@ -36,8 +36,7 @@
  * 4)^2: that is what T / 4 is there for. Half of it on the root, 6 u of |U| + |V| in the factors
  * and the rounding of C' itself make 13 width + 560, and the factor covers 15 width + 620. As s T
  * <= 4 C, sums are exact where n ceil(4 C / q^2) <= 2^52. */
-#ifndef DPK_MLP_H
-#define DPK_MLP_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -130,5 +129,3 @@ static inline intptr_t dpk_mlp_capacity(intptr_t batch) { return batch * DPK_MLP
 dpk_status dpk_mlp_gradient(const dpk_data *data, const dpk_mlp *net, const double *params,
                             intptr_t models, double unit, const dpk_sum *sum, double *weights,
                             double *scratch, double *factors, double *out);
-
-#endif

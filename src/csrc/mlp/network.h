@@ -2,8 +2,7 @@
  *
  * A record's numbers depend on its own row and the weights only, to the last bit: products are
  * chains in a fixed order (product.h), and all else is done entry by entry or row by row. */
-#ifndef DPK_NETWORK_H
-#define DPK_NETWORK_H
+#pragma once
 
 #include "core/variants.h"
 #include "mlp/mlp.h"
@@ -32,8 +31,7 @@ static void pack_weights(const dpk_layer *layer, intptr_t first, int backward, c
                 k < in ? w[o * (in + 1) + k] : 0.0;
 }
 
-/* The effective row of record i, followed by zeros up to a multiple of eight; to: (dpk_padded(p),).
- */
+/* The effective row of record i, and zeros up to a multiple of eight; to: (dpk_padded(p),). */
 DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double *to) {
     double square;
     const int64_t stored = data->rows ? data->rows[i] : i;
@@ -47,7 +45,7 @@ DPK_INLINE void load_row(row_kind kind, const dpk_data *data, int64_t i, double 
         }
         square = square_of(kind, data, stored);
     } else
-        (void)dot(kind, data, stored, NULL, &square, to);
+        (void)dot(kind, data, stored, NULL, NULL, &square, to);
     if (data->row_bound < HUGE_VAL) {
         const double ratio = row_ratio(data, norm_up(square, data->d));
         for (intptr_t k = 0; k < data->p; k++)
@@ -60,7 +58,7 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     for (intptr_t i = 0; i < n; i++)
         load_row(kind, data, first + i, to + i * ld);
 }
-DEFINE_FOR_KINDS(8, load_rows,
+DEFINE_FOR_KINDS(static void load_block_rows, data, 8, load_rows,
                  (const dpk_data *data, int64_t first, intptr_t n, double *to, intptr_t ld), data,
                  first, n, to, ld)
 
@@ -148,5 +146,3 @@ static void pass(const dpk_mlp *net, const double *weights, intptr_t n, const do
         chain(net->activation, rows * in, layers + layer->input, layers + layer[-1].delta);
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The one place where kernels evaluate a loss, with the guards that a user's function needs. */
-#ifndef DPK_EVALUATE_H
-#define DPK_EVALUATE_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -34,5 +33,3 @@ DPK_INLINE double evaluate_slope(const dpk_loss *loss, double y, double z) {
     evaluate(loss, 1, &y, &z, NULL, &d1, NULL);
     return d1;
 }
-
-#endif

@@ -11,18 +11,15 @@
  * (0.65 + 0.19) A^2 |s|^3 f', and f' loses no more than a third: t - s is within 1.3 A^2 |s|^3 of
  * the root. A clamped step c is one that would have been shorter than 2 c, or else the root lies
  * beyond lim. So A |c| <= 1/8 and A^2 |c|^3 <= 2^-44 |t| leave a relative error below 11 2^-44. */
-#ifndef DPK_LOGISTIC_PROX_H
-#define DPK_LOGISTIC_PROX_H
+#pragma once
 
 #include <math.h>
-#include <string.h>
-#include "core/dpk.h"
 #include "simd/vmath.h"
 
-/* A dpk_approach_fn. */
+/* A dpk_solver_step_fn. */
 static int64_t logistic_step(intptr_t n, const double *y, const double *m, const double *A,
                              const double *lim, double gamma, double *t, double *open) {
-    uint64_t still = 0;
+    int64_t still = 0;
     for (intptr_t i = 0; i < n; i++) {
         const double z = DPK_FMA(t[i], A[i], m[i]), yz = y[i] * z, B = gamma * A[i];
         const double e = exp_negative(-fabs(yz)), one = 1.0 + e, square = one * one;
@@ -44,12 +41,7 @@ static int64_t logistic_step(intptr_t n, const double *y, const double *m, const
         t[i] = open[i] != 0.0 ? c : t[i];
         open[i] = after;
     }
-    for (intptr_t i = 0; i < n; i++) {
-        uint64_t bits;
-        memcpy(&bits, open + i, sizeof bits);
-        still |= bits;
-    }
-    return (int64_t)still;
+    for (intptr_t i = 0; i < n; i++)
+        still |= bits_of(open[i]);
+    return still;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
  * in losses.py. Labels of classification losses are -1 or +1. Relative errors, in u = 2^-53: those
  * of d1 are proved in losses.py (kappa), those of value and d2 are at most 8, jumps of d2 aside. */
-#ifndef DPK_LOSS_H
-#define DPK_LOSS_H
+#pragma once
 
 #include <math.h>
 #include "core/dpk.h"
@@ -80,34 +79,17 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     X(smoothed_hinge)                                                                              \
     X(squared_hinge)
 
-/* The functions of a loss that kernels call. One loop per output that is requested alone, so that
- * the compiler drops what the others would cost. */
+/* The functions of a loss that kernels call. One loop for each set of outputs that is requested, so
+ * that the compiler drops what the others would cost. */
 #define DPK_DEFINE_LOSS(name)                                                                      \
     static double name##_slope(double y, double z, const void *params) {                           \
         double v, g, h;                                                                            \
         name##_point(y, z, params, &v, &g, &h);                                                    \
         return g;                                                                                  \
     }                                                                                              \
-    static void name##_block(intptr_t n, const double *y, const double *z, double *value,          \
-                             double *d1, double *d2, void *params) {                               \
+    DPK_INLINE void name##_loop(intptr_t n, const double *y, const double *z, double *value,       \
+                                double *d1, double *d2, const void *params) {                      \
         double v, g, h;                                                                            \
-        if (d1 && !value && !d2) {                                                                 \
-            for (intptr_t i = 0; i < n; i++)                                                       \
-                d1[i] = name##_slope(y[i], z[i], params);                                          \
-            return;                                                                                \
-        }                                                                                          \
-        if (d2 && !value && !d1) {                                                                 \
-            for (intptr_t i = 0; i < n; i++) {                                                     \
-                name##_point(y[i], z[i], params, &v, &g, &h);                                      \
-                d2[i] = h;                                                                         \
-            }                                                                                      \
-            return;                                                                                \
-        }                                                                                          \
-        if (d1 && d2 && !value) {                                                                  \
-            for (intptr_t i = 0; i < n; i++)                                                       \
-                name##_point(y[i], z[i], params, &v, &d1[i], &d2[i]);                              \
-            return;                                                                                \
-        }                                                                                          \
         for (intptr_t i = 0; i < n; i++) {                                                         \
             name##_point(y[i], z[i], params, &v, &g, &h);                                          \
             if (value)                                                                             \
@@ -117,8 +99,17 @@ static inline void squared_hinge_point(double y, double z, const double *params,
             if (d2)                                                                                \
                 d2[i] = h;                                                                         \
         }                                                                                          \
+    }                                                                                              \
+    static void name##_block(intptr_t n, const double *y, const double *z, double *value,          \
+                             double *d1, double *d2, void *params) {                               \
+        if (d1 && !value && !d2)                                                                   \
+            name##_loop(n, y, z, NULL, d1, NULL, params);                                          \
+        else if (d2 && !value && !d1)                                                              \
+            name##_loop(n, y, z, NULL, NULL, d2, params);                                          \
+        else if (d1 && d2 && !value)                                                               \
+            name##_loop(n, y, z, NULL, d1, d2, params);                                            \
+        else                                                                                       \
+            name##_loop(n, y, z, value, d1, d2, params);                                           \
     }
 
 DPK_LOSS_LIST(DPK_DEFINE_LOSS)
-
-#endif

@@ -3,8 +3,7 @@
  * A prox is one function here and one row in DPK_PROX_LIST; its parameters, and whether it takes
  * coordinates one by one, are stated in models/penalties.py and models/constraints.py. What is not
  * a number stays so. */
-#ifndef DPK_PROX_H
-#define DPK_PROX_H
+#pragma once
 
 #include <math.h>
 #include "simd/norm.h"
@@ -50,8 +49,7 @@ PROX(non_negative) {
         out[k] = not_below(v[k], 0.0);
 }
 
-/* lower <= x <= upper; params: count, lower (count,), upper (count,), count 1 or the row's length
- */
+/* lower <= x <= upper; params: count (1 or the row's length), lower (count,), upper (count,) */
 PROX(box) {
     const intptr_t count = (intptr_t)params[0];
     const double *lower = params + 1, *upper = lower + count;
@@ -197,5 +195,3 @@ PROX(pl) {
     X(simplex)                                                                                     \
     X(group_lasso)                                                                                 \
     X(pl)
-
-#endif

@@ -17,7 +17,7 @@ static int all_finite(intptr_t n, const double *v) {
         for (int i = 0; i < 4; i++)
             a[i] = f8_fma(f8_load(v + k + 8 * i), f8_zero(), a[i]);
     for (; k < n; k += 8)
-        a[0] = f8_fma(n - k < 8 ? f8_load_first(v + k, n - k) : f8_load(v + k), f8_zero(), a[0]);
+        a[0] = f8_fma(f8_load_part(v + k, n - k), f8_zero(), a[0]);
     return f8_sum(f8_add(f8_add(a[0], a[1]), f8_add(a[2], a[3]))) == 0.0;
 }
 

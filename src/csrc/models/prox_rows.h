@@ -1,6 +1,5 @@
 /* A prox on every row of a matrix: x_i = prox_{gamma r}(v_i). */
-#ifndef DPK_PROX_ROWS_H
-#define DPK_PROX_ROWS_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -10,5 +9,3 @@
 dpk_status dpk_prox_rows(intptr_t m, intptr_t d, const double *v, dpk_prox_fn *prox, int separable,
                          double gamma, const double *params, double *scratch, int n_threads,
                          double *out);
-
-#endif

@@ -15,8 +15,7 @@
  *   |g| <= e |m| phi'': it is below what the rounding of m + t A moves.
  * Of a user's function nothing is known: its lanes are checked for a change of sign of g between
  * t (1 - 2^-41) and t (1 + 2^-41), and bisected without one. */
-#ifndef DPK_SCALAR_PROX_H
-#define DPK_SCALAR_PROX_H
+#pragma once
 
 #include <math.h>
 #include "rows/block.h"
@@ -46,12 +45,7 @@ static int sign_at(const dpk_loss *loss, double inverse, const scalar_equations 
 static inline int64_t order_of(double v) {
     return bits_of(v) < 0 ? INT64_MIN - bits_of(v) : bits_of(v);
 }
-static inline double at_order(int64_t o) {
-    double v;
-    o = o < 0 ? INT64_MIN - o : o;
-    memcpy(&v, &o, sizeof v);
-    return v;
-}
+static inline double at_order(int64_t o) { return double_of(o < 0 ? INT64_MIN - o : o); }
 
 static double bisected(const dpk_loss *loss, double inverse, const scalar_equations *e,
                        intptr_t i) {
@@ -144,5 +138,3 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
             if (live[i] != 0.0 || (loss->checked && !changes_sign(loss, inverse, e, i)))
                 e->t[i] = bisected(loss, inverse, e, i);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * factor times w.
  *
  * One is one function here and one row in DPK_SMOOTH_LIST; its bounds are in penalties.py. */
-#ifndef DPK_SMOOTH_H
-#define DPK_SMOOTH_H
+#pragma once
 
 #include <math.h>
 #include "core/dpk.h"
@@ -15,5 +14,3 @@ static double pl_factor(double norm) {
 }
 
 #define DPK_SMOOTH_LIST(X) X(pl)
-
-#endif

@@ -1,5 +1,5 @@
 /* ChaCha20: ten double rounds of quarter rounds (a += b; d ^= a; d <<<= 16; ...) on sixteen words.
- * One block for keys and single addresses; sixteen blocks side by side for the stream. */
+ * A chunk's sixteen blocks are side by side. */
 #include "noise/chacha20.h"
 #include "simd/simd.h"
 
@@ -9,62 +9,26 @@ enum { BLOCKS = 2 * LANES };
 /* "expand 32-byte k" */
 static const uint32_t SIGMA[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
 
-#define ROTATE(x, n) ((x) << (n) | (x) >> (32 - (n)))
+DPK_INLINE void quarter_round(vu32 *a, vu32 *b, vu32 *c, vu32 *d) {
+    *a += *b;
+    *d = rotate_16(*d ^ *a);
+    *c += *d;
+    *b ^= *c;
+    *b = *b << 12 | *b >> 20;
+    *a += *b;
+    *d = rotate_8(*d ^ *a);
+    *c += *d;
+    *b ^= *c;
+    *b = *b << 7 | *b >> 25;
+}
 
-#define ADD_XOR_ROTATE(a, b, d, rotate) (x[a] += x[b], x[d] ^= x[a], x[d] = rotate(x[d]))
-#define ROTATE_12(x) ROTATE(x, 12)
-#define ROTATE_7(x) ROTATE(x, 7)
-#define QUARTER_ROUND(a, b, c, d, rotate_16, rotate_8)                                             \
-    do {                                                                                           \
-        ADD_XOR_ROTATE(a, b, d, rotate_16);                                                        \
-        ADD_XOR_ROTATE(c, d, b, ROTATE_12);                                                        \
-        ADD_XOR_ROTATE(a, b, d, rotate_8);                                                         \
-        ADD_XOR_ROTATE(c, d, b, ROTATE_7);                                                         \
-    } while (0)
+DPK_INLINE void column(vu32 x[16], int i) {
+    quarter_round(x + i, x + 4 + i, x + 8 + i, x + 12 + i);
+}
 
-#define COLUMNS_1_TO_3(r16, r8)                                                                    \
-    do {                                                                                           \
-        QUARTER_ROUND(1, 5, 9, 13, r16, r8);                                                       \
-        QUARTER_ROUND(2, 6, 10, 14, r16, r8);                                                      \
-        QUARTER_ROUND(3, 7, 11, 15, r16, r8);                                                      \
-    } while (0)
-#define DIAGONALS(r16, r8)                                                                         \
-    do {                                                                                           \
-        QUARTER_ROUND(0, 5, 10, 15, r16, r8);                                                      \
-        QUARTER_ROUND(1, 6, 11, 12, r16, r8);                                                      \
-        QUARTER_ROUND(2, 7, 8, 13, r16, r8);                                                       \
-        QUARTER_ROUND(3, 4, 9, 14, r16, r8);                                                       \
-    } while (0)
-#define DOUBLE_ROUND(r16, r8)                                                                      \
-    do {                                                                                           \
-        QUARTER_ROUND(0, 4, 8, 12, r16, r8);                                                       \
-        COLUMNS_1_TO_3(r16, r8);                                                                   \
-        DIAGONALS(r16, r8);                                                                        \
-    } while (0)
-
-#define SCALAR_16(x) ROTATE(x, 16)
-#define SCALAR_8(x) ROTATE(x, 8)
-
-dpk_status dpk_chacha20_block(const uint32_t *key, uint64_t counter, uint64_t nonce,
-                              uint32_t *out) {
-    uint32_t x[16], start[16];
-    for (int i = 0; i < 4; i++)
-        start[i] = SIGMA[i];
-    for (int i = 0; i < 8; i++)
-        start[4 + i] = key[i];
-    start[12] = (uint32_t)counter;
-    start[13] = (uint32_t)(counter >> 32);
-    start[14] = (uint32_t)nonce;
-    start[15] = (uint32_t)(nonce >> 32);
-    for (int i = 0; i < 16; i++)
-        x[i] = start[i];
-    for (int round = 0; round < 10; round++)
-        DOUBLE_ROUND(SCALAR_16, SCALAR_8);
-    for (int i = 0; i < 16; i++)
-        out[i] = x[i] + start[i];
-    dpk_wipe(x, sizeof x);
-    dpk_wipe(start, sizeof start);
-    return DPK_OK;
+DPK_INLINE void diagonals(vu32 x[16]) {
+    EACH(i, 4)
+    quarter_round(x + i, x + 4 + (i + 1) % 4, x + 8 + (i + 2) % 4, x + 12 + (i + 3) % 4);
 }
 
 static inline vu32 splat_32(uint32_t value) { return (vu32){0} + value; }
@@ -89,7 +53,7 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
                 start[13] = splat_32((uint32_t)(counter >> 32));
                 for (int i = 0; i < 16; i++)
                     x[i] = start[i];
-                COLUMNS_1_TO_3(rotate_16, rotate_8);
+                EACH(i, 3) column(x, 1 + i);
                 for (int i = 0; i < 16; i++)
                     begun[i] = x[i];
             }
@@ -97,10 +61,12 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
             for (int i = 0; i < 16; i++)
                 x[i] = begun[i];
             x[12] = start[12];
-            QUARTER_ROUND(0, 4, 8, 12, rotate_16, rotate_8);
-            DIAGONALS(rotate_16, rotate_8);
-            for (int round = 1; round < 10; round++)
-                DOUBLE_ROUND(rotate_16, rotate_8);
+            column(x, 0);
+            diagonals(x);
+            for (int round = 1; round < 10; round++) {
+                EACH(i, 4) column(x, i);
+                diagonals(x);
+            }
             for (int i = 0; i < 16; i++)
                 *(loose_vu32 *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];
         }
@@ -108,6 +74,16 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
     dpk_wipe(begun, sizeof begun);
     dpk_wipe(x, sizeof x);
     dpk_wipe(start, sizeof start);
+    return DPK_OK;
+}
+
+dpk_status dpk_chacha20_block(const uint32_t *key, uint64_t counter, uint64_t nonce,
+                              uint32_t *out) {
+    uint64_t chunk[DPK_CHUNK_WORDS];
+    dpk_chacha20_chunks(key, nonce, counter / 16, 1, chunk);
+    for (int i = 0; i < 16; i++)
+        out[i] = (uint32_t)(chunk[8 * i + counter % 16 / 2] >> 32 * (counter % 2));
+    dpk_wipe(chunk, sizeof chunk);
     return DPK_OK;
 }
 

@@ -3,8 +3,7 @@
  * A chunk is the blocks with counters 16 c .. 16 c + 15, as 128 words of 64 bits in the order that
  * sixteen blocks side by side have in memory: word j takes state word j / 8, low half of block
  * 2 (j mod 8), high half of block 2 (j mod 8) + 1. Every instruction set gives this order. */
-#ifndef DPK_CHACHA20_H
-#define DPK_CHACHA20_H
+#pragma once
 
 #include <stddef.h>
 #include "core/dpk.h"
@@ -24,5 +23,3 @@ static inline void dpk_wipe(void *memory, size_t size) {
     __builtin_memset(memory, 0, size);
     __asm__ volatile("" : : "r"(memory) : "memory");
 }
-
-#endif

@@ -1,9 +1,11 @@
 /* The exact fallback for draws that floating point leaves undecided: |K| counts the boundaries b_j
  * = (j - 1/2) / ratio, j >= 1, with p < Q(b_j), p the smaller of U and 1 - U. */
-#ifndef DPK_EXACT_DRAW_H
-#define DPK_EXACT_DRAW_H
+#pragma once
 
 #include "noise/gaussian.h"
+
+/* No draw lies beyond this many standard deviations: Q(14) < 2^-146. */
+#define DPK_PHI_LAST 14.0
 
 /* Where the bits of U that follow a coordinate's word are. */
 typedef struct {
@@ -22,5 +24,3 @@ typedef struct {
 /* K, with its sign. size: ratio |x| in doubles; near: whether |K| is sure to be size rounded down
  * or up, else size is a mere guess. */
 double dpk_exact_draw(const dpk_undecided *draw, double size, int near, dpk_decided_by *decided_by);
-
-#endif

@@ -4,16 +4,12 @@
  * Every draw goes through the coarse fit, whose degree is low; the one in 64 that it leaves
  * undecided is collected for the fine fit. A draw is decided when r x, as computed, is further from
  * k + 1/2 than its error. Scaling by q, a power of two, is exact: sigma A / B is rounded to
- * multiples of q.
- *
- * The law is symmetric to the bit, whichever way decides: |K| counts the boundaries b_j = (j - 1/2)
- * / r, j >= 1, with p < Q(b_j), p the smaller of U and 1 - U. */
+ * multiples of q. The law is symmetric to the bit, whichever way decides. */
 #include "noise/gaussian.h"
 #include <math.h>
 #include <string.h>
 #include "noise/chacha20.h"
 #include "noise/gaussian_fit.h"
-#include "noise/phi_exact.h"
 #include "noise/exact_draw.h"
 
 /* TILE draws are in flight at once: their words stay in the first cache, and the undecided ones

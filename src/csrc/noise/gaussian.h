@@ -2,8 +2,7 @@
  *
  * U is a uniform real; its first 64 bits are the coordinate's word of the stream (chacha20.h), the
  * next 128 have their own address. A result never depends on threads, chunks or instruction set. */
-#ifndef DPK_GAUSSIAN_H
-#define DPK_GAUSSIAN_H
+#pragma once
 
 #include <stddef.h>
 #include "core/dpk.h"
@@ -52,5 +51,3 @@ void dpk_gaussian_silos(const uint32_t *key, uint32_t purpose, const int64_t *si
 dpk_status dpk_gaussian_words(const uint32_t *key, uint64_t nonce, const uint64_t *words,
                               const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
                               double *out, uint8_t *decided_by);
-
-#endif

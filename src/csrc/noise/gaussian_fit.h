@@ -16,8 +16,7 @@
  * |t| < 0.172: t has relative error 2 e, the series is cut at 0.2 e, ln m is within 2 e absolute;
  * a ln 2 within 1.5 e relative, ln 2 within e / 2, two subtractions 1 e each: in all s is within
  * (3.5 |ln p| + 5) e. A negative s can only be such an error at p = 1/2 and counts as 0. */
-#ifndef DPK_GAUSSIAN_FIT_H
-#define DPK_GAUSSIAN_FIT_H
+#pragma once
 
 #include "noise/gaussian_table.h"
 #include "simd/simd.h"
@@ -56,5 +55,3 @@ static inline vf fine(vf p, double ratio) {
     const vf s = (vf)((vu)above & (vu)(above > 0.0));
     return s * ratio * POLYNOMIAL(FINE_C, s) / POLYNOMIAL(FINE_D, s);
 }
-
-#endif

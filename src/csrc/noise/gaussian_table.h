@@ -1,8 +1,7 @@
-/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of
- * what is computed from them. */
+/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds
+ * of what is computed from them. */
 /* clang-format off */
-#ifndef DPK_GAUSSIAN_TABLE_H
-#define DPK_GAUSSIAN_TABLE_H
+#pragma once
 
 /* |x| = |u| A(v) / B(v) with v = 1/4 - u^2. */
 static const double COARSE_A[] = {
@@ -65,5 +64,3 @@ static const double FINE_D[] = {
 /* The bound is the first plus the second times |x|. */
 #define FINE_ERROR (11 * 0x1p-53)
 #define FINE_ERROR_PER_X (34 * 0x1p-53)
-
-#endif

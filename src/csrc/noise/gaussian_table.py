@@ -14,10 +14,8 @@ mp.mp.dps = 90
 U = mp.mpf(2) ** -53
 HALF, QUARTER = mp.mpf(1) / 2, mp.mpf(1) / 4
 
-P_SPLIT = (
-    mp.mpf(2) ** -7
-)  # the coarse fit holds where the smaller tail probability is at least this
-P_LAST = mp.mpf(2) ** -30  # the fine fit too, down to this
+# The smaller tail probability down to which the coarse fit holds, and the fine fit.
+P_SPLIT, P_LAST = mp.mpf(2) ** -7, mp.mpf(2) ** -30
 COARSE_DEGREE, FINE_DEGREE = 9, 12
 CELLS = 1500
 # Between two cells' ends a fit's error grows by less than this: it has some 20 extremes, so that
@@ -69,7 +67,7 @@ def rational_fit(
     values, weights = [f(x) for x in points], [weight(x) for x in points]
     lawson = [mp.mpf(1)] * len(points)
     denominator = [mp.mpf(1)] * len(points)
-    best = None
+    fits = []
     for i in range(rounds):
         M = mp.matrix(len(points), 2 * degree + 1)
         rhs = mp.matrix(len(points), 1)
@@ -88,16 +86,15 @@ def rational_fit(
             for x, y, w in zip(points, values, weights, strict=True)
         ]
         worst = max(errors)
-        if best is None or worst < best[0]:
-            best = worst, A, B
+        fits.append((worst, A, B))
         if i >= 4:
             mean = mp.fsum(lawson) / len(lawson)
             lawson = [
                 w / mean * (e / worst) + mp.mpf(10) ** -30
                 for w, e in zip(lawson, errors, strict=True)
             ]
-    assert best is not None
-    A, B = ([mp.mpf(float(c)) for c in best[i]] for i in (1, 2))
+    _, *best = min(fits, key=lambda fit: fit[0])
+    A, B = ([mp.mpf(float(c)) for c in coefficients] for coefficients in best)
     assert min(A + B) > 0, "the rounding bound needs positive coefficients"
     return A, B
 
@@ -169,12 +166,10 @@ def main() -> None:
     bounds = fine_bound(C, D)
     base = int(mp.ceil(bounds[0][1] / U)) + 1
     slope = int(mp.ceil(max((bound / U - base) / x for x, bound in bounds if x > 0)))
-    print(
-        "/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds of"
-    )
-    print(" * what is computed from them. */")
+    print("/* Made by gaussian_table.py: rational fits of Phi^-1, lowest degree first, and bounds")
+    print(" * of what is computed from them. */")
     print("/* clang-format off */")
-    print("#ifndef DPK_GAUSSIAN_TABLE_H\n#define DPK_GAUSSIAN_TABLE_H\n")
+    print("#pragma once\n")
     print("/* |x| = |u| A(v) / B(v) with v = 1/4 - u^2. */")
     print(c_array("COARSE_A", A))
     print(c_array("COARSE_B", B))
@@ -185,7 +180,6 @@ def main() -> None:
     print("/* The bound is the first plus the second times |x|. */")
     print(f"#define FINE_ERROR ({base} * 0x1p-53)")
     print(f"#define FINE_ERROR_PER_X ({slope} * 0x1p-53)")
-    print("\n#endif")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 /* Symmetric matrices from what was drawn for them. */
-#ifndef DPK_GOE_H
-#define DPK_GOE_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -8,5 +7,3 @@
  * diagonal: (m, d); above: (m, d (d - 1) / 2); out: (m, d, d). */
 dpk_status dpk_goe(intptr_t m, intptr_t d, const double *diagonal, const double *above,
                    int n_threads, double *out);
-
-#endif

@@ -17,10 +17,7 @@ typedef struct {
 
 /* 52 bits of a word, as a number in [0, 1). */
 DPK_INLINE double uniform(uint64_t word) {
-    const uint64_t bits = word >> 12 | 0x3ff0000000000000u;
-    double u;
-    memcpy(&u, &bits, sizeof u);
-    return u - 1.0;
+    return double_of((int64_t)(word >> 12 | 0x3ff0000000000000u)) - 1.0;
 }
 
 /* acc += R(t) for n coordinates of a vector; factor 0 stands for the vector 0, whatever v is. */

@@ -7,8 +7,7 @@
  * 3.01 g sqrt(d) 2^-52 <= g for the doubles t of any two vectors. R(t) = floor(t) + [U < t -
  * floor(t)] with the same U is within 1 of moving as t does, so |R(t) - R(t')| < g + sqrt(d), each
  * coordinate by at most g, for every U. */
-#ifndef DPK_SHUFFLE_H
-#define DPK_SHUFFLE_H
+#pragma once
 
 #include "core/dpk.h"
 
@@ -37,5 +36,3 @@ dpk_status dpk_shuffle_sum(const uint32_t *key, uint32_t rounding, uint32_t nois
                            intptr_t d, const double *V, double bound, int64_t g, int64_t b,
                            const dpk_coin_law *many, const dpk_coin_law *few, int n_threads,
                            double *partial, int64_t *count);
-
-#endif

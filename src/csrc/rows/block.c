@@ -7,16 +7,14 @@
 DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
                           int64_t first, intptr_t n, prefetch_plan *next, double *y, double *z,
                           double *dz) {
-    const dpk_data own = *shared,
-                   *const data =
-                       &own; /* a local copy: its fields need not be reloaded after every store */
+    const dpk_data own = *shared, *const data = &own; /* see rows.h */
     const double bias = data->intercept ? p[data->p] : 0.0;
     const intptr_t rows = block_rows(data, 0);
     const int bounded = data->row_bound <= DBL_MAX;
     block b;
     for (intptr_t i = 0; i < n; i += rows) {
         const intptr_t some = rows_left(i, n, rows);
-        load_block(kind, data, w, first + i, some, bounded, &b);
+        load_margins(kind, data, w, first + i, some, bounded, &b);
         prefetch_share(next);
         dots(kind, data, p, some, b.row, NULL, dz + i);
         for (intptr_t r = 0; r < some; r++) {
@@ -39,34 +37,17 @@ DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_
     *added += add_rows(kind, &own, M, 0, n, b, acc);
 }
 
-DEFINE_FOR_KINDS(8, load_block,
+DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_block,
                  (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
-                 w, first, n, 1, b)
-DEFINE_FOR_KINDS(8, load_line,
+                 w, first, n, b)
+DEFINE_FOR_KINDS(void dpk_load_line, data, 8, load_line,
                  (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
                   prefetch_plan *next, double *y, double *z, double *dz),
                  data, w, p, first, n, next, y, z, dz)
-DEFINE_FOR_KINDS(8, row_norms, (const dpk_data *data, int64_t begin, int64_t end, double *norm),
-                 data, begin, end, norm)
-DEFINE_FOR_KINDS(8, add_block,
+DEFINE_FOR_KINDS(void dpk_row_norms, data, 8, row_norms,
+                 (const dpk_data *data, int64_t begin, int64_t end, double *norm), data, begin, end,
+                 norm)
+DEFINE_FOR_KINDS(void dpk_add_rows, data, 8, add_block,
                  (const dpk_data *data, double M, intptr_t n, block *b, double *acc,
                   int64_t *added),
                  data, M, n, b, acc, added)
-
-void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b) {
-    load_block_variants[kind_of(data)](data, w, first, n, b);
-}
-
-void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
-                   intptr_t n, prefetch_plan *next, double *y, double *z, double *dz) {
-    load_line_variants[kind_of(data)](data, w, p, first, n, next, y, z, dz);
-}
-
-void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *norm) {
-    row_norms_variants[kind_of(data)](data, begin, end, norm);
-}
-
-void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
-                  int64_t *added) {
-    add_block_variants[kind_of(data)](data, M, n, b, acc, added);
-}

@@ -1,9 +1,6 @@
-/* A few records at a time: margins of all, one call of the loss, then their clipped gradients.
- *
- * Rows share a block, which fills the vectors of the loss and of the scalar work, while the rows of
- * the next block are prefetched. Results do not depend on the size of a block. */
-#ifndef DPK_BLOCK_H
-#define DPK_BLOCK_H
+/* A few records at a time, which fill the vectors of the loss and of the scalar work, while the
+ * rows of the next block are prefetched. Results do not depend on the size of a block. */
+#pragma once
 
 #include "core/dpk.h"
 #include "rows/prefetch.h"
@@ -21,6 +18,17 @@ typedef struct {
 
 static inline intptr_t rows_left(int64_t i, int64_t end, intptr_t rows) {
     return end - i < rows ? (intptr_t)(end - i) : rows;
+}
+
+/* Leaves out the rows with s = 0, and returns how many are left; only `s` and `row` follow. */
+static inline intptr_t leave_out_zeros(intptr_t n, block *b) {
+    intptr_t count = 0;
+    for (intptr_t i = 0; i < n; i++) {
+        b->s[count] = b->s[i];
+        b->row[count] = b->row[i];
+        count += b->s[i] != 0.0;
+    }
+    return count;
 }
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n, n <= DPK_BLOCK;
@@ -41,5 +49,3 @@ void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *nor
  * the block. acc: (dpk_padded(d),). */
 void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
                   int64_t *added);
-
-#endif

@@ -1,5 +1,4 @@
-/* Sum per silo of clipped vectors: sum_i min(1, C' / norm_up(g_i)) g_i, C' the inner clip bound,
- * which is smaller by what rounding to the grid can add (gridsum.h).
+/* Sums of clipped vectors, by the inner clip bound of gridsum.h.
  *
  * A vector is read twice, for its norm and for the sum. On a grid one loop adds the vectors whose
  * norms are known, which are still in cache, and squares the next ones: memory is read at an even
@@ -65,14 +64,14 @@ DPK_INLINE void add_and_square_chunk(row_kind kind, const dpk_data *data, int co
     for (; k + 16 <= p; k += 16) {
         i8 sum = i8_load(bits + k), next_sum = i8_load(bits + k + 8);
         _Pragma("GCC unroll 2") for (int i = 0; i < count; i++) {
-            const f8 a = entries(kind, data, x + i, k), b = entries(kind, data, x + i, k + 8);
+            const f8 a = entries(kind, data, x + i, k, 8), b = entries(kind, data, x + i, k + 8, 8);
             sum = i8_add_bits(sum, f8_fma(factor[i], a, magic_number));
             next_sum = i8_add_bits(next_sum, f8_fma(factor[i], b, magic_number));
         }
         i8_store(bits + k, sum);
         i8_store(bits + k + 8, next_sum);
         _Pragma("GCC unroll 2") for (int i = 0; i < count; i++) {
-            const f8 a = entries(kind, data, y + i, k), b = entries(kind, data, y + i, k + 8);
+            const f8 a = entries(kind, data, y + i, k, 8), b = entries(kind, data, y + i, k + 8, 8);
             const uintptr_t at = (uintptr_t)y[i].x + (uintptr_t)(k * size);
             for (intptr_t line = 0; line < 16 * size; line += 64) {
                 if (far)
@@ -87,8 +86,8 @@ DPK_INLINE void add_and_square_chunk(row_kind kind, const dpk_data *data, int co
         i8 sum = i8_load(bits + k);
         for (int i = 0; i < count; i++) {
             const intptr_t left = p - k < 8 ? p - k : 8;
-            const f8 a = last_entries(kind, data, x + i, k, left);
-            const f8 b = last_entries(kind, data, y + i, k, left);
+            const f8 a = entries(kind, data, x + i, k, left);
+            const f8 b = entries(kind, data, y + i, k, left);
             sum = i8_add_bits(sum, f8_fma(factor[i], a, magic_number));
             f8 *const lanes = last ? odd + i : even + i;
             *lanes = f8_fma(b, b, *lanes);

@@ -1,7 +1,6 @@
 /* A block of records (block.h), read and added up; the kind of row is a constant where these are
  * called (rows.h). */
-#ifndef DPK_LOAD_H
-#define DPK_LOAD_H
+#pragma once
 
 #include "rows/block.h"
 #include "rows/rows.h"
@@ -21,23 +20,15 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     return rows < 8 ? 8 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
-/* Rows, labels, margins, norms and scalings of the records first .. first + n; w: (d,). Norms that
- * are neither stored nor requested are 0. */
-DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, int with_norms, block *b) {
+/* As dpk_load_block; norms that are neither stored nor requested are 0. */
+DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                             intptr_t n, int with_norms, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
-    if (data->rows) {
-        for (intptr_t i = 0; i < n; i++) {
-            b->row[i] = data->rows[first + i];
-            b->y[i] = data->y[b->row[i]];
-            b->norm[i] = data->norm ? data->norm[b->row[i]] : 0.0;
-        }
-    } else {
-        for (intptr_t i = 0; i < n; i++) {
-            b->row[i] = first + i;
-            b->y[i] = data->y[first + i];
-            b->norm[i] = data->norm ? data->norm[first + i] : 0.0;
-        }
+    for (intptr_t i = 0; i < n; i++) {
+        const int64_t at = data->rows ? data->rows[first + i] : first + i;
+        b->row[i] = at;
+        b->y[i] = data->y[at];
+        b->norm[i] = data->norm ? data->norm[at] : 0.0;
     }
     if (data->norm || !with_norms)
         dots(kind, data, w, n, b->row, NULL, b->z);
@@ -58,28 +49,26 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
 }
 
-/* Add s times the block's n rows to acc; returns how many were added. M: magic number of the grid,
- * or 0 without one; with_zeros: also where s is 0, if the row is finite. Changes `row` and `s` of
- * the block. */
+DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                           intptr_t n, block *b) {
+    load_margins(kind, data, w, first, n, 1, b);
+}
+
+/* As dpk_add_rows; returns how many were added. with_zeros: also finite rows whose s is 0. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
                             intptr_t n, block *b, double *acc) {
-    intptr_t count = n, i = 0;
     int leave_out = 0;
-    for (i = 0; i < n; i++)
-        leave_out |= with_zeros ? !(b->norm[i] <= DBL_MAX) : b->s[i] == 0.0;
+    for (intptr_t r = 0; r < n; r++)
+        leave_out |= with_zeros ? !(b->norm[r] <= DBL_MAX) : b->s[r] == 0.0;
     /* Rows without a gradient are left out; among them are all that are not finite. */
-    if (leave_out)
-        for (i = 0, count = 0; i < n; i++) {
-            b->s[count] = b->s[i];
-            b->row[count] = b->row[i];
-            count += b->s[i] != 0.0;
-        }
+    const intptr_t count = leave_out ? leave_out_zeros(n, b) : n;
+    intptr_t i = 0;
     if (kind & ROW_SPARSE) {
-        for (i = 0; i < count; i++)
+        for (; i < count; i++)
             add_sparse(kind, data, b->s[i], b->row[i], M, acc);
         return 0;
     }
-    for (i = 0; i + 4 <= count; i += 4) {
+    for (; i + 4 <= count; i += 4) {
         row x[4];
         for (int r = 0; r < 4; r++)
             x[r] = row_at(kind, data, b->row[i + r]);
@@ -91,5 +80,3 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
     }
     return count;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Software prefetch of the rows that come after those at work, spread evenly over the work: a core
  * has few requests open at a time, and a burst of them would stall it. */
-#ifndef DPK_PREFETCH_H
-#define DPK_PREFETCH_H
+#pragma once
 
 #include <stddef.h>
 #include "core/dpk.h"
@@ -38,5 +37,3 @@ static inline prefetch_plan plan_prefetch(const dpk_data *data, int64_t first, i
 static inline int dpk_streamed(const dpk_data *data, int64_t records) {
     return records * data->p * (data->x_is_float32 ? 4 : 8) > 1 << 20;
 }
-
-#endif

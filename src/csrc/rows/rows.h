@@ -2,9 +2,9 @@
  * x . w and x . x, and acc += s x, on a grid (gridsum.h) or in floating point.
  *
  * The kind of row is a constant where these functions are called, so that each kind has its own
- * loop without a branch. */
-#ifndef DPK_ROWS_H
-#define DPK_ROWS_H
+ * loop without a branch; and `data` a local copy, whose fields need not be reloaded after every
+ * store. */
+#pragma once
 
 #include "core/gridsum.h"
 #include "simd/simd.h"
@@ -64,86 +64,70 @@ DPK_INLINE double sparse_entry(row_kind kind, const dpk_data *data, const row *r
     return kind & ROW_MAPPED ? x * data->scale[*column] : x;
 }
 
-/* Eight entries of a row from k on, or its last `left` < 8 and zeros. */
-DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k) {
+/* Eight entries of a row from k on, or its last `left` < 8 and zeros. Here and below the compiler
+ * knows which: `left` is 8 or, k being a multiple of 8, what is left of n, n & 7. */
+DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
+                      intptr_t left) {
     const void *const x = element(kind, r->x, k);
-    const f8 v = kind & ROW_FLOAT32 ? f8_load32(x) : f8_load(x);
+    const f8 v = !(kind & ROW_FLOAT32) ? f8_load_part(x, left)
+                 : left < 8            ? f8_load32_first(x, left)
+                                       : f8_load32(x);
     if (!(kind & ROW_MAPPED))
         return v;
-    return kind & ROW_SPARSE ? f8_mul(f8_gather(data->scale, r->at + k), v)
-                             : f8_fma(f8_load(data->scale + k), v, f8_load(data->shift + k));
+    return kind & ROW_SPARSE ? f8_mul(f8_gather_part(data->scale, r->at + k, left), v)
+                             : f8_fma(f8_load_part(data->scale + k, left), v,
+                                      f8_load_part(data->shift + k, left));
 }
 
-DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
-                           intptr_t left) {
-    const void *const x = element(kind, r->x, k);
-    const f8 v = kind & ROW_FLOAT32 ? f8_load32_first(x, left) : f8_load_first(x, left);
-    if (!(kind & ROW_MAPPED))
-        return v;
-    return kind & ROW_SPARSE ? f8_mul(f8_gather_first(data->scale, r->at + k, left), v)
-                             : f8_fma(f8_load_first(data->scale + k, left), v,
-                                      f8_load_first(data->shift + k, left));
+/* Those of [x, 1], the 1 only with an intercept, of a dense row. */
+DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *x, intptr_t k) {
+    const intptr_t left = data->p & 7;
+    const f8 v = entries(kind, data, x, k, left);
+    return data->intercept ? f8_with(v, left, 1.0) : v;
 }
 
 /* The entries of w that belong to those. */
-DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k) {
-    return kind & ROW_SPARSE ? f8_gather(w, r->at + k) : f8_load(w + k);
+DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k, intptr_t left) {
+    return kind & ROW_SPARSE ? f8_gather_part(w, r->at + k, left) : f8_load_part(w + k, left);
 }
 
-DPK_INLINE f8 last_weights(row_kind kind, const double *w, const row *r, intptr_t k,
-                           intptr_t left) {
-    return kind & ROW_SPARSE ? f8_gather_first(w, r->at + k, left) : f8_load_first(w + k, left);
+/* Eight terms of the sums of `dot` from k on, or the last `left` < 8, in one of two chains. */
+DPK_INLINE void add_terms(row_kind kind, const dpk_data *data, const row *r, intptr_t k,
+                          intptr_t left, const double *w, const double *v, int with_square,
+                          double *copy, f8 *sum, f8 *squares) {
+    const f8 x = entries(kind, data, r, k, left);
+    if (w) {
+        f8 wk = weights(kind, w, r, k, left);
+        if (v)
+            wk = f8_fma(f8_set(-1.0), weights(kind, v, r, k, left), wk);
+        *sum = f8_fma(x, wk, *sum);
+    }
+    if (with_square)
+        *squares = f8_fma(x, x, *squares);
+    if (copy)
+        f8_store(copy + k, x);
 }
 
-/* x . w where w is not NULL, and x . x where `square` is not; w: (p,). x itself, in doubles, goes
- * to `copy` (dpk_padded(n),) where that is not NULL. */
+/* x . w, or x . (w - v) where v is not NULL either, and x . x where `square` is not; w, v: (p,). x
+ * itself, in doubles, goes to `copy` (dpk_padded(n),) where that is not NULL. */
 DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const double *w,
-                      double *square, double *copy) {
+                      const double *v, double *square, double *copy) {
     f8 a = f8_zero(), b = f8_zero(), aa = f8_zero(), bb = f8_zero();
     const row stored = row_at(kind, data, i), *const r = &stored;
     const intptr_t n = r->n;
+    const int both = square != NULL;
     intptr_t k = 0;
     for (; k + 16 <= n; k += 16) {
-        const f8 x = entries(kind, data, r, k), y = entries(kind, data, r, k + 8);
-        if (w) {
-            a = f8_fma(x, weights(kind, w, r, k), a);
-            b = f8_fma(y, weights(kind, w, r, k + 8), b);
-        }
-        if (square) {
-            aa = f8_fma(x, x, aa);
-            bb = f8_fma(y, y, bb);
-        }
-        if (copy) {
-            f8_store(copy + k, x);
-            f8_store(copy + k + 8, y);
-        }
+        add_terms(kind, data, r, k, 8, w, v, both, copy, &a, &aa);
+        add_terms(kind, data, r, k + 8, 8, w, v, both, copy, &b, &bb);
     }
     if (k + 8 <= n) {
-        const f8 x = entries(kind, data, r, k);
-        if (w)
-            a = f8_fma(x, weights(kind, w, r, k), a);
-        if (square)
-            aa = f8_fma(x, x, aa);
-        if (copy)
-            f8_store(copy + k, x);
+        add_terms(kind, data, r, k, 8, w, v, both, copy, &a, &aa);
         k += 8;
-        if (k < n) {
-            const f8 y = last_entries(kind, data, r, k, n - k);
-            if (w)
-                b = f8_fma(y, last_weights(kind, w, r, k, n - k), b);
-            if (square)
-                bb = f8_fma(y, y, bb);
-            if (copy)
-                f8_store(copy + k, y);
-        }
+        if (k < n)
+            add_terms(kind, data, r, k, n & 7, w, v, both, copy, &b, &bb);
     } else if (k < n) {
-        const f8 x = last_entries(kind, data, r, k, n - k);
-        if (w)
-            a = f8_fma(x, last_weights(kind, w, r, k, n - k), a);
-        if (square)
-            aa = f8_fma(x, x, aa);
-        if (copy)
-            f8_store(copy + k, x);
+        add_terms(kind, data, r, k, n & 7, w, v, both, copy, &a, &aa);
     }
     if (square)
         *square = f8_sum(f8_add(aa, bb));
@@ -153,7 +137,7 @@ DPK_INLINE double dot(row_kind kind, const dpk_data *data, int64_t i, const doub
 /* x . x, with the bits that `dot` gives. */
 DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
     double square;
-    (void)dot(kind, data, i, NULL, &square, NULL);
+    (void)dot(kind, data, i, NULL, NULL, &square, NULL);
     return square;
 }
 
@@ -182,16 +166,16 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         }                                                                                          \
     } while (0)
     for (; k + 16 <= p; k += 16) {
-        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
-        CHUNK(b, entries(kind, data, x + i, k + 8), f8_load(w + k + 8));
+        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
+        CHUNK(b, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
     }
     if (k + 8 <= p) {
-        CHUNK(a, entries(kind, data, x + i, k), f8_load(w + k));
+        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
         k += 8;
         if (k < p)
-            CHUNK(b, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+            CHUNK(b, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     } else if (k < p) {
-        CHUNK(a, last_entries(kind, data, x + i, k, p - k), f8_load_first(w + k, p - k));
+        CHUNK(a, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     }
 #undef CHUNK
     for (int i = 0; i < 8; i++)
@@ -220,18 +204,39 @@ DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intpt
     }
 #endif
     for (; i < n; i++)
-        z[i] = dot(kind, data, rows[i], w, square ? square + i : NULL, NULL);
+        z[i] = dot(kind, data, rows[i], w, NULL, square ? square + i : NULL, NULL);
+}
+
+/* The entries k .. k + 8 of the sum of `add_dense`, or the last `left` < 8 with the intercept's. */
+DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intptr_t k,
+                            intptr_t left, const f8 *factor, const row *x, double M, double *acc) {
+    const intptr_t size = data->x_is_float32 ? 4 : 8;
+    const f8 magic_number = f8_set(M);
+    int64_t *const bits = (int64_t *)(void *)acc;
+    i8 sum = i8_load(bits + k);
+    f8 float_sum = f8_load(acc + k);
+    _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
+        const f8 xk =
+            left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
+        if (left == 8)
+            __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
+        if (M != 0.0)
+            sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
+        else
+            float_sum = f8_fma(factor[i], xk, float_sum);
+    }
+    if (M != 0.0)
+        i8_store(bits + k, sum);
+    else
+        f8_store(acc + k, float_sum);
 }
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
- * each row, or doubles where M is 0. Later rows are prefetched meanwhile, which keeps memory busy.
- */
+ * each row, or doubles where M is 0. Later rows are prefetched, which keeps memory busy. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
                           const row *r, double M, double *acc) {
-    const intptr_t p = data->p, size = data->x_is_float32 ? 4 : 8;
-    const f8 magic_number = f8_set(M);
-    int64_t *const bits = (int64_t *)(void *)acc;
+    const intptr_t p = data->p;
     f8 factor[4];
     row x[4];
     intptr_t k = 0;
@@ -239,39 +244,10 @@ DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const 
         factor[i] = f8_set(s[i]);
         x[i] = r[i];
     }
-    for (; k + 8 <= p; k += 8) {
-        i8 sum = i8_load(bits + k);
-        f8 float_sum = f8_load(acc + k);
-        _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
-            const f8 xk = entries(kind, data, x + i, k);
-            __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
-            if (M != 0.0)
-                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
-            else
-                float_sum = f8_fma(factor[i], xk, float_sum);
-        }
-        if (M != 0.0)
-            i8_store(bits + k, sum);
-        else
-            f8_store(acc + k, float_sum);
-    }
-    if (k < data->d) {
-        i8 sum = i8_load(bits + k);
-        f8 float_sum = f8_load(acc + k);
-        for (int i = 0; i < count; i++) {
-            f8 xk = last_entries(kind, data, x + i, k, p - k);
-            if (data->intercept)
-                xk = f8_with(xk, p - k, 1.0);
-            if (M != 0.0)
-                sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
-            else
-                float_sum = f8_fma(factor[i], xk, float_sum);
-        }
-        if (M != 0.0)
-            i8_store(bits + k, sum);
-        else
-            f8_store(acc + k, float_sum);
-    }
+    for (; k + 8 <= p; k += 8)
+        add_entries(kind, data, count, k, 8, factor, x, M, acc);
+    if (k < data->d)
+        add_entries(kind, data, count, k, p & 7, factor, x, M, acc);
 }
 
 /* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken
@@ -290,5 +266,3 @@ DPK_INLINE void add_sparse(row_kind kind, const dpk_data *data, double s, int64_
             acc[k] = DPK_FMA(s, x, acc[k]);
     }
 }
-
-#endif

@@ -1,17 +1,13 @@
 /* The vectors of simd.h with AVX2 and FMA: two registers of four doubles. The comments are in
  * avx512.h. */
-#ifndef DPK_AVX2_H
-#define DPK_AVX2_H
+#pragma once
 
 #include <immintrin.h>
-#include "core/dpk.h"
 
-typedef struct {
-    __m256d lo, hi;
-} f8;
-typedef struct {
-    __m256i lo, hi;
-} i8;
+#define LANES 4
+#include "simd/lanes.h"
+DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
+
 typedef struct {
     __m256i lo, hi;
 } mask8;
@@ -24,40 +20,34 @@ DPK_INLINE __m256i mask8_first_32(intptr_t n) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
-DPK_INLINE f8 f8_set(double a) { return (f8){_mm256_set1_pd(a), _mm256_set1_pd(a)}; }
-DPK_INLINE f8 f8_load(const double *p) { return (f8){_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
 DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) {
     const mask8 m = mask8_first(n);
-    return (f8){_mm256_maskload_pd(p, m.lo), _mm256_maskload_pd(p + 4, m.hi)};
+    return (f8){{_mm256_maskload_pd(p, m.lo), _mm256_maskload_pd(p + 4, m.hi)}};
 }
 DPK_INLINE f8 f8_load32(const float *p) {
-    return (f8){_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
+    return (f8){{_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))}};
 }
 DPK_INLINE f8 f8_load32_first(const float *p, intptr_t n) {
     const __m256 x = _mm256_maskload_ps(p, mask8_first_32(n));
-    return (f8){_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
-                _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+    return (f8){
+        {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))}};
 }
 DPK_INLINE f8 f8_gather(const double *p, const int32_t *at) {
     return (f8){
-        _mm256_i32gather_pd(p, _mm_loadu_si128((const __m128i *)(const void *)at), 8),
-        _mm256_i32gather_pd(p, _mm_loadu_si128((const __m128i *)(const void *)(at + 4)), 8)};
+        {_mm256_i32gather_pd(p, _mm_loadu_si128((const __m128i *)(const void *)at), 8),
+         _mm256_i32gather_pd(p, _mm_loadu_si128((const __m128i *)(const void *)(at + 4)), 8)}};
 }
 DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
     const mask8 m = mask8_first(n);
     const __m256i i = _mm256_maskload_epi32(at, mask8_first_32(n));
     const __m256d zero = _mm256_setzero_pd();
     return (f8){
-        _mm256_mask_i32gather_pd(zero, p, _mm256_castsi256_si128(i), (__m256d)m.lo, 8),
-        _mm256_mask_i32gather_pd(zero, p, _mm256_extracti128_si256(i, 1), (__m256d)m.hi, 8)};
-}
-DPK_INLINE void f8_store(double *p, f8 a) {
-    _mm256_storeu_pd(p, a.lo);
-    _mm256_storeu_pd(p + 4, a.hi);
+        {_mm256_mask_i32gather_pd(zero, p, _mm256_castsi256_si128(i), (__m256d)m.lo, 8),
+         _mm256_mask_i32gather_pd(zero, p, _mm256_extracti128_si256(i, 1), (__m256d)m.hi, 8)}};
 }
 DPK_INLINE void f8_stream(double *p, f8 a) {
-    _mm256_stream_pd(p, a.lo);
-    _mm256_stream_pd(p + 4, a.hi);
+    _mm256_stream_pd(p, a.part[0]);
+    _mm256_stream_pd(p + 4, a.part[1]);
 }
 DPK_INLINE void stream_end(void) { _mm_sfence(); }
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
@@ -65,65 +55,21 @@ DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     const __m256d v = _mm256_set1_pd(value);
     const __m256i lo = _mm256_cmpeq_epi64(_mm256_set1_epi64x(l), lane);
     const __m256i hi = _mm256_cmpeq_epi64(_mm256_set1_epi64x(l - 4), lane);
-    return (f8){_mm256_blendv_pd(a.lo, v, (__m256d)lo), _mm256_blendv_pd(a.hi, v, (__m256d)hi)};
-}
-DPK_INLINE f8 f8_add(f8 a, f8 b) {
-    return (f8){_mm256_add_pd(a.lo, b.lo), _mm256_add_pd(a.hi, b.hi)};
-}
-DPK_INLINE f8 f8_mul(f8 a, f8 b) {
-    return (f8){_mm256_mul_pd(a.lo, b.lo), _mm256_mul_pd(a.hi, b.hi)};
-}
-DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
-    return (f8){_mm256_fmadd_pd(a.lo, b.lo, c.lo), _mm256_fmadd_pd(a.hi, b.hi, c.hi)};
+    return (f8){
+        {_mm256_blendv_pd(a.part[0], v, (__m256d)lo), _mm256_blendv_pd(a.part[1], v, (__m256d)hi)}};
 }
 DPK_INLINE f8 f8_trunc(f8 a) {
-    return (f8){_mm256_round_pd(a.lo, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
-                _mm256_round_pd(a.hi, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
-}
-DPK_INLINE i8 i8_load(const int64_t *p) {
-    return (i8){_mm256_loadu_si256((const __m256i *)(const void *)p),
-                _mm256_loadu_si256((const __m256i *)(const void *)(p + 4))};
-}
-DPK_INLINE void i8_store(int64_t *p, i8 a) {
-    _mm256_storeu_si256((__m256i *)(void *)p, a.lo);
-    _mm256_storeu_si256((__m256i *)(void *)(p + 4), a.hi);
-}
-DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
-    return (i8){_mm256_add_epi64(a.lo, _mm256_castpd_si256(v.lo)),
-                _mm256_add_epi64(a.hi, _mm256_castpd_si256(v.hi))};
+    return (f8){{_mm256_round_pd(a.part[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+                 _mm256_round_pd(a.part[1], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};
 }
 DPK_INLINE double f8_sum(f8 a) {
-    const __m256d half = _mm256_add_pd(a.lo, a.hi);
+    const __m256d half = a.part[0] + a.part[1];
     const __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
     return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
-DPK_INLINE void f8_store_registers(double *to, intptr_t stride, f8 v) {
-    _mm256_store_pd(to, v.lo);
-    _mm256_store_pd(to + stride, v.hi);
-}
-
-typedef __m256d vec;
-#define WIDTH 4
-#define VEC_LOAD(p) _mm256_load_pd(p)
-#define VEC_SET(a) _mm256_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm256_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm256_store_pd(p, a)
-#define VEC_LOAD_ANY(p) _mm256_loadu_pd(p)
-#define VEC_STORE_ANY(p, a) _mm256_storeu_pd(p, a)
-
-#define LANES 4
-#include "simd/lanes.h"
-DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
 DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     return (uint64_t)_mm256_movemask_pd((__m256d)((a < b) & (c < d)));
 }
-/* Halves as the low bits of 2^84 and 2^52. */
-DPK_INLINE vf middle_of(vi n) {
-    const vf high = (vf)((vu)n >> 32 | 0x4530000000000000) - 0x1.00000001p84;
-    return high + (vf)(((vu)n & 0xffffffff) | 0x4330000000000000) + 0.5;
-}
-/* Read to 51 bits, the next one set: the middle of what it may be. */
-DPK_INLINE vf centred(vu w) { return (vf)(w >> 12 | 0x3ff0000000000001) - 1.5; }
 /* Rotations by whole bytes as one shuffle: AVX2 has no rotation. */
 typedef uint8_t vu8 __attribute__((vector_size(8 * LANES)));
 #define FOUR(i, a, b, c, d) (i) + (a), (i) + (b), (i) + (c), (i) + (d)
@@ -134,5 +80,3 @@ typedef uint8_t vu8 __attribute__((vector_size(8 * LANES)));
     }
 DPK_INLINE vu32 rotate_16(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(2, 3, 0, 1)); }
 DPK_INLINE vu32 rotate_8(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(3, 0, 1, 2)); }
-
-#endif

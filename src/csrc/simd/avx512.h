@@ -1,61 +1,51 @@
 /* The vectors of simd.h with AVX-512: one register of eight doubles. */
-#ifndef DPK_AVX512_H
-#define DPK_AVX512_H
+#pragma once
 
 #include <immintrin.h>
-#include "core/dpk.h"
 
-typedef __m512d f8;
-typedef __m512i i8;
-DPK_INLINE f8 f8_set(double a) { return _mm512_set1_pd(a); }
-DPK_INLINE f8 f8_load(const double *p) { return _mm512_loadu_pd(p); }
+#define LANES 8
+#include "simd/lanes.h"
+DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
 DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) {
-    return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
+    return (f8){{_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p)}};
 }
-DPK_INLINE f8 f8_load32(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+DPK_INLINE f8 f8_load32(const float *p) { return (f8){{_mm512_cvtps_pd(_mm256_loadu_ps(p))}}; }
 DPK_INLINE f8 f8_load32_first(const float *p, intptr_t n) {
-    return _mm512_cvtps_pd(_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), p));
+    return (f8){{_mm512_cvtps_pd(_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1), p))}};
 }
 DPK_INLINE f8 f8_gather(const double *p, const int32_t *at) {
-    return _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)at), p, 8);
+    return (f8){{_mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)at), p, 8)}};
 }
 DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
     const __mmask8 first = (__mmask8)((1u << n) - 1);
-    return _mm512_mask_i32gather_pd(_mm512_setzero_pd(), first, _mm256_maskz_loadu_epi32(first, at),
-                                    p, 8);
+    return (f8){{_mm512_mask_i32gather_pd(_mm512_setzero_pd(), first,
+                                          _mm256_maskz_loadu_epi32(first, at), p, 8)}};
 }
-DPK_INLINE void f8_store(double *p, f8 a) { _mm512_storeu_pd(p, a); }
 /* Past the caches; p starts a cache line. Before others read it: stream_end(). */
-DPK_INLINE void f8_stream(double *p, f8 a) { _mm512_stream_pd(p, a); }
+DPK_INLINE void f8_stream(double *p, f8 a) { _mm512_stream_pd(p, a.part[0]); }
 DPK_INLINE void stream_end(void) { _mm_sfence(); }
 /* a with entry l replaced. */
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
-    return _mm512_mask_mov_pd(a, (__mmask8)(1u << l), _mm512_set1_pd(value));
+    return (f8){{_mm512_mask_mov_pd(a.part[0], (__mmask8)(1u << l), _mm512_set1_pd(value))}};
 }
-DPK_INLINE f8 f8_add(f8 a, f8 b) { return _mm512_add_pd(a, b); }
-DPK_INLINE f8 f8_mul(f8 a, f8 b) { return _mm512_mul_pd(a, b); }
-DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) { return _mm512_fmadd_pd(a, b, c); }
 /* Toward zero, as integers. */
 DPK_INLINE f8 f8_trunc(f8 a) {
-    return _mm512_roundscale_pd(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    return (f8){{_mm512_roundscale_pd(a.part[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};
 }
-DPK_INLINE i8 i8_load(const int64_t *p) { return _mm512_loadu_si512(p); }
-DPK_INLINE void i8_store(int64_t *p, i8 a) { _mm512_storeu_si512(p, a); }
-DPK_INLINE i8 i8_add_bits(i8 a, f8 v) { return _mm512_add_epi64(a, _mm512_castpd_si512(v)); }
-
 /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
 DPK_INLINE double f8_sum(f8 a) {
-    const __m256d half = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    const __m256d half =
+        _mm256_add_pd(_mm512_castpd512_pd256(a.part[0]), _mm512_extractf64x4_pd(a.part[0], 1));
     const __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
     return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 /* out[r] = f8_sum(a[r]), r < 8, the same tree for all at once. */
 DPK_INLINE void f8_sum_each(const f8 a[8], double *out) {
-    f8 half[4], pair[2];
+    __m512d half[4], pair[2];
     /* Rows 0 2 4 6 and 1 3 5 7 side by side, so that the last step leaves them in order. */
     for (int r = 0; r < 2; r++)
         for (int odd = 0; odd < 2; odd++) {
-            const f8 u = a[4 * r + odd], v = a[4 * r + 2 + odd];
+            const __m512d u = a[4 * r + odd].part[0], v = a[4 * r + 2 + odd].part[0];
             half[2 * odd + r] =
                 _mm512_add_pd(_mm512_shuffle_f64x2(u, v, 0x44), _mm512_shuffle_f64x2(u, v, 0xee));
         }
@@ -65,26 +55,6 @@ DPK_INLINE void f8_sum_each(const f8 a[8], double *out) {
     _mm512_storeu_pd(out, _mm512_add_pd(_mm512_unpacklo_pd(pair[0], pair[1]),
                                         _mm512_unpackhi_pd(pair[0], pair[1])));
 }
-/* The eight as registers of WIDTH, `stride` doubles from one to the next, aligned. */
-DPK_INLINE void f8_store_registers(double *to, intptr_t stride, f8 v) {
-    (void)stride;
-    _mm512_store_pd(to, v);
-}
-
-/* One register of doubles, of which tiles of matrix products are made; VEC_LOAD and VEC_STORE take
- * addresses that are multiples of its size. */
-typedef __m512d vec;
-#define WIDTH 8
-#define VEC_LOAD(p) _mm512_load_pd(p)
-#define VEC_SET(a) _mm512_set1_pd(a)
-#define VEC_FMA(a, b, c) _mm512_fmadd_pd(a, b, c)
-#define VEC_STORE(p, a) _mm512_store_pd(p, a)
-#define VEC_LOAD_ANY(p) _mm512_loadu_pd(p)
-#define VEC_STORE_ANY(p, a) _mm512_storeu_pd(p, a)
-
-#define LANES 8
-#include "simd/lanes.h"
-DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
 /* Lanes where a < b and c < d, as bits. */
 DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     const __mmask8 first = _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_LT_OQ);
@@ -96,7 +66,3 @@ DPK_INLINE vf middle_of(vi n) { return (vf)_mm512_cvtepi64_pd((__m512i)n) + 0.5;
 DPK_INLINE vf centred(vu w) {
     return fma_v((vf)_mm512_cvtepu64_pd((__m512i)w), splat(0x1p-64), splat(-0.5));
 }
-DPK_INLINE vu32 rotate_16(vu32 x) { return x << 16 | x >> 16; }
-DPK_INLINE vu32 rotate_8(vu32 x) { return x << 8 | x >> 24; }
-
-#endif

@@ -1,7 +1,5 @@
-/* Norms of vectors of any length and magnitude: squares of huge and of tiny numbers are scaled.
- */
-#ifndef DPK_NORM_H
-#define DPK_NORM_H
+/* Norms of vectors of any magnitude: squares of huge and of tiny numbers are scaled. */
+#pragma once
 
 #include <math.h>
 #include "simd/simd.h"
@@ -17,7 +15,7 @@ static double scaled_norm(intptr_t n, const double *v, double scale) {
         b = f8_fma(y, y, b);
     }
     for (; k < n; k += 8) {
-        const f8 x = f8_mul(s, n - k < 8 ? f8_load_first(v + k, n - k) : f8_load(v + k));
+        const f8 x = f8_mul(s, f8_load_part(v + k, n - k));
         a = f8_fma(x, x, a);
     }
     return sqrt(f8_sum(f8_add(a, b)));
@@ -41,5 +39,3 @@ static safe_norm norm_of(intptr_t n, const double *v) {
     const double scale = ldexp(1.0, e > 1000 ? -1000 : e < -1000 ? 1000 : -e);
     return (safe_norm){scale, scaled_norm(n, v, scale)};
 }
-
-#endif

@@ -5,8 +5,7 @@
  * multiply-add. That is why forward passes use this and no BLAS: a record's gradient must not
  * depend on the records beside it. Panel p of a matrix holds its columns 8 p .. 8 p + 8, row after
  * row, the last one filled up: what a tile reads is then one stretch of memory, on few pages. */
-#ifndef DPK_PRODUCT_H
-#define DPK_PRODUCT_H
+#pragma once
 
 #include <string.h>
 #include "core/variants.h"
@@ -18,12 +17,13 @@ enum { TILE_ROWS = WIDTH == 8 ? 8 : 4 };
 /* Rows of B that stay in the first cache while A passes. */
 enum { STEPS = 192 };
 
-/* c (TILE_ROWS, wide WIDTH) = start + A B over n steps. a: A, one row `stride` after the other, or
- * for transposed tiles one row of A^T; b0, b1, b2: what the tile's registers read of B; start: row
- * length lds, 0 for one row, or NULL for zeros; c: row length ldc. */
-DPK_INLINE void product_tile(int wide, intptr_t n, const double *a, intptr_t down, intptr_t along,
+/* c (TILE_ROWS, wide WIDTH) = start + A B over n steps, wide = last + 1. a: A, `down` from one row
+ * to the next and `along` from one column to the next; b0, b1, b2: what the tile's registers read
+ * of B; start: row length lds, 0 for one row, or NULL for zeros; c: row length ldc. */
+DPK_INLINE void product_tile(int last, intptr_t n, const double *a, intptr_t down, intptr_t along,
                              const double *b0, const double *b1, const double *b2,
                              const double *start, intptr_t lds, double *c, intptr_t ldc) {
+    const int wide = last + 1;
     vec sum[TILE_ROWS][3];
     EACH(r, TILE_ROWS)
     EACH(v, wide) sum[r][v] = start ? VEC_LOAD_ANY(start + r * lds + v * WIDTH) : VEC_SET(0.0);
@@ -43,24 +43,11 @@ DPK_INLINE void product_tile(int wide, intptr_t n, const double *a, intptr_t dow
     EACH(r, TILE_ROWS) EACH(v, wide) VEC_STORE_ANY(c + r * ldc + v * WIDTH, sum[r][v]);
 }
 
-DPK_INLINE void plain_tile(int last, intptr_t n, const double *a, intptr_t stride, const double *b0,
-                           const double *b1, const double *b2, const double *start, intptr_t lds,
-                           double *c, intptr_t ldc) {
-    product_tile(last + 1, n, a, stride, 1, b0, b1, b2, start, lds, c, ldc);
-}
-DPK_INLINE void transposed_tile(int last, intptr_t n, const double *a, const double *b0,
-                                const double *b1, const double *b2, const double *start,
-                                intptr_t lds, double *c, intptr_t ldc) {
-    product_tile(last + 1, n, a, 1, 8, b0, b1, b2, start, lds, c, ldc);
-}
-DEFINE_VARIANTS(3, plain_tile,
-                (intptr_t n, const double *a, intptr_t stride, const double *b0, const double *b1,
-                 const double *b2, const double *start, intptr_t lds, double *c, intptr_t ldc),
-                n, a, stride, b0, b1, b2, start, lds, c, ldc)
-DEFINE_VARIANTS(3, transposed_tile,
-                (intptr_t n, const double *a, const double *b0, const double *b1, const double *b2,
-                 const double *start, intptr_t lds, double *c, intptr_t ldc),
-                n, a, b0, b1, b2, start, lds, c, ldc)
+DEFINE_VARIANTS(3, product_tile,
+                (intptr_t n, const double *a, intptr_t down, intptr_t along, const double *b0,
+                 const double *b1, const double *b2, const double *start, intptr_t lds, double *c,
+                 intptr_t ldc),
+                n, a, down, along, b0, b1, b2, start, lds, c, ldc)
 
 /* Where register v of the rows of a matrix is, panels with stride `panel`. */
 static inline const double *register_of(const double *b, intptr_t panel, intptr_t v) {
@@ -79,8 +66,8 @@ static void multiply(intptr_t rows, intptr_t columns, intptr_t n, const double *
         const double *const b0 = register_of(b, panel, v), *const b1 = register_of(b, panel, v + 1),
                             *const b2 = register_of(b, panel, v + 2);
         for (intptr_t r = 0; r < rows; r += TILE_ROWS)
-            plain_tile_variants[wide - 1](n, a + r * lda, lda, b0, b1, b2,
-                                          start ? start + k : start, 0, c + r * ldc + k, ldc);
+            product_tile_variants[wide - 1](n, a + r * lda, lda, 1, b0, b1, b2,
+                                            start ? start + k : start, 0, c + r * ldc + k, ldc);
     }
 }
 
@@ -102,18 +89,16 @@ static void add_strip(intptr_t rows, intptr_t columns, intptr_t n, const double 
             const double *const at = a + r / 8 * a_panel + 8 * t + r % 8;
             double *const corner = c + r * columns + v * WIDTH;
             if (height == TILE_ROWS && width == 3 * WIDTH) {
-                transposed_tile_variants[number](steps, at, b0, b1, b2, corner, columns, corner,
-                                                 columns);
+                product_tile_variants[number](steps, at, 1, 8, b0, b1, b2, corner, columns, corner,
+                                              columns);
                 continue;
             }
             for (intptr_t i = 0; i < height; i++)
                 memcpy(part + i * 3 * WIDTH, corner + i * columns, (size_t)width * sizeof(double));
-            transposed_tile_variants[number](steps, at, b0, b1, b2, part, 3 * WIDTH, part,
-                                             3 * WIDTH);
+            product_tile_variants[number](steps, at, 1, 8, b0, b1, b2, part, 3 * WIDTH, part,
+                                          3 * WIDTH);
             for (intptr_t i = 0; i < height; i++)
                 memcpy(corner + i * columns, part + i * 3 * WIDTH, (size_t)width * sizeof(double));
         }
     }
 }
-
-#endif

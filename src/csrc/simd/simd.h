@@ -5,8 +5,7 @@
  * sums on every machine with a fused multiply-add. A sum over k uses sixteen lanes: lane l adds the
  * terms k = l (mod 16) in order of k; lanes are added as a fixed tree. vec is one register, of
  * WIDTH doubles, for tiles of matrix products; vf and vu32 are registers too (lanes.h). */
-#ifndef DPK_SIMD_H
-#define DPK_SIMD_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include "simd/avx512.h"
@@ -21,8 +20,13 @@
 
 DPK_INLINE f8 f8_zero(void) { return f8_set(0.0); }
 
-/* A loop with a constant count, unrolled so that arrays of registers stay registers. */
-#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
+/* Eight doubles, or the first `left` < 8 and zeros. */
+DPK_INLINE f8 f8_load_part(const double *p, intptr_t left) {
+    return left < 8 ? f8_load_first(p, left) : f8_load(p);
+}
+DPK_INLINE f8 f8_gather_part(const double *p, const int32_t *at, intptr_t left) {
+    return left < 8 ? f8_gather_first(p, at, left) : f8_gather(p, at);
+}
 
 /* As clamp_scalar (gridsum.h), without a branch: a branch would be mispredicted for every other
  * record that is clipped, and the loads under way would have to start again. */
@@ -37,5 +41,3 @@ DPK_INLINE double clamp_without_branch(double s, double lim) {
     return s == s ? s : 0.0;
 #endif
 }
-
-#endif

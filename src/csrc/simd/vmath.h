@@ -5,12 +5,9 @@
  * the result: exp_negative 1.4, log1p_unit and log1p_product 2.6, tanh_value 3.2; the largest found
  * against 200 bits are 1.05, 1.92 and 2.59. Relative to the result, in u = 2^-53: exp_negative 1.9,
  * found 1.48. Not a number in, not a number out. */
-#ifndef DPK_VMATH_H
-#define DPK_VMATH_H
+#pragma once
 
 #include <math.h>
-#include <string.h>
-#include "core/dpk.h"
 #include "simd/simd.h"
 
 /* c[0] + c[1] x + ... + c[11] x^11, as a tree: its latency, not its length, is what costs. */
@@ -29,26 +26,32 @@ static const double inverse_factorial[12] = {
     1.0 / 720.0,     1.0 / 5040.0,     1.0 / 40320.0,     1.0 / 362880.0,
     1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0};
 
-/* exp(x) for x <= 0; below -708, where doubles end, as at -708.
- * x = k ln 2 + r with |r| < 0.3466: 2^k times Taylor's polynomial, of which r^14 / 14! < 2^-57 is
- * missing.
- * Error in u, at its worst where r is near -0.3466 and p near 0.707: the sum 1/2, t = p - 1 of
- * magnitude below 1/2 1/4, r itself p / 4, r^2 times the polynomial, 0.054, six roundings (three if
- * fused) 0.33, the missing term 0.06: 1.32, so 1.32 ulp and 1.87 u relative. */
-DPK_INLINE double exp_negative(double x) {
+/* x = k ln 2 + r, k an integer, |r| < 0.3466. */
+typedef struct {
+    double r, power; /* 2^k, -1022 <= k <= 1023 */
+} reduced;
+
+DPK_INLINE reduced reduce(double x) {
     const double magic_number = 0x1.8p52;
-    x = x < -708.0 ? -708.0 : x;
     const double shifted = DPK_FMA(x, 0x1.71547652b82fep+0, magic_number); /* 1 / ln 2 */
     const double k = shifted - magic_number;
     /* ln 2 in two parts, the first of 42 bits: its product with k is exact. */
     const double r = DPK_FMA(k, -0x1.ef35793c76730p-45, DPK_FMA(k, -0x1.62e42fefa3800p-1, x));
-    const double p = 1.0 + DPK_FMA(r * r, polynomial_11(inverse_factorial, r), r);
-    uint64_t bits;
-    double power;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits + 1023) << 52;
-    memcpy(&power, &bits, sizeof power);
-    return p * power;
+    return (reduced){r, double_of((int64_t)(((uint64_t)bits_of(shifted) + 1023) << 52))};
+}
+
+/* exp(r) - 1: Taylor's polynomial, of which r^14 / 14! < 2^-57 is missing. */
+DPK_INLINE double expm1_reduced(double r) {
+    return DPK_FMA(r * r, polynomial_11(inverse_factorial, r), r);
+}
+
+/* exp(x) = 2^k exp(r) for x <= 0; below -708, where doubles end, as at -708.
+ * Error in u, at its worst where r is near -0.3466 and p near 0.707: the sum 1/2, t = p - 1 of
+ * magnitude below 1/2 1/4, r itself p / 4, r^2 times the polynomial, 0.054, six roundings (three if
+ * fused) 0.33, the missing term 0.06: 1.32, so 1.32 ulp and 1.87 u relative. */
+DPK_INLINE double exp_negative(double x) {
+    const reduced at = reduce(x < -708.0 ? -708.0 : x);
+    return (1.0 + expm1_reduced(at.r)) * at.power;
 }
 
 /* log(1 + e) for 0 <= e <= 1.
@@ -74,22 +77,17 @@ DPK_INLINE double log1p_unit(double e) {
  * 1/2, the ulp being larger, k ln 2 0.21 (0.66 where k is not a power of two and it is rounded, but
  * then the result is above 2), log(1 + e) 1.3 (0.65), the sum 1/2. */
 DPK_INLINE double log1p_product(double q) {
-    const double s = 1.0 + q;
-    uint64_t bits, fraction;
-    double k, mantissa;
-    memcpy(&bits, &s, sizeof bits);
+    const int64_t bits = bits_of(1.0 + q);
+    const double mantissa = double_of((bits & 0xfffffffffffff) | 0x3ff0000000000000);
     /* 2^52 + exponent as a double, so that no integer need be converted. */
-    fraction = (bits & 0xfffffffffffffu) | 0x3ff0000000000000u;
-    bits = bits >> 52 | 0x4330000000000000u;
-    memcpy(&k, &bits, sizeof k);
-    memcpy(&mantissa, &fraction, sizeof mantissa);
-    k = q > 1.0 ? k - (0x1p52 + 1023.0) : 0.0;
+    const double exponent = double_of(bits >> 52 | 0x4330000000000000) - (0x1p52 + 1023.0);
+    const double k = q > 1.0 ? exponent : 0.0;
     const double e = q > 1.0 ? mantissa - 1.0 : q;
     return DPK_FMA(k, 0x1.62e42fefa39efp-1, log1p_unit(e));
 }
 
 /* tanh(x) = -m / (2 + m) with the sign of x, m = exp(y) - 1, y = -2 |x|.
- * y = k ln 2 + r as in exp_negative, t = exp(r) - 1, m = 2^k t + (2^k - 1), which for k = 0 is t.
+ * y = k ln 2 + r, t = exp(r) - 1, m = 2^k t + (2^k - 1), which for k = 0 is t.
  * Error in u: y - k ln 2 loses 1/4 (only its last operation rounds), t its r^2 times the
  * polynomial, at most 0.068 of relative error 3.7 u, and its last rounding, 1/4: together 0.5,
  * 0.56 unfused. In a result of 1/4 to 1/2, whose ulp is 1/2 u, at its worst where m is near -0.65:
@@ -97,19 +95,9 @@ DPK_INLINE double log1p_product(double q) {
  * ulp. From 0.17 to 1/4 (ulp 1/4 u) 0.73, above 1/2 (ulp u) 2.5, near 1 as m loses 1/2 and has
  * slope 2; below 0.17, where k = 0 and y is exact, 2.3 ulp. */
 DPK_INLINE double tanh_value(double x) {
-    const double magic_number = 0x1.8p52;
-    double y = -2.0 * fabs(x);
-    y = y < -64.0 ? -64.0 : y; /* tanh is 1 there, and 2^k - 1 is -1 */
-    const double shifted = DPK_FMA(y, 0x1.71547652b82fep+0, magic_number); /* 1 / ln 2 */
-    const double k = shifted - magic_number;
-    const double r = DPK_FMA(k, -0x1.ef35793c76730p-45, DPK_FMA(k, -0x1.62e42fefa3800p-1, y));
-    const double t = DPK_FMA(r * r, polynomial_11(inverse_factorial, r), r);
-    uint64_t bits;
-    double power;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits + 1023) << 52;
-    memcpy(&power, &bits, sizeof power);
-    const double m = DPK_FMA(power, t, power - 1.0);
+    const double y = -2.0 * fabs(x);
+    const reduced at = reduce(y < -64.0 ? -64.0 : y); /* tanh is 1 there, and 2^k - 1 is -1 */
+    const double m = DPK_FMA(at.power, expm1_reduced(at.r), at.power - 1.0);
     return copysign(-m / (2.0 + m), x);
 }
 
@@ -118,5 +106,3 @@ DPK_INLINE double tanh_value(double x) {
     X(log1p_unit)                                                                                  \
     X(log1p_product)                                                                               \
     X(tanh_value)
-
-#endif
