@@ -626,7 +626,11 @@ def test_every_solver_that_offers_these_neighbours_is_tried_here():
         ),
         ({"neighbours": "replace_one"}, ValueError, "public_size must be given with"),
         ({"neighbours": "edit"}, ValueError, "neighbours must be 'replace_one' or 'add_remove'"),
-        ({"public_size": (1, 2)}, ValueError, "public_size has 2 entries; it must have 3"),
+        (
+            {"public_size": (1, 2)},
+            ValueError,
+            "public_size must have 3 entries, one per silo, got 2",
+        ),
         ({"public_size": (1, 2, 0)}, ValueError, "public_size must be at least 1, got 0"),
         ({"public_size": (1, 2, 2**31)}, ValueError, r"must be below 2\^31"),
         ({"public_size": 2.5}, TypeError, "public_size must be an integer, got 2.5"),

@@ -689,7 +689,7 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--trust", "nobody"], "trust must be 'central' or 'silo'"),
         (
             ["fit", "TRAIN", *BUDGET, "--set", "colour=red"],
-            "'colour' is no option of gradient_descent, which has clip, loss, penalty, l2, l1",
+            "'colour' is no option of gradient_descent; there are clip, loss, penalty, l2, l1",
         ),
         (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "it has options of its own"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
@@ -975,7 +975,7 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
 def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
     listed, _ = shown(capsys, ["info", solver])
     helped, _ = shown(capsys, ["fit", "--help", "--solver", solver])
-    assert f"options of {solver}" in helped
+    assert f"Options of {solver}" in helped
     declared = SOLVERS[solver].declaration
     for name, option in declared.own.items():
         found = re.search(rf"^  {name} +(\S.*); default: (.*)$", listed, re.MULTILINE)

@@ -21,6 +21,7 @@ ARROWS = {
     "_openmp": {"_core"},
     "_serialize": set(),
     "_threads": set(),
+    "_warn": set(),
     "stream": {"_core"},
     # Networks and oracles compute by kernels, which know losses and penalties only.
     "models/losses": {"_numbers"},
@@ -29,13 +30,13 @@ ARROWS = {
     "models/oracles": {"kernels", "_numbers"},
     "models/networks": {"kernels", "models/oracles", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
-    "privacy": {"privacy", "kernels", "stream", "_numbers", "_serialize"},
-    "data": {"data", "kernels", "_numbers"},
+    "privacy": {"_warn", "privacy", "kernels", "stream", "_numbers", "_serialize"},
+    "data": {"_warn", "data", "kernels", "_numbers"},
     "io": {"io", "data", "_numbers"},
     "datasets": {"data", "io"},
     "solvers/base": {
         *("solvers/base", "privacy", "kernels", "data", *MODELS, "stream", "io"),
-        *("_numbers", "_serialize"),
+        *("_numbers", "_serialize", "_warn"),
     },
     "solvers/releases": {
         *("solvers/base", "solvers/releases", "privacy", "papers/noise", "kernels", "data"),

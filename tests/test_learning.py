@@ -71,3 +71,16 @@ def test_the_warning_names_the_steps_that_the_solver_has():
         with pytest.warns(NothingLearntWarning) as found:
             dpk.solve(solver, data, **how)
         assert named in str(found[0].message)
+
+
+def test_warnings_point_to_the_line_of_the_user():
+    how = {"clip": 1.0, "rounds": 60, "rng": 0}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        data = records(1000.0)
+        budget = dpk.Budget(epsilon=50.0, delta=1e-6)
+        dpk.solve("gradient_descent", data, budget=budget, **how)
+        dpk.solvers.gradient_descent(data, budget=budget, **how)
+    kinds = {warning.category.__name__ for warning in found}
+    assert kinds == {"ScaleWarning", "BudgetWarning", "NothingLearntWarning"}
+    assert {warning.filename for warning in found} == {__file__}

@@ -58,9 +58,9 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("columns of CSV files").add_argument
     add("--target", metavar="COLUMN", help="name, or index from 0 (default: the last)")
     add("--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0")
-    header = "whether the first row holds names (default: as it looks)"
+    header = "whether the first row holds names (default: detected)"
     add("--header", action=argparse.BooleanOptionalAction, default=None, help=header)
-    add("--sep", metavar="CHAR", help="between the columns (default: as it looks)")
+    add("--sep", metavar="CHAR", help="between the columns (default: detected)")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
@@ -168,7 +168,7 @@ def given_parameters(
         if name in _solvers.NOT_SETTABLE:
             raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
-            close = did_you_mean(name, known) or f", which has {', '.join(known)}"
+            close = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise UsageError(f"{name!r} is no option of {who}{close}")
     return given
 

@@ -1,11 +1,12 @@
 """What the command line knows of solvers: the arguments that it sets, and defaults of its own."""
 
+from dataclasses import replace
 from typing import Any
 
 from dpkern.models.penalties import make_penalty
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.base.options import Option
+from dpkern.solvers.base.options import Option, kind_of
 from dpkern.solvers.base.shared import SHARED
 
 # The command line gives the records, the budget and the noise in options of its own, and shows
@@ -46,7 +47,11 @@ def options(solver: str) -> dict[str, Option]:
     """Return the arguments that the command line can set, by name."""
     declared = SOLVERS[solver].declaration
     absent = NOT_SETTABLE + (("l1", "penalty") if declared.penalties == "l2" else ())
-    return {k: v for k, v in (SHARED | declared.own).items() if k not in absent}
+    found = {k: v for k, v in (SHARED | declared.own).items() if k not in absent}
+    for name, values in declared.offers.items():
+        found[name] = replace(found[name], kind=kind_of(values))
+    found["clip"] = replace(found["clip"], default=CLIP)
+    return found
 
 
 def penalty_of(text: str) -> Penalty:

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
     add("--delta", type=float, help="budget, with --epsilon")
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
-    add("--trust", help="who is believed: central, silo, ... (the solver's default)")
+    add("--trust", help="trust model: central, silo, ... (the solver's default)")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
     runs = "runs with fresh noise (default: 1)"

@@ -1,7 +1,6 @@
 """``dpkern info``: the installation, and the options of a solver."""
 
 import argparse
-import re
 
 from dpkern import kernels
 from dpkern.cli import _solvers
@@ -39,15 +38,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def option_text(solver: str) -> str:
-    """Return a line for each option of a solver: one sentence, the type, the default."""
+    """Return what a solver does, and a line for each of its options."""
+    summary, *_ = SOLVERS[solver].declaration.summary.split("\n\n")
     lines = [
-        f"  {name:<18}  {_first_sentence(one.doc)}. {one.kind}; default: {one.default}"
+        f"  {name:<18}  {one.doc} {one.kind}; default: {one.default}"
         for name, one in _solvers.options(solver).items()
     ]
-    return "\n".join(
-        [f"options of {solver} (--set NAME=VALUE where --help lists no --NAME):", *lines]
-    )
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.;]) ", text)[0].rstrip(".;")
+    head = f"Options of {solver} (--set NAME=VALUE where --help lists no --NAME):"
+    return "\n".join([summary, "", head, *lines])

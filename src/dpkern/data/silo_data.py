@@ -8,7 +8,6 @@ public.
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Unpack
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
+from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.partition import NOTES, How, Seed, gathered, joined, partition
@@ -179,7 +179,7 @@ class SiloData:
         bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
         refuse_non_finite(rows, scale, shift)
         if feature_range is None and far_apart(rows):
-            warnings.warn(SCALES, ScaleWarning, stacklevel=2)
+            warn(SCALES, ScaleWarning)
         bound = math.inf if row_bound is None else positive("row_bound", row_bound)
         transform = Transform(n_features, bool(intercept), bound, scale, shift)
         self._set(

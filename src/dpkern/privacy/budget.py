@@ -1,12 +1,12 @@
 """Privacy budgets, and how a budget is split among releases."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpkern._numbers import count, positive, probability
+from dpkern._warn import warn
 from dpkern.privacy._exact import round_down, sqrt_down
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon, gdp_mu
 
@@ -160,7 +160,7 @@ class Budget:
                 f"with probability {0.5 * math.erfc(-self.mu / 2.0**1.5):.3g}"
             )
         for cause in causes:
-            warnings.warn(cause, BudgetWarning, stacklevel=3)
+            warn(cause, BudgetWarning)
 
     def epsilon_at(self, delta: float) -> float:
         """Return the epsilon of the whole budget at `delta` in (0, 1), rounded up."""

@@ -124,7 +124,7 @@ class Release:
 
     @property
     def charged(self) -> int:
-        """Number of repetitions that one record pays for."""
+        """Number of repetitions that one record is charged for."""
         return self.times if self.per_record is None else min(self.times, self.per_record)
 
     def mu_squared(self) -> tuple[Fraction | None, ...]:

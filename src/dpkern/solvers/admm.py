@@ -67,7 +67,7 @@ def admm(
         lam in (0, 1]; with a clip norm under central trust and sound calibration, at most 1/2.
     mode : {"central", "federated", "token"}
         Who participates in a round: every user, `participation` of them drawn uniformly without
-        replacement, or the holder of the token, where rounds are hops.
+        replacement, or the holder of the token, which moves once a round.
     participation : int or None
         Number of users in a round, in federated mode.
     max_participations : int or None

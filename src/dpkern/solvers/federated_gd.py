@@ -79,7 +79,7 @@ def federated_gd(
     if run.sizes_are_hidden and (accounting == "last_iterate" or local_steps > 1):
         raise ValueError(
             "neighbours='add_remove' needs local_steps=1 and accounting='composition' in "
-            "federated_gd: what hidden steps make of a record that comes or goes is not bounded"
+            "federated_gd: the effect of an added or removed record on hidden steps is not bounded"
         )
     eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
     sigma = None

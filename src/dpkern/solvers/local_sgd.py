@@ -62,9 +62,9 @@ def local_sgd(
     multiplies the distance of iterates on neighbouring data sets by at most c_t, and adds
     eta_t 2 C / b if its batch contains the replaced record. So the sensitivity is (2 C / b) sum of
     eta_t prod_{u > t} c_u over the steps t of the round that use the record, at most
-    ceil(K b / n_j) of them, for the worst position in the order. A record pays for the rounds that
-    use it: min(R, ceil(R K b / n)) releases, n the smallest n_j. The secrecy of the order is not
-    used.
+    ceil(K b / n_j) of them, for the worst position in the order. A record is charged for the rounds
+    that use it: min(R, ceil(R K b / n)) releases, n the smallest n_j. The secrecy of the order is
+    not used.
 
     Calibration "paper" (noise="step") draws sqrt(8 K R ln(1/delta)) C / (n_j epsilon) on the silo's
     mean and certifies its true guarantee.

@@ -50,8 +50,8 @@ def minibatch_sgd(
     record is added or removed. Central trust: sum_j om_j S_j + Z, om_j <= 1 on the records, of the
     same sensitivity. Shuffle trust: the counts of the batch's vectors with binomial noise
     (`BinomialSum`). Batches are secret, and so are the sizes of Poisson batches. The participation
-    schedule is public, and silos pay for the rounds in which they participate. Steps, penalties and
-    prox are post-processing.
+    schedule is public, and silos are charged for the rounds in which they participate. Steps,
+    penalties and prox are post-processing.
 
     Full batches: s_j = (2 C / n_j) sqrt(R') / mu, R' <= R the rounds of the busiest silo. Batches
     without replacement and Poisson batches: the least noise for which dp-accounting certifies the

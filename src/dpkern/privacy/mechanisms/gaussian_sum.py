@@ -139,7 +139,7 @@ class GaussianSum:
             noisy += kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=stream)
         if active is not None and not active.all():
             noisy[~active] = 0.0
-            if entry.per_record is None:  # with per_record, every silo pays for the whole series
+            if entry.per_record is None:  # else every silo is charged for the whole series
                 entry = self._active_entry(active)
         released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
         self._channel.ledger.append(entry)

@@ -52,6 +52,12 @@ class Declaration:
         return ("sound", "paper") if self.paper else ("sound",)
 
     @property
+    def offers(self) -> dict[str, tuple[str, ...]]:
+        """The values of shared arguments that the solver offers."""
+        neighbours, calibrations = self.neighbours, self.calibrations
+        return {"trust": self.trusts, "neighbours": neighbours, "calibration": calibrations}
+
+    @property
     def own(self) -> dict[str, Option]:
         """The solver's own options and, for a minibatch method, those of its batches."""
         return {**self.options, **batch_options(self.samplers)}
@@ -70,11 +76,7 @@ class Declaration:
         for name in arguments:
             if name not in known:
                 raise TypeError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
-        offered = {
-            "trust": self.trusts,
-            "neighbours": self.neighbours,
-            "calibration": self.calibrations,
-        }
+        offered = self.offers
         values = {}
         for name, option in known.items():
             value = arguments.get(name, option.default)
@@ -187,11 +189,7 @@ TypeError, ValueError
 def _documentation(declaration: Declaration) -> str:
     """Return the docstring of the public function."""
     own = {"clip": SHARED["clip"], **declaration.own}
-    offers = [
-        f"trust {_list(declaration.trusts)}",
-        f"neighbours {_list(declaration.neighbours)}",
-        f"calibration {_list(declaration.calibrations)}",
-    ]
+    offers = [f"{name} {_list(values)}" for name, values in declaration.offers.items()]
     if declaration.paper and declaration.paper != declaration.trusts:
         offers[-1] += f' ("paper" under trust {_list(declaration.paper)})'
     if declaration.penalties == "l2":

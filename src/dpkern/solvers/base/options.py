@@ -102,6 +102,11 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
     return ()
 
 
+def kind_of(choices: Iterable[str]) -> str:
+    """Return the type of an argument with these values, as numpydoc writes it."""
+    return "{" + ", ".join(f'"{choice}"' for choice in choices) + "}"
+
+
 def check_choice(name: str, value: object, choices: Iterable[str], where: str = "") -> None:
     """Raise ValueError unless the value is one of the choices."""
     choices = tuple(choices)

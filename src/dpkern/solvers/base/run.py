@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import positive
+from dpkern._warn import warn
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.frames import refuse_other_names
 from dpkern.models.losses import Custom
@@ -319,7 +319,7 @@ class Run(AbstractContextManager["Run"]):
             return message
         own = [name for name in ("step_size", "prox_step") if name in self.parameters]
         finding = finding.format(" or ".join(own))
-        warnings.warn(f"{self.solver}: {finding}", NothingLearntWarning, stacklevel=5)
+        warn(f"{self.solver}: {finding}", NothingLearntWarning)
         return f"{message}; {finding}"
 
 

@@ -19,6 +19,7 @@ from dpkern.solvers.base.options import (
     NotNegative,
     Option,
     StepSize,
+    kind_of,
     one_of,
     options_of,
 )
@@ -97,12 +98,12 @@ def _shared(
     penalty : Penalty or None
         A penalty with its strength, a sum of penalties, or a constraint: dpkern.L1(0.1),
         dpkern.L2(1e-3) + dpkern.L1(1e-4), dpkern.Simplex(). L2 and PL enter through their
-        gradient, the others through their prox. With a budget, hidden local steps support no
-        prox but that of L1.
+        gradient, the others through their prox. With a budget, hidden local steps support the
+        prox of L1 alone.
     l2 : float
-        Short for the penalty L2(l2): (l2/2) |w|^2.
+        Shorthand for the penalty L2(l2): (l2/2) |w|^2.
     l1 : float
-        Short for the penalty L1(l1): l1 |w|_1.
+        Shorthand for the penalty L1(l1): l1 |w|_1.
     trust : {"central", "silo", "shuffle", "local"}
         The trust model. "central": a trusted aggregator adds the noise to sums over silos;
         "silo": every silo trusts only itself, and adds noise to each of its messages;
@@ -113,10 +114,10 @@ def _shared(
         numbers of records are public. "add_remove": one record is added or removed, which
         halves sensitivities and hides those numbers.
     public_size : int, sequence of m ints or None
-        With "add_remove", a public number of records per silo, or one in total, which suffices
-        under central trust with weights "size", but not for minibatch methods. It replaces the
-        true sizes in weights, means, noise, grids and everything reported. It need not be
-        exact: sums of up to twice as many records are exact, and larger ones may saturate.
+        With "add_remove", a public number of records per silo. One in total suffices under
+        central trust with weights "size", but not for minibatch methods. It replaces the true
+        sizes in weights, means, noise, grids and everything reported. It need not be exact:
+        sums of up to twice as many records are exact, and larger ones may be clamped.
     weights : {"size", "uniform"}
         Silo weights p_j = n_j / N or 1 / m.
     calibration : {"sound", "paper"}
@@ -165,13 +166,14 @@ def _common(
         Steps of every silo in a round.
     step_size : float, sequence of floats or str
         One step size, or one for every step of all rounds. "auto" = 1 / (L + l2),
-        L = phi''max row_bound^2, or the smoothness that a model declares; "theorem" =
-        2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1, local_steps).
+        L = sup phi'' row_bound^2 for the loss phi, or the smoothness that a model declares;
+        "theorem" = 2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1,
+        local_steps).
     accounting : {"composition", "last_iterate"}
         Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
         a round instead of for all of them: it needs steps that contract, equal within a round.
     hess_clip : float
-        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default phi''max
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default sup phi''
         row_bound^2, which clips nothing; required with a budget where that is infinite.
     sampling : str
         How every silo draws its batches. "full": all records. "without_replacement" and, with
@@ -198,6 +200,6 @@ def batch_options(samplers: tuple[str, ...]) -> dict[str, Option]:
     options = {name: COMMON[name] for name in ("batch_size", "participation", "returns")}
     if len(samplers) < 2:
         return options if samplers else {}
-    kind, check = "{" + ", ".join(f'"{sampler}"' for sampler in samplers) + "}", one_of(*samplers)
+    kind, check = kind_of(samplers), one_of(*samplers)
     sampling = replace(COMMON["sampling"], kind=kind, check=check, default=samplers[0])
     return {"sampling": sampling, **options}

@@ -244,7 +244,7 @@ class HiddenSteps:
 class HiddenBatches(HiddenSteps):
     """Hidden steps on batches for which no record is used in all rounds.
 
-    A record affects only the rounds whose batches contain it, so that it pays for `per_record`
+    A record affects only the rounds whose batches contain it, and is charged for `per_record`
     releases of the series. All releases have one sensitivity, for the largest steps and the largest
     norm of a model that noise and clip norm allow.
     """

@@ -91,7 +91,7 @@ def sampler_of(run: Run, releases: int) -> RecordSampler:
 def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list[float | None]:
     """Return mu of one release of every family, by the families' shares of the budget.
 
-    Under silo trust a silo pays for the rounds in which it participates, otherwise for all. For
+    Under silo trust a silo is charged for the rounds in which it participates, else for all. For
     secret samples, all mu are scaled up until dp-accounting's epsilon of the costliest silo equals
     the budget's. Under shuffle trust they mean rho = mu^2 / 2 of concentrated DP.
     """
@@ -146,7 +146,7 @@ def _largest_rate(events: Events) -> float:
 
 
 def _times(family: Family, silos: Participation, trust: str) -> IntArray:
-    """Return how many releases of the family a record of each silo pays for, shape (m,)."""
+    """Return how many releases of the family a record of each silo is charged for, shape (m,)."""
     rounds = np.asarray(family.rounds, dtype=np.int64)
     times = np.full(silos.active.shape[1], len(rounds))
     if trust == "silo":
