@@ -59,6 +59,10 @@ def test_the_signature_holds_the_declared_options_and_the_shared_ones_apart(name
     assert not set(own) & set(SHARED)
 
 
+def test_every_solver_is_exported():
+    assert set(SOLVERS) <= set(dpk.solvers.__all__)
+
+
 @every_solver
 def test_a_signature_is_short_enough_to_be_read(name):
     assert len(inspect.signature(SOLVERS[name]).parameters) <= 16

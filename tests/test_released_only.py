@@ -37,6 +37,11 @@ CASES = [
     ("spider", {"variant": "alternate", "trust": "central"}),
     ("local_sgd", {"local_steps": 1, "trust": "silo"}),
 ]
+# Solvers whose rounds release something else, or more; files of their own have their laws.
+OTHERS = {
+    *("wd_dp", "output_perturbation", "local_newton", "double_noise_newton", "admm"),
+    *("prox_sgd", "prox_pl_svrg"),
+}
 SIZES = (7, 40, 41)
 
 
@@ -65,6 +70,10 @@ def spied(monkeypatch):
 
     monkeypatch.setattr(GaussianSum, "release", spy)
     return seen
+
+
+def test_every_solver_is_tried_or_named_as_one_of_another_kind():
+    assert {name for name, _ in CASES} | OTHERS == set(SOLVERS)
 
 
 # ------------------------------------------------------------------ nothing beside the releases
