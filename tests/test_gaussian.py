@@ -249,18 +249,22 @@ def test_slow_paths_of_the_stream_read_the_right_bits(path, isa):
     assert np.array_equal(fast, slow)
 
 
-def test_extra_bits_come_from_the_coordinates_own_block(isa):
-    key, nonce, n, k, ratio = bytes(range(7, 39)), 1 << 48 | 3, 200, 5_000_000_000, 2.0**32
+@pytest.mark.parametrize("silos", [None, [7, 3, 1 << 40, 8]])
+def test_extra_bits_come_from_the_coordinates_own_block(isa, silos):
+    """Also where silos of few draws share a tile, as the messages of ADMM's users do."""
+    key, nonce, n, k, ratio = bytes(range(7, 39)), 1 << 48, 200, 5_000_000_000, 2.0**32
     p = int(mp.floor(upper_tail(boundary(k, ratio)) * mp.mpf(2) ** 192))
+    of = [(j, i) for j in silos or [0] for i in range(n // len(silos or [0]))]
     rest = [
-        noise.chacha20_blocks(key, [i], nonce | noise.EXTRA << 48)[0, :4].view("<u8").tolist()
-        for i in range(n)
+        noise.chacha20_blocks(key, [i], nonce | j | noise.EXTRA << 48)[0, :4].view("<u8").tolist()
+        for j, i in of
     ]
     expected = [-k if p >> 128 << 128 | f[0] << 64 | f[1] < p else 1 - k for f in rest]
     assert 20 < expected.count(-k) < 180
     words = np.full(n, p >> 128, dtype=np.uint64)  # all on the same boundary
     out, by = np.empty(n), np.empty(n, dtype=np.uint8)
-    _core.gaussian_words(key, nonce, words, None, ratio, FAST, out, by)
+    silo = None if silos is None else np.array(silos)
+    _core.gaussian_words(key, nonce, words, None, ratio, FAST, out, by, silo)
     assert out.tolist() == expected
 
 

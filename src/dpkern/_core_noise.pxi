@@ -45,13 +45,15 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
 
 def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] words,
                    const uint64_t[:, ::1] extra, double ratio, int path, double[::1] out,
-                   uint8_t[::1] decided_by):
+                   uint8_t[::1] decided_by, const int64_t[::1] silo=None):
     """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
+    cdef int each = 0 if silo is None else words.shape[0] // silo.shape[0]
     cdef Key k = Key(key)
     cdef const uint64_t *rest = NULL if extra is None else at(&extra[0, 0])
     check(dpk_check_rounding(1))
-    check(kernels.gaussian_words(k.words, nonce, first(words), rest, words.shape[0], ratio,
-                                 <dpk_path> path, first(out), &decided_by[0]))
+    check(kernels.gaussian_words(k.words, nonce, first(silo), each, first(words), rest,
+                                 words.shape[0], ratio, <dpk_path> path, first(out),
+                                 &decided_by[0]))
 
 
 def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, ::1] out,

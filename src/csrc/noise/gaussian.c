@@ -269,14 +269,16 @@ dpk_status dpk_gaussian(const uint32_t *key, uint32_t purpose, intptr_t m, intpt
     return DPK_OK;
 }
 
-dpk_status dpk_gaussian_words(const uint32_t *key, uint64_t nonce, const uint64_t *words,
-                              const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
-                              double *out, uint8_t *decided_by) {
+dpk_status dpk_gaussian_words(const uint32_t *key, uint64_t nonce, const int64_t *silo, int each,
+                              const uint64_t *words, const uint64_t *extra, intptr_t n,
+                              double ratio, dpk_path path, double *out, uint8_t *decided_by) {
     _Alignas(64) uint64_t tile[TILE] = {0};
     _Alignas(64) double part[TILE];
     undecided_draws open;
     open.written = 0;
-    const draws d = draws_of(key, nonce, extra, ratio, 1.0, path);
+    draws d = draws_of(key, nonce, extra, ratio, 1.0, path);
+    d.silo = silo;
+    d.each = each;
     memset(decided_by, DPK_BY_COARSE, (size_t)n);
     for (intptr_t i = 0; i < n; i += TILE) {
         const int count = n - i < TILE ? (int)(n - i) : TILE;

@@ -46,8 +46,9 @@ void dpk_gaussian_silos(const uint32_t *key, uint32_t purpose, const int64_t *si
                         intptr_t n, double sigma, double grid, dpk_path path, double *out);
 
 /* For tests: round(ratio Phi^-1(U)) where the first 64 bits of U are given, words: (n,), and the
- * rest too, extra: (n, 2), or, where extra is NULL, read as for coordinate i under key and nonce.
- * out: (n,); decided_by: (n,) a dpk_decided_by each. */
-dpk_status dpk_gaussian_words(const uint32_t *key, uint64_t nonce, const uint64_t *words,
-                              const uint64_t *extra, intptr_t n, double ratio, dpk_path path,
-                              double *out, uint8_t *decided_by);
+ * rest too, extra: (n, 2), or, where extra is NULL, read as for coordinate i under key and nonce,
+ * or as for coordinate i % each of silo[i / each] where silo is not NULL. out: (n,); decided_by:
+ * (n,) a dpk_decided_by each. With silo, n is at most a tile. */
+dpk_status dpk_gaussian_words(const uint32_t *key, uint64_t nonce, const int64_t *silo, int each,
+                              const uint64_t *words, const uint64_t *extra, intptr_t n,
+                              double ratio, dpk_path path, double *out, uint8_t *decided_by);
