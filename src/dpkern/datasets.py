@@ -81,7 +81,8 @@ def load_wisconsin(*, m: int = 8, how: How = "even", seed: Seed = 0, **options: 
     Returns
     -------
     SiloData
-        569 records, 30 features mapped to [-1, 1]; +1 is benign (357 records), -1 malignant (212).
+        569 records, 30 features mapped to [-1, 1]. The classes are 1, benign (357 records), and 0,
+        malignant (212), which `y` holds as +1 and -1; `score` takes the classes.
     """
     table = wisconsin_table()
     options.setdefault("feature_range", wisconsin_feature_range())
