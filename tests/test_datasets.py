@@ -171,6 +171,7 @@ def test_libsvm_rows_are_padded_to_n_features(write, n_features, expected):
         (f"1 1:2\n1 {SECRET}\n", 2),
         (f"1 1:2\n1 a:{SECRET}\n", 2),
         (f"1 1:2\n\n1 -1:{SECRET}\n", 3),
+        (f"1 1:2\n1 99999999999:{SECRET}\n", 2),
     ],
 )
 def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):

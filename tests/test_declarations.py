@@ -416,3 +416,17 @@ def test_l2_is_the_same_as_a_keyword_and_as_a_penalty(name, data):
     ]
     assert results[0].w.tobytes() == results[1].w.tobytes()
     assert [r.privacy.declared["l2"] for r in results] == [0.1, 0.1]
+
+
+def test_what_a_callback_writes_to_an_argument_is_not_declared(data):
+    steps = np.full(3, 0.125)
+
+    def callback(t, release):
+        steps[:] = 99.0
+
+    result = dpk.solve(
+        "gradient_descent", data, budget=dpk.Budget(mu=1.0), clip=1.0, rounds=3,
+        step_size=steps, callback=callback,
+    )  # fmt: skip
+    assert result.privacy.declared["step_size"] == (0.125,) * 3
+    assert result.history["step_size"] == [0.125] * 3

@@ -510,3 +510,11 @@ def test_what_no_bound_covers_is_refused_by_name_before_anything_is_released(nam
     with pytest.raises(ValueError, match=cause) as caught:
         run(name, silos(), **options)
     assert not getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("calibration", ["sound", "paper"])
+@pytest.mark.parametrize("name", ["federated_gd", "wd_dp"])
+def test_last_iterates_are_refused_where_they_would_not_be_charged(name, calibration):
+    with pytest.raises(ValueError, match="accounting='last_iterate' needs trust='silo'"):
+        run(name, silos(), accounting="last_iterate", calibration=calibration, local_steps=2,
+            budget=dpk.Budget(epsilon=1.0, delta=1e-5))  # fmt: skip

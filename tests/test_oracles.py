@@ -1,5 +1,6 @@
 """Laws of models that are not linear: what they compute, predict and keep in files."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -117,6 +118,40 @@ class Logistic(Oracle):
 
     def outputs(self, w, X):
         return X @ w
+
+
+class Writer(Logistic):
+    """Writes a record to the array of parameters that it is handed."""
+
+    def gradients(self, w, X, y):
+        w[:] = X[0]
+        return np.zeros((len(y), w.size))
+
+    def losses(self, w, X, y):
+        w[:] = X[0]
+        return np.zeros(len(y))
+
+    def outputs(self, w, X):
+        w[:] = X[0]
+        return X @ w
+
+
+@pytest.mark.parametrize(
+    ("solver", "trust"),
+    [
+        *itertools.product(
+            ("minibatch_sgd", "prox_svrg", "spider"), ("central", "silo", "shuffle")
+        ),
+        ("local_sgd", "silo"),
+    ],
+)
+def test_what_a_model_writes_to_its_parameters_does_not_reach_the_iterate(solver, trust):
+    data = make_data("classification")
+    result = dpk.solve(
+        solver, data, budget=dpk.Budget(epsilon=1.0, delta=1e-6), clip=1e-9, model=Writer(),
+        step_size=1e-9, rounds=2, trust=trust, monitor="train", rng=0,
+    )  # fmt: skip
+    assert np.abs(result.w).max() < 1e-6
 
 
 def test_a_users_model_is_not_kept_in_a_file_and_says_so(tmp_path):

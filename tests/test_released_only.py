@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
@@ -276,6 +277,9 @@ def test_a_monitor_on_the_training_records_does_not_pass_as_public():
     for monitor in (data, part):
         with pytest.raises(ValueError, match=r"monitor must hold public .* in the memory of"):
             run("gradient_descent", data, monitor=monitor)
+    empty = dpk.SiloData(scipy.sparse.csr_array((40, 3)), data.y[:40], [0, 40], intercept=True)
+    with pytest.raises(ValueError, match=r"monitor must hold public .* in the memory of"):
+        run("gradient_descent", empty, monitor=empty, step_size=0.1)
     result = run("gradient_descent", data, monitor="train")
     assert result.privacy.declared["monitor"] == "train"
     assert "non-private diagnostic" in " ".join(result.privacy.notes)

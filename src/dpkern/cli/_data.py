@@ -31,7 +31,6 @@ class Source:
     name: str
     table: Table
     feature_range: tuple[Array, Array] | None = None
-    far_apart: bool = False
 
 
 def read_source(arguments: argparse.Namespace) -> Source:
@@ -50,10 +49,10 @@ def read_source(arguments: argparse.Namespace) -> Source:
                 f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
                 f"{table.X.shape[1]} features; each needs a row"
             )
-    source = Source(Path(arguments.data).name, table, bounds, bounds is None and far_apart(table.X))
-    if source.far_apart:
+    if bounds is None and far_apart(table.X):
+        # A bit of the records without noise: it goes to their holder, not beside the certificate.
         remark(f"WARNING: {_scale_hint(table)}")
-    return source
+    return Source(Path(arguments.data).name, table, bounds)
 
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -164,12 +163,9 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     ranged = "none stated" if data.feature_range is None else "stated"
     if sparse and data.feature_range is not None:
         ranged += " (scale only, so that 0 stays 0: the data are sparse)"
-    lines = [
+    return [
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
         ("task", f"{data.task}{labels}"),
         ("bounds", f"row bound {data.row_bound:g}, feature range {ranged}"),
     ]
-    if source.far_apart:
-        lines.append(("WARNING", "columns on scales far apart: state --feature-range ranges.csv"))
-    return lines

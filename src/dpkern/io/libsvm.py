@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
+from dpkern.data.csr import MAX_FEATURES
 from dpkern.io.files import OPENERS, opened
 from dpkern.io.table import Table, canonical_csr, is_number, refuse_width, tidy_numbers
 
@@ -38,7 +39,7 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
             # zero_based="auto" would shift the columns of a file whose first column is empty.
             rows, y = load_svmlight_file(stream, dtype=np.float64, zero_based=False)
             rows.check_format()
-    except ValueError:
+    except (ValueError, OverflowError):
         # scikit-learn's message quotes the data and has no line number.
         line = _first_bad_libsvm_line(path)
         if line is None:
@@ -63,7 +64,7 @@ def _first_bad_libsvm_line(path: Path) -> int | None:
             label, *rest = line.partition(b"#")[0].split() or [b"0"]
             pairs = [token.partition(b":") for token in rest if not token.startswith(b"qid:")]
             indices = [int(index) if index.isdigit() else 0 for index, _, _ in pairs]
-            increase = all(a < b for a, b in pairwise([0, *indices]))
+            increase = all(a < b <= MAX_FEATURES for a, b in pairwise([0, *indices]))
             if not increase or not all(map(is_number, [label, *(value for *_, value in pairs)])):
                 return number
     return None

@@ -56,7 +56,5 @@ def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:
         raise ValueError(f"{path} must hold X as 'csr', got {stored_as!r}: save X.tocsr()")
     try:
         return canonical_csr(load_npz(path), dtype)
-    except (KeyError, TypeError, ValueError) as error:  # whose messages may quote the data
-        raise ValueError(
-            f"{path} is damaged, or its arrays are no CSR matrix of numbers"
-        ) from error
+    except (KeyError, TypeError, ValueError):  # whose messages may quote the data
+        raise ValueError(f"{path} is damaged, or its arrays are no CSR matrix of numbers") from None

@@ -97,7 +97,8 @@ def record_gradients(
     X, transform = data.X[records], data.transform
     if math.isfinite(transform.row_bound) or transform.scale is not None:
         X = transform.apply(X)
-    found = oracle.gradients(w, X, data.y[records])
+    # A copy: what a model writes to it must not reach the public iterate.
+    found = oracle.gradients(w.copy(), X, data.y[records])
     if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
         raise TypeError(
             f"gradients of {oracle.name!r} must be an array of NumPy or of a library with DLPack, "

@@ -13,11 +13,14 @@ released, to whom, its sensitivity and why. `solver` turns it into the public fu
 ``gradient_descent(data, *, budget, clip, rounds, **shared)``.
 """
 
+import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast
+
+import numpy as np
 
 from dpkern.data import SiloData
 from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
@@ -80,6 +83,8 @@ class Declaration:
         values = {}
         for name, option in known.items():
             value = arguments.get(name, option.default)
+            if isinstance(value, np.ndarray | list):
+                value = copy.copy(value)  # callbacks may change the caller's
             if name in offered:
                 check_choice(name, value, offered[name], self.name)
             elif option.check is not None:

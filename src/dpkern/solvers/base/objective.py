@@ -192,7 +192,7 @@ class Objective:
         """Return the weighted mean loss, which is not private."""
         if isinstance(self.loss, Oracle):
             data = self.data
-            values = self.loss.losses(w, data.transform.apply(data.X), data.y)
+            values = self.loss.losses(w.copy(), data.transform.apply(data.X), data.y)
             return float(np.repeat(self.record_weights(), data.sizes) @ values)
         sums = kernels.glm_losses(self.data, w, loss=self.loss, n_threads=self.n_threads)
         return float(self.record_weights() @ sums)
@@ -204,7 +204,7 @@ class Objective:
     def accuracy(self, w: FloatArray) -> float:
         """Return the fraction of correctly classified records, which is not private."""
         if isinstance(self.loss, Oracle):
-            z = self.loss.outputs(w, self.data.transform.apply(self.data.X))
+            z = self.loss.outputs(w.copy(), self.data.transform.apply(self.data.X))
             labels = z.argmax(axis=1) if z.ndim == 2 else (z > 0.0)
             return float(np.mean(labels == np.maximum(self.data.y, 0.0)))
         z = kernels.glm_margins(self.data, w, n_threads=self.n_threads)

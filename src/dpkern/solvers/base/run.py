@@ -345,7 +345,8 @@ def _monitor(monitor: Any, objective: Objective) -> Objective | None:
             "monitor must have the data's number of features, intercept, feature_range and "
             f"row_bound, got {monitor.transform} for {data.transform}"
         )
-    if np.may_share_memory(_values(monitor), _values(data)):
+    # Empty arrays, of sparse rows without entries, share no memory.
+    if monitor is data or np.may_share_memory(_values(monitor), _values(data)):
         raise ValueError(
             "monitor must hold public records, or be 'train', which the certificate names, got "
             "records in the memory of the training data"

@@ -49,20 +49,18 @@ def local_advance(
     Under silo trust every local step is noisy, and charged as `accounting` says; under central
     trust they are hidden.
     """
-    if accounting == "last_iterate":
-        if run.trust != "silo":
-            raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
-        if run.budget is not None:
-            mu = run.mu_of_one(run.rounds)
-            assert mu is not None
-            return LastIterates(run, mu=mu, eta=eta), HIDDEN_ITERATES
+    mu = run.mu_of_one(run.rounds)
+    if accounting == "last_iterate" and run.trust == "silo" and mu is not None:
+        return LastIterates(run, mu=mu, eta=eta), HIDDEN_ITERATES
     if run.trust == "silo":
         return (NoisySteps(run, mu=run.mu_of_one(eta.size)),)
-    return HiddenSteps(run, mu=run.mu_of_one(run.rounds)), HIDDEN
+    return HiddenSteps(run, mu=mu), HIDDEN
 
 
 def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> SolverResult:
     """Run all rounds of an algorithm that releases averages of local runs."""
+    if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
+        raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned = run.objective.start(), Returned(run, run.rounds)
     for r in run.numbered_rounds():
         w_next = advance(w, eta[r])
