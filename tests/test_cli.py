@@ -259,7 +259,7 @@ def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys,
     fit = ["fit", path, "--target", "diagnosis", "--silos", 8, "--epsilon", 1, "--delta", 1e-6]
     fit += ["--test", path, "--noise-seed", 1, "--draws", 5]
     out, err = shown(capsys, fit)
-    assert "WARNING" in out
+    assert "WARNING" in err
     assert "--feature-range" in err
     ranges = tmp_path / "ranges.csv"
     rows = zip(table.feature_names, lo, hi, strict=True)

@@ -292,21 +292,21 @@ def both(name, **options):
     return [solve(name, **model, **options) for model in ({}, {"model": Logistic()})]
 
 
-@pytest.mark.parametrize("weights", ["size", "uniform"])
 @pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
-def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust, weights):
-    options = {"trust": trust, "weights": weights, "step_size": 0.5, "rounds": 4}
-    if name == "prox_sgd":
-        options["batch_size"] = 4
-    kernels, oracle = both(name, **options)
-    for a, b in zip(kernels.privacy.releases, oracle.privacy.releases, strict=True):
-        assert (a.what, a.times, a.grid, a.coins) == (b.what, b.times, b.grid, b.coins)
-        np.testing.assert_allclose(a.sensitivity, b.sensitivity, rtol=1e-4)
-        np.testing.assert_allclose(a.std, b.std, rtol=1e-4)
-    np.testing.assert_allclose(kernels.w, oracle.w, rtol=1e-4, atol=1e-4)
-    assert kernels.privacy.rho == pytest.approx(oracle.privacy.rho, rel=1e-6)
-    noiseless = both(name, budget=None, clip=1e3, **options)
-    np.testing.assert_allclose(noiseless[0].w, noiseless[1].w, rtol=1e-6, atol=1e-9)
+def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust):
+    for weights in ("size", "uniform"):
+        options = {"trust": trust, "weights": weights, "step_size": 0.5, "rounds": 4}
+        if name == "prox_sgd":
+            options["batch_size"] = 4
+        kernels, oracle = both(name, **options)
+        for a, b in zip(kernels.privacy.releases, oracle.privacy.releases, strict=True):
+            assert (a.what, a.times, a.grid, a.coins) == (b.what, b.times, b.grid, b.coins)
+            np.testing.assert_allclose(a.sensitivity, b.sensitivity, rtol=1e-4)
+            np.testing.assert_allclose(a.std, b.std, rtol=1e-4)
+        np.testing.assert_allclose(kernels.w, oracle.w, rtol=1e-4, atol=1e-4)
+        assert kernels.privacy.rho == pytest.approx(oracle.privacy.rho, rel=1e-6)
+        noiseless = both(name, budget=None, clip=1e3, **options)
+        np.testing.assert_allclose(noiseless[0].w, noiseless[1].w, rtol=1e-6, atol=1e-9)
 
 
 def test_one_norm_over_all_tensors_is_clipped(spied):
