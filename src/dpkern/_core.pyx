@@ -1,5 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The only interface to C: allocates, releases the GIL, calls, checks. Callers have validated."""
+"""The only interface to C: work space, calls without the GIL, status codes.
+
+Arguments are validated by `dpkern.kernels`; here only addresses are checked.
+"""
 
 import numpy as np
 

@@ -92,8 +92,7 @@ cdef class Models:
 
 
 cdef class Work:
-    """Work space of one call: units of work per silo, partial sums. shares: among how many threads
-    one unit is divided."""
+    """Work space of one call: tasks per silo, partial sums. shares: threads per task."""
     cdef dpk_sum c
     cdef object keep
 

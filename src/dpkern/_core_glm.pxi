@@ -184,6 +184,7 @@ def newton_direction(const double[:, :, ::1] H, const double[:, ::1] g, double f
     n_threads = max(1, min(n_threads, m))
     cdef double[::1] work = np.empty(n_threads * dpk_newton_work(d))
     cdef int[::1] iwork = np.empty(n_threads * dpk_newton_iwork(d), dtype=np.intc)
+    check(dpk_check_rounding(n_threads))
     with nogil:
         check(kernels.newton_direction(
             m, d, at(&H[0, 0, 0]), at(&g[0, 0]), floor, &lapack.c, n_threads, first(work),

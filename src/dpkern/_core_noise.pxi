@@ -67,7 +67,7 @@ def goe(const double[:, ::1] diagonal, const double[:, ::1] above, double[:, :, 
 
 
 cdef class CoinLaw:
-    """The distribution of a sum of many coins, or None; see shuffle.h."""
+    """A binomial distribution, or None; see shuffle.h."""
     cdef dpk_coin_law c
     cdef object keep
 

@@ -63,7 +63,7 @@ dpk_status dpk_loss_prox(const dpk_data *data, const dpk_loss *loss, const dpk_s
     return DPK_OK;
 }
 
-/* Records of a block: as many as the first cache holds; of rows from memory so few that the next
+/* Records of a block: as many as the L1 cache holds; of rows from memory so few that the next
  * block is prefetched while this one is solved (see add_dense in rows.h too). */
 static intptr_t shared_rows(const dpk_data *data, int streamed) {
     const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;

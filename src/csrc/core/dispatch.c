@@ -1,4 +1,5 @@
-/* Choice of the instruction set: compiled for the plainest processor, so it runs everywhere. */
+/* Choice of the instruction set: compiled for the baseline instruction set, so it runs everywhere.
+ */
 #include <fenv.h>
 #include <stddef.h>
 #include "core/dispatch.h"
@@ -42,17 +43,17 @@ const dpk_kernels *dpk_isa(int i) {
     return NULL;
 }
 
-/* By doing it: fegetround() reads the x87 control word, while the kernels obey the SSE one. */
+/* Tested by adding: fegetround() reads the x87 control word, while the kernels obey the SSE one. */
 static int rounds_to_nearest(void) {
     const volatile double one = 1.0, above_half = 0x1.8p-53, below_half = 0x1p-54;
     return one + above_half == 0x1.0000000000001p0 && one + below_half == 1.0;
 }
 
-/* Whether denormals count as zeros is a setting of each thread too. A team may have been there
- * before the caller's was changed (a library compiled with -ffast-math does that when it is
- * loaded), and what a record adds to a sum would depend on whose turn it was, and so on the other
- * records. Such a team is not refused: how many threads there are may follow from how many records.
- */
+/* Whether denormals count as zeros is a setting of each thread too. The threads of OpenMP's pool
+ * keep theirs when the caller's changes (a library compiled with -ffast-math does that when it is
+ * loaded), and what a record adds to a sum would depend on the thread that adds it, and so on the
+ * other records. They are set and not refused: the number of threads may follow from that of the
+ * records. */
 dpk_status dpk_check_rounding(int n_threads) {
     int nearest = rounds_to_nearest();
     /* A team of one would still be set up. */
@@ -65,7 +66,7 @@ dpk_status dpk_check_rounding(int n_threads) {
     return nearest ? DPK_OK : DPK_ERR_ROUNDING_MODE;
 }
 
-/* By doing it, for what a control word says differs by processor. */
+/* Tested by halving: what a control word says differs by processor. */
 int dpk_flushes_denormals(void) {
     const volatile double denormal = 0x1p-1074, least_normal = 0x1p-1022, half = 0.5;
     return denormal == 0.0 || least_normal * half == 0.0;

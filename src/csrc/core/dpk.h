@@ -49,7 +49,7 @@ static inline double double_of(int64_t b) {
 }
 
 /* A margin loss on a block: value, first and second derivative in the margin z.
- * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's own numbers. */
+ * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's parameters. */
 typedef void dpk_loss_fn(intptr_t n, const double *y, const double *z, double *value, double *d1,
                          double *d2, void *params);
 
@@ -61,9 +61,9 @@ typedef double dpk_slope_fn(double y, double z, const void *params);
 typedef void dpk_parts_fn(intptr_t n, const double *y, const double *z, double *plain,
                           double *factor, const void *params);
 
-/* One step of an iteration for all open equations t = -gamma phi'(y, m + t A) within [-lim, lim];
- * returns 0 when none is open any more. It may start anywhere, but need not converge from there.
- * y, m, A, lim, t, open: (n,); open: 1 or 0. */
+/* One step of an iteration for all equations not yet solved (open), t = -gamma phi'(y, m + t A)
+ * within [-lim, lim]; returns 0 when all are solved. It may start anywhere, but need not converge
+ * from there. y, m, A, lim, t, open: (n,); open: 1 or 0. */
 typedef int64_t dpk_solver_step_fn(intptr_t n, const double *y, const double *m, const double *A,
                                    const double *lim, double gamma, double *t, double *open);
 
@@ -119,8 +119,8 @@ static inline intptr_t dpk_padded(intptr_t d) { return (d + 7) / 8 * 8; }
  * keeps hardware prefetchers of one core from fetching lines that another core is writing. */
 static inline intptr_t dpk_thread_stride(intptr_t n) { return dpk_padded(n) + 64; }
 
-/* The earlier point of differences of gradients. Margins are those of effective rows, one per
- * stored row. */
+/* The point whose gradients are subtracted, for differences. Margins are those of effective rows,
+ * one per stored row. */
 typedef struct {
     double clip;       /* l2 bound of each of the two gradients; infinity: none */
     const double *w;   /* of silo j at w + j * w_stride, (d,) each; read only without z */

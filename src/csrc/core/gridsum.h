@@ -24,7 +24,7 @@
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 
-/* Upper bound of |x| from the computed sum of squares; not emptied by denormals: a row
+/* Upper bound of |x| from the computed sum of squares; which underflow does not make 0: a row
  * (3, 4)e-170 has computed square 0. */
 static inline double norm_up(double square, intptr_t d) {
     return sqrt(square + (double)d * 0x1p-240);
@@ -60,7 +60,7 @@ static inline double row_ratio(const dpk_data *data, double norm) {
     return norm > data->row_bound ? data->row_bound / norm : 1.0;
 }
 
-/* Takes the bits of M out again after `count` rows were added. acc: (n,). */
+/* Subtracts the bits of M that `count` added rows have left. acc: (n,). */
 static inline void remove_magic(intptr_t n, int64_t count, double M, int64_t *acc) {
     const uint64_t excess = (uint64_t)count * (uint64_t)bits_of(M);
     for (intptr_t k = 0; k < n; k++)

@@ -9,7 +9,7 @@
 
 extern const dpk_kernels DPK_FN(dpk_kernels);
 
-/* What only some losses have comes after the list. */
+/* Functions that only some losses have are set after the list. */
 #define LOSS_NUMBER(loss) LOSS_##loss,
 enum { DPK_LOSS_LIST(LOSS_NUMBER) N_LOSSES };
 #define LOSS_ROW(loss) {.name = #loss, .block = loss##_block, .slope = loss##_slope},

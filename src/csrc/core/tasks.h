@@ -5,7 +5,7 @@
 #include <string.h>
 #include "core/dpk.h"
 
-/* Before a loop over the tasks of a call, with a variable `sum` in reach. */
+/* Before a loop over the tasks of a call, with a variable `sum` in scope. */
 #define PARALLEL                                                                                   \
     "omp parallel for schedule(dynamic) num_threads(sum->n_threads) if (sum->n_threads > 1)"
 

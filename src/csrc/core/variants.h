@@ -2,8 +2,9 @@
  *
  * DEFINE_VARIANTS(count, name, (parameters), arguments ...) defines static functions name_0 ..
  * name_(count - 1) with these parameters, number i of which calls the inline function name(i,
- * arguments ...), and the table name_variants of them. Each is a function of its own: in one for
- * all, registers run out and the inner loops read their pointers from the stack (a third slower).
+ * arguments ...), and the table name_variants of them. Each is a function of its own: one for
+ * all would spill registers, and its inner loops read their pointers from the stack (a third
+ * slower).
  * count: a literal 2, 3, 4 or 8. */
 #pragma once
 

@@ -129,7 +129,7 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
     const intptr_t d = data->d, most = dpk_hessian_rows(d);
     const intptr_t stride = (most + 1) * WIDTH; /* not a power of two: lines would share sets */
     const int64_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
-    /* Rows that the first cache still holds when they are packed. */
+    /* Rows that the L1 cache still holds when they are packed. */
     const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, upto = fit < 64 ? fit : 64;
     const intptr_t rows = upto < most ? upto : most;
     block b;

@@ -10,7 +10,7 @@
 
 #include "core/dpk.h"
 
-/* Records packed at a time: 3 panels of 8 columns stay in the first cache, all of them and the next
+/* Records packed at a time: 3 panels of 8 columns stay in the L1 cache, all of them and the next
  * records in the second. */
 static inline intptr_t dpk_hessian_rows(intptr_t d) {
     const intptr_t rows = 65536 / dpk_padded(d);

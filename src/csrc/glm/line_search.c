@@ -1,5 +1,5 @@
 /* Margins of a block of records at w and along p, then every candidate costs one evaluation of the
- * loss on numbers that lie in the first cache. The rows of the next block are prefetched. */
+ * loss on numbers that lie in the L1 cache. The rows of the next block are prefetched. */
 #include "core/tasks.h"
 #include "rows/block.h"
 #include "core/gridsum.h"

@@ -101,7 +101,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
     return added;
 }
 
-/* Rows longer than this are converted twice: their copies would not stay in the first cache. */
+/* Rows longer than this are converted twice: their copies would not stay in the L1 cache. */
 enum { COPIED = 1024 };
 
 DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,

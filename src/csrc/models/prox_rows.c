@@ -4,7 +4,7 @@
 #include "core/gridsum.h"
 #include "simd/simd.h"
 
-/* Coordinates of a piece: it stays in the first cache between its check and its prox. Results of
+/* Coordinates of a piece: it stays in the L1 cache between its check and its prox. Results of
  * this many doubles (64 MiB) do not stay in cache: they are written past it, which saves reading
  * their memory first, and the inputs are prefetched AHEAD doubles early. */
 enum { PIECE = 1024, STREAMED = 1 << 23, AHEAD = 256 };

@@ -12,7 +12,7 @@
 #include "noise/gaussian_fit.h"
 #include "noise/exact_draw.h"
 
-/* TILE draws are in flight at once: their words stay in the first cache, and the undecided ones
+/* TILE draws are in flight at once: their words stay in the L1 cache, and the undecided ones
  * fill vectors. */
 enum { TILE = 2048, TASK_TILES = 4, BLOCK = 64, STEP = 8, PER_STEP = STEP / LANES };
 

@@ -6,7 +6,7 @@
 #include "noise/gaussian.h"
 #include "rows/rows.h"
 
-/* Words of the stream that are processed at a time, which stay in the first cache, and as many
+/* Words of the stream that are processed at a time, which stay in the L1 cache, and as many
  * vectors at most. */
 enum { TILE = 2048 };
 

@@ -3,7 +3,7 @@
 #include "core/variants.h"
 #include "rows/load.h"
 
-/* So few rows at a time that they are in the first cache still for their second product. */
+/* Rows at a time: few enough to be in the L1 cache still for their second product. */
 DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w, const double *p,
                           int64_t first, intptr_t n, prefetch_plan *next, double *y, double *z,
                           double *dz) {

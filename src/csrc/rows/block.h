@@ -36,7 +36,7 @@ static inline intptr_t leave_out_zeros(intptr_t n, block *b) {
 void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b);
 
 /* Labels, and margins of the effective rows along two vectors, of the records first .. first + n: z
- * = x . w, and dz = x . p while the row is in the first cache. w, p: (d,); y, z, dz: (n,); next:
+ * = x . w, and dz = x . p while the row is in the L1 cache. w, p: (d,); y, z, dz: (n,); next:
  * prefetched in shares, one for some 8 KiB of rows. */
 void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64_t first,
                    intptr_t n, prefetch_plan *next, double *y, double *z, double *dz);

@@ -14,10 +14,10 @@
 #define CHUNK 4096
 
 /* Vectors longer than this are taken two by two: their part of the accumulator, which has been
- * evicted from the first cache since the last vector, is then read and written for two. */
+ * evicted from the L1 cache since the last vector, is then read and written for two. */
 #define LONG_VECTOR 3072
 
-/* Prefetch distances into the second cache and the first, in the vectors that are squared, in
+/* Prefetch distances into the L2 cache and the L1 cache, in the vectors that are squared, in
  * bytes, for one vector at a time and for two (512 to 16384 were tried). */
 static const intptr_t second_cache[] = {0, 4096, 0}, first_cache[] = {0, 512, 2048};
 
@@ -46,7 +46,8 @@ DPK_INLINE void square_chunks(row_kind kind, const dpk_data *data, const row *x,
 }
 
 /* acc += sum_i s[i] x[i], and square[i] = y[i] . y[i] with the bits that `dot` gives, i < count;
- * acc: (dpk_padded(p),) patterns on the grid of magic number M, with one M in for each x. */
+ * acc: (dpk_padded(p),) patterns on the grid of magic number M, to which each x adds the bits of M.
+ */
 DPK_INLINE void add_and_square_chunk(row_kind kind, const dpk_data *data, int count, intptr_t p,
                                      const double *s, const row *added, const row *squared,
                                      double M, double *acc, double *square) {
@@ -116,7 +117,7 @@ DPK_INLINE void add_and_square(row_kind kind, const dpk_data *data, int count, c
     }
 }
 
-/* Vectors whose squares are known at a time. */
+/* Vectors in a group, whose squares are known before they are added. */
 enum { GROUP = 32 };
 
 /* Some columns of the records begin .. end on the grid of magic number M, `count` at a time and
@@ -130,7 +131,7 @@ DPK_INLINE void clip_on_grid(row_kind kind, const dpk_data *data, columns own, i
     acc += own.first;
     int64_t *const bits = (int64_t *)(void *)acc;
     int64_t left_out = 0;
-    /* Every record brings an M, taken out beforehand: a pass over acc less. */
+    /* Every record will add the bits of M: subtracted here, they need no pass over acc later. */
     for (intptr_t k = 0; k < dpk_padded(own.n); k++)
         bits[k] = (int64_t)((uint64_t)(begin - end) * (uint64_t)bits_of(M));
     for (int i = 0; i < group && begin + i < end; i++) {
@@ -193,11 +194,11 @@ DPK_INLINE void clip_task(row_kind kind, const dpk_data *data, double M, double 
         clip_on_grid(kind, data, all, 2, 2, M, clip, begin, end, acc);
 }
 
-/* Bytes that stay in a second cache of 2 MiB. */
+/* Bytes that stay in an L2 cache of 2 MiB. */
 enum { CACHE_BYTES = 7 << 18 };
 
 /* All silos, in some columns. Two vectors at a time and the next two, if these and the sum stay in
- * the second cache, or if nothing does; one otherwise. The more threads, the more vectors between
+ * the L2 cache, or if nothing does; one otherwise. The more threads, the more vectors between
  * two barriers: together some 2^16 numbers of each thread. */
 DPK_INLINE void clip_columns(row_kind kind, const dpk_data *data, const dpk_sum *sum, columns own,
                              intptr_t threads, double *out) {
@@ -227,7 +228,7 @@ DEFINE_VARIANTS(2, clip_columns,
                 data, sum, own, threads, out)
 
 /* Wide vectors: a silo is one task, and all threads work at the same vectors, so that their columns
- * of these and of the sum stay in the second cache. out: (m, p), space until the end. */
+ * of these and of the sum stay in the L2 cache. out: (m, p), also used as work space. */
 static void clip_wide(const dpk_data *data, const dpk_sum *sum, double *out) {
     const intptr_t chunks = (data->p + CHUNK - 1) / CHUNK;
 #pragma omp parallel num_threads(sum->n_threads) if (sum -> n_threads > 1)

@@ -6,5 +6,5 @@
 /* On a grid, vectors longer than this are shared by all threads, and a silo is one task. */
 #define DPK_WIDE 40960
 
-/* out: (m, p). The vectors are the rows of data->X, dense and without feature map. */
+/* out: (m, p). The vectors are the rows of data->X, dense and without a feature range. */
 dpk_status dpk_clip_and_sum(const dpk_data *data, const dpk_sum *sum, double *out);

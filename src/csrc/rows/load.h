@@ -7,9 +7,10 @@
 
 DPK_INLINE double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
-/* Records of a block: 8 KiB of rows, which fit in the first cache beside the next ones that are
+/* Records of a block: 8 KiB of rows, which fit in the L1 cache beside the next ones that are
  * being loaded, and at least as many as fill the vectors of the loss. Long rows from memory are
- * blocks of one, which keeps memory busiest. Floats cost more work per byte, which blocks save. */
+ * blocks of one, which has most loads outstanding. Rows of floats take more work per byte, which
+ * blocks save. */
 static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     if (data->indptr)
         return DPK_BLOCK;

@@ -19,10 +19,10 @@ static inline void prefetch_share(prefetch_plan *plan) {
     plan->left -= size;
 }
 
-/* Bytes of dense rows that are prefetched at most: they must stay in the second cache. */
+/* Bytes of dense rows that are prefetched at most: they must stay in the L2 cache. */
 enum { PREFETCH_LIMIT = 1 << 18 };
 
-/* The n records from the first on in equal shares: so many, and one for every 8 KiB. */
+/* The n records from the first on in equal shares: `shares` of them, and one more per 8 KiB. */
 static inline prefetch_plan plan_prefetch(const dpk_data *data, int64_t first, intptr_t n,
                                           intptr_t shares) {
     const intptr_t size = data->p * (data->x_is_float32 ? 4 : 8);

@@ -1,5 +1,5 @@
-/* Rows as kernels read them, dense or sparse, in float or double, under a feature map: the products
- * x . w and x . x, and acc += s x, on a grid (gridsum.h) or in floating point.
+/* Rows as kernels read them, dense or sparse, in float or double, under a feature range: the
+ * products x . w and x . x, and acc += s x, on a grid (gridsum.h) or in floating point.
  *
  * The kind of row is a constant where these functions are called, so that each kind has its own
  * loop without a branch; and `data` a local copy, whose fields need not be reloaded after every
@@ -9,7 +9,7 @@
 #include "core/gridsum.h"
 #include "simd/simd.h"
 
-/* Sum of flags. */
+/* Flags, combined by |. */
 typedef int row_kind;
 enum {
     ROW_FLOAT32 = 1,
@@ -79,14 +79,14 @@ DPK_INLINE f8 entries(row_kind kind, const dpk_data *data, const row *r, intptr_
                                       f8_load_part(data->shift + k, left));
 }
 
-/* Those of [x, 1], the 1 only with an intercept, of a dense row. */
+/* The last entries of [x, 1], x a dense row; the 1 only with an intercept. */
 DPK_INLINE f8 last_entries(row_kind kind, const dpk_data *data, const row *x, intptr_t k) {
     const intptr_t left = data->p & 7;
     const f8 v = entries(kind, data, x, k, left);
     return data->intercept ? f8_with(v, left, 1.0) : v;
 }
 
-/* The entries of w that belong to those. */
+/* The entries of w beside the `entries` of a row. */
 DPK_INLINE f8 weights(row_kind kind, const double *w, const row *r, intptr_t k, intptr_t left) {
     return kind & ROW_SPARSE ? f8_gather_part(w, r->at + k, left) : f8_load_part(w + k, left);
 }
@@ -232,8 +232,8 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
 }
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
- * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, with one M in for
- * each row, or doubles where M is 0. Later rows are prefetched, which keeps memory busy. */
+ * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, to which
+ * each row adds the bits of M, or doubles where M is 0. Later rows are prefetched. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
                           const row *r, double M, double *acc) {
     const intptr_t p = data->p;

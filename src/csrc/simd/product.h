@@ -14,7 +14,7 @@
 /* Rows of a tile: three registers a row, and what else a step needs, fill the register file. */
 enum { TILE_ROWS = WIDTH == 8 ? 8 : 4 };
 
-/* Rows of B that stay in the first cache while A passes. */
+/* Rows of B that stay in the L1 cache while A passes. */
 enum { STEPS = 192 };
 
 /* c (TILE_ROWS, wide WIDTH) = start + A B over n steps, wide = last + 1. a: A, `down` from one row
