@@ -6,7 +6,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dpkern as dpk
@@ -16,6 +16,10 @@ from dpkern.privacy import local_runs as module
 from dpkern.privacy.local_runs import LocalRuns, norm_bound, propagate, propagate_batches
 from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
 
+# Hidden steps refuse a loss whose second derivative has no bound.
+SMOOTH_LOSSES = [
+    loss for make in dpk.losses.LOSSES.values() if math.isfinite((loss := make()).smoothness)
+]
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
 
@@ -356,7 +360,7 @@ def test_computed_runs_of_neighbours_on_batches_never_part_by_more_than_the_boun
     labels[-1] = -y[-1]
     if draw(st.booleans()):
         other[-1] = rng.standard_normal(d)
-    loss = draw(st.sampled_from([make() for make in dpk.losses.LOSSES.values()]))
+    loss = draw(st.sampled_from(SMOOTH_LOSSES))
     row_bound = 10.0 ** draw(st.floats(-1, 1))
     L = loss.smoothness * row_bound**2
     l2 = draw(st.sampled_from([0.0, 0.1, 1.0])) * L
@@ -432,7 +436,7 @@ def neighbours(draw):
         other[-1] = X[-1]
     labels[-1] = -y[-1]
     w = rng.standard_normal(d + 1) * 10.0 ** draw(st.integers(-3, 6))
-    loss = draw(st.sampled_from([make() for make in dpk.losses.LOSSES.values()]))
+    loss = draw(st.sampled_from(SMOOTH_LOSSES))
     row_bound = 10.0 ** draw(st.floats(-1, 1))
     L = loss.smoothness * row_bound**2
     l2 = draw(st.sampled_from([0.0, 0.1, 1.0])) * L
@@ -477,7 +481,7 @@ def exact_run(data, w, runs, *, loss, l2, smooth, penalize_intercept, l1):
     penalized = np.arange(data.d) < data.d - (0 if penalize_intercept else 1)
     for eta in map(mpmath.mpf, runs.step_sizes):
         z = ratio * (V @ theta)
-        s = [r * slope(loss, a, b) for r, a, b in zip(ratio, y, z, strict=True)]
+        s = [r * SLOPES[loss.name](a, b, *loss.params) for r, a, b in zip(ratio, y, z, strict=True)]
         s = np.array([min(max(a, -b), b) for a, b in zip(s, lim, strict=True)])
         c = mpmath.mpf(l2)
         if smooth is not None:
@@ -490,15 +494,14 @@ def exact_run(data, w, runs, *, loss, l2, smooth, penalize_intercept, l1):
     return theta
 
 
-def slope(loss, y, z):
-    if loss.name == "logistic":
-        return -y / (1 + mpmath.exp(y * z))
-    if loss.name == "squared":
-        return z - y
-    if loss.name == "huber":
-        return min(max(z - y, -loss.delta), loss.delta)
-    a = 1 - y * z
-    return -y * (max(a, 0) if loss.name == "squared_hinge" else min(max(a, 0), loss.h) / loss.h)
+# Derivatives to 200 bits. A loss without a line here is left out of the law below.
+SLOPES = {
+    "logistic": lambda y, z: -y / (1 + mpmath.exp(y * z)),
+    "squared": lambda y, z: z - y,
+    "huber": lambda y, z, delta: min(max(z - y, -delta), delta),
+    "smoothed_hinge": lambda y, z, h: -y * min(max(1 - y * z, 0), h) / h,
+    "squared_hinge": lambda y, z: -y * max(1 - y * z, 0),
+}
 
 
 @pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
@@ -506,6 +509,7 @@ def slope(loss, y, z):
 @given(case=neighbours(), coarse=st.booleans())
 def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coarse):
     """|theta_K - exact| <= tau E_K + 4 u W F_K: the step from real arithmetic to doubles."""
+    assume(case["loss"].name in SLOPES)
     data = silo(case["X"][0], case["labels"][0], **case["data"])
     names = ("l2", "smooth", "penalize_intercept", "l1")
     options = {name: case[name] for name in names}

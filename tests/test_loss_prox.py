@@ -128,7 +128,7 @@ def test_displacements_stay_within_the_clip_and_points_move_no_further_apart(mak
         assert np.all(apart <= np.linalg.norm(V - W, axis=1) * (1.0 + 1e-12))
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "convex")
 def test_every_clamped_displacement_is_the_clamped_root(make, loss):
     data = make(n=300)
     V = points(data, scale=3.0)
@@ -155,7 +155,7 @@ def test_extreme_records_end_and_stay_within_the_clip(bare_records, loss, gamma)
             assert np.all(np.abs(t) * cases[:, 0] <= gamma * clip)
 
 
-@pytest.mark.usefixtures("isa")
+@pairwise("isa", "convex")
 def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     """Lanes that are solved wait for the others, unchanged."""
     data = make(n=64, p=3, m=1)

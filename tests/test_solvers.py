@@ -524,7 +524,7 @@ def test_without_a_seed_every_run_is_fresh(solver, trust, data):
     options |= users(solver, trust)
     a, b = (dpk.solve(solver, data, **options) for _ in range(2))
     assert a.privacy.noise == "os"
-    assert np.all(a.w != b.w)
+    assert np.any(a.w != b.w)  # counts with binomial noise may coincide
 
 
 def test_a_stream_serves_several_runs_without_repeating_a_draw(data):

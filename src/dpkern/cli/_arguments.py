@@ -99,7 +99,7 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     add("--clip", type=float, help=f"{clip} {_solvers.CLIP:g} with a budget)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")
-    add("--rounds", type=int, help="number of releases")
+    add("--rounds", type=int, help="number of rounds")
     add(
         "--set",
         action="append",

@@ -6,6 +6,7 @@ from dpkern import kernels
 from dpkern.cli import _solvers
 from dpkern.cli._output import print_lines, say
 from dpkern.models.losses import LOSSES
+from dpkern.models.penalties import PENALTIES, SMOOTH
 from dpkern.solvers import SOLVERS
 
 HELP = "what this installation runs on, or the options of a solver"
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
             ("BLAS", ", ".join(facts["blas"]) or "none loaded"),
             ("solvers", ", ".join(SOLVERS)),
             ("losses", ", ".join(LOSSES)),
+            ("penalties", ", ".join(PENALTIES | SMOOTH) + " (--set penalty=NAME:STRENGTH)"),
         ]
     )
 
