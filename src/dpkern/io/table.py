@@ -37,7 +37,10 @@ def refuse_width(path: Path, found: int, n_features: int | None) -> None:
 
 
 def canonical_csr(X: Any, dtype: DTypeLike) -> Matrix:
-    return canonical(checked_csr(X), dtype, owned=False)[0]
+    rows, _ = canonical(checked_csr(X), dtype, owned=False)
+    if rows.nnz <= np.iinfo(np.int32).max:  # as indices: scipy converts arrays of one dtype only
+        rows.indptr = rows.indptr.astype(np.int32)
+    return rows
 
 
 def is_number(text: str | bytes) -> bool:
