@@ -100,6 +100,8 @@ def prox_rows(int prox, bint separable, const double[::1] params, const double[:
     """Apply the prox with index `prox` in its table to rows."""
     cdef intptr_t m = v.shape[0], d = v.shape[1]
     cdef double[::1] scratch = None if separable else np.empty(n_threads * dpk_thread_stride(d))
+    if m * d <= 1024:
+        n_threads = 1  # a team costs more than it saves
     check(dpk_check_rounding(n_threads))
     with nogil:
         check(kernels.prox_rows(
