@@ -252,8 +252,8 @@ class Objective:
         penalized = self.n_penalized
         shrink = 1.0 + step * self.l2
         x, step = v[:penalized] / shrink, step / shrink
-        if self.l1 > 0.0:
-            x = kernels.prox(L1(self.l1), x, step)
+        if self.proximal is not None and self.l1 > 0.0:
+            x = kernels.prox(self.proximal, x, step)
         if self.other is not None:
             x = kernels.prox(self.other, x, step)
         return x if penalized == len(v) else np.append(x, v[penalized:])
