@@ -83,11 +83,8 @@ def local_newton(
     The history holds, for every round, the norm of the released mean gradient at the round's start
     and the mean step, summed over local steps.
     """
-    L, silo, rule = (
-        local_steps,
-        run.trust == "silo",
-        step_size if isinstance(step_size, str) else "",
-    )
+    L, silo = local_steps, run.trust == "silo"
+    rule = step_size if isinstance(step_size, str) else ""
     if not silo and L > 1:
         raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
     releases = (3 if rule == "private_search" else 2) * rounds * L

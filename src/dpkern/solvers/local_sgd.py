@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise as printed
+from dpkern.privacy.record_sampling import SAMPLERS
 from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
-from dpkern.solvers.minibatch_sgd import SAMPLERS
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.papers import noise
+from dpkern.privacy.record_sampling import SAMPLERS
 from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 from dpkern.solvers.releases.returned import Returned
-
-SAMPLERS = ("full", "without_replacement", "poisson", "one_pass", "cyclic")
 
 
 @solver(
