@@ -1,17 +1,18 @@
 /* Integer-valued factors of a record's gradient, or difference of gradients, from its activations
- * and derivatives (network.h): norms, scale, truncation. The formulas and why they clip: mlp.h. */
+ * and derivatives (network.h): norms, scale, truncation. mlp.h has the formulas and the proof of
+ * the clip bound. */
 #pragma once
 
 #include "core/gridsum.h"
 #include "mlp/mlp.h"
 #include "simd/simd.h"
 
-/* A record that would be scaled by less is left out, like one whose norm overflows: so t and s / t,
- * whose norms lie between 2^-120 and 2^512, neither overflow nor vanish. */
+/* A record that would be scaled by less is left out, like one whose norm overflows. Norms of
+ * vectors lie between 2^-120 and 2^512, so t and s / t then neither overflow nor underflow. */
 #define SMALLEST_SCALE 0x1p-500
 
 /* The two vectors of a rank-one block: the derivatives, and the inputs followed by `one`, which is
- * 1 or, for a difference of inputs, that of the ones. */
+ * 1 or, in a difference of inputs, the difference of their ones. */
 typedef struct {
     const double *delta, *input;
     double one;
@@ -39,7 +40,8 @@ static inline double scale_of(double clip, double norm) {
     return norm <= DBL_MAX && s >= SMALLEST_SCALE ? s : 0.0;
 }
 
-/* One row of panels with stride `panel`: factor v, truncated where `whole`; v: (n,) and zeros. */
+/* One row of panels with stride `panel`: factor v, truncated where `whole`; v: (n,) followed by
+ * zeros. */
 static inline void put_factor(intptr_t n, const double *v, double factor, int whole, double *to,
                               intptr_t panel) {
     const f8 f = f8_set(factor);
@@ -69,8 +71,8 @@ static inline pair pair_of(const dpk_layer *layer, int first_layer, int which, i
                   .one = one};
 }
 
-/* Norm that record i is clipped by. parts: (depth, points, 3), the norms of every pair, written,
- * and the last entry of its inputs. */
+/* The norm by which record i is clipped. parts: (depth, points, 3), for every pair its two norms,
+ * which are written, and the last entry of its inputs, which is read. */
 static double clipped_norm(const dpk_mlp *net, intptr_t i, const double *x, const double *now,
                            const double *old, double *parts) {
     double total = 0.0, exact = 0.0; /* T^2 and D^2 */
@@ -93,7 +95,7 @@ static double clipped_norm(const dpk_mlp *net, intptr_t i, const double *x, cons
         total += length * length;
         exact += product[0] * product[0] + product[1] * product[1] + 2.0 * cross;
     }
-    /* A scalar product alone may overflow, to a wrong sign even. */
+    /* The scalar product alone may overflow, even to the wrong sign. */
     if (net->points == 1 || !(fabs(exact) <= DBL_MAX))
         return sqrt(total);
     return sqrt(exact > total / 16.0 ? exact : total / 16.0);
@@ -129,16 +131,16 @@ static void put_record(const dpk_mlp *net, intptr_t i, intptr_t row, const doubl
             const double step = whole ? 1.0 / to->unit : 1.0; /* a power of two */
             const double one = t * step * p.one;
             put_factor(layer->out, p.delta, s / t * step, whole, left, panel);
-            f8_store(bias, f8_zero()); /* where the inputs fill whole vectors, it begins another */
+            f8_store(bias, f8_zero()); /* where `in` is a multiple of 8 it is a vector of its own */
             put_factor(in, p.input, t * step, whole, right, panel);
             bias[in % 8] = whole ? (double)(int64_t)one : one;
         }
     }
 }
 
-/* Clips the gradient of record i at one point to B', a factor on its derivatives, and returns
- * whether the record counts there. part: of the first layer's pair of this point; the norms of
- * every layer's pair are written. */
+/* Clips the gradient of record i at one point to B' by a factor on its derivatives, and returns
+ * whether the record counts at this point. part: of the first layer's pair of this point; the norms
+ * of every layer's pair are written. */
 static int clip_gradient(const dpk_mlp *net, intptr_t i, const double *x, double bound,
                          double *layers, double *part) {
     double total = 0.0;
@@ -160,7 +162,7 @@ static int clip_gradient(const dpk_mlp *net, intptr_t i, const double *x, double
     return s > 0.0;
 }
 
-/* Limits of m: so far from 1, one of the two gradients is all of the difference. */
+/* Limit of m and 1 / m: beyond it the difference is one of the two gradients up to rounding. */
 #define LARGEST_RATIO 0x1p32
 
 /* Record i: the two pairs of a difference of clipped gradients, in place. Where the record counts

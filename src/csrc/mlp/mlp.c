@@ -1,9 +1,9 @@
 /* Sums of clipped gradients of multilayer perceptrons: factors of the blocks of some records, block
  * by block of records, then their products, strip by strip of columns.
  *
- * Both kinds of work run in parallel, and no thread needs sums of its own: an entry of the result
- * is one chain over all records in their order, so that even floating-point sums depend on nothing
- * else. */
+ * Both kinds of work run in parallel, and no thread needs sums of its own: every entry of the
+ * result is summed over all records in their order, so that even floating-point sums do not depend
+ * on the threads. */
 #include "core/tasks.h"
 #include "mlp/mlp.h"
 #include "mlp/factors.h"
@@ -36,7 +36,7 @@ static void put_block(const dpk_data *data, const dpk_mlp *net, const double *we
     }
 }
 
-/* Strips of a layer's gradient: three registers of columns for the inputs and the bias. */
+/* Strips of a layer's gradient, each three registers of the columns (inputs, then bias) wide. */
 static inline intptr_t strips_of(const dpk_layer *layer) { return layer->in / (3 * WIDTH) + 1; }
 
 /* Strip number `strip` of all layers' gradients: out += products of the rows begin .. end of the
@@ -103,7 +103,8 @@ dpk_status dpk_mlp_gradient(const dpk_data *data, const dpk_mlp *net, const doub
         }
         _Pragma(PARALLEL) for (intptr_t t = 0; t < (upto.j - from.j + 1) * strips; t++) {
             const intptr_t j = from.j + t / strips;
-            /* Only a silo's last block is not full: its records are consecutive rows. */
+            /* Only the last block of a silo may be partial, so that its records are consecutive
+             * rows. */
             const int64_t start = j > from.j ? sum->first_task[j] : first;
             const int64_t begin = j > from.j ? data->offsets[j] : from.begin;
             const int64_t end = j < upto.j ? data->offsets[j + 1] : upto.end;

@@ -12,30 +12,31 @@
  * 1 / q is exact, and t has cancelled: q^2 |k| |h| <= s |delta| |a| (1 + u)^3, whatever t is, the
  * three for the quotient s / t and the two products. So their norm over all layers is at most (C' /
  * G) (1 + u)^4 times the true G. A computed square of n terms loses at most n / 8 + 8 roundings
- * (twice as many without fused operations) and, below 2^-1022, what its 1 or n 2^-240 makes good;
+ * (twice as many without fused operations) and, by underflow, less than its 1 or n 2^-240 adds;
  * root, product, square, the sum over layers and the last root add L + 6. That makes width / 2 + 40
  * roundings of u = 2^-53 at most, and the factor covers 8 width + 128.
  *
  * Why sums are exact. Entries of q^-2 times a block are integers of at most |k| |h| <= C / q^2:
  * where n ceil(C / q^2) <= 2^52, so are all partial sums over n records, below 2^53.
  *
- * Differences. Both gradients are clipped first, to B' = B (1 - (width + 16) 2^-50) as the sum of
- * gradients that they continue: delta and delta' hold that factor. delta a^T - delta' a'^T is the
- * sum of two blocks, U = (delta - m delta') a^T and V = m delta' (a - a' / m)^T, for any m > 0; m =
- * sqrt(|delta| |a'| / (|delta'| |a|)) makes both as small as the difference also where delta and a
- * change by factors that cancel. Layer 0 has no V, and m = 1. With D_l^2 = |U|^2 + |V|^2 + 2 <U,
- * V>, two scalar products, and T_l = |U| + |V|, D and T the norms over layers, s = min(1, C' /
- * max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 width + 80) 2^-50), R^4 = sum over l > 0 of
- * r_l^4, r_l = sqrt(out) + sqrt(in + 1). T / 4 > D only where delta and a both turn around.
+ * Differences. Both gradients are clipped first, to B' = B (1 - (width + 16) 2^-50) as in the sum
+ * of gradients that the differences continue; delta and delta' include that factor. delta a^T -
+ * delta' a'^T is the sum of two blocks, U = (delta - m delta') a^T and V = m delta' (a - a' / m)^T,
+ * for any m > 0; m = sqrt(|delta| |a'| / (|delta'| |a|)) makes both as small as the difference also
+ * where delta and a change by factors that cancel. Layer 0 has no V, and m = 1. With D_l^2 = |U|^2
+ * + |V|^2 + 2 <U, V>, two scalar products, and T_l = |U| + |V|, D and T the norms over layers, s =
+ * min(1, C' / max(D, T / 4)), C' = (C - q sqrt(8 C) R) (1 - (2 width + 80) 2^-50), R^4 = sum over l
+ * > 0 of r_l^4, r_l = sqrt(out) + sqrt(in + 1). T / 4 > D only where delta and a both reverse their
+ * direction.
  *
- * Why their norm is at most C. Truncation shortens U and V, but not their sum: it may cut what
- * cancels. A factor of norm b, b^2 = s |delta| |a|, loses less than q in every entry, so a block is
- * off by b q r_l, two of them by (b + b') q r_l <= q r_l sqrt(2 s T_l), and all layers by at most q
- * sqrt(2 s T) R (Cauchy-Schwarz), where s T <= 4 C: that is what C' gives away. Rounding: D^2 is
- * off by at most (3 width / 2 + 60) u of sum |U|^2 + |V|^2 <= T^2, which is at most 16 max(D, T /
- * 4)^2: that is what T / 4 is there for. Half of it on the root, 6 u of |U| + |V| in the factors
- * and the rounding of C' itself make 13 width + 560, and the factor covers 15 width + 620. As s T
- * <= 4 C, sums are exact where n ceil(4 C / q^2) <= 2^52. */
+ * Why their norm is at most C. Truncation shortens U and V but may lengthen their sum, since parts
+ * that cancel may be cut off. A factor of norm b, b^2 = s |delta| |a|, changes by less than q in
+ * every entry, so a block is off by b q r_l, two of them by (b + b') q r_l <= q r_l sqrt(2 s T_l),
+ * and all layers by at most q sqrt(2 s T) R (Cauchy-Schwarz), where s T <= 4 C: C' is smaller than
+ * C by that. Rounding: D^2 is off by at most (3 width / 2 + 60) u of sum |U|^2 + |V|^2 <= T^2,
+ * which is at most 16 max(D, T / 4)^2 thanks to the term T / 4. Half of it on the root, 6 u of |U|
+ * + |V| in the factors and the rounding of C' itself make 13 width + 560, and the factor covers 15
+ * width + 620. As s T <= 4 C, sums are exact where n ceil(4 C / q^2) <= 2^52. */
 #pragma once
 
 #include "core/dpk.h"
@@ -69,7 +70,7 @@ typedef struct {
 } dpk_mlp;
 
 /* Row length of n columns: whole cache lines, an odd number of them, so that the lines of a column
- * do not share a few sets of the cache. */
+ * do not map to a few sets of the cache. */
 static inline intptr_t dpk_mlp_row(intptr_t n) { return dpk_padded(n) | 8; }
 
 /* Fills `net` and its layers from sizes (depth + 1,). Layer 0 has one block a record also in a
@@ -106,8 +107,8 @@ static inline intptr_t dpk_mlp_scratch(const dpk_mlp *net) {
            net->points * (net->n_scratch + 3 * dpk_padded(net->depth));
 }
 
-/* How many of `blocks` of records form a batch, whose factors are computed before they are
- * multiplied: some MiB of them. */
+/* How many of `blocks` of records form a batch, all of whose factors, some MiB, are computed before
+ * they are multiplied. */
 static inline intptr_t dpk_mlp_batch(const dpk_mlp *net, int64_t blocks, int n_threads) {
     const intptr_t some = (1 << 19) / (DPK_MLP_BLOCK * net->n_factors);
     const intptr_t least = 2 * n_threads > 8 ? 2 * n_threads : 8;
@@ -115,7 +116,7 @@ static inline intptr_t dpk_mlp_batch(const dpk_mlp *net, int64_t blocks, int n_t
     return batch < blocks ? batch : (intptr_t)blocks;
 }
 
-/* Capacity in records: one more than a batch has, so that panels do not share a few sets of the
+/* Capacity in records: one more than a batch has, so that panels do not map to a few sets of the
  * cache. */
 static inline intptr_t dpk_mlp_capacity(intptr_t batch) { return batch * DPK_MLP_BLOCK + 1; }
 

@@ -1,7 +1,7 @@
 /* Forward and backward pass of a multilayer perceptron for a block of records, in doubles.
  *
- * A record's numbers depend on its own row and the weights only, to the last bit: products are
- * chains in a fixed order (product.h), and all else is done entry by entry or row by row. */
+ * A record's results depend on its own row and the weights only, to the last bit: products are
+ * summed in a fixed order (product.h), and all else is done entry by entry or row by row. */
 #pragma once
 
 #include "core/variants.h"
@@ -11,8 +11,8 @@
 #include "rows/rows.h"
 #include "simd/vmath.h"
 
-/* Eight outputs of a layer: bias and panel of W^T, and for the way back their rows in the panels of
- * W. */
+/* Eight outputs of a layer: bias and panel of W^T, and for the backward pass their rows in the
+ * panels of W. */
 static void pack_weights(const dpk_layer *layer, intptr_t first, int backward, const double *params,
                          double *weights) {
     const intptr_t in = layer->in, width = dpk_padded(layer->out), left = layer->out - first;
@@ -68,10 +68,10 @@ static void activate(dpk_activation activation, intptr_t n, double *z) {
             z[i] = tanh_value(z[i]);
     else
         for (intptr_t i = 0; i < n; i++)
-            z[i] = z[i] < 0.0 ? 0.0 : z[i]; /* a NaN stays one, and its record will be left out */
+            z[i] = z[i] < 0.0 ? 0.0 : z[i]; /* keeps a NaN, whose record is then left out */
 }
 
-/* delta *= act'(z), by a = act(z). */
+/* delta *= act'(z), computed from a = act(z). */
 static void chain(dpk_activation activation, intptr_t n, const double *a, double *delta) {
     if (activation == DPK_TANH)
         for (intptr_t i = 0; i < n; i++)

@@ -9,9 +9,9 @@
 /* a, or 0 where it is not finite. */
 DPK_INLINE double finite_part(double a) { return fabs(a) <= DBL_MAX ? a : 0.0; }
 
-/* y, z: (n,); value, d1, d2: (n,) or NULL when not wanted. Of a user's function, what it does not
- * write is NaN, for it must not be another record's number, and slopes d1 that are not finite
- * are 0. */
+/* y, z: (n,); value, d1, d2: (n,) or NULL when not wanted. Outputs of a user's function are NaN
+ * until it writes them, so that an entry left out is never another record's number; derivatives d1
+ * that are not finite become 0. */
 DPK_INLINE void evaluate(const dpk_loss *loss, intptr_t n, const double *y, const double *z,
                          double *value, double *d1, double *d2) {
     double *const wanted[] = {value, d1, d2};
@@ -25,7 +25,7 @@ DPK_INLINE void evaluate(const dpk_loss *loss, intptr_t n, const double *y, cons
             d1[i] = finite_part(d1[i]);
 }
 
-/* The slope at one record. */
+/* The derivative d1 of one record. */
 DPK_INLINE double evaluate_slope(const dpk_loss *loss, double y, double z) {
     double d1;
     if (loss->slope)

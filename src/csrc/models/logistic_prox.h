@@ -1,16 +1,16 @@
 /* Steps towards the prox of the logistic loss along one record's row (scalar_prox.h).
  *
  * f(t) = t + gamma phi'(m + t A), B = gamma A. With e = exp(-|z|) and D = (1 + e)^3 its value and
- * its first two derivatives are N / D, P / D and Q A / D without a division, as phi' = -+ e or 1
- * over 1 + e, phi'' = e / (1 + e)^2 and phi''' = -+ e (1 - e) / (1 + e)^3. Chebyshev's step of
- * third order is s = r (1 + h),  r = f / f' = N / P,  h = r f'' / (2 f') = (A r) (Q / P) / 2, here
- * with |h| <= 1/2, clamped to lim.
+ * its first two derivatives are N / D, P / D and Q A / D, where N, P and Q need no division, since
+ * phi' is e or 1 over 1 + e up to its sign, phi'' = e / (1 + e)^2 and phi''' = -+ e (1 - e) / (1 +
+ * e)^3. Chebyshev's step of third order is s = r (1 + h), r = f / f' = N / P, h = r f'' / (2 f') =
+ * (A r) (Q / P) / 2. Here h is clamped to [-1/2, 1/2] and t - s to [-lim, lim].
  *
- * When a step counts as the last one. |phi'''|, |phi''''| <= phi'' give |f''| <= A f' and |f'''| <=
- * A^2 f' e^(A |s|) on the way. For A |s| <= 1/4 Taylor's theorem leaves |f(t - s)| <=
- * (0.65 + 0.19) A^2 |s|^3 f', and f' loses no more than a third: t - s is within 1.3 A^2 |s|^3 of
- * the root. A clamped step c is one that would have been shorter than 2 c, or else the root lies
- * beyond lim. So A |c| <= 1/8 and A^2 |c|^3 <= 2^-44 |t| leave a relative error below 11 2^-44. */
+ * Stopping criterion. |phi'''|, |phi''''| <= phi'' give |f''| <= A f' and |f'''| <= A^2 f' e^(A
+ * |s|) between t and t - s. For A |s| <= 1/4 Taylor's theorem leaves |f(t - s)| <= (0.65 + 0.19)
+ * A^2 |s|^3 f', and f' decreases by at most a third: t - s is within 1.3 A^2 |s|^3 of the root. If
+ * clamping leaves a step of length c, either the step was shorter than 2 c or the root lies beyond
+ * lim. So A |c| <= 1/8 and A^2 |c|^3 <= 2^-44 |t| leave a relative error below 11 2^-44. */
 #pragma once
 
 #include <math.h>

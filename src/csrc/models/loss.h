@@ -1,8 +1,9 @@
 /* Margin losses phi(y, z) as block functions: value, d1 = dphi/dz, d2 = d^2 phi/dz^2.
  *
- * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds live
- * in losses.py. Labels of classification losses are -1 or +1. Relative errors, in u = 2^-53: those
- * of d1 are proved in losses.py (kappa), those of value and d2 are at most 8, jumps of d2 aside. */
+ * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds are in
+ * losses.py. Labels of classification losses are -1 or +1. In units of 2^-53 the relative error of
+ * d1 is at most kappa, which losses.py proves, and that of value and d2 at most 8 except at jumps
+ * of d2. */
 #pragma once
 
 #include <math.h>
@@ -79,8 +80,8 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     X(smoothed_hinge)                                                                              \
     X(squared_hinge)
 
-/* The functions of a loss that kernels call. One loop for each set of outputs that is requested, so
- * that the compiler drops what the others would cost. */
+/* The functions of a loss that kernels call. There is one loop for each set of requested outputs,
+ * so that the compiler removes the computation of the others. */
 #define DPK_DEFINE_LOSS(name)                                                                      \
     static double name##_slope(double y, double z, const void *params) {                           \
         double v, g, h;                                                                            \

@@ -1,14 +1,13 @@
 /* Proximal operators prox_{gamma r}(v) = argmin_x gamma r(x) + |x - v|^2 / 2 as block functions.
  *
  * A prox is one function here and one row in DPK_PROX_LIST; its parameters, and whether it takes
- * coordinates one by one, are stated in models/penalties.py and models/constraints.py. What is not
- * a number stays so. */
+ * coordinates one by one, are stated in models/penalties.py. NaN entries remain NaN. */
 #pragma once
 
 #include <math.h>
 #include "simd/norm.h"
 
-/* A dpk_prox_fn; few need all of its arguments. */
+/* A dpk_prox_fn; few of them use all arguments. */
 #define PROX(name)                                                                                 \
     static void name##_block(__attribute__((unused)) intptr_t first,                               \
                              __attribute__((unused)) intptr_t n, const double *v,                  \
@@ -16,7 +15,7 @@
                              __attribute__((unused)) const double *params,                         \
                              __attribute__((unused)) double *scratch, double *out)
 
-/* Comparisons become vector instructions; fmax is a call. */
+/* Comparisons compile to vector instructions, fmax to a function call. */
 DPK_INLINE double not_below(double x, double lower) { return x < lower ? lower : x; }
 DPK_INLINE double not_above(double x, double upper) { return x > upper ? upper : x; }
 
@@ -69,8 +68,8 @@ DPK_INLINE void times(intptr_t n, const double *v, double scale, double factor, 
         out[k] = factor * (scale * v[k]);
 }
 
-/* |x| <= radius; params: radius. The norm's error is below (n / 32 + 6) 2^-53 of it, the result's
- * two roundings larger. */
+/* |x| <= radius; params: radius. The relative error of the computed norm is below (n / 32 + 6)
+ * 2^-53, that of the result two roundings larger. */
 PROX(l2_ball) {
     const safe_norm v_norm = norm_of(n, v);
     if (v_norm.norm > params[0] * v_norm.scale)
@@ -94,7 +93,8 @@ PROX(group_lasso) {
     }
 }
 
-/* The entries of v - shift above `bar`, moved together, and their number. kept may be v. */
+/* Writes the entries of v - shift above `bar` to the front of `kept`, which may be v, and returns
+ * their number. */
 static intptr_t keep_above(intptr_t n, const double *v, double shift, double bar, double *kept) {
     intptr_t count = 0;
     for (intptr_t k = 0; k < n; k++) {
@@ -136,11 +136,11 @@ static double largest_of(intptr_t n, const double *v) {
 /* x >= 0, sum x = total: x = max(v - max v - bar, 0) at the root of f(bar) = sum x - total; params:
  * total, within 2^-900 .. 2^900; scratch: (n,).
  *
- * The root lies in [-total, 0), so entries below max v - total play no part, and no sum overflows.
+ * The root lies in [-total, 0), so entries below max v - total do not matter, and no sum overflows.
  * f is convex and piecewise linear: from the left Newton's method (Michelot 1986) rises to the root
- * and ends there, and every step divides f times its slope by 4 (Radzik 1992). Both start below n
- * total and n, so that in doubles some log2 n + 27 steps do: O(n log n), and O(n) where, as
- * usual, few entries are left after the first. */
+ * and ends there, and every step divides f times its slope by 4 (Radzik 1992). f and its slope
+ * start below n total and n, so that in doubles some log2 n + 27 steps suffice: O(n log n), and
+ * O(n) where, as usual, few entries are left after the first. */
 PROX(simplex) {
     const double total = params[0], top = largest_of(n, v);
     double bar = -total;
@@ -150,14 +150,15 @@ PROX(simplex) {
         bar += (sum_beyond(count, scratch, bar) - total) / (double)count;
         count = keep_above(count, scratch, 0.0, bar, scratch);
     } while (count < before);
-    /* Once more from nearby, where the sum is no larger than the total, nor its error. */
+    /* One step more from close to the root, where the sum, and with it its rounding error, is no
+     * larger than the total. */
     bar += (sum_beyond(count, scratch, bar) - total) / (double)count;
     for (intptr_t k = 0; k < n; k++)
         out[k] = not_below((v[k] - top) - bar, 0.0);
 }
 
-/* The root s of (1 + 2 gamma) s + 3 gamma sin 2s = r > 0, gamma <= 1/4: the left side rises. Newton
- * within a bracket that follows from 0 <= f'(s) <= 8 s and |sin| <= 1. */
+/* The root s of (1 + 2 gamma) s + 3 gamma sin 2s = r > 0, whose left side is increasing for gamma
+ * <= 1/4: Newton's method in a bracket from 0 <= f'(s) <= 8 s and |sin| <= 1. */
 static double pl_root(double r, double gamma) {
     const double slope = 1.0 + 2.0 * gamma, wave = 3.0 * gamma;
     double low = not_below((r - wave) / slope, r / (1.0 + 8.0 * gamma));
@@ -175,8 +176,8 @@ static double pl_root(double r, double gamma) {
     return s;
 }
 
-/* r(x) = f(|x|), f(s) = s^2 + 3 sin^2 s: x = s v / |v|. Of a short v the sine is its argument, of a
- * long one it is nothing. */
+/* r(x) = f(|x|), f(s) = s^2 + 3 sin^2 s: x = s v / |v|. For very small |v| the sine equals its
+ * argument, for very large |v| it is negligible. */
 PROX(pl) {
     const safe_norm own = norm_of(n, v);
     double factor = 1.0 / (1.0 + (own.scale > 1.0 ? 8.0 : 2.0) * gamma);

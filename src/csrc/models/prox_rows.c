@@ -1,12 +1,12 @@
-/* Rows, or pieces of rows where a prox takes coordinates one by one, in parallel. */
+/* Rows, or pieces of rows where the prox is separable, in parallel. */
 #include "core/tasks.h"
 #include "models/prox_rows.h"
 #include "core/gridsum.h"
 #include "simd/simd.h"
 
-/* Coordinates of a piece: it stays in the L1 cache between its check and its prox. Results of
- * this many doubles (64 MiB) do not stay in cache: they are written past it, which saves reading
- * their memory first, and the inputs are prefetched AHEAD doubles early. */
+/* A piece of PIECE coordinates stays in the L1 cache between its check and its prox. From STREAMED
+ * doubles (64 MiB) on results do not stay in cache: non-temporal stores, which do not read the
+ * memory first, write them, and inputs are prefetched AHEAD doubles early. */
 enum { PIECE = 1024, STREAMED = 1 << 23, AHEAD = 256 };
 
 /* 0 times NaN or infinity is NaN. */

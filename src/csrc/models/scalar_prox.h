@@ -1,20 +1,20 @@
 /* The prox of a margin loss along one record's row: t = -gamma phi'(y, m + t A), A = |a|^2, m the
  * margin at the start, clamped to [-lim, lim].
  *
- * A loss may have steps of its own, which are taken first (logistic_prox.h). What they leave open
- * is solved by Newton's method on g(t) = t / gamma + phi'(m + t A), which increases, for a block of
- * records at a time; a step that leaves the interval between the nearest points with g < 0 and g >
- * 0 goes to its middle instead. What a lane does depends on its own record alone: it is frozen once
- * it is solved, however many steps its neighbours take. A lane that is still open after
- * NEWTON_STEPS is solved by bisection over the doubles between -lim and lim, which needs phi' only
- * and 64 steps whatever the numbers are.
+ * A loss may have an iteration of its own, which runs first (logistic_prox.h). Equations that it
+ * does not solve are solved by Newton's method on g(t) = t / gamma + phi'(m + t A), which is
+ * increasing, for a block of records at a time; a step out of the bracket of the nearest points
+ * with g < 0 and g > 0 is replaced by one to its midpoint. The result of a lane depends on its own
+ * record alone: it is frozen once it is solved, however many steps the other lanes take. A lane
+ * that is not solved after NEWTON_STEPS is solved by bisection over the doubles between -lim and
+ * lim, which evaluates phi' only and takes at most 64 steps.
  *
- * When a step counts as the last one. e = 2^-48 is some 30 times what the roundings of g, its
- * slope and the step do to t:
+ * Stopping criterion. e = 2^-48 is some 30 times the relative change of t by the roundings of g,
+ * its slope and the step:
  *   |g| <= e |t| slope: the step is below e |t|;
- *   |g| <= e |m| phi'': it is below what the rounding of m + t A moves.
- * Of a user's function nothing is known: its lanes are checked for a change of sign of g between
- * t (1 - 2^-41) and t (1 + 2^-41), and bisected without one. */
+ *   |g| <= e |m| phi'': the step is below the effect of rounding m + t A.
+ * A user's function has no known error bound: its lanes are checked for a change of sign of g
+ * between t (1 - 2^-41) and t (1 + 2^-41), and solved by bisection where there is none. */
 #pragma once
 
 #include <math.h>
@@ -25,7 +25,7 @@
 
 enum { OWN_STEPS = 8, NEWTON_STEPS = 48 };
 
-/* A block of such equations. lim is finite, and 0 where A or m is of no use. */
+/* A block of such equations. lim is finite, and 0 where A or m is not. */
 typedef struct {
     double y[DPK_BLOCK], m[DPK_BLOCK], A[DPK_BLOCK], lim[DPK_BLOCK];
     double t[DPK_BLOCK]; /* a starting point, then the solution */
@@ -41,7 +41,7 @@ static int sign_at(const dpk_loss *loss, double inverse, const scalar_equations 
     return (g > 0.0) - (g < 0.0);
 }
 
-/* Doubles in their order as integers, -0 and 0 the same. */
+/* Integers in the order of the doubles; -0 and 0 are the same. */
 static inline int64_t order_of(double v) {
     return bits_of(v) < 0 ? INT64_MIN - bits_of(v) : bits_of(v);
 }
@@ -51,7 +51,7 @@ static double bisected(const dpk_loss *loss, double inverse, const scalar_equati
                        intptr_t i) {
     int64_t low = order_of(-e->lim[i]), high = order_of(e->lim[i]);
     while (low < high) {
-        /* Towards low: then low = mid + 1 ends the loop. */
+        /* Rounded towards low, so that low = mid + 1 ends the loop. */
         const int64_t mid = low + (int64_t)(((uint64_t)high - (uint64_t)low) >> 1);
         const int sign = sign_at(loss, inverse, e, i, at_order(mid));
         if (sign == 0)
@@ -71,7 +71,7 @@ static int changes_sign(const dpk_loss *loss, double inverse, const scalar_equat
            (t <= -lim || sign_at(loss, inverse, e, i, t - slack) <= 0);
 }
 
-/* One step of all lanes; not 0 when any is open still. live: (n,) 1 or 0. */
+/* One step of all lanes; not 0 while any of them is unsolved. live: (n,) 1 or 0. */
 DPK_INLINE int64_t newton_step(double inverse, intptr_t n, const double *d1, const double *d2,
                                scalar_equations *e, double *low, double *high, double *live) {
     int64_t open = 0;
@@ -84,7 +84,7 @@ DPK_INLINE int64_t newton_step(double inverse, intptr_t n, const double *d1, con
         c = c > -lim ? c : -lim; /* NaN too */
         const double lo = g < 0.0 ? t : low[i], hi = g > 0.0 ? t : high[i];
         const double enough = DPK_FMA(0x1p-48 * fabs(c), slope, 0x1p-48 * fabs(e->m[i]) * second);
-        /* Choices one after the other: as such they become vectors. */
+        /* One selection at a time, which the compiler vectorises. */
         double safe = c > lo ? c : 0.5 * lo + 0.5 * hi;
         safe = c < hi ? safe : 0.5 * lo + 0.5 * hi;
         const double before = live[i];
@@ -130,7 +130,7 @@ DPK_INLINE void scalar_prox(const dpk_loss *loss, double gamma, intptr_t n, scal
             prefetch_share(next);
         evaluate(loss, n, e->y, z, NULL, d1, d2);
         open = newton_step(inverse, n, d1, d2, e, low, high, live);
-        if (loss->constant_curvature) /* from t = 0 that was the solution */
+        if (loss->constant_curvature) /* one step from t = 0 solves it */
             return;
     }
     if (open || loss->checked)

@@ -1,7 +1,7 @@
 /* Smooth regularisers of the form r(w) = f(|w|), by their factor f'(|w|) / |w|: the gradient is the
  * factor times w.
  *
- * One is one function here and one row in DPK_SMOOTH_LIST; its bounds are in penalties.py. */
+ * Each is one function here and one row in DPK_SMOOTH_LIST; its bounds are in penalties.py. */
 #pragma once
 
 #include <math.h>
