@@ -7,8 +7,9 @@
 #include "admm/own_rows.h"
 #include "models/scalar_prox.h"
 
-/* Norms |a| of the effective rows and the equations of the block's n records, u = scale a besides
- * what its margins contain; scale: (n,) or NULL: 0. clip: inner bound of the prox. */
+/* Norms |a| of the effective rows and the equations of the block's n records, where scale a is the
+ * part of u that the margins do not contain; scale: (n,) or NULL: 0. clip: inner bound of the
+ * prox. */
 static void equations(const block *b, intptr_t n, const double *scale, double clip, double *length,
                       scalar_equations *e) {
     for (intptr_t i = 0; i < n; i++) {
@@ -20,7 +21,7 @@ static void equations(const block *b, intptr_t n, const double *scale, double cl
         e->A[i] = useful ? A : 0.0;
         e->m[i] = useful ? m : 0.0;
         e->lim[i] = !useful ? 0.0 : lim < DBL_MAX ? lim : DBL_MAX;
-        e->t[i] = s; /* the solution where a state has converged */
+        e->t[i] = s; /* the solution once the state has converged */
     }
 }
 
@@ -33,7 +34,7 @@ static void clamp_factors(const block *b, intptr_t n, double bound, const double
         factor[i] = s[i];
         bounded |= b->ratio[i] != 1.0;
     }
-    /* The product rounds: the clamp comes last. */
+    /* The product is rounded, so the clamp comes last. */
     for (intptr_t i = 0; bounded && i < n; i++)
         factor[i] = clamp_scalar(s[i] * b->ratio[i], factor_limit(bound, b->norm[i]));
 }
@@ -63,15 +64,15 @@ dpk_status dpk_loss_prox(const dpk_data *data, const dpk_loss *loss, const dpk_s
     return DPK_OK;
 }
 
-/* Records of a block: as many as the L1 cache holds; of rows from memory so few that the next
- * block is prefetched while this one is solved (see add_dense in rows.h too). */
+/* Records of a block: as many as the L1 cache holds; half as many where rows come from memory, so
+ * that the next block can be prefetched while this one is solved (see also add_dense in rows.h). */
 static intptr_t shared_rows(const dpk_data *data, int streamed) {
     const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;
     return data->indptr || rows < 8 ? dpk_sweep_rows(data->d) : rows;
 }
 
-/* A block prefetches six shares, as two steps are usual. One for every 8 KiB is added to this
- * (prefetch.h). */
+/* A block prefetches six shares, since two steps are usual. plan_prefetch adds one share for every
+ * 8 KiB. */
 enum { SHARES = 5 };
 
 dpk_status dpk_sweep_shared(const dpk_data *data, const dpk_loss *loss, const dpk_sweep *sweep,

@@ -3,18 +3,18 @@
  * scale_i a_i (Cyffers, Bellet, Basu 2023).
  *
  * What is summed or sent is a vector s a_i, clamped and rounded as in gridsum.h, of norm at most
- * `bound`: the C' there covers three roundings of gamma C itself too. */
+ * `bound`: C' there also covers three roundings of gamma C itself. */
 #pragma once
 
 #include "core/dpk.h"
 
-/* data->m is 1: silos do not matter. */
+/* data->m is 1, as silos do not matter here. */
 typedef struct {
     double prox_step, relaxation; /* gamma, lam */
     double prox_bound;            /* gamma C */
     double bound;                 /* gamma C, 4 lam gamma C or 2 lam gamma C */
     double grid;                  /* or 0: no clip and no grid */
-    const double *from;           /* (dpk_padded(d),) what margins start from: 2 z - common, or 2 z
+    const double *from;           /* (dpk_padded(d),) the point of the margins: 2 z - common, or 2 z
                                    * where every record has its own common */
     const double *to;             /* (dpk_padded(d),) 2 lam z */
     double *common;               /* (stored rows, d) where every record has its own, else unused */

@@ -1,5 +1,4 @@
-/* Records that have a vector of their own, v_i, each: margins a_i . (w - v_i), and how the vectors
- * move along the rows. */
+/* Records with a vector v_i each: margins a_i . (w - v_i), and steps of v_i along the rows. */
 #pragma once
 
 #include "rows/block.h"
@@ -13,10 +12,10 @@ typedef struct {
     double keep;
     const double *to; /* (dpk_padded(d),) or NULL: zeros */
     double M;         /* magic number of the grid that s x is rounded to, or 0 */
-    double *message;  /* (n, d) on that grid, s x comes to it where rows are sparse; or NULL */
+    double *message;  /* (n, d) on that grid; s x is added to it where rows are sparse; or NULL */
     const double *v;  /* (stored rows, d) */
     double *out;      /* (stored rows, d), may be v */
-    double *moved;    /* (dpk_padded(d),) takes the sum of the changes, or NULL */
+    double *moved;    /* (dpk_padded(d),) the sum of the changes is added to it; or NULL */
 } row_move;
 
 /* For the n stored rows row[i], and s[i] x their rows [scale x + shift, 1]; a row with s = 0 is not

@@ -1,4 +1,4 @@
-/* One fused pass over X per call, in units of work that lie in one silo each. */
+/* One fused pass over X per call, in tasks of consecutive records of one silo. */
 #include "glm/glm.h"
 #include "core/gridsum.h"
 #include "core/tasks.h"

@@ -20,8 +20,8 @@ dpk_status dpk_glm_losses(const dpk_data *data, const double *w, intptr_t w_stri
                           const dpk_loss *loss, const dpk_sum *sum, double *out);
 
 /* out: (m, d) sums of clipped per-record gradients, multiples of sum->grid[j] where given; or,
- * where `earlier` is not NULL, of clipped differences of clipped gradients, at w less at that
- * point. */
+ * where `earlier` is not NULL, of clipped differences of clipped gradients, those at w minus those
+ * at that point. */
 dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_stride,
                             const dpk_loss *loss, const dpk_earlier *earlier, const dpk_sum *sum,
                             double *out);

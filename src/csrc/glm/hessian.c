@@ -12,7 +12,7 @@
 
 enum { BLOCK_SIZE = WIDTH * WIDTH };
 
-/* Where block (i, 0) of an accumulator is. */
+/* Offset of block (i, 0) in an accumulator. */
 static inline intptr_t block_row(intptr_t i) { return i * (i + 1) / 2 * BLOCK_SIZE; }
 
 /* Blocks (i .. i + height, j) += panels i .. i + height times panel j over n records. Later rows,
@@ -53,7 +53,7 @@ static void add_gram(intptr_t d, intptr_t n, const double *panels, intptr_t stri
                      uintptr_t ahead, int64_t bytes) {
     const intptr_t count = (d + WIDTH - 1) / WIDTH;
     intptr_t height;
-    /* Some count^2 / 6 tiles; the same line again does no harm, one left out is not missed. */
+    /* There are about count^2 / 6 tiles; a line prefetched twice or left out does no harm. */
     const int64_t share = n > 0 ? bytes * 6 / (n * count * (count + 3)) : 0;
     const uintptr_t step = share > 64 ? 64 : (uintptr_t)share;
     for (intptr_t i = 0; i < count; i += height) {
@@ -110,8 +110,8 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
     }
 }
 
-/* s: factors of the n stored rows, in units of q where M is not 0; those that are 0, and with them
- * all that are not finite, are left out. Returns how many are left. */
+/* b->s: factors of the n stored rows, in units of q where M is not 0. Leaves out those that are 0,
+ * among them all that are not finite, and returns how many remain. */
 static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
     evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
     for (intptr_t i = 0; i < n; i++) {
@@ -122,12 +122,12 @@ static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_
     return leave_out_zeros(n, b);
 }
 
-/* Accumulator of the records begin .. end. scale: on every factor; M: 1.5 * 2^52 or 0. */
+/* Accumulator of the records begin .. end. scale: applied to every factor; M: 1.5 * 2^52 or 0. */
 static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *loss, double clip,
                         double scale, double M, int64_t begin, int64_t end, double *scratch,
                         double *acc) {
     const intptr_t d = data->d, most = dpk_hessian_rows(d);
-    const intptr_t stride = (most + 1) * WIDTH; /* not a power of two: lines would share sets */
+    const intptr_t stride = (most + 1) * WIDTH; /* a power of two would map lines to few sets */
     const int64_t bytes = data->p * (data->x_is_float32 ? 4 : 8);
     /* Rows that the L1 cache still holds when they are packed. */
     const intptr_t fit = bytes > 2048 ? 8 : 16384 / bytes, upto = fit < 64 ? fit : 64;
@@ -136,8 +136,8 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
     memset(acc, 0, (size_t)dpk_hessian_size(d) * sizeof(double));
     for (int64_t i = begin; i < end;) {
         intptr_t filled = 0;
-        /* Blocks begin at fixed records, whatever those before them hold: a user's loss may depend
-         * in its last bit on where in a block a record stands. */
+        /* Blocks begin at fixed records, whatever those before them hold, since the last bit of a
+         * user's loss may depend on a record's position in its block. */
         while (i < end && filled + rows <= most) {
             const intptr_t n = rows_left(i, end, rows);
             dpk_load_block(data, w, i, n, &b);
@@ -158,9 +158,9 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
     }
 }
 
-/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`.
- * Whole numbers are added as 64-bit integers: the sum of a task is exact in doubles, but those of
- * all tasks need not be. What is rounded to a coarser grid is clamped to 2^52 first, and exact. */
+/* Rows and columns of silo j that belong to panel i: sums of its tasks, rounded, times `unit`. Sums
+ * of integers are added as 64-bit integers: the sum of a task is exact in doubles, but that of all
+ * tasks need not be. Before rounding to a coarser grid it is clamped to 2^52, and so exact. */
 static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intptr_t d,
                    double *out) {
     const intptr_t width = dpk_thread_stride(dpk_hessian_size(d)),

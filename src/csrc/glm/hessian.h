@@ -1,8 +1,8 @@
 /* Weighted Gram matrices per silo: sum_i h_i x_i x_i^T with h = max(phi''(z), 0), every summand of
- * Frobenius norm B at most, on integer-valued rows.
+ * Frobenius norm at most B, on integer-valued rows.
  *
  * A record's row becomes k = rint(t x / q) with t = min(sqrt(h), (sqrt(B) - q sqrt(d) / 2) / |x|),
- * so |k|^2 q^2 <= B (gridsum.h counts the roundings; here they are one more, that of sqrt(B)).
+ * so |k|^2 q^2 <= B (gridsum.h counts the roundings; here there is one more, that of sqrt(B)).
  * Where n ceil(B / q^2) <= 2^52, n the records of a unit of work, all products and partial sums are
  * integers below 2^53: exact in doubles, in any order, with or without fused operations. Units are
  * added as 64-bit integers, which hold the sum of 2^11 such units. */
@@ -10,8 +10,8 @@
 
 #include "core/dpk.h"
 
-/* Records packed at a time: 3 panels of 8 columns stay in the L1 cache, all of them and the next
- * records in the second. */
+/* Records packed at a time: 3 panels of 8 columns stay in the L1 cache, all panels and the next
+ * records in the L2 cache. */
 static inline intptr_t dpk_hessian_rows(intptr_t d) {
     const intptr_t rows = 65536 / dpk_padded(d);
     return rows > 112 ? 112 : rows < 32 ? 32 : rows;

@@ -1,5 +1,5 @@
-/* Margins of a block of records at w and along p, then every candidate costs one evaluation of the
- * loss on numbers that lie in the L1 cache. The rows of the next block are prefetched. */
+/* Margins of a block of records at w and along p, then for every candidate one evaluation of the
+ * loss on numbers that are in the L1 cache. The rows of the next block are prefetched. */
 #include "core/tasks.h"
 #include "rows/block.h"
 #include "core/gridsum.h"
@@ -25,8 +25,8 @@ DPK_INLINE void fill_up(intptr_t n, double *value) {
 
 /* Sums of losses in eight lanes, record i of a block in lane i mod 8.
  *
- * Of a loss in parts q grows to the product of all 1 + factor of a lane, less 1, as q + factor (1 +
- * q). All terms are positive, so its relative error is at most 2 u for each of the LINE / 8
+ * For a loss in parts q accumulates the product of all 1 + factor of a lane, minus 1, as q + factor
+ * (1 + q). All terms are positive, so its relative error is at most 2 u for each of the LINE / 8
  * factors, and that of its logarithm no larger; q < 2^(LINE / 8). */
 static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t n, const double *y,
                        const double *z, const double *dz, prefetch_plan *rows, double *acc) {
@@ -61,15 +61,14 @@ static void add_losses(const dpk_loss *loss, const dpk_search *search, intptr_t 
     }
 }
 
-/* Sums of decreases phi(z) - phi(z - a dz), clamped and rounded, as integers with M in for every
- * record.
+/* Sums of decreases phi(z) - phi(z - a dz), clamped and rounded, as integer multiples of the grid.
  *
  * |rounded decrease| <= bound, exactly: the clamp is at B = floor(bound / q) q, a multiple of the
- * grid q with B <= bound. (bound / q is exact, q being a power of two with 2^5 q <= bound <=
- * 2^51 q; and B has as many bits as a double at most.) Rounding to multiples of q is monotone and
- * leaves B and -B where they are, so what lies between them stays there. v + M with M = 1.5 2^52 q
- * is that rounding for |v| <= 2^51 q, and its bit pattern is that of M plus the integer v / q
- * (gridsum.h). A NaN (infinity less infinity) becomes 0, infinities B or -B: whatever the record
+ * grid q with B <= bound. (bound / q is exact, q being a power of two with 2^5 q <= bound <= 2^51
+ * q; and B has at most as many bits as a double.) Rounding to multiples of q is monotone and leaves
+ * B and -B unchanged, so that values between them stay between them. v + M with M = 1.5 2^52 q is
+ * that rounding for |v| <= 2^51 q, and its bit pattern is that of M plus the integer v / q
+ * (gridsum.h). A NaN (infinity minus infinity) becomes 0, infinities B or -B: whatever the record
  * is, its integer is within floor(bound / q). */
 static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr_t n,
                           const double *y, const double *z, const double *dz, prefetch_plan *rows,
@@ -102,7 +101,7 @@ dpk_status dpk_line_search(const dpk_data *data, const double *w, intptr_t w_str
         dpk_search own = *search; /* of silo j */
         if (own.bound)
             own.bound += u.j * count, own.grid += u.j * count;
-        memset(acc, 0, (size_t)count * sizeof(double)); /* the integer 0 too */
+        memset(acc, 0, (size_t)count * sizeof(double)); /* also the integer 0 */
         for (int64_t i = u.begin; i < u.end; i += LINE) {
             const intptr_t n = rows_left(i, u.end, LINE);
             const intptr_t left = rows_left(i + n, u.end, LINE);

@@ -1,4 +1,4 @@
-/* A silo runs all its steps before the next, so that its rows stay in cache; silos in parallel. */
+/* A silo's steps are run one after the other by one thread, so that its rows stay in cache. */
 #include "core/tasks.h"
 #include "glm/local_descent.h"
 #include <math.h>
@@ -8,18 +8,18 @@
 #include "noise/gaussian.h"
 #include "rows/rows.h"
 
-/* A silo's draws in order, with those of the next steps in `buffer`. */
+/* A silo's draws in order; `buffer` holds those of the next steps. */
 typedef struct {
     const dpk_descent *run;
     uint64_t silo;
     double sigma, grid;
     double *buffer;
-    int64_t capacity, end; /* (capacity,) draws; all in number */
+    int64_t capacity, end; /* length of buffer; number of all draws */
     int64_t from, to;      /* buffer[0 .. to - from) are the draws from .. to - 1 */
 } noise_reader;
 
-/* The draws first .. first + d - 1; `from` and `to` stay multiples of DPK_CHUNK_WORDS, the last
- * `to` aside. */
+/* The draws first .. first + d - 1; `from` and `to` stay multiples of DPK_CHUNK_WORDS, except for
+ * the last `to`. */
 static const double *next_noise(noise_reader *r, int64_t first, intptr_t d) {
     if (first + d > r->to) {
         const int64_t keep = first - first % DPK_CHUNK_WORDS;

@@ -3,8 +3,8 @@
  *     g = S(w) / n + (l2 + strength f'(|w|) / |w|) w + anchor (w - w_start),
  *     w <- prox_{eta_t r}(w - eta_t g),
  *
- * S the sum of clipped gradients (glm.h) of all its n records, or of n of them that are the step's
- * own, with or without noise at every step. */
+ * S the sum of clipped gradients (glm.h) of all its n records, or of the n records of the step's
+ * batch, with or without noise at every step. */
 #pragma once
 
 #include "core/dpk.h"
@@ -15,7 +15,7 @@ typedef struct {
     intptr_t batch;          /* n where silos hold steps * n records, n for each step; else 0 */
     intptr_t penalized;      /* l2, regulariser and prox act on the coordinates before this one */
     double l2;
-    double anchor;         /* pull of all coordinates to the start; 0 is none */
+    double anchor;         /* on all coordinates; 0: none */
     dpk_smooth_fn *smooth; /* or NULL */
     double smooth_strength;
     dpk_prox_fn *prox; /* or NULL */

@@ -3,17 +3,17 @@
  *
  * Roundings. Cholesky of H - floor I succeeds in doubles only if H - floor I + E is positive
  * definite for some |E| <= c u |H|, c of the order of d^2 in the worst case and d or less in
- * practice (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., Theorems 10.3
- * and 10.7). So eigenvalues of H below floor - c u |H| are never passed over; one within c u |H| of
- * the floor may be taken for either side of it, which is an error of that size in H: as much as
- * eigenvalues from any algorithm are off, and as the solution with H commits anyway. */
+ * practice (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., Theorems 10.3 and
+ * 10.7). So eigenvalues of H below floor - c u |H| are never missed; one within c u |H| of the
+ * floor may count as on either side of it, which is an error of that size in H, as eigenvalues from
+ * any algorithm and the solution with H have anyway. */
 #include <float.h>
 #include <math.h>
 #include "core/tasks.h"
 #include "core/gridsum.h"
 #include "glm/newton.h"
 
-/* LAPACK's columns are our rows: its upper triangle is our lower one. */
+/* LAPACK stores columns: its upper triangle is the lower one here. */
 static char UPPER = 'U', LEFT = 'L', TRANSPOSED = 'T', PLAIN = 'N', WANTED = 'V', ABOVE = 'V',
             ALL = 'A', TRIDIAGONAL = 'I';
 
@@ -27,9 +27,9 @@ static void load(intptr_t d, const double *H, double scale, double shift, double
 }
 
 /* Power of two that brings the largest entry of the lower triangle, and the floor, to 1/2 .. 1:
- * LAPACK's intermediate results then neither overflow nor vanish. NaN where H is not finite.
- * Without their sign, doubles are ordered as their bit patterns, and integers have a maximum in
- * vectors. */
+ * LAPACK's intermediate results then neither overflow nor underflow. NaN where H is not finite.
+ * Absolute values of doubles are ordered like their bit patterns, and a maximum of integers
+ * vectorises. */
 static double scale_of(intptr_t d, const double *H, double floor) {
     int64_t largest = bits_of(floor);
     for (intptr_t i = 0; i < d; i++)
@@ -65,7 +65,7 @@ static intptr_t count_above(intptr_t d, const double *diagonal, const double *be
 }
 
 /* Eigenvalues and rows of eigenvectors of a tridiagonal matrix, at least those above the floor, by
- * relatively robust representations (Dhillon and Parlett 2004), or where these fail by divide and
+ * relatively robust representations (Dhillon and Parlett 2004), or, where these fail, by divide and
  * conquer. copy, rest: (2 d,) and (d^2 + 64 d + 1,) work space. Returns how many, or -1. */
 static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, double *beside,
                              double floor, double *lam, double *Z, double *copy, double *rest,
@@ -73,16 +73,16 @@ static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, 
     const intptr_t d = n;
     int lwork = (int)(d * d + 64 * d + 1), liwork = 10 * n, all = 5 * n + 3, robust = 1, none = 0;
     int found, info;
-    /* No entry exceeds 1, and so no eigenvalue d. Roundings decide on which side of the floor an
-     * eigenvalue is that should be equal to it, as many are where a feature is absent: those are
-     * left out, for a cluster takes long. What was counted lies in the interval in spite of
-     * roundings: where that is empty, dstemr reads memory that was never written. */
+    /* No entry exceeds 1, and so no eigenvalue exceeds d. Where a feature is absent many
+     * eigenvalues equal the floor up to rounding; they are left out, because a cluster takes long.
+     * Those that were counted lie in the interval in spite of rounding: with an empty interval
+     * dstemr would read memory that was never written. */
     const double slack = 0x1p-48 * (double)d;
     double below = floor + 0.5 * slack, above = 2.0 * (double)d;
     const intptr_t count = count_above(d, diagonal, beside, floor + slack);
     if (count == 0)
         return 0;
-    /* Bisection finds a few, dqds all of them faster than an eighth by bisection. */
+    /* Bisection is for a few of them: dqds finds all faster than bisection finds an eighth. */
     char *const range = count <= d / 8 ? &ABOVE : &ALL;
     memcpy(copy, diagonal, (size_t)d * sizeof(double));
     memcpy(copy + d, beside, (size_t)d * sizeof(double));
@@ -96,8 +96,8 @@ static intptr_t eigenvectors(const dpk_lapack *lapack, int n, double *diagonal, 
 }
 
 /* x = (V max(lam, floor) V^T)^-1 x = x / floor + sum_k (1 / lam_k - 1 / floor) v_k (v_k . x) over
- * lam_k > floor. A: H (d, d), overwritten. The vectors of the tridiagonal form T = Q^T H Q =
- * Z lam Z^T are enough: V = Q Z is applied as two factors and never formed. */
+ * lam_k > floor. A: H (d, d), overwritten. The vectors of the tridiagonal form T = Q^T H Q = Z lam
+ * Z^T suffice: V = Q Z is applied as two factors and never formed. */
 static int solve_truncated(const dpk_lapack *lapack, int n, double *A, double floor, double *work,
                            int *iwork, double *x) {
     const intptr_t d = n;
@@ -107,7 +107,7 @@ static int solve_truncated(const dpk_lapack *lapack, int n, double *A, double fl
     double zero = 0.0, unit = 1.0, share = 1.0 / floor;
     int lwork = (int)(d * d + 64 * d + 1), one = 1, info;
     int least =
-        1; /* one vector gains nothing from blocks of reflections, which more work space allows */
+        1; /* a single vector gains nothing from blocked reflections, which need more work space */
     lapack->dsytrd(&UPPER, &n, A, &n, diagonal, beside, tau, rest, &lwork, &info);
     int found = (int)eigenvectors(lapack, n, diagonal, beside, floor, lam, Z, copy, rest, iwork);
     if (found < 0)
@@ -131,7 +131,7 @@ static dpk_status direction(intptr_t d, const double *H, const double *g, double
     const double scale = scale_of(d, H, floor);
     if (scale != scale)
         return DPK_ERR_NOT_FINITE;
-    /* A floor that vanishes beside H is still no zero to divide by. */
+    /* A floor that underflows beside H must not become 0, a divisor. */
     const double scaled_floor = fmax(scale * floor, DBL_MIN);
     double *const A = work, *const rest = work + d * d;
     int n = (int)d, one = 1, info;

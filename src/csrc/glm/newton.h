@@ -4,7 +4,7 @@
 
 #include "core/dpk.h"
 
-/* LAPACK's routines of these names: scipy has them, and the kernel is handed their addresses. */
+/* LAPACK's routines of these names, by addresses that the caller takes from scipy. */
 typedef struct {
     void (*dpotrf)(char *uplo, int *n, double *a, int *lda, int *info);
     void (*dpotrs)(char *uplo, int *n, int *nrhs, double *a, int *lda, double *b, int *ldb,

@@ -1,14 +1,14 @@
 /* Clipped gradients of a block of records: margins, one evaluation of the loss, factors clamped to
- * the clip bound, then the rows are added while they are in cache. Wide rows go record by record: a
- * row that comes from memory is read once, and the loss of one record is evaluated while the next
- * row is loaded. */
+ * the clip bound, then the rows are added while they are in cache. Wide rows are taken one at a
+ * time: a row that comes from memory is read once, and the loss of one record is evaluated while
+ * the next row is loaded. */
 #include "glm/sum_gradients.h"
 #include "core/variants.h"
 #include "models/evaluate.h"
 #include "rows/load.h"
 
-/* (n,) what is known of the earlier point's margins, of the records from `first` on, n <=
- * DPK_BLOCK; space: (n,) where they are gathered. */
+/* (n,) the known margins at the earlier point of the records from `first` on, n <= DPK_BLOCK;
+ * space: (n,) where they are gathered. */
 DPK_INLINE const double *known_margins(const dpk_data *data, const dpk_earlier *earlier,
                                        int64_t first, intptr_t n, double *space) {
     if (!data->rows)
@@ -25,7 +25,7 @@ typedef struct {
     double earlier; /* product with the earlier point, whose margin is not known */
 } record;
 
-/* earlier: NULL, or the point of a difference; copy: where the row goes in doubles, or NULL. */
+/* earlier: NULL, or the point of a difference; copy: NULL, or where to store the row as doubles. */
 DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double *w,
                               const dpk_earlier *earlier, int64_t i, double *copy) {
     record one = {data->rows ? data->rows[i] : i, 0.0, 0.0, 0.0};
@@ -42,8 +42,8 @@ DPK_INLINE record load_record(row_kind kind, const dpk_data *data, const double 
 }
 
 /* s: (n,) derivatives at the known margins of the earlier point, of the records from `first` on, n
- * <= DPK_BLOCK: they depend on no margin that is still to be computed, and cost less in a block
- * than each by itself. */
+ * <= DPK_BLOCK: they depend on no margin that is still to be computed, and one call for a block is
+ * faster than one for each. */
 DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
                                   const dpk_earlier *earlier, int64_t first, intptr_t n,
                                   double *s) {
@@ -89,7 +89,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
         if (i + 1 < end)
             next = load_record(kind, data, w, earlier, i + 1,
                                copies ? copies + (1 - parity) * width : NULL);
-        /* Zeros as in blocks (sum_gradients). */
+        /* Zeros are skipped or added as in blocks (sum_rows). */
         if (earlier ? one.norm <= DBL_MAX || s != 0.0 : s != 0.0) {
             row x = row_at(kind, data, one.row);
             if (copies)
@@ -155,7 +155,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         long_ones |=
             !certainly_short(b->s[i], b->norm[i], clip) | !certainly_short(s[i], b->norm[i], clip);
     }
-    /* One division for both. */
+    /* One division serves both clamps. */
     if (long_ones)
         for (intptr_t i = 0; i < n; i++) {
             const double lim = factor_limit(clip, b->norm[i]);
@@ -190,8 +190,8 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
             clamp_factors(of->clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
             for (intptr_t r = 0; r < n; r++)
                 b.s[r] *= of->weight;
-            /* Where both gradients are clipped a difference is 0, which no branch predictor
-             * foresees: leaving such dense rows out costs more than adding them. */
+            /* Where both gradients are clipped a difference is 0, which is hard to predict: a
+             * branch that leaves such dense rows out takes longer than adding them. */
             added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
         }
     if (of->M != 0.0)

@@ -13,10 +13,10 @@ typedef struct {
     double M;                   /* magic number of the grid, or 0 */
     double clip;                /* the inner clip bound */
     double weight;
-    int streamed; /* the rows are not in this core's cache: the same bits, another order of loads */
+    int streamed; /* the rows are not in this core's cache: other loads, same bits */
 } dpk_gradients;
 
-/* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; as
- * steps of the grid in integers where there is one. acc: (dpk_padded(d),), of which the first d
+/* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; where
+ * there is a grid, as integers in units of it. acc: (dpk_padded(d),), of which the first d
  * matter. */
 void dpk_sum_gradients(const dpk_gradients *of, int64_t begin, int64_t end, double *acc);
