@@ -1,7 +1,8 @@
 """Penalties and constraints: strengths, parameters and constants.
 
-A penalty is strength g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) + dpkern.L1(1e-4)`` a
-sum, ``dpkern.Simplex()`` a constraint, which has no strength. Solvers use a penalty either
+A penalty is its strength times g(x). ``dpkern.L1(0.1)`` is 0.1 |x|_1, ``dpkern.L2(1e-3) +
+dpkern.L1(1e-4)`` is a sum, and ``dpkern.Simplex()`` a constraint, which has no strength. Solvers
+use a penalty either
 
 - through its prox (`PENALTIES`): ``kernels.prox(penalty, v, gamma)`` is
   argmin_x gamma strength g(x) + |x - v|^2 / 2; for a constraint g is the indicator function of the
@@ -30,7 +31,13 @@ FEASIBLE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class L1(Term):
-    """g(x) = |x|_1; prox: soft thresholding (Parikh and Boyd 2014, section 6.5.2)."""
+    """g(x) = |x|_1; prox: soft thresholding (Parikh and Boyd 2014, section 6.5.2).
+
+    Parameters
+    ----------
+    strength : float, default=1.0
+        Factor of g, finite and at least 0.
+    """
 
     name = "l1"
     separable = True
@@ -43,7 +50,13 @@ class L1(Term):
 
 @dataclass(frozen=True, eq=False)
 class L2(Term):
-    """g(x) = |x|^2 / 2; prox: v / (1 + gamma)."""
+    """g(x) = |x|^2 / 2; prox: v / (1 + gamma).
+
+    Parameters
+    ----------
+    strength : float, default=1.0
+        Factor of g, finite and at least 0.
+    """
 
     name = "l2_squared"
     separable = True
@@ -60,6 +73,8 @@ class ElasticNet(Term):
 
     Parameters
     ----------
+    strength : float, default=1.0
+        Factor of g, finite and at least 0.
     l1_ratio : float, default=0.5
         Share of the l1 norm, between 0 and 1, as in scikit-learn.
     """
@@ -98,6 +113,8 @@ class GroupLasso(Term):
 
     Parameters
     ----------
+    strength : float, default=1.0
+        Factor of g, finite and at least 0.
     groups : array_like of int
         Sizes of the groups, in order; their sum is d.
     weights : array_like, optional
@@ -167,10 +184,15 @@ class SmoothPenalty(Term):
 class PL(SmoothPenalty):
     """g(x) = |x|^2 + 3 sin^2 |x|: not convex, but every stationary point is the minimum 0.
 
-    With |g'|^2 / 2 >= g / 32, the Polyak-Lojasiewicz inequality (Karimi, Nutini, Schmidt 2016,
-    section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r. Prox (Kang
-    et al. use the gradient): s v / |v| with s + gamma f'(s) = |v|, whose left side is increasing
-    for gamma <= 1/4.
+    It satisfies the Polyak-Lojasiewicz inequality |g'|^2 / 2 >= g / 32 (Karimi, Nutini, Schmidt
+    2016, section 2.2). The eigenvalues of its Hessian are f''(r) = 2 + 6 cos 2r and f'(r) / r. The
+    prox (Kang et al. use the gradient) is s v / |v| with s + gamma f'(s) = |v|, whose left side is
+    increasing for gamma <= 1/4.
+
+    Parameters
+    ----------
+    strength : float, default=1.0
+        Factor of g, finite and at least 0.
     """
 
     name = "pl"
@@ -205,7 +227,7 @@ class Constraint(Term):
 
 @dataclass(frozen=True, eq=False)
 class L2Ball(Constraint):
-    """|x| <= radius.
+    """The constraint |x| <= radius; the prox is the projection.
 
     Parameters
     ----------
@@ -227,12 +249,12 @@ class L2Ball(Constraint):
 
 @dataclass(frozen=True, eq=False)
 class Box(Constraint):
-    """lower <= x <= upper elementwise; computed projections are exactly feasible.
+    """The constraint lower <= x <= upper elementwise; computed projections are exactly feasible.
 
     Parameters
     ----------
     lower, upper : float or array_like, shape (d,), default=0.0 and 1.0
-        lower <= upper; -inf below or inf above is no bound.
+        Bounds with lower <= upper; -inf as lower or inf as upper means no bound.
     """
 
     lower: ArrayLike = 0.0
@@ -277,7 +299,7 @@ class Box(Constraint):
 
 @dataclass(frozen=True, eq=False)
 class NonNegative(Constraint):
-    """x >= 0 elementwise; computed projections are exactly feasible."""
+    """The constraint x >= 0 elementwise, without parameters; projections are exactly feasible."""
 
     name = "non_negative"
     separable = True
@@ -289,7 +311,7 @@ class NonNegative(Constraint):
 
 @dataclass(frozen=True, eq=False)
 class Simplex(Constraint):
-    """x >= 0 and sum x = total; projection after Duchi et al. 2008 and Michelot 1986.
+    """The constraint x >= 0, sum x = total; projection after Duchi et al. 2008, Michelot 1986.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every penalty is: a term strength g(x), or a sum of terms."""
+"""Base classes of penalties: a term, which is strength times g(x), and a sum of terms."""
 
 import math
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ class PenaltySum(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class Term(Penalty):
-    """A single penalty strength g; the other fields of a subclass are its parameters.
+    """A single penalty, strength times g(x); other fields of a subclass are parameters of g.
 
     Terms are equal if their class, strengths and parameters are.
 
@@ -92,11 +92,12 @@ class Term(Penalty):
 
     @property
     def largest_gamma(self) -> float:
-        """The largest gamma for which gamma g(x) + |x - v|^2 / 2 has one minimiser for every v.
+        """The largest gamma for which the prox of g has exactly one value at every v.
 
-        The sum is strictly convex for gamma c > -1, c the smallest curvature of g. Where
-        gamma g + |x|^2 / 2 is not convex, some supporting line touches it twice, and its slope is a
-        v with two minimisers.
+        It is ``inf`` for a convex g, and otherwise -1 / c with the smallest curvature c < 0 of g:
+        gamma g(x) + |x - v|^2 / 2 is strictly convex in x for gamma < -1 / c. For larger gamma some
+        supporting hyperplane touches the graph of gamma g + |x|^2 / 2 twice, and its slope is a v
+        with two minimisers.
         """
         return math.inf if self.convex else -1.0 / self.strong_convexity
 
