@@ -64,12 +64,12 @@ class SiloData:
         rows or entries stored twice, which are added up, cost a copy, and so do int64 indices.
     y : array_like of shape (N,)
         Two distinct labels of any kind (numbers, strings, booleans) for classification, those of
-        `classes` for multiclass, real numbers for regression. Copied.
+        `classes` for multiclass, real numbers for regression. It is copied.
     offsets : array_like of shape (m + 1,), integer
         From 0 to N, strictly increasing: no silo is empty.
     intercept : bool, default=False
-        Whether rows are followed by a constant feature 1, which is not stored, is the last
-        coordinate of w and is included in the row norm.
+        Whether a constant feature 1 follows the columns of X. It is not stored, counts in the row
+        norm, and its coefficient is the last entry of w.
     row_bound : float, optional
         Public R > 0; rows of larger norm are scaled down to norm R.
     feature_range : pair (lo, hi), optional
@@ -79,12 +79,13 @@ class SiloData:
         is the same set of models, with a different intercept.
     task : {"classification", "regression", "multiclass"}, optional
         By default, two distinct labels mean classification, a floating-point y with more means
-        regression, and anything else raises. "multiclass" is for models with one output per class.
+        regression, and every other y is an error. "multiclass" is for models with one output per
+        class.
     classes : array_like of shape (K,), optional
         The K >= 2 possible labels, public, in the order of the outputs. They are required for
         "multiclass", where numbering the labels that occur would let one record change the numbers
         of others. For classification the two labels, negative first, may be given, and must be if
-        y has only one distinct label. Other labels raise.
+        y has only one distinct label. A label in y that is not in `classes` is an error.
     feature_names : sequence of str, optional
         Public names of the columns of X, by default those of a data frame; stored with models.
 
@@ -399,7 +400,7 @@ class SiloData:
             over silos are drawn from a symmetric Dirichlet distribution. With the last two, sizes
             depend on the labels, which `partition_note` states.
         seed : int, numpy.random.Generator or None
-            Source of the split, which is not part of any privacy guarantee; None is fresh entropy.
+            Source of the split, which is not part of any privacy guarantee; None: fresh entropy.
         min_size : int, default=1
             Smallest allowed size of a silo.
         ratio : float
