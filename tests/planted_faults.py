@@ -1,16 +1,17 @@
-"""Planted faults: single changes of the source that each break a law, and the tests that see them.
+"""Mutation tests: faults planted in the source one at a time, and the tests that must fail.
 
     python tests/planted_faults.py                     every fault, one after the other
     python tests/planted_faults.py --only ID [ID ...]  some of them
-    python tests/planted_faults.py --room privacy      those of a room, or of the rooms below it
+    python tests/planted_faults.py --room privacy      those of a part of the source
     python tests/planted_faults.py --check             only whether every snippet is found once
 
-The faults are in `planted_faults.toml`: an id, a room, the law that the fault breaks, a snippet of
-the source and what to put in its place, and the test files that must fail. A snippet is looked for
-in all of src, with any white space between its words, and must occur exactly once. Each fault is
-planted in a temporary copy of the working tree, the named tests run there until the first failure,
-and the source is put back. At the end the tests that failed run once more without any fault: what
-fails then has seen no fault. The exit status is 1 when a fault is not caught or not found.
+The faults are in `planted_faults.toml`: an id, a part of the source (`room`), the property that
+the fault breaks (`law`), a snippet of the source and what to put in its place, and the test files
+that must fail. A snippet is looked for in all of src, with any white space between its words, and
+must occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
+tests run there until the first failure, and the source is put back. At the end the tests that
+failed run once more without any fault: what fails then has seen no fault. The exit status is 1 when
+a fault is not caught or not found.
 """
 
 import argparse
@@ -41,7 +42,7 @@ sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__modu
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of the source that breaks a law.
+    """A change of the source that breaks a property.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Certificates of secret samples, against dp-accounting asked directly and against exact laws."""
+"""Certificates of secret samples, against dp-accounting itself and against exact results."""
 
 import ctypes
 import functools

@@ -1,4 +1,4 @@
-"""Laws of ADMM: optimum, states, sensitivities, schedules, certificates, the paper's noise."""
+"""ADMM: optimum, states, sensitivities, schedules, certificates, the paper's noise."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Samplers of records: their laws, and that nothing tells what they drew."""
+"""Samplers of records: their distributions, and that nothing tells what they drew."""
 
 import itertools
 import json

@@ -39,7 +39,7 @@ def exact_delta(p, q, epsilon):
 
 
 def shifted(coins, shift, width):
-    """Law of Bin(coins, 1/2) + shift on 0 .. width."""
+    """Distribution of Bin(coins, 1/2) + shift on 0 .. width."""
     return stats.binom.pmf(np.arange(width + 1) - shift, coins, 0.5)
 
 
@@ -73,7 +73,7 @@ def test_inverse_hyperbolic_tangent_is_below_its_bound():
 @pytest.mark.parametrize("m", [60, 1000, 4_116_350])
 def test_event_that_is_left_out_has_probability_2_to_the_minus_100(m):
     tau = math.sqrt(m * 35.004)
-    with mp.workprec(200):  # with what the drawn counts are off their law
+    with mp.workprec(200):  # with the distance of the drawn counts from their distribution
         two_sided = 2 * mp.exp(-2 * mp.mpf(tau) ** 2 / m)
         assert two_sided + mp.mpf(2) ** -143 <= mp.mpf(2) ** -100 - mp.mpf(2) ** -113
     # Hoeffding's bound itself, where the tail can be added up

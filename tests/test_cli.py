@@ -1,4 +1,4 @@
-"""Laws of the command line, run in process on small files."""
+"""Properties of the command line, run in process on small files."""
 
 import csv
 import functools

@@ -169,7 +169,7 @@ def test_wide_rows_shared_by_threads_give_the_sum_of_rows_alone(dim, dtype):
 @pytest.mark.parametrize("dim", [9, 5005, 40_961])
 @pytest.mark.usefixtures("isa")
 def test_every_silo_is_clipped_for_its_own_grid(dim, longer):
-    """The room for rounding is that of the silo's grid, whatever those of the others are."""
+    """The allowance for rounding is that of the silo's grid, whatever those of the others are."""
     clip, G = 1.0, np.ones((3, dim))
     fine, coarse = kernels.finest_grid(1, clip), coarsest_grid(clip, dim)
     for grids in ([fine, coarse, fine], [coarse, fine, coarse]):

@@ -231,7 +231,7 @@ def test_one_record_never_adds_more_than_the_clip(
 @pytest.mark.parametrize("p", [1, 33, 1200])
 @pytest.mark.usefixtures("isa")
 def test_opposite_records_are_exactly_twice_the_clip_apart_at_most(bare_records, longer, p):
-    """And not less: the bound is what one record can reach, up to the room for rounding."""
+    """And not less: the bound is what one record can reach, up to the allowance for rounding."""
     x = np.random.default_rng(3).standard_normal((1, p))
     data = bare_records(x, np.zeros(1), [0, 1])
     for clip in (0.01, 1 / 3, 1.0):

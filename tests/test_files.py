@@ -1,4 +1,4 @@
-"""Laws of files that appear whole or not at all."""
+"""Properties of files that appear whole or not at all."""
 
 import os
 import socket

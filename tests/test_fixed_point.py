@@ -1,4 +1,4 @@
-"""Laws of the noisy fixed-point iteration: instances, blocks, relaxations, declared operators."""
+"""The noisy fixed-point iteration: instances, blocks, relaxations, declared operators."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Noise on sums of Hessians: grid, sensitivity, law of the noise, and what is recorded."""
+"""Noise on sums of Hessians: grid, sensitivity, distribution of the noise, and what is recorded."""
 
 import math
 from fractions import Fraction

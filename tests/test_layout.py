@@ -1,4 +1,4 @@
-"""Laws of the source tree: who imports whom, and what the wheel holds."""
+"""Properties of the source tree: who imports whom, and what the wheel holds."""
 
 import ast
 import graphlib
@@ -14,7 +14,7 @@ MODELS = (
     *("models/oracles", "models/networks"),
 )
 
-# Who may import whom. A name with a slash is a part of a room; "solvers" are the pages on top.
+# Who may import whom. A name with a slash is a part of a package; "solvers" are the modules on top.
 ARROWS = {
     "_core": set(),
     "_numbers": set(),
@@ -64,7 +64,7 @@ ARROWS = {
     "reference": {"reference"},
 }
 
-# Inside the room of privacy: what each module may import of it. A name with a dot is one module.
+# Inside the package privacy: what each module may import of it. A name with a dot is one module.
 _ROUNDING = {"_exact"}
 PRIVACY = {
     "_exact": set(),
@@ -99,7 +99,7 @@ def room_of(name):
 
 
 def imported_rooms(path):
-    """Rooms of dpkern that a module imports when it runs, imports for type checkers aside."""
+    """Packages of dpkern that a module imports when it runs, imports for type checkers aside."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):

@@ -1,4 +1,4 @@
-"""Laws of the warning that a run has learnt little: it reads releases, and says so where due."""
+"""The warning that a run has learnt little: it reads releases, and says so where due."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Laws of local_newton: limits, releases and certificate, what may choose a step, clear errors."""
+"""local_newton: limits, releases and certificate, what may choose a step, clear errors."""
 
 import ctypes
 import itertools

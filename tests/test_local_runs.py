@@ -494,7 +494,7 @@ def exact_run(data, w, runs, *, loss, l2, smooth, penalize_intercept, l1):
     return theta
 
 
-# Derivatives to 200 bits. A loss without a line here is left out of the law below.
+# Derivatives to 200 bits. A loss without a line here is left out of the test below.
 SLOPES = {
     "logistic": lambda y, z: -y / (1 + mpmath.exp(y * z)),
     "squared": lambda y, z: z - y,

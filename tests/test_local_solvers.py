@@ -1,4 +1,4 @@
-"""Laws of the solvers with local steps: calibration, what one record moves, what is refused."""
+"""Solvers with local steps: calibration, what one record moves, what is refused."""
 
 import dataclasses
 import math
@@ -215,7 +215,7 @@ def test_paper_noise_of_output_perturbation_is_laplace_and_certifies_nothing():
     spread = np.mean(np.abs(draws)) / scale
     assert abs(spread - 1.0) < 5 / math.sqrt(draws.size)
     kurtosis = np.mean(draws**4) / np.mean(draws**2) ** 2
-    assert kurtosis > 4.0  # 6 of the Laplace law, 3 of the normal one
+    assert kurtosis > 4.0  # 6 of the Laplace distribution, 3 of the normal one
 
 
 # --------------------------------------------------------------------- noise of the result

@@ -306,7 +306,7 @@ def test_without_noise_and_clip_float_sums_pass(source):
     assert mu_of(ledger) == math.inf
 
 
-# The planted fault: a sum computed on a finer grid than the noise's.
+# The fault: a sum computed on a finer grid than the noise's.
 @pytest.mark.parametrize("sizes", [(1000,), (1000, 10)])
 def test_a_sum_on_another_grid_than_the_noise_is_caught(source, sizes):
     mechanism, ledger = a_sum(sizes=sizes, mu=0.01)

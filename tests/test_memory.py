@@ -1,4 +1,4 @@
-"""Laws of memory: a fit on data in silo order holds X once.
+"""Properties of memory: a fit on data in silo order holds X once.
 
 NumPy tells tracemalloc of every array, the kernels allocate none, and pages of a memory map are the
 file's: so the peak that it finds is what a fit takes beside its input.

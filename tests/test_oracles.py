@@ -1,4 +1,4 @@
-"""Laws of models that are not linear: what they compute, predict and keep in files."""
+"""Properties of models that are not linear: what they compute, predict and keep in files."""
 
 import itertools
 import math

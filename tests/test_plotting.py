@@ -1,4 +1,4 @@
-"""Laws of the figure of `dpkern compare`."""
+"""Properties of the figure of `dpkern compare`."""
 
 import math
 

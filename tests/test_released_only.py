@@ -1,4 +1,4 @@
-"""Laws of the solvers as channels: what leaves a run is a function of its releases alone."""
+"""Properties of the solvers as channels: what leaves a run is a function of its releases alone."""
 
 import ctypes
 import math
@@ -38,7 +38,7 @@ CASES = [
     ("spider", {"variant": "alternate", "trust": "central"}),
     ("local_sgd", {"local_steps": 1, "trust": "silo"}),
 ]
-# Solvers whose rounds release something else, or more; files of their own have their laws.
+# Solvers whose rounds release something else, or more; their tests have files of their own.
 OTHERS = {
     *("wd_dp", "output_perturbation", "local_newton", "double_noise_newton", "admm"),
     *("prox_sgd", "prox_pl_svrg"),

@@ -1,4 +1,4 @@
-"""The shuffle protocol: simulated sums beside messages, their law, and what a run certifies."""
+"""The shuffle protocol: simulated sums beside messages, their distribution, and certificates."""
 
 import itertools
 import math
@@ -118,7 +118,7 @@ def test_coins_tossed_together_have_the_law_of_single_ones(m, draws):
 
 
 def test_words_that_begin_like_a_threshold_are_decided_by_128_more_bits(isa, monkeypatch):
-    """A law all of whose thresholds begin alike: 2^190 + i 2^128 / 200, i = 0 .. 199, then the end.
+    """With thresholds that all begin alike: 2^190 + i 2^128 / 200, i = 0 .. 199, then the end.
 
     No word begins like them (one in 2^63): they are put where a word of the stream is.
     """
@@ -290,7 +290,7 @@ def test_two_encoded_vectors_are_at_most_g_apart_exactly(g, bound):
 
 
 def test_kernel_rounds_the_numbers_whose_distance_is_bounded(isa):
-    """On steps so fine that the room left for floating point is many of them."""
+    """On steps so fine that the allowance for floating point is many of them."""
     g = 1 << 50
     for d, x in adversarial_pairs():
         with np.errstate(all="ignore"):

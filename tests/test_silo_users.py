@@ -1,4 +1,4 @@
-"""Laws of ADMM with silos as users: optimum, hidden states, sensitivities, certificates."""
+"""Properties of ADMM with silos as users: optimum, hidden states, sensitivities, certificates."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""Laws of every solver: noiseless limit, calibration, certificate, determinism, clear errors."""
+"""Every solver: noiseless limit, calibration, certificate, determinism, clear errors."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Laws of threads: how many there are, and how long they spin when they wait."""
+"""Properties of threads: how many there are, and how long they spin when they wait."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the command line knows of solvers: the arguments that it sets, and defaults of its own."""
+"""Solvers on the command line: the arguments that it sets, and defaults of its own."""
 
 from dataclasses import replace
 from typing import Any

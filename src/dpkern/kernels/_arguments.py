@@ -19,7 +19,7 @@ from dpkern.stream import NoiseStream, ReleaseKey
 if TYPE_CHECKING:
     from dpkern.data import SiloData
 
-Data: TypeAlias = "SiloData"  # by name, since kernels do not import the room of data
+Data: TypeAlias = "SiloData"  # by name, since kernels do not import the package data
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Rows = tuple[IntArray, IntArray]

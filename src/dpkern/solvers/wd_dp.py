@@ -15,7 +15,7 @@ non-convex", Computers & Security 2021:
 J_j is the mean over silo j of the clipped losses plus the penalties, h the proximal penalty, and
 p_j = n_j / N. The paper's proof evaluates every gradient at one public model. In the sound form the
 sensitivity of p_j theta_j is p_j (2 C / n_j) E_T = (2 C / N) E_T, whatever its silo's size: uneven
-silos cost nothing. Replacing a record changes no p_j, so that noise on the weights protects
+silos need no more noise. Replacing a record changes no p_j, so that noise on the weights protects
 nothing.
 """
 

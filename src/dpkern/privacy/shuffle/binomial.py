@@ -19,7 +19,7 @@ exp(t^2 |s|^2 m / 8). With t = 4 (alpha - 1) / (m + 1),
 and xi <= alpha xi: the release is (rho, delta_0)-concentrated (zcdp.py) with
 rho = 2 D^2 / (m + 1) + xi, what Gaussian noise of variance (m + 1) / 4 gives and xi. By Hoeffding
 P(|W_k| > tau) <= 2 exp(-2 tau^2 / m); tau makes that 2^-100 - 2^-113, and the drawn counts follow
-their law within 2^-143 (shuffle.h), so delta_0 = d 2^-100.
+their distribution within 2^-143 (shuffle.h), so delta_0 = d 2^-100.
 """
 
 from fractions import Fraction
