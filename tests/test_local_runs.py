@@ -16,9 +16,11 @@ from dpkern.privacy import local_runs as module
 from dpkern.privacy.local_runs import LocalRuns, norm_bound, propagate, propagate_batches
 from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
 
-# Hidden steps refuse a loss whose second derivative has no bound.
+# Hidden steps refuse a loss without a bound of its second derivative, or of its rounding errors.
 SMOOTH_LOSSES = [
-    loss for make in dpk.losses.LOSSES.values() if math.isfinite((loss := make()).smoothness)
+    loss
+    for make in dpk.losses.LOSSES.values()
+    if math.isfinite((loss := make()).smoothness + loss.kappa)
 ]
 RUNNERS = [ref.glm_local_descent, kernels.glm_local_descent]
 U = 2.0**-53
@@ -609,6 +611,7 @@ REFUSED = [
     ({"batch_size": 11}, r"batch_size must be 1 to 10, .* got 11"),
     ({"batch_size": 0}, r"batch_size must be 1 to 10, .* got 0"),
     ({"loss_smoothness": math.inf}, "loss must have a bounded second derivative"),
+    ({"loss_kappa": math.inf}, "loss must have a finite kappa"),
     ({"clip": math.inf}, "clip must be finite"),
     ({"l2": 2.1}, r"step_size must be at most 2 / 2.1, .* got 1.0"),
     ({"l2": 1.9, "curvature": (-0.1, 0.2)}, "at most 2 / 2.1"),

@@ -33,7 +33,8 @@ class Loss(ABC):
         hidden local steps.
     kappa : float
         Error bound of the computed derivative: it is within kappa 2^-53 |phi'(y, z)| + 2^-1020 of
-        the true one for the doubles y and z, on every instruction set.
+        the true one for the doubles y and z, on every instruction set; ``inf`` if rounded terms
+        cancel, so that there is no bound. Hidden local steps need a finite one.
 
     Notes
     -----

@@ -93,6 +93,11 @@ class LocalRuns:
                 f"loss must have a bounded second derivative {what}, got one that has none: take "
                 "another loss, or one local step"
             )
+        if not math.isfinite(self.loss_kappa):
+            raise ValueError(
+                f"loss must have a finite kappa {what}, got one whose computed derivative has no "
+                "bound of its relative error: take another loss, or one local step"
+            )
         if not math.isfinite(self.clip):
             raise ValueError(f"clip must be finite {what}, got {self.clip!r}")
         eta = max(self.step_sizes)
