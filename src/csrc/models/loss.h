@@ -3,7 +3,7 @@
  * A loss is one point function here and one row in DPK_LOSS_LIST; its parameters and bounds are in
  * losses.py. Labels of classification losses are -1 or +1. In units of 2^-53 the relative error of
  * d1 is at most kappa, which losses.py proves, and that of value and d2 at most 8 except at jumps
- * of d2. */
+ * of d2 and where terms cancel. */
 #pragma once
 
 #include <math.h>
