@@ -54,3 +54,8 @@ def count(name: str, value: object, least: int = 1) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {int(value)}")
     return int(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 row" or "2 rows"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         text = one_line(error)
         said = text if isinstance(error, UsageError) else in_options(text, arguments)
         _complain(f"error: {said}", error)
@@ -85,5 +85,5 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
         )
         command.add_arguments(parsers[name], argv)
     arguments, rest = parser.parse_known_args(argv)
-    parsers[arguments.command].refuse_unknown(rest)
+    parsers[arguments.command].refuse_unknown(rest, argv)
     return arguments

@@ -20,8 +20,10 @@ _OF_DATA = (
     *("epsilon", "delta"),
 )
 _RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"}
+_RENAMED |= {"X": "the features", "y": "the target"}
 _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
+    "name both by classes=(negative, positive)": "name both in Python (SiloData and its classes)",
     "what sep says": "what --sep says",
     "fields by sep": "fields by --sep",
     "intercept=False": "--no-intercept",
@@ -42,10 +44,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def refuse_unknown(self, rest: list[str]) -> None:
+    def refuse_unknown(self, rest: list[str], argv: list[str]) -> None:
         for word in rest:
             known = self._option_string_actions if word.startswith("-") else ()
-            self.error(f"unrecognized argument {word}{did_you_mean(word.partition('=')[0], known)}")
+            flag, _, given = word.partition("=")
+            name = flag.removeprefix("--").replace("-", "_")
+            if "--set" in known and any(name in _solvers.options(solver) for solver in SOLVERS):
+                given = given or next(iter(argv[argv.index(word) + 1 :]), "VALUE")
+                self.error(f"unrecognized argument {word}; give it as --set {name}={given}")
+            self.error(f"unrecognized argument {word}{did_you_mean(flag, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -60,7 +67,8 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
     add("--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0")
     header = "whether the first row holds names (default: detected)"
     add("--header", action=argparse.BooleanOptionalAction, default=None, help=header)
-    add("--sep", metavar="CHAR", help="between the columns (default: detected)")
+    sep = "between the columns: a character, or the word tab (default: detected)"
+    add("--sep", type=lambda text: "\t" if text == "tab" else text, metavar="CHAR", help=sep)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
@@ -82,8 +90,8 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     add(
         "--row-bound",
         type=float,
-        help="longer rows are shortened to it; inf is none (default, where Python has none: the "
-        "longest row inside the feature range of dense data, "
+        help="positive: longer rows are shortened to it; inf is none (default, where Python has "
+        "none: the longest row inside the feature range of dense data, "
         f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
     )
     what = "fit no constant beside the features (Python fits one with intercept=True only)"
@@ -155,21 +163,24 @@ def given_parameters(
     arguments: argparse.Namespace, known: Collection[str], who: str
 ) -> dict[str, Any]:
     """Return the solver parameters given by options or by --set, each of them known and once."""
-    flags = ((name, getattr(arguments, name, None)) for name in _OWN_OPTIONS)
-    given = {name: value for name, value in flags if value is not None}
+    values = {name: getattr(arguments, name, None) for name in _OWN_OPTIONS}
+    flags = {name: value for name, value in values.items() if value is not None}
+    given = dict(flags)
     for item in arguments.set:
         name, equals, text = item.partition("=")
         if not equals or not name:
             raise UsageError(f"--set must be key=value, got {item!r}")
         if name in given:
-            raise UsageError(f"{name} was given twice")
+            also = f"--{name} and " if name in flags else ""
+            raise UsageError(f"{name} was given twice, by {also}--set {name}; give it once")
         given[name] = _solvers.penalty_of(text) if name == "penalty" else value(text)
     for name in given:
         if name in _solvers.NOT_SETTABLE:
             raise UsageError(f"--set {name} cannot be given; it has options of its own")
         if name not in known:
             close = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-            raise UsageError(f"{name!r} is no option of {who}{close}")
+            said = f"--{name}" if name in flags else repr(name)
+            raise UsageError(f"{said} is no option of {who}{close}")
     return given
 
 

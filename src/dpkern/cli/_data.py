@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets
+from dpkern._numbers import positive
 from dpkern.cli import _solvers
 from dpkern.cli._output import Line, remark
 from dpkern.data import SiloData, is_sparse
@@ -41,6 +42,8 @@ def read_source(arguments: argparse.Namespace) -> Source:
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
     table = read_table(arguments.data, **columns(arguments))
+    if arguments.target is None and table.target is not None:
+        remark(f"no --target was given: the last column, {table.target!r}, is taken as the target")
     bounds: tuple[Array, Array] | None = None
     if arguments.feature_range is not None:
         bounds = read_feature_range(arguments.feature_range, feature_names=table.feature_names)
@@ -118,7 +121,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
 
 def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
     if arguments.row_bound is not None:
-        return float(arguments.row_bound)
+        return positive("row_bound", arguments.row_bound, or_infinite=True)
     if arguments.data is None:
         return _solvers.WISCONSIN_ROW_BOUND
     if source.feature_range is None or is_sparse(source.table.X):
@@ -166,6 +169,6 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     return [
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
-        ("task", f"{data.task}{labels}"),
+        ("target", f"{source.table.target or 'y'}: {data.task}{labels}"),
         ("bounds", f"row bound {data.row_bound:g}, feature range {ranged}"),
     ]

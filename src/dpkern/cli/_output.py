@@ -50,15 +50,15 @@ def one_line(error: BaseException) -> str:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print, folded at the width of the terminal where one reads it."""
     stream = stream or sys.stdout
-    print(folded(text, _terminal_width()) if stream.isatty() else text, file=stream)
+    print(folded(text, terminal_width()) if stream.isatty() else text, file=stream)
 
 
 def say_certificate(certificate: Certificate) -> None:
     """Print a certificate, folded at the width of the terminal where one reads it."""
-    print(report(certificate, _terminal_width()) if sys.stdout.isatty() else certificate)
+    print(report(certificate, terminal_width()) if sys.stdout.isatty() else certificate)
 
 
-def _terminal_width() -> int:
+def terminal_width() -> int:
     return max(shutil.get_terminal_size().columns, 40)
 
 

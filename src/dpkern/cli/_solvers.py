@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from dpkern.models.penalties import make_penalty
+from dpkern.io.table import is_number
+from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, make_penalty
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.options import Option, kind_of
@@ -54,14 +55,24 @@ def options(solver: str) -> dict[str, Option]:
     return found
 
 
+# The forms that the command line takes: group_lasso has more parameters than a strength.
+_PENALTIES = {
+    name: name if issubclass(kind, Constraint) else f"{name}:STRENGTH"
+    for name, kind in (PENALTIES | SMOOTH).items()
+    if kind is not GroupLasso
+}
+
+
 def penalty_of(text: str) -> Penalty:
     """Parse a penalty such as "pl:0.01" or "elastic_net:0.1+l2_squared:0.001"."""
     terms = []
     for part in text.split("+"):
         name, _, strength = part.partition(":")
-        try:
-            parameters = {"strength": float(strength)} if strength else {}
-        except ValueError:
-            raise ValueError(f"penalty must be NAME:STRENGTH, got {part!r}") from None
-        terms.append(make_penalty(name, parameters))
+        form = _PENALTIES.get(name, "")
+        if not form or (strength and (form == name or not is_number(strength))):
+            raise ValueError(
+                f"penalty must be {' or '.join(_PENALTIES.values())} on the command line, or a sum "
+                f"of these with +, got {part!r}; others need Python"
+            )
+        terms.append(make_penalty(name, {"strength": float(strength)} if strength else {}))
     return PenaltySum(tuple(terms))

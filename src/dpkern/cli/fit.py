@@ -17,6 +17,7 @@ from dpkern.cli.info import option_text
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
 from dpkern.solvers import SOLVERS, SolverResult, solve
+from dpkern.solvers.base.shared import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
 _SOLVER = "gradient_descent"
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
     add("--delta", type=float, help="budget, with --epsilon")
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
-    add("--trust", help="trust model: central, silo, ... (the solver's default)")
+    add("--trust", help=f"trust model: central, silo, ... (default: {SHARED['trust'].default})")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
     runs = "runs with fresh noise (default: 1)"
@@ -145,10 +146,12 @@ def _result_lines(result: SolverResult, penalty: Penalty | None) -> list[Line]:
     values = {**result.parameters, "penalty": penalty}
     names = ["clip", "l2", "l1", "penalty", "weights", *SOLVERS[result.solver].declaration.own]
     stated = [f"{k} {_output.shown(values[k])}" for k in names if values[k] is not None]
+    ended, _, finding = result.message.partition("; ")
     return [
         ("solver", f"{result.solver}, {result.loss} loss"),
         ("", ", ".join(stated)),
-        ("result", f"{result.message} in {result.timing['total']:.3g} s"),
+        ("result", f"{ended} in {result.timing['total']:.3g} s"),
+        *([("", finding)] if finding else []),
         ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
     ]
 

@@ -59,4 +59,5 @@ def run(arguments: argparse.Namespace) -> None:
         print("no score: the labels there are not those of the model", file=stream)
         return
     task = "regression" if model.classes is None else "classification"
-    print(f"{metric(task)} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+    of = "" if arguments.target is None else f" of {arguments.target}"
+    print(f"{metric(task)}{of} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)

@@ -3,11 +3,14 @@
 Neither library is imported: a frame is an object with ``columns`` and ``dtypes``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpkern._numbers import counted
 
 
 def is_frame(X: Any) -> bool:
@@ -34,24 +37,37 @@ def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 
 
 def refuse_other_names(
-    names: tuple[str, ...] | None, expected: tuple[str, ...] | None, what: str = "X"
+    names: tuple[str, ...] | None,
+    expected: tuple[str, ...] | None,
+    what: str = "X",
+    cure: str = "drop them",
 ) -> None:
-    """Raise ValueError unless the columns have the expected names and order, if both are known."""
+    """Raise ValueError unless the columns have the expected names and order, if both are known.
+
+    `cure` says what to do about columns that the model does not have.
+    """
     if names is None or expected is None or names == expected:
         return
-    if len(names) != len(expected):
-        missing = [f"{name!r} is missing" for name in expected if name not in names][:1]
-        other = [f"{name!r} is not among them" for name in names if name not in expected][:1]
+    missing = list((Counter(expected) - Counter(names)).elements())
+    unknown = list((Counter(names) - Counter(expected)).elements())
+    if not missing and not unknown:
+        k = next(k for k, name in enumerate(expected) if names[k] != name)
         raise ValueError(
-            f"{what} must have the {len(expected)} columns of the model, got {len(names)}"
-            + (f": {', '.join(missing + other)}" if missing or other else "")
+            f"{what} must have the columns of the model in their order: column {k} must be "
+            f"{expected[k]!r}, got {names[k]!r}; the order differs"
         )
-    k = next(k for k, pair in enumerate(zip(names, expected, strict=True)) if pair[0] != pair[1])
-    order = "; the order differs" if sorted(names) == sorted(expected) else ""
-    raise ValueError(
-        f"{what} must have the columns of the model in their order: column {k} must be "
-        f"{expected[k]!r}, got {names[k]!r}{order}"
-    )
+    found = "got all of them"
+    if missing:
+        found, cure = f"got {len(names)}; missing {listed(missing)}", ""
+    if unknown:
+        found += f"; unknown {listed(unknown)}" + (f": {cure}" if cure else "")
+    raise ValueError(f"{what} must have the {len(expected)} columns of the model, {found}")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, quoted, and how many follow."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def frame_matrix(X: Any) -> NDArray[Any]:
@@ -75,7 +91,8 @@ def frame_matrix(X: Any) -> NDArray[Any]:
             missing = int(np.count_nonzero(np.isnan(out[:, k])))
         if missing:
             raise ValueError(
-                f"column {name!r} of X must have no missing values, got {missing} in {n} rows: "
+                f"column {name!r} of X must have no missing values, got {missing} in "
+                f"{counted(n, 'row')}: "
                 "fill them or drop the rows"
             )
     return out

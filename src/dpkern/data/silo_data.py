@@ -23,6 +23,7 @@ from dpkern.data.frames import checked_names, column_names
 from dpkern.data.partition import NOTES, How, Seed, gathered, joined, partition
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
+    SCALES,
     FeatureRange,
     Float64Array,
     Matrix,
@@ -43,16 +44,17 @@ from dpkern.data.validation import (
     targets,
 )
 
-SCALES = (
-    "columns of X are on scales far apart, and no feature_range was stated: small columns will "
-    "hardly count, and a model may learn nothing; state public bounds, from a handbook or the form "
-    "and not from these records (this check read them without noise: a non-private diagnostic)"
-)
-
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class SiloData:
     """Records sorted by silo, with their public parameters.
+
+    Made from unsorted records or data frames by `split` (at random), `from_groups` (the silo of
+    each record) or `from_silos` (the records of each silo):
+
+    >>> X, y = [[0.1], [0.4], [0.7], [0.9]], ["no", "no", "yes", "yes"]
+    >>> SiloData.split(X, y, m=2, intercept=True, row_bound=1.0, seed=0)
+    SiloData(m=2, n=4, d=2, classification, intercept, row_bound=1, partition='even')
 
     Parameters
     ----------
@@ -177,8 +179,10 @@ class SiloData:
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
-        bounds, scale, shift = affine(feature_range, n_features, scale_only=is_sparse(rows))
-        refuse_non_finite(rows, scale, shift)
+        bounds, scale, shift = affine(
+            feature_range, n_features, scale_only=is_sparse(rows), names=names
+        )
+        refuse_non_finite(rows, scale, shift, names)
         if feature_range is None and far_apart(rows):
             warn(SCALES, ScaleWarning)
         bound = math.inf if row_bound is None else positive("row_bound", row_bound)

@@ -5,12 +5,14 @@ Kernels and solvers do not validate these again. Messages about records name cou
 
 import math
 import numbers
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._numbers import counted
 from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
 from dpkern.data.frames import frame_matrix, is_frame
 
@@ -39,6 +41,11 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
 _FAR_APART = 100.0
+SCALES = (
+    "columns of X are on scales far apart, and no feature_range was stated: small columns will "
+    "hardly count, and a model may learn nothing; state public bounds, from a handbook or the form "
+    "and not from these records (this check read them without noise: a non-private diagnostic)"
+)
 
 _BLOCK_BYTES = 4 << 20  # size of the blocks in which rows are read, to limit the memory of memmaps
 _BLOCK_ENTRIES = 1 << 16  # stored entries, and rows, of a block of sparse rows
@@ -115,9 +122,9 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
     if y.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one per row of X, got {y.shape}")
     if y.dtype.kind == "f":
-        bad = n - np.count_nonzero(np.isfinite(y))
+        bad = n - int(np.count_nonzero(np.isfinite(y)))
         if bad:
-            raise ValueError(f"{name} must be finite, got {bad} other values in {n} records")
+            raise ValueError(f"{name} must be finite, got {_not_finite(bad)} in {n} records")
     return y
 
 
@@ -142,12 +149,14 @@ def targets(
         return np.where(y == two[1], 1.0, -1.0), "classification", two
     if task is None and two is None and y.dtype.kind == "f":
         return y.astype(np.float64), "regression", None
-    found = "more than two distinct values" if two is None else "one distinct value"
+    found, cure = "one distinct value", "name both by classes=(negative, positive)"
+    if two is None:
+        found = "more than two distinct values"
+        cure = "more labels need task='multiclass' and classes"
+    numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
     raise ValueError(
-        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: where "
-        "records can have another label than those here, name both by classes=(negative, "
-        "positive); more labels need task='multiclass' and classes, whole-number targets "
-        "task='regression'"
+        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
+        f"{cure}{numbers_too}"
     )
 
 
@@ -183,9 +192,9 @@ def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
     order = np.argsort(known)
     position = np.searchsorted(known, y, sorter=order)
     number = order[np.minimum(position, len(known) - 1)]
-    other = np.count_nonzero(known[number] != y)
+    other = int(np.count_nonzero(known[number] != y))
     if other:
-        raise ValueError(f"y must hold labels of classes only, got {other} others")
+        raise ValueError(f"y must hold labels of classes only, got {counted(other, 'other')}")
     return number
 
 
@@ -267,7 +276,11 @@ def checked_options(
 
 
 def affine(
-    feature_range: FeatureRange, n_features: int, *, scale_only: bool
+    feature_range: FeatureRange,
+    n_features: int,
+    *,
+    scale_only: bool,
+    names: tuple[str, ...] | None = None,
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
     """Return lower and upper bounds, scale and shift of the features.
 
@@ -285,22 +298,34 @@ def affine(
         k = np.argmin(good)
         least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
-            "feature_range must be finite with lo < hi, their distance neither 0 nor infinite in "
-            f"floating point, got ({least!r}, {most!r}) for feature {k}"
+            "feature_range must be finite with lo < hi and a distance that a double can hold, got "
+            f"({least!r}, {most!r}) for feature {int(k) if names is None else names[k]!r}"
         )
     repeats = 1 if np.ndim(scale) else n_features
     factor, offset = (tuple(np.ravel(a).tolist()) * repeats for a in (scale, shift))
     return bounds, factor, None if scale_only else offset
 
 
-def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
+def in_columns(counts: Mapping[int, int], names: Sequence[str] | None) -> str:
+    """Return the first columns with their counts, for a message."""
+    columns = sorted(counts)
+    found = [f"{counts[k]} in column {int(k) if names is None else names[k]!r}" for k in columns]
+    more = f" and others in {counted(len(found) - 3, 'column')} more" if len(found) > 3 else ""
+    return f"({', '.join(found[:3])}{more})"
+
+
+def refuse_non_finite(
+    X: Matrix, scale: Any, shift: Any, names: tuple[str, ...] | None = None
+) -> None:
     """Raise if X, or X mapped by the feature range, is not finite; works in blocks of rows."""
     scale, shift = (None if a is None else np.asarray(a) for a in (scale, shift))
-    bad_values = bad_rows = bad_mapped = 0
+    bad_rows = bad_mapped = 0
+    bad_columns: Counter[int] = Counter()
     for part, row, column in _entries(X):
         finite = np.isfinite(part)
         if not finite.all():
-            bad_values += finite.size - np.count_nonzero(finite)
+            place = np.nonzero(~finite)[1] if row is None else column[~finite]
+            bad_columns.update(dict(zip(*np.unique(place, return_counts=True), strict=True)))
             bad_rows += _rows_with(~finite, row)
         elif scale is not None:
             # An infinite coordinate times a derivative of 0 would be NaN in a sum.
@@ -309,14 +334,20 @@ def refuse_non_finite(X: Matrix, scale: Any, shift: Any) -> None:
                 if shift is not None:
                     mapped += shift[column]
             bad_mapped += _rows_with(~np.isfinite(mapped), row)
-    if bad_values:
+    if bad_rows:
         raise ValueError(
-            f"X must be finite, got {bad_values} other values in {bad_rows} of {X.shape[0]} rows"
+            f"X must be finite, got {_not_finite(bad_columns.total())} in {bad_rows} of "
+            f"{counted(X.shape[0], 'row')} {in_columns(bad_columns, names)}"
         )
     if bad_mapped:
         raise ValueError(
-            f"X must be finite when mapped by feature_range, got {bad_mapped} rows that are not"
+            "X must be finite when mapped by feature_range, got other values in "
+            f"{counted(bad_mapped, 'row')}"
         )
+
+
+def _not_finite(number: int) -> str:
+    return counted(number, "NaN or infinite value")
 
 
 class ScaleWarning(UserWarning):

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dpkern._numbers import counted
 from dpkern.data.frames import refuse_other_names
+from dpkern.data.validation import in_columns
 from dpkern.io.files import opened
 from dpkern.io.table import Table, is_number, refuse_width, tidy
 
@@ -65,10 +67,24 @@ def _likely_separator(lines: list[str]) -> str:
         if len(widths) != 1 or widths == {1}:
             continue
         fields = [field.strip() for field in rows[-1]]
-        numbers = sum(is_number(f) or _has_decimal_comma(f) for f in fields)
+        numbers = sum(map(_is_number, fields))
         if (numbers, len(fields)) > best:
             best, separator = (numbers, len(fields)), candidate
     return separator
+
+
+def _between(path: Path, sep: str | None) -> str:
+    """Return what is expected between fields; beside a given `sep`, what the file seems to have."""
+    if sep is None:
+        return "commas, semicolons, tabs or bars (or what sep says)"
+    with opened(path) as stream:
+        likely = _likely_separator([line.decode() for line in itertools.islice(stream, 2)])
+    seems = "" if likely == sep else f"; the file seems to have {likely!r}"
+    return f"separators {sep!r}, as sep says{seems}"
+
+
+def _is_number(field: str) -> bool:
+    return is_number(field) or _has_decimal_comma(field)
 
 
 def _has_decimal_comma(field: str) -> bool:
@@ -98,14 +114,14 @@ def read_csv(
     width = len(first[1])
     if width < 2 and labelled:
         raise ValueError(
-            f"{path}, line {first[0]} must hold features and a target between commas, semicolons, "
-            "tabs or bars (or what sep says), got one column"
+            f"{path}, line {first[0]} must hold features and a target between "
+            f"{_between(path, sep)}, got one column"
         )
     n_others = width - (silo_column is not None)
     y_column = None
     if target is not None:
         y_column = _column(path, "target", target, names, width)
-    elif labelled or n_others != n_features:
+    elif labelled or (n_others != n_features and (names or [""])[-1] not in (feature_names or ())):
         y_column = width - 1
     g_column = None
     if silo_column is not None:
@@ -123,7 +139,8 @@ def read_csv(
     if not columns:
         raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
     found_names = None if names is None else tuple(names[k] for k in columns)
-    refuse_other_names(found_names, feature_names, what=str(path))
+    cure = "labels are named by target=NAME, other columns must leave the file"
+    refuse_other_names(found_names, feature_names, str(path), cure)
     refuse_width(path, len(columns), n_features)
 
     values, y, groups = array("d"), list[str](), list[str]()
@@ -149,12 +166,15 @@ def read_csv(
     missing = np.column_stack([np.isnan(X), *labels])
     if missing.any():
         n_rows = np.count_nonzero(missing.any(axis=1))
+        order = [*columns, *(k for k in (y_column, g_column) if k is not None)]
+        counts = {order[k]: int(missing[:, k].sum()) for k in np.flatnonzero(missing.any(axis=0))}
         raise ValueError(
             f"{path} must have no missing values (empty, ?, NA, NaN, null), got "
-            f"{np.count_nonzero(missing)} in {n_rows} of {len(X)} rows: fill them or drop the rows "
-            "first"
+            f"{np.count_nonzero(missing)} in {n_rows} of {counted(len(X), 'row')} "
+            f"{in_columns(counts, names)}: fill them or drop the rows first"
         )
-    return Table(X, tidy(y), tidy(groups) if groups else None, found_names)
+    target_name = None if y_column is None else str(y_column if names is None else names[y_column])
+    return Table(X, tidy(y), tidy(groups) if groups else None, found_names, target_name)
 
 
 def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:
@@ -183,9 +203,9 @@ def _missing(texts: list[str]) -> NDArray[np.bool_]:
 
 def _is_header(first: list[str], second: list[str] | None) -> bool:
     if second is None:
-        return not any(map(is_number, first))
+        return not any(map(_is_number, first))
     return any(
-        is_number(below) and not is_number(above) and above.lower() not in _MISSING
+        _is_number(below) and not _is_number(above) and above.lower() not in _MISSING
         for above, below in zip(first, second, strict=False)
     )
 

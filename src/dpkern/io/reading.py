@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # help() then shows type aliases by name
 
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import count
+from dpkern.data.frames import listed
 from dpkern.data.validation import FLOATS, Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
@@ -163,6 +165,13 @@ def read_feature_range(
                 f"{path}, line {line} must be lo,hi or name,lo,hi with numbers, as in every row"
             )
     bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
+    for k, ((line, fields), (lo, hi)) in enumerate(zip(rows, bounds.tolist(), strict=True)):
+        if not -math.inf < lo < hi < math.inf:
+            name = fields[0] if width == 3 else dict(enumerate(feature_names or ())).get(k, k)
+            raise ValueError(
+                f"{path}, line {line} must have lo < hi, both finite, got {lo!r} and {hi!r} for "
+                f"feature {name!r}"
+            )
     if width == 3 and feature_names is not None:
         names = [fields[0] for _, fields in rows]
         rest = {
@@ -170,15 +179,10 @@ def read_feature_range(
             "no feature for the rows": list((Counter(names) - Counter(feature_names)).elements()),
         }
         if any(rest.values()):
-            found = "; ".join(f"{what} {_some(of)}" for what, of in rest.items() if of)
+            found = "; ".join(f"{what} {listed(of)}" for what, of in rest.items() if of)
             raise ValueError(f"{path} must have one row for each feature, got {found}")
         bounds = bounds[[names.index(name) for name in feature_names]]
     return bounds[:, 0].copy(), bounds[:, 1].copy()
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
 
 
 def _read(

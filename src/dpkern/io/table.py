@@ -23,12 +23,15 @@ class Table:
     groups : ndarray of shape (N,), or None
         The silo of each record, int64 or strings.
     feature_names : tuple of str, or None
+    target : str, or None
+        Name or number of the column of y in a CSV file.
     """
 
     X: Matrix
     y: NDArray[Any]
     groups: NDArray[Any] | None = None
     feature_names: tuple[str, ...] | None = None
+    target: str | None = None
 
 
 def refuse_width(path: Path, found: int, n_features: int | None) -> None:

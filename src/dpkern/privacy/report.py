@@ -18,9 +18,10 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
-    rows = [("guarantee", "none")] if c.rho == math.inf else []
+    rows = [("guarantee", "none: epsilon is infinite at every delta")]
+    if c.rho < math.inf:
+        rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
     rows += [
-        ("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}"),
         ("unit", c.unit),
         ("neighbours", c.neighbours),
         ("trust", c.trust),

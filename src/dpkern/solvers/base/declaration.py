@@ -30,6 +30,8 @@ from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
 Algorithm = Callable[..., SolverResult]
 
+_BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
+
 REPLACE_ONE = ("replace_one",)
 BOTH = ("replace_one", "add_remove")
 
@@ -71,14 +73,17 @@ class Declaration:
         Raises
         ------
         TypeError
-            When an argument is unknown; the message names the most similar one.
+            When an argument is unknown; the message names the most similar one, or all.
         TypeError, ValueError
             When a value is not what the option documents, or not offered by this solver.
         """
         known = self.own | SHARED
         for name in arguments:
             if name not in known:
-                raise TypeError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
+                hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+                if name in ("epsilon", "delta", "mu", "rho"):
+                    hint = f"; give {_BUDGET}"
+                raise TypeError(f"{self.name} has no argument {name!r}{hint}")
         offered = self.offers
         values = {}
         for name, option in known.items():
@@ -132,8 +137,12 @@ def solver(**offers: Any) -> Callable[[Algorithm], Solver]:
 def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     """Return the public function of a declared solver."""
 
-    def public(data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
+    def public(
+        data: SiloData, *, budget: Any = inspect.Parameter.empty, **arguments: Any
+    ) -> SolverResult:
         values = declaration.complete(arguments)
+        if budget is inspect.Parameter.empty:
+            raise TypeError(f"budget must be given: {_BUDGET}, or None for a run without privacy")
         with Run(declaration, data, budget, values) as run:
             return algorithm(run, **{name: values[name] for name in declaration.options})
 
@@ -188,6 +197,19 @@ Raises
 ------
 TypeError, ValueError
     When an argument or a condition does not hold; the message names it.
+"""
+
+
+_EXAMPLES = """
+
+Examples
+--------
+>>> import dpkern as dpk
+>>> data = dpk.datasets.load_wisconsin(m=4, intercept=True, row_bound=4.0)
+>>> budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+>>> result = dpk.solve("gradient_descent", data, budget=budget, clip=1.0, rounds=100)
+>>> print(result.message, result.privacy.epsilon(1e-5) <= 1.0)
+ran its 100 rounds True
 """
 
 
@@ -248,7 +270,9 @@ def shared_documentation(solvers: Iterable[str]) -> str:
         f"Solvers:\n\n{textwrap.indent(names, '    ')}\n\n"
         "Parameters\n----------\n" + "\n".join(entries) + f"\n\n{_RETURNS}\n"
         "Other Parameters\n----------------\n"
-        "Options that several solvers have, each with defaults of its own:\n\n" + "\n".join(common)
+        "Options that several solvers have, each with defaults of its own:\n\n"
+        + "\n".join(common)
+        + _EXAMPLES
     )
 
 

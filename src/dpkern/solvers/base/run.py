@@ -78,7 +78,10 @@ class Run(AbstractContextManager["Run"]):
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget must be a Budget or None, got {type(budget).__name__}")
+            raise TypeError(
+                "budget must be dpkern.Budget(epsilon=..., delta=...) or None, got "
+                f"{type(budget).__name__}"
+            )
         self.declaration, self.budget = declaration, budget
         self.parameters = {**parameters, "budget": budget}
         model = parameters["model"]
@@ -319,7 +322,10 @@ class Run(AbstractContextManager["Run"]):
             return message
         own = [name for name in ("step_size", "prox_step") if name in self.parameters]
         finding = finding.format(" or ".join(own))
-        warn(f"{self.solver}: {finding}", NothingLearntWarning)
+        budget = self.parameters["budget"]
+        spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
+        where = f"{self.solver} under {self.trust} trust at {spent}"
+        warn(f"{where}: {finding}", NothingLearntWarning)
         return f"{message}; {finding}"
 
 

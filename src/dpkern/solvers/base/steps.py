@@ -20,8 +20,8 @@ def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
         )
     if not math.isfinite(objective.smoothness):
         raise ValueError(
-            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound, or "
-            f"give {name} a number"
+            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound=R, or "
+            f"{name}=NUMBER"
         )
     return 1.0 / objective.smoothness
 
