@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def shown(capsys, arguments, code=0):
     assert main([str(a) for a in arguments]) == code, capsys.readouterr().err
     out, err = capsys.readouterr()
     out = re.sub(r"\n {14}(?=\S)", " ", out)  # a certificate's folded lines as one again
+    err = re.sub("dpkern: no --target was given: the last .* as the target\n", "", err)
     return (out, err) if code == 0 else err
 
 
@@ -412,7 +414,8 @@ SMALL = ["--rounds", "10", "--draws", "2", "--epsilons", "1,4", "--noise-seed", 
 def table_of(out):
     lines = out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("solver "))
-    return [re.split(r"\s{2,}", line) for line in lines[start + 1 : lines.index("", start)]]
+    rows = [re.split(r"\s{2,}", line) for line in lines[start + 1 : lines.index("", start)]]
+    return [row for row in rows if row[0] != "majority class"]
 
 
 def test_compare_shows_every_solver_trust_and_budget_and_one_run_without_noise(
@@ -694,7 +697,10 @@ def test_import_is_cheap():
         ),
         (["fit", "TRAIN", *BUDGET, "--set", "budget=3"], "it has options of its own"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds"], "must be key=value"),
-        (["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"], "l2 was given twice"),
+        (
+            ["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"],
+            "l2 was given twice, by --l2 and --set l2; give",
+        ),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer, got 0.5"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "--row-bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "at most the 300 training"),
@@ -768,8 +774,8 @@ def test_records_with_other_numbers_of_features_are_refused(capsys, tmp_path, mo
         write_libsvm(tmp_path / "wide.svm", X, np.where(y == "ill", 1, -1)),
     ):
         err = refused(capsys, "predict", model, path, "--out", tmp_path / "labels")
-        assert re.search("must have (the )?3 (features|columns of the model), got 5", err)
-        assert ("got 5: 'f3' is not among them" in err) == ("wide.csv" in path)
+        assert re.search("must have (3 features, got 5|the 3 columns of the model, got all)", err)
+        assert ("got all of them; unknown 'f3', 'f4': labels are" in err) == ("wide.csv" in path)
     np.savez(tmp_path / "wide.npz", X=X)
     err = refused(capsys, "predict", model, tmp_path / "wide.npz")
     assert "must have 3 features, got 5" in err
@@ -828,7 +834,8 @@ def test_interrupt_ends_with_130_and_writes_nothing(capsys, tmp_path, train, mon
 
     monkeypatch.setattr(fit, "solve", interrupted)
     before = sorted(tmp_path.iterdir())
-    assert main(["fit", train, *BUDGET, "--out", str(tmp_path / "m.npz")]) == 130
+    run = ["fit", train, "--target", "state", *BUDGET, "--out", str(tmp_path / "m.npz")]
+    assert main(run) == 130
     assert capsys.readouterr().err == "dpkern: interrupted\n"
     assert sorted(tmp_path.iterdir()) == before
 
@@ -843,11 +850,144 @@ def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
         return noise(self, *arguments)
 
     monkeypatch.setattr(dpk.NoiseStream, "release", interrupted)
-    assert main(["fit", train, *BUDGET, *QUICK, "--draws", "3"]) == 130
+    assert main(["fit", train, "--target", "state", *BUDGET, *QUICK, "--draws", "3"]) == 130
     err = capsys.readouterr().err.splitlines()
     assert err[0] == "dpkern: interrupted"
     assert re.match("dpkern: released before the failure: sum of clipped gradients: 6 x", err[1])
     assert err[2] == "dpkern: released before that: all of 1 finished draws"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step-size", "1"], "argument --step-size; give it as --set step_size=1 (see"),
+        (["--prox-step=1"], "give it as --set prox_step=1 (see"),
+        (["--sampling", "full"], "give it as --set sampling=full (see"),
+        (["--batch-size"], "give it as --set batch_size=VALUE (see"),
+        (["--solver", "local_newton", "--l1", "1"], "--l1 is no option of local_newton"),
+        (["--rounds", "1", "--set", "rounds=2"], "twice, by --rounds and --set rounds; give"),
+        (["--set", "rounds=1", "--set", "rounds=2"], "rounds was given twice, by --set rounds;"),
+        (["--set", "penalty=box:-1,1"], "l2_ball or box or non_negative or simplex on the command"),
+        (["--set", "penalty=l1:much"], "must be l1:STRENGTH or l2_squared:STRENGTH or elastic_net"),
+        (["--set", "penalty=group_lasso:1"], "with +, got 'group_lasso:1'; others need Python"),
+        (["--row-bound", "0"], "--row-bound must be positive, got 0.0"),
+        (["--row-bound", "inf"], "give the data a --row-bound R, or --set step_size=NUMBER"),
+    ],
+)
+def test_a_refusal_says_what_the_command_line_takes(capsys, train, arguments, message):
+    assert message in refused(capsys, "fit", train, *BUDGET, *arguments)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_option_of_a_solver_that_is_no_flag_is_named_with_set(capsys, train, solver):
+    for name in SOLVERS[solver].declaration.own:
+        if name != "rounds":
+            flag = f"--{name.replace('_', '-')}"
+            err = refused(capsys, "fit", train, *BUDGET, flag, "1")
+            assert f"{flag}; give it as --set {name}=1" in err
+
+
+def test_the_target_is_named_and_said_where_the_last_column_was_taken(capsys, train, model, test):
+    for command in (["fit", train, *BUDGET], ["compare", train, *SMALL, "--no-plot"]):
+        run = [*command, "--solvers" if command[0] == "compare" else "--solver", "federated_gd"]
+        assert main(run) == 0
+        out, err = capsys.readouterr()
+        assert "\ntarget         state: classification, labels ill and well\n" in out
+        taken = "no --target was given: the last column, 'state', is taken as the target\n"
+        assert err.startswith(f"dpkern: {taken}")
+        assert main([*run, "--target", "3"]) == 0
+        out, err = capsys.readouterr()
+        assert "\ntarget         state: classification" in out
+        assert "no --target" not in err
+    out, err = shown(capsys, ["predict", model, test, "--target", "state"])
+    assert err.startswith("accuracy of state 0.")
+
+
+def test_targets_without_a_name_are_numbered(capsys, tmp_path):
+    X, y = records(60, 0)
+    path = write_csv(tmp_path / "bare.csv", X, y, header=False)
+    assert main(["fit", path, *BUDGET, *QUICK]) == 0
+    out, err = capsys.readouterr()
+    assert "target         3: classification" in out
+    assert "the last column, '3', is taken" in err
+
+
+def test_secret_samples_without_dp_accounting_name_the_extra(capsys, train, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    sets = ["--set", "sampling=without_replacement", "--set", "batch_size=11"]
+    err = refused(capsys, "fit", train, *BUDGET, *QUICK, "--solver", "minibatch_sgd", *sets)
+    assert "pip install 'dpkern[accounting]'" in err
+
+
+def test_columns_that_the_model_does_not_know_are_named_with_the_cure(capsys, tmp_path, model):
+    X, y = records(10, 5)
+    header, *rows = Path(write_csv(tmp_path / "t.csv", X)).read_text().splitlines()
+    other = tmp_path / "other.csv"
+    cure = "labels are named by --target NAME, other columns must leave the file"
+    other.write_text("\n".join([f"id,{header}", *(f"7,{row}" for row in rows)]))
+    assert f"got all of them; unknown 'id': {cure}" in refused(capsys, "predict", model, other)
+    labelled = zip(y, rows, strict=True)
+    other.write_text("\n".join([f"id,what,{header}", *(f"7,{label},{r}" for label, r in labelled)]))
+    assert f"unknown 'id', 'what': {cure}" in refused(capsys, "predict", model, other)
+    with_target = refused(capsys, "predict", model, other, "--target", "what")
+    assert f"got all of them; unknown 'id': {cure}" in with_target
+    other.write_text("\n".join([header.replace("f1", "g1"), *rows]))
+    assert refused(capsys, "predict", model, other).endswith(
+        "the 3 columns of the model, got 3; missing 'f1'; unknown 'g1'\n"
+    )
+
+
+def test_the_time_is_said_before_the_warning(capsys, train, monkeypatch):
+    stuck = "ran its 20 rounds; little learnt; take larger steps"
+    solve = fit.solve
+    monkeypatch.setattr(fit, "solve", lambda *a, **k: replace(solve(*a, **k), message=stuck))
+    assert main(["fit", train, *BUDGET, *QUICK]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("result "))
+    assert re.fullmatch(r"result +ran its 20 rounds in \S+ s", lines[at])
+    assert lines[at + 1].strip() == "little learnt; take larger steps"
+
+
+def test_bounds_in_the_wrong_order_name_the_file_and_the_feature(capsys, tmp_path, train):
+    ranges = tmp_path / "ranges.csv"
+    for rows in ("name,lo,hi\nf0,-1,1\nf1,1,-1\nf2,-1,1\n", "lo,hi\n-1,1\n1,-1\n-1,1\n"):
+        ranges.write_text(rows)
+        err = refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
+        assert "ranges.csv, line 3 must have lo < hi, both finite, got 1.0 and -1.0 for " in err
+        assert err.endswith("feature 'f1'\n")
+
+
+def test_a_tab_is_named_by_its_word(capsys, tmp_path):
+    X, y = records(60, 0)
+    path = Path(write_csv(tmp_path / "t.csv", X, y))
+    path.write_text(path.read_text().replace(",", "\t"))
+    out, _ = shown(capsys, ["fit", path, "--sep", "tab", *BUDGET, *QUICK])
+    assert "3 features" in out
+
+
+def test_another_separator_than_the_named_one_is_pointed_out(capsys, tmp_path, train, model):
+    err = refused(capsys, "fit", train, "--sep", ";", *BUDGET)
+    assert "features and a target between ';' as --sep says, got one column: the file seems" in err
+    assert err.endswith("to have ','\n")
+    err = refused(capsys, "predict", model, train, "--sep", ";")
+    assert "must hold 3 features between ';' as --sep says, got one column: the file seems" in err
+
+
+def test_compare_shows_the_accuracy_of_the_largest_class(
+    capsys, tmp_path, train, test, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(compare, "plot_compare", lambda *a, majority, **k: drawn.append(majority))
+    out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "spider", "--test", test])
+    _, y = records(80, 1)
+    share = max(np.mean(y == "ill"), np.mean(y == "well"))
+    assert re.search(rf"\nmajority class +- +- +{share:.4f} +- +-\n", out)
+    assert drawn == [share]
+    X, _ = records(60, 0)
+    numbers = write_csv(tmp_path / "n.csv", X, X[:, 0] + 0.25)
+    out, _ = shown(capsys, ["compare", numbers, *SMALL, "--solvers", "spider"])
+    assert "majority" not in out
+    assert drawn == [share, None]
 
 
 # the command line's words
@@ -889,7 +1029,7 @@ def test_compare_names_its_own_options():
         (["--split", "by_label", "--silos", "1"], "--split must be another than 'by_label'"),
         (
             ["--loss", "squared", "--task", "regression"],
-            "y must be real numbers for regression",
+            "error: the target must be real numbers for regression",
         ),
         (["--clip", "-1"], "--clip must be positive, got -1.0"),
         (["--set", "calibration=paper", "--set", "neighbours=add_remove"], "--set public_size"),
@@ -905,7 +1045,12 @@ def test_more_than_two_labels_are_explained_without_options_that_do_not_exist(ca
     path = write_csv(tmp_path / "three.csv", X, np.resize(["a", "b", "c"], 30))
     err = refused(capsys, "fit", path, *BUDGET)
     assert "task=" not in err
-    assert "--task regression" in err
+    assert "Python (SiloData of task multiclass, and its classes)" in err
+    assert "classes=" not in err
+    path = write_csv(tmp_path / "three.csv", X, np.resize([1, 2, 3], 30))
+    assert "targets need --task regression" in refused(capsys, "fit", path, *BUDGET)
+    path = write_csv(tmp_path / "one.csv", X, np.resize(["a"], 30))
+    assert "name both in Python (SiloData" in refused(capsys, "fit", path, *BUDGET)
 
 
 def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, train, monkeypatch):
@@ -975,6 +1120,8 @@ def test_long_lines_fold_at_the_width_of_a_terminal(capsys, train, monkeypatch, 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
     listed, _ = shown(capsys, ["info", solver])
+    assert max(map(len, listed.splitlines())) <= 88
+    listed = re.sub(r"\n {22}(?=\S)", " ", listed)
     helped, _ = shown(capsys, ["fit", "--help", "--solver", solver])
     assert f"Options of {solver}" in helped
     declared = SOLVERS[solver].declaration

@@ -319,7 +319,7 @@ def test_two_declared_labels_need_not_both_occur(classes, both, task):
 @pytest.mark.parametrize(
     ("y", "task", "classes", "message"),
     [
-        ([0, 0, 2], None, [0, 1], "y must hold labels of classes only, got 1 others"),
+        ([0, 0, 2], None, [0, 1], "y must hold labels of classes only, got 1 other$"),
         (
             [0, 1, 2],
             None,
@@ -488,10 +488,18 @@ def test_transform_survives_strict_json(transform):
         (np.ones((2, 4)), ValueError, "the 3 features of the model, got 4"),
         (np.ones(3), ValueError, "shape"),
         ([["1", "2", "3"]], TypeError, "real numbers"),
-        ([[1.0, math.nan, 2.0]], ValueError, "got 1 other values in 1 of 1 rows"),
+        (
+            [[1.0, math.nan, 2.0]],
+            ValueError,
+            r"got 1 NaN or infinite value in 1 of 1 row \(1 in column 1\)",
+        ),
         (scipy.sparse.csr_array(np.ones((2, 4))), ValueError, "the 3 features of the model, got 4"),
         (scipy.sparse.coo_array(np.ones((2, 3))), TypeError, r"coo_array: pass X\.tocsr\(\)"),
-        (scipy.sparse.csr_array([[1.0, math.inf, 2.0]]), ValueError, "got 1 other values in 1 of"),
+        (
+            scipy.sparse.csr_array([[1.0, math.inf, 2.0]]),
+            ValueError,
+            "got 1 NaN or infinite value in 1 of",
+        ),
         (np.ma.masked_equal(np.ones((2, 3)), 1), TypeError, "masked"),
     ],
 )
@@ -1046,17 +1054,17 @@ BAD = {
     "X is CSR with NaNs": (
         {"X": csr(with_value(math.nan, 4))},
         ValueError,
-        "X must be finite, got 4 other values in 2 of 12",
+        "X must be finite, got 4 NaN or infinite values in 2 of 12",
     ),
     "X is CSR that adds up to infinity": (
         {"X": repeated_csr(1.7e308)},
         ValueError,
-        "X must be finite, got 12 other values in 12 of 12",
+        "X must be finite, got 12 NaN or infinite values in 12 of 12",
     ),
     "X is CSR that overflows": (
         {"X": csr(with_value(1e308)), "feature_range": (0.0, 1.0)},
         ValueError,
-        "finite when mapped by feature_range, got 1 rows",
+        "finite when mapped by feature_range, got other values in 1 row",
     ),
     "X is masked": ({"X": np.ma.masked_less(GOOD_X, 0)}, TypeError, "got a MaskedArray"),
     "X is flat": ({"X": GOOD_X[:, 0].copy()}, ValueError, r"X must have shape .* got \(12,\)"),
@@ -1075,17 +1083,17 @@ BAD = {
     "X has a NaN": (
         {"X": with_value(math.nan)},
         ValueError,
-        "X must be finite, got 1 other values in 1 of 12",
+        "X must be finite, got 1 NaN or infinite value in 1 of 12",
     ),
     "X has infinities": (
         {"X": with_value(-math.inf, 4)},
         ValueError,
-        "X must be finite, got 4 other values in 2 of 12",
+        "X must be finite, got 4 NaN or infinite values in 2 of 12",
     ),
     "X overflows when mapped": (
         {"X": with_value(1e308), "feature_range": (0.0, 1.0)},
         ValueError,
-        "finite when mapped by feature_range, got 1 rows",
+        "finite when mapped by feature_range, got other values in 1 row",
     ),
     "y is too short": ({"y": GOOD_Y[:-1]}, ValueError, "y must have 12 entries, got 11"),
     "y is a column": (
@@ -1096,12 +1104,12 @@ BAD = {
     "y has a NaN": (
         {"y": np.where(GOOD_Y > 0, SECRET, math.nan)},
         ValueError,
-        "y must be finite, got 4 other values",
+        "y must be finite, got 4 NaN or infinite values",
     ),
     "y is infinite": (
         {"y": np.where(GOOD_Y > 0, SECRET, math.inf)},
         ValueError,
-        "y must be finite, got 4 other values",
+        "y must be finite, got 4 NaN or infinite values",
     ),
     "y is complex": ({"y": GOOD_Y * 1j}, TypeError, "y must be .* got dtype complex128"),
     "y has dates": ({"y": np.zeros(12, "M8[D]")}, TypeError, "got dtype datetime64"),
@@ -1225,11 +1233,11 @@ def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
 
 @pytest.mark.parametrize("form", [np.array, csr])
 @pytest.mark.parametrize("options", [{}, {"feature_range": (-1e9, 1e9)}])
-def test_a_refusal_of_rows_depends_on_how_many_are_bad_and_on_no_value(form, options):
+def test_a_refusal_of_rows_depends_on_how_many_are_bad_where_and_on_no_value(form, options):
     messages = set()
     for value in (4321.75, -0.0625):
         for bad in (math.nan, math.inf, -math.inf):
-            for place in (0, 17, 35):
+            for place in (0, 18, 33):  # of one column
                 X = np.full((12, 3), value)
                 X.flat[place] = bad
                 with pytest.raises(ValueError, match="X must be finite") as caught:
@@ -1237,6 +1245,29 @@ def test_a_refusal_of_rows_depends_on_how_many_are_bad_and_on_no_value(form, opt
                 messages.add(str(caught.value))
     assert len(messages) == 1
     assert "4321" not in messages.pop()
+
+
+@pytest.mark.parametrize("form", [np.array, csr])
+def test_columns_that_are_not_finite_are_named_with_their_counts(form):
+    X = np.ones((12, 5))
+    X[3:6, 1] = X[4, 3] = math.nan
+    names = ["age", "bmi", "pulse", "sugar", "height"]
+    found = r"got 4 NaN or infinite values in 3 of 12 rows \(3 in column {}, 1 in column {}\)$"
+    with pytest.raises(ValueError, match=found.format("'bmi'", "'sugar'")):
+        SiloData(form(X), GOOD_Y, [0, 12], feature_names=names)
+    with pytest.raises(ValueError, match=found.format(1, 3)):
+        SiloData(form(X), GOOD_Y, [0, 12])
+    X[4] = math.inf
+    with pytest.raises(ValueError, match=r"1 in column 2 and others in 2 columns more\)$"):
+        SiloData(form(X), GOOD_Y, [0, 12])
+
+
+def test_a_range_that_is_none_names_the_feature():
+    with pytest.raises(ValueError, match=r"got \(1\.0, 0\.0\) for feature 'bmi'$"):
+        SiloData(
+            GOOD_X, GOOD_Y, [0, 12], feature_range=([0, 1, 0], [1, 0, 1]),
+            feature_names=["age", "bmi", "pulse"],
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -286,12 +286,17 @@ BAD_CSV = {
     "missing": (
         f"1,?,0\n,NaN,1\n{SECRET},2,\n3,4,1\n",
         {},
-        "no missing values .* got 4 in 3 of 4 rows",
+        r"got 4 in 3 of 4 rows \(1 in column 0, 2 in column 1, 1 in column 2\)",
     ),
     "missing silo": (
         "?,1,0\na,2,1\n",
         {"silo_column": 0},
-        "no missing values .* got 1 in 1 of 2 rows",
+        r"no missing values .* got 1 in 1 of 2 rows \(1 in column 0\)",
+    ),
+    "missing in columns with names": (
+        f"a,y,b\nNA,?,{SECRET}\n",
+        {"target": "y"},
+        r"got 2 in 1 of 1 row \(1 in column 'a', 1 in column 'y'\): fill them",
     ),
     "missing number": (
         "1,2,0.5\n3,4,NA\n5,6,2.5\n",
@@ -357,6 +362,23 @@ def test_the_separator_is_found_without_a_header_and_may_be_named(write):
     assert (lo.tolist(), hi.tolist()) == ([0, 0], [1, 2])
 
 
+def test_another_separator_than_the_named_one_is_pointed_out(write):
+    path = write("a.csv", "a;b;y\n1,5;2;0\n3;4;1\n")
+    with pytest.raises(ValueError, match=r"between ',' as sep says, got one column: .* have ';'$"):
+        read_table(path, sep=",")
+    with pytest.raises(ValueError, match=r"2 features between ',' as sep says, .* have ';'$"):
+        read_records(path, n_features=2, sep=",")
+    with pytest.raises(ValueError, match=r"between ',' as sep says, got one column$"):
+        read_table(write("b.csv", "1\n2\n"), sep=",")
+
+
+def test_the_target_of_a_table_is_named_or_numbered(write, tmp_path):
+    assert read_table(write("a.csv", "a,b,y\n1,2,0\n")).target == "y"
+    assert read_table(write("a.csv", "a,b,y\n1,2,0\n"), target=0).target == "a"
+    assert read_table(write("b.csv", "1,2,0\n3,4,1\n")).target == "2"
+    assert read_table(write("c.svm", "1 1:3\n-1 2:4\n")).target is None
+
+
 @pytest.mark.parametrize("sep", ["", ";;", '"', "\n", 1])
 def test_a_separator_must_be_one_character(write, sep):
     with pytest.raises(ValueError, match="sep must be one character"):
@@ -375,6 +397,15 @@ def test_decimal_commas_are_named(write, text, where):
     with pytest.raises(ValueError, match=where) as caught:
         read_table(write("a.csv", text))
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("sep", [None, ";"])
+@pytest.mark.parametrize("text", ["y;a;b\nill;1,5;2,5\nwell;3,5;4,5\n", "a;b;y\n1,5;-2,5;ill\n"])
+def test_decimal_commas_hide_no_header(write, text, sep):
+    with pytest.raises(
+        ValueError, match="line 2: column 'a' must have decimal points, got a decimal"
+    ):
+        read_table(write("a.csv", text), target="y", sep=sep)
 
 
 @pytest.mark.parametrize("first", ["", '""', "Unnamed: 0"])
@@ -560,6 +591,18 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ("0,1\n0,x\n", None, "line 2 must be lo,hi"),
         ("0,1,2,3\n", None, "line 1 must be lo,hi"),
         ("a,0,1\n0,1\n", None, "line 2 must be"),
+        (
+            "a,0,1\nb,1,0\n",
+            None,
+            "r.csv, line 2 must have lo < hi, .* got 1.0 and 0.0 for feature 'b'",
+        ),
+        ("lo,hi\n0,1\n1,1\n", None, "line 3 must have lo < hi, .* got 1.0 and 1.0 for feature 1$"),
+        (
+            "0,1\n0,inf\n",
+            ("a", "b"),
+            "line 2 must .* both finite, got 0.0 and inf for feature 'b'$",
+        ),
+        ("0,nan\n", ("a",), "line 1 must have lo < hi, both finite, got 0.0 and nan"),
         ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
         ("a,0,1\na,0,1\n", ("a", "b"), "one row for each feature, got no row for 'b'"),
     ],
@@ -620,6 +663,15 @@ def test_records_come_with_labels_exactly_where_there_is_a_column_more(write):
     X, y = read_records(labelled, n_features=2, silo_column=1)
     np.testing.assert_array_equal(X, [[1, 5], [3, 6]])
     assert y is None
+
+
+def test_a_last_column_with_a_features_name_is_no_column_of_labels(write):
+    path = write("a.csv", "id,a,b\n7,1,2\n8,3,4\n")
+    with pytest.raises(ValueError, match="got all of them; unknown 'id': labels are named by tar"):
+        read_records(path, n_features=2, feature_names=("a", "b"))
+    X, y = read_records(path, n_features=2, feature_names=("a", "b"), target="id")
+    np.testing.assert_array_equal(X, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(y, [7, 8])
 
 
 def test_records_of_another_width_are_refused(write):

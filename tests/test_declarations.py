@@ -1,8 +1,10 @@
 """What follows from a solver's declaration: signature, documentation, certificate, errors."""
 
+import doctest
 import inspect
 import itertools
 import math
+import re
 from typing import Annotated, Literal
 
 import numpy as np
@@ -256,8 +258,19 @@ def test_unknown_arguments_are_refused_with_the_most_similar_one(name, data):
         dpk.solve(name, data, budget=None, **{f"{typical}x": 1})
     message = f"{name} has no argument '{typical}x'; did you mean {typical!r}?"
     assert str(caught.value) == message
-    with pytest.raises(TypeError, match=f"{name} has no argument 'qqqqq'$"):
+    options = DECLARED[name].own
+    with pytest.raises(TypeError, match=f"{name} has no argument 'qqqqq'; there are ") as caught:
         dpk.solve(name, data, budget=None, qqqqq=1)
+    assert {*options, "clip", "trust"} <= set(re.findall(r"\w+", str(caught.value)))
+
+
+@every_solver
+def test_budgets_in_other_forms_are_refused_with_the_right_one(name, data):
+    given = r"budget=dpkern\.Budget\(epsilon=\.\.\., delta=\.\.\.\)"
+    with pytest.raises(TypeError, match=rf"no argument 'epsilon'; give {given}$"):
+        dpk.solve(name, data, epsilon=1.0)
+    with pytest.raises(TypeError, match=f"budget must be given: {given}, or None for a run"):
+        dpk.solve(name, data)
 
 
 def test_unknown_solvers_are_refused_with_the_most_similar_one(data):
@@ -267,8 +280,21 @@ def test_unknown_solvers_are_refused_with_the_most_similar_one(data):
         dpk.solve("sgd", data, budget=None)
 
 
+@pytest.mark.parametrize("what", ["solve", "SiloData", "Budget"])
+def test_examples_in_help_are_as_printed(what):
+    names = {"SiloData": dpk.SiloData, "Budget": dpk.Budget}
+    finder = doctest.DocTestFinder(recurse=False)
+    (found,) = finder.find(getattr(dpk, what), what, module=False, globs=names)
+    assert len(found.examples) >= 2
+    assert doctest.DocTestRunner().run(found).failed == 0
+
+
 SHARED_BAD = [
-    ({"budget": 1.0}, TypeError, "budget must be a Budget or None, got float"),
+    (
+        {"budget": 1.0},
+        TypeError,
+        r"budget must be dpkern.Budget\(epsilon=\.\.\., delta=\.\.\.\) or None, got float",
+    ),
     ({"clip": None}, ValueError, "clip must be given with a budget"),
     ({"clip": 0.0}, ValueError, "clip"),
     ({"clip": math.nan}, ValueError, "clip"),

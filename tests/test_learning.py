@@ -54,7 +54,10 @@ def test_a_run_on_columns_of_very_different_scales_warns_and_one_on_equal_scales
         warnings.simplefilter("error")
         fine = dpk.solve("gradient_descent", records(1.0), **how)
         assert "learnt" not in fine.message
-    with pytest.warns(NothingLearntWarning, match="gradient_descent: little learnt"):
+    with pytest.warns(
+        NothingLearntWarning,
+        match="gradient_descent under central trust at epsilon 5: little learnt",
+    ):
         stuck = dpk.solve("gradient_descent", records(1000.0), **how)
     assert "did not shrink" in stuck.message
     assert "larger steps (step_size)" in stuck.message

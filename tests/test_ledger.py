@@ -225,7 +225,8 @@ def test_a_release_without_noise_leaves_no_guarantee(release):
     assert certificate.mu == certificate.rho == certificate.epsilon(0.5) == math.inf
     assert certificate.delta(100.0) == 1.0
     assert any("no guarantee" in note for note in certificate.notes)
-    assert "guarantee   none" in str(certificate)
+    assert "guarantee   none: epsilon is infinite at every delta\n" in str(certificate)
+    assert " at delta " not in str(certificate)
 
 
 def test_a_silo_that_sent_nothing_pays_nothing():

@@ -62,6 +62,15 @@ def test_few_rows_and_single_draws_are_drawn(tmp_path, rows):
     assert drawn(tmp_path / "few.png").size
 
 
+def test_the_largest_class_is_a_line_of_its_own(tmp_path):
+    plot_compare(ROWS, tmp_path / "without.png")
+    plot_compare(ROWS, tmp_path / "with.png", majority=ROWS[0].score - 0.2)
+    dark = [
+        np.sum(drawn(tmp_path / f"{name}.png").max(axis=-1) < 0.3) for name in ("without", "with")
+    ]
+    assert dark[1] > dark[0]
+
+
 def test_no_rows_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(ValueError, match="rows must hold at least one"):
         plot_compare([], tmp_path / "none.png")

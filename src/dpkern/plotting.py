@@ -39,11 +39,13 @@ def plot_compare(
     *,
     metric: str = "accuracy",
     title: str = "",
+    majority: float | None = None,
 ) -> None:
     """Draw the score against epsilon, a panel per trust and a curve per solver, as a PNG.
 
-    Rows with infinite epsilon become horizontal lines; `metric` names the score on its axis. The
-    file is written atomically. Raises ImportError where matplotlib is not installed.
+    Rows with infinite epsilon become horizontal lines, and so does `majority`, the accuracy of
+    predicting the largest class; `metric` names the score on its axis. The file is written
+    atomically. Raises ImportError where matplotlib is not installed.
     """
     if not rows:
         raise ValueError("rows must hold at least one, got none")
@@ -61,20 +63,20 @@ def plot_compare(
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(trusts), sharey=True, squeeze=False)[0]
 
+    levels = [("no noise", row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
+    levels += [] if majority is None else [("majority", majority, (1, 2))]
     for axes, trust in zip(panels, trusts, strict=True):
-        for row in rows:
-            if math.isinf(row.epsilon):
-                style = {"color": "#444444", "linewidth": 1.2, "linestyle": (0, (6, 3))}
-                axes.axhline(row.score, **style, zorder=1)
-                if axes is panels[-1]:
-                    axes.annotate(
-                        f"no noise\n{row.score:.3f}",
-                        (1.01, row.score),
-                        xycoords=("axes fraction", "data"),
-                        va="center",
-                        fontsize=9,
-                        color="#444444",
-                    )
+        for name, level, dashes in levels:
+            axes.axhline(level, color="#444444", linewidth=1.2, linestyle=(0, dashes), zorder=1)
+            if axes is panels[-1]:
+                axes.annotate(
+                    f"{name}\n{level:.3f}",
+                    (1.01, level),
+                    xycoords=("axes fraction", "data"),
+                    va="center",
+                    fontsize=9,
+                    color="#444444",
+                )
 
         here = [row for row in noisy if row.trust == trust]
         curves = list(dict.fromkeys(row.solver for row in here))

@@ -25,6 +25,7 @@ _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
     "name both by classes=(negative, positive)": "name both in Python (SiloData and its classes)",
     "what sep says": "what --sep says",
+    "as sep says": "as --sep says",
     "fields by sep": "fields by --sep",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",

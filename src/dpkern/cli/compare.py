@@ -88,13 +88,16 @@ def run(arguments: argparse.Namespace) -> None:
         ]
     )
     title = f"test {_output.metric(data.task)}"
+    majority = None
+    if data.task != "regression":
+        majority = float(np.unique(test[1], return_counts=True)[1].max() / len(test[1]))
     try:
         comparison.run(plan)
     finally:
         # Finished rows have spent their budget, and are printed even if the rest fails.
         if comparison.rows:
             print()
-            _print_table(comparison.rows, title)
+            _print_table(comparison.rows, title, majority)
         print()
         print_lines(comparison.privacy_lines())
     if comparison.failures:
@@ -102,7 +105,11 @@ def run(arguments: argparse.Namespace) -> None:
     if not arguments.no_plot:
         try:
             plot_compare(
-                comparison.rows, arguments.plot, metric=title, title=f"{source.name}, {split}"
+                comparison.rows,
+                arguments.plot,
+                metric=title,
+                title=f"{source.name}, {split}",
+                majority=majority,
             )
         except ImportError:
             drawn = "none: matplotlib is missing; pip install 'dpkern[plot]'"
@@ -316,13 +323,16 @@ def without_records(data: SiloData) -> SiloData:
     )
 
 
-def _print_table(rows: Sequence[CompareRow], metric: str) -> None:
+def _print_table(rows: Sequence[CompareRow], metric: str, majority: float | None) -> None:
+    """Print a line for each row, and one for the largest class of the test records."""
     table = [("solver", "trust", "epsilon", metric, "gap", "seconds")]
     for row in rows:
         score = f"{row.score:.4f}" + ("" if math.isnan(row.score_sd) else f" +- {row.score_sd:.4f}")
         epsilon = "no noise" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
         gap = f"{round(row.gap, 4) + 0.0:.4f}"  # avoids -0.0000
         table.append((row.solver, row.trust, epsilon, score, gap, f"{row.seconds:.3f}"))
+    if majority is not None:
+        table.append(("majority class", "-", "-", f"{majority:.4f}", "-", "-"))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         print("  ".join(map(str.ljust, cells, widths)).rstrip())

@@ -73,14 +73,14 @@ def _likely_separator(lines: list[str]) -> str:
     return separator
 
 
-def _between(path: Path, sep: str | None) -> str:
-    """Return what is expected between fields; beside a given `sep`, what the file seems to have."""
+def _one_column(path: Path, sep: str | None) -> str:
+    """Return the end of a message, with the separator that the file seems to have."""
     if sep is None:
-        return "commas, semicolons, tabs or bars (or what sep says)"
+        return "between commas, semicolons, tabs or bars (or what sep says), got one column"
     with opened(path) as stream:
         likely = _likely_separator([line.decode() for line in itertools.islice(stream, 2)])
-    seems = "" if likely == sep else f"; the file seems to have {likely!r}"
-    return f"separators {sep!r}, as sep says{seems}"
+    seems = "" if likely == sep else f": the file seems to have {likely!r}"
+    return f"between {sep!r} as sep says, got one column{seems}"
 
 
 def _is_number(field: str) -> bool:
@@ -112,11 +112,9 @@ def read_csv(
         header = _is_header(first[1], None if second is None else second[1])
     names = first[1] if header else None
     width = len(first[1])
-    if width < 2 and labelled:
-        raise ValueError(
-            f"{path}, line {first[0]} must hold features and a target between "
-            f"{_between(path, sep)}, got one column"
-        )
+    if width < 2 and (labelled or n_features != 1):
+        what = "features and a target" if labelled else f"{n_features} features"
+        raise ValueError(f"{path}, line {first[0]} must hold {what} {_one_column(path, sep)}")
     n_others = width - (silo_column is not None)
     y_column = None
     if target is not None:

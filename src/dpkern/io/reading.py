@@ -52,7 +52,7 @@ def read_table(
         CSV only: the column with the silo of a record.
     header : bool, optional
         CSV only: whether the first row holds column names. By default it does if some field of it
-        is not a number and the field below is.
+        is not a number and the field below is, be it with a decimal comma.
     sep : str, optional
         CSV only: the character between fields. By default the first of comma, semicolon, tab and
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
@@ -94,8 +94,8 @@ def read_records(
     """Read records to predict, whose labels may be missing.
 
     Without `target`, a CSV file with n_features columns has no labels, and one with an additional
-    column has them in the last one. An archive may lack y. LIBSVM text always has labels, possibly
-    placeholders.
+    column has them in the last one, unless that has the name of a feature. An archive may lack y.
+    LIBSVM text always has labels, possibly placeholders.
 
     Parameters
     ----------
