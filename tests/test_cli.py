@@ -1006,6 +1006,7 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
         ("the clip norm and a loss of the table", "the clip norm and a loss of the table"),
         ("/a/row_bound/prox_step.csv: column 'row_bound'",) * 2,
         ("with task='regression' silo_column", "with --task regression --silo-column"),
+        ("X must be finite, got 2", "the features must be finite, got 2"),
         ("public_size goes with neighbours='add_remove'",
          "--set public_size goes with --set neighbours=add_remove"),
     ],
@@ -1124,6 +1125,7 @@ def test_help_and_info_list_the_options_of_a_solver(capsys, solver):
     listed = re.sub(r"\n {22}(?=\S)", " ", listed)
     helped, _ = shown(capsys, ["fit", "--help", "--solver", solver])
     assert f"Options of {solver}" in helped
+    assert re.search(r"--trust TRUST .*\(default:\s+central\)", helped)
     declared = SOLVERS[solver].declaration
     for name, option in declared.own.items():
         found = re.search(rf"^  {name} +(\S.*); default: (.*)$", listed, re.MULTILINE)

@@ -19,8 +19,10 @@ _OF_DATA = (
     *("target", "silo_column", "header", "sep", "row_bound", "feature_range", "task"),
     *("epsilon", "delta"),
 )
-_RENAMED = {"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"}
-_RENAMED |= {"X": "the features", "y": "the target"}
+_RENAMED = {
+    **{"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"},
+    **{"X": "the features", "y": "the target"},
+}
 _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
     "name both by classes=(negative, positive)": "name both in Python (SiloData and its classes)",
