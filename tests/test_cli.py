@@ -938,14 +938,14 @@ def test_columns_that_the_model_does_not_know_are_named_with_the_cure(capsys, tm
 
 
 def test_the_time_is_said_before_the_warning(capsys, train, monkeypatch):
-    stuck = "ran its 20 rounds; little learnt; take larger steps"
+    stuck = "ran its 20 rounds; little learnt; take larger step_size"
     solve = fit.solve
     monkeypatch.setattr(fit, "solve", lambda *a, **k: replace(solve(*a, **k), message=stuck))
     assert main(["fit", train, *BUDGET, *QUICK]) == 0
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("result "))
     assert re.fullmatch(r"result +ran its 20 rounds in \S+ s", lines[at])
-    assert lines[at + 1].strip() == "little learnt; take larger steps"
+    assert lines[at + 1].strip() == "little learnt; take larger --set step_size"
 
 
 def test_bounds_in_the_wrong_order_name_the_file_and_the_feature(capsys, tmp_path, train):

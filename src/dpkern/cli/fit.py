@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         first.save(arguments.out)
 
-    lines += _result_lines(first, given.get("penalty"))
+    lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
         lines += _score_lines([_output.score(result, *test) for result in results], data.task)
     if arguments.out is not None:
@@ -142,7 +142,9 @@ def _repeated(release: Release, draws: int) -> Release:
     return replace(release, times=draws * release.times, per_record=per_record)
 
 
-def _result_lines(result: SolverResult, penalty: Penalty | None) -> list[Line]:
+def _result_lines(
+    result: SolverResult, penalty: Penalty | None, arguments: argparse.Namespace
+) -> list[Line]:
     values = {**result.parameters, "penalty": penalty}
     names = ["clip", "l2", "l1", "penalty", "weights", *SOLVERS[result.solver].declaration.own]
     stated = [f"{k} {_output.shown(values[k])}" for k in names if values[k] is not None]
@@ -151,7 +153,7 @@ def _result_lines(result: SolverResult, penalty: Penalty | None) -> list[Line]:
         ("solver", f"{result.solver}, {result.loss} loss"),
         ("", ", ".join(stated)),
         ("result", f"{ended} in {result.timing['total']:.3g} s"),
-        *([("", finding)] if finding else []),
+        *([("", _arguments.in_options(finding, arguments))] if finding else []),
         ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
     ]
 
