@@ -131,6 +131,27 @@ static int difference(const dpk_kernels *kernels, const dpk_data *data, const dp
     return bad;
 }
 
+/* Models of all silos and of each, more than fill a vector and fewer. */
+static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                     const int64_t *tasks) {
+    const double clip[9] = {1.0, 0.5, 2.0, 1.0, 1.0, 0.25, 1.0, 1.0, 3.0};
+    double grid[9 * M];
+    int bad = 0;
+    for (int i = 0; i < 9 * M; i++)
+        grid[i] = 0x1p-20;
+    for (intptr_t count = 1; count <= 9; count += 2) {
+        const intptr_t size = dpk_gradients_scratch(data, count);
+        double *partial = buffer((size_t)(count * tasks[M] * dpk_thread_stride(data->d)) * 8),
+               *scratch = lines(size), *out = buffer((size_t)(count * M * data->d) * 8);
+        const dpk_sum sum = {0.0, NULL, WEIGHT, TASK_ROWS, tasks, partial, 1};
+        const dpk_models models = {count, W,   count > 2 ? 1 : data->d, count > 2 ? 0 : 1,
+                                   clip,  grid};
+        bad |= (int)kernels->glm_gradients(data, &models, loss, &sum, scratch, out);
+        free(partial), free(scratch), free(out);
+    }
+    return bad;
+}
+
 /* One layer and three, gradients and differences, models of one kind and of each silo. */
 static int mlp(const dpk_kernels *kernels, dpk_data data) {
     static const int64_t blocks[M + 1] = {0, 1, 12, 20};
@@ -180,6 +201,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
             loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, NULL, &sum, out);
+        bad |= grid ? gradients(kernels, &data, &loss, tasks) : 0;
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
         bad |= local(kernels, data, grid, l);

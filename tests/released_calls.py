@@ -47,6 +47,8 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"glm/gradient/{layout}", partial(gradient, w)
         yield f"glm/gradient/{layout}/one model", partial(gradient, w[0], **weights)
         yield f"glm/gradient/{layout}/rows", partial(gradient, w, rows=rows, saturate=True)
+        several = {"clip": [0.5, 0.25, 2.0], "loss": loss, "rows": rows}
+        yield f"glm/gradients/{layout}", partial(kernels.glm_gradients, d, w[:3], **several)
         yield f"glm/difference/{layout}", partial(difference, gradient_clip=0.5)
         yield f"hessian/{layout}", partial(hessian, w)
         yield f"hessian/{layout}/grid", partial(hessian, w[0], grid=2.0**-26)

@@ -15,7 +15,7 @@ KEY = bytes(range(32))
 # Small arrays that the wrappers copy to where kernels read them best.
 COPIED = {"w", "w_new", "w_old", "p", "silos"}
 # With rows of a minibatch, theirs are read instead.
-UNREAD = {("glm_gradient", "offsets"), ("mlp_gradient", "offsets")}
+UNREAD = {(name, "offsets") for name in ("glm_gradient", "glm_gradients", "mlp_gradient")}
 NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vmath_names"} | {
     "smooth_factor",
     "flushes_denormals",
@@ -70,6 +70,7 @@ def calls():
     descent = (1.0, grid, np.array([0.5]), P, 0.1, 0.0, -1, 0.0, 0, 0.1, np.zeros(1))
     noise = (KEY, 1, np.ones(M), None, 0, np.arange(M))
     G, V = RNG.standard_normal((N, P)), RNG.standard_normal((N, P))
+    models = loss(), np.ones(M), np.full((M, M), 2.0**-20)
     H, g = square + np.eye(P), sums + 1.0
     differences = (loss(), 1.0, 0.5, grid, weight, None, ones, 2 * ones)
     return {
@@ -78,6 +79,7 @@ def calls():
         "glm_margins": (records(), w, np.zeros(N), 1),
         "glm_losses": (records(), w, loss(), np.zeros(M), 1),
         "glm_gradient": (records(), w, loss(), 1.0, grid, weight, rows, sums, 1),
+        "glm_gradients": (records(), np.full((M, P), 0.1), *models, weight, rows, square, 1),
         "glm_difference": (records(), w, 2 * w, *differences, sums, 1),
         "glm_hessian": (records(), w, loss(), 1.0, 2.0**-20, grid, weight, N, square, 1),
         "local_descent": (records(), w, loss(), *descent, *noise, sums, 1),

@@ -87,6 +87,91 @@ def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
             )
 
 
+@pairwise("isa", "layout", "loss", strength=3, k=[2, 5, 16])
+def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k):
+    data = make(n=1500, **layout)
+    rng = np.random.default_rng(k)
+    clip = rng.uniform(0.1, 3.0, k)
+    grid = 2.0 ** rng.integers(-38, -30, (k, data.m))
+    weight = np.linspace(0.1, 1.0, data.m)
+    offsets = np.array([0, 5, 5, 300, 301])
+    rows = np.concatenate(
+        [
+            rng.integers(data.offsets[j], data.offsets[j + 1], size)
+            for j, size in enumerate(np.diff(offsets))
+        ]
+    )
+    for w in (rng.standard_normal((k, data.d)), rng.standard_normal((k, data.m, data.d))):
+        for batch in (None, (rows, offsets)):
+            options = dict(loss=loss, silo_weight=weight, rows=batch)
+            each = [
+                kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **options)
+                for i in range(k)
+            ]
+            for n_threads in (1, 2, 5):
+                how = dict(clip=clip, grid=grid, n_threads=n_threads, **options)
+                np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+
+
+@pairwise("isa", "layout")
+def test_gradients_of_several_models_agree_with_their_twin(make, layout):
+    data = make(n=300, **layout)
+    w = np.random.default_rng(5).standard_normal((3, data.d))
+    for how in ({"clip": [0.3, 1.0, 3.0], "grid": 2.0**-35}, {"clip": math.inf}):
+        twin = ref.glm_gradients(data, w, **how)
+        found = kernels.glm_gradients(data, w, **how)
+        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=data.n * 2.0**-35)
+
+
+@pytest.mark.usefixtures("isa")
+def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
+    """Tiles and vectors are filled up; a row of infinite norm counts for no model."""
+    rng = np.random.default_rng(6)
+    for p in (1, 7, 8, 9, 16, 17, 31, 500, 3000):
+        X = rng.standard_normal((13, p))
+        X[3] = 1e200
+        data = bare_records(X, np.where(np.arange(13) % 3, 1.0, -1.0), [0, 4, 4, 13])
+        for k in (1, 2, 3, 4, 7, 9):
+            w, clip = rng.standard_normal((k, p)), rng.uniform(0.5, 2.0, k)
+            found = kernels.glm_gradients(data, w, clip=clip, silo_weight=[0.5, 1.0, 0.7])
+            for i in range(k):
+                one = kernels.glm_gradient(data, w[i], clip=clip[i], silo_weight=[0.5, 1.0, 0.7])
+                np.testing.assert_array_equal(found[i], one)
+
+
+def test_gradients_of_several_models_refuse_what_one_does(make):
+    data = make(n=60, p=5, m=3)
+    w, d = np.zeros((4, data.d)), data.d
+    for bad, message in (
+        ({"w": np.zeros(d)}, "w must have shape"),
+        ({"w": np.zeros((4, 2, d))}, "w must have shape"),
+        ({"w": np.full((4, d), np.nan)}, "w must be finite"),
+        ({"clip": [1.0, 1.0, 1.0]}, "clip must be a number or have shape"),
+        ({"clip": [1.0, 1.0, 1.0, math.inf]}, "clip must be finite for all models or for none"),
+        ({"clip": [1.0, 1.0, 1.0, -1.0]}, "clip must be positive"),
+        ({"clip": [1.0, 1.0, 1.0, math.nan]}, "clip must be"),
+        ({"grid": 2.0**-80}, "grid must be at least"),
+        ({"grid": np.ones((3, 3))}, "grid must be a number or have shape"),
+        ({"out": np.zeros((4, 3, 2))}, "out must be"),
+    ):
+        how = {"w": w, "clip": 1.0} | bad
+        with pytest.raises(ValueError, match=message):
+            kernels.glm_gradients(data, how.pop("w"), **how)
+
+
+def test_gradients_of_several_models_saturate(make):
+    data = make(n=200, p=3, m=2)
+    w, q = np.random.default_rng(0).standard_normal((2, data.d)), 200 / 2.0**59
+    q = 2.0 ** math.ceil(math.log2(q))
+    how = {"loss": "squared", "grid": q, "saturate": True}
+    found = kernels.glm_gradients(data, 1e3 * w, clip=[1.0, 0.5], **how)
+    for i, clip in enumerate((1.0, 0.5)):
+        np.testing.assert_array_equal(
+            found[i], kernels.glm_gradient(data, 1e3 * w[i], clip=clip, **how)
+        )
+    assert np.any(np.abs(found) == 2.0**52 * q)
+
+
 @pairwise("isa", "layout", "loss")
 def test_unclipped_gradient_is_the_derivative_of_the_losses(make, layout, loss):
     data = make(n=40, m=2, seed=7, **layout)

@@ -93,6 +93,12 @@ cdef extern from "core/dispatch.h":
         const double *step
         const double *bound
         const double *grid
+    ctypedef struct dpk_models:
+        intptr_t count, stride, w_stride
+        const double *w
+        const double *clip
+        const double *grid
+    intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) nogil
     ctypedef struct dpk_lapack:
         void *dpotrf
         void *dpotrs

@@ -92,13 +92,14 @@ cdef class Models:
 
 
 cdef class Work:
-    """Work space of one call: tasks per silo, partial sums. shares: threads per task."""
+    """Work space of one call: tasks per silo, partial sums. shares: threads per task; copies:
+    sums per task."""
     cdef dpk_sum c
     cdef object keep
 
     def __init__(self, const int64_t[::1] offsets, intptr_t task_rows, intptr_t width,
                  int n_threads, double clip=float("inf"), const double[::1] grid=None,
-                 const double[::1] silo_weight=None, int64_t shares=1):
+                 const double[::1] silo_weight=None, int64_t shares=1, intptr_t copies=1):
         cdef intptr_t j, m = offsets.shape[0] - 1
         cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
         first(offsets)
@@ -110,7 +111,7 @@ cdef class Work:
         n_threads = max(1, min(n_threads, n_tasks * shares))
         check(dpk_check_rounding(n_threads))
         cdef double[::1] partial = aligned(
-            max(1, n_tasks * dpk_thread_stride(width) if width else 0))
+            max(1, copies * n_tasks * dpk_thread_stride(width) if width else 0))
         self.keep = (first_task, partial, grid, silo_weight)
         self.c.clip = clip
         self.c.grid, self.c.silo_weight = first(grid), first(silo_weight)

@@ -53,6 +53,31 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
+def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
+                  const double[:, ::1] grid, const double[::1] silo_weight, rows,
+                  double[:, :, ::1] out, int n_threads):
+    """w: one row per model, or one per model and silo."""
+    cdef Models all_models = Models(w)
+    cdef Records records = Records(data, rows)
+    cdef intptr_t count = out.shape[0], d = out.shape[2], n = len(records.keep[3])
+    cdef bint per_silo = w.shape[0] != count
+    cdef dpk_models models
+    models.count, models.w, models.clip = count, all_models.c, first(clip)
+    models.grid = at(&grid[0, 0])
+    models.w_stride = dpk_padded(d) if per_silo else 0
+    models.stride = dpk_padded(d) * (records.c.m if per_silo else 1)
+    # Exact sums may be split by the number of threads, into few partial sums.
+    cdef intptr_t task_rows = max(records.task_rows(),
+                                  n // (1 if n_threads == 1 else 8 * n_threads))
+    cdef Work work = Work(records.offsets, task_rows, d, n_threads, 0.0, None, silo_weight,
+                          copies=count)
+    cdef double[::1] scratch = aligned(
+        work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
+    with nogil:
+        check(kernels.glm_gradients(
+            &records.c, &models, &loss.c, &work.c, first(scratch), at(&out[0, 0, 0])))
+
+
 def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,
                    double clip, double gradient_clip, const double[::1] grid,
                    const double[::1] silo_weight, rows, const double[::1] margins,

@@ -115,6 +115,10 @@ typedef struct {
 /* Doubles that a vector of d takes up as an accumulator: whole vectors of eight are added to it. */
 static inline intptr_t dpk_padded(intptr_t d) { return (d + 7) / 8 * 8; }
 
+/* Row length of n columns: whole cache lines, an odd number of them, so that the lines of a column
+ * do not map to a few sets of the cache. */
+static inline intptr_t dpk_row_stride(intptr_t n) { return dpk_padded(n) | 8; }
+
 /* Stride from one thread's accumulator of n doubles to the next one's. The padding of 512 bytes
  * keeps hardware prefetchers of one core from fetching lines that another core is writing. */
 static inline intptr_t dpk_thread_stride(intptr_t n) { return dpk_padded(n) + 64; }

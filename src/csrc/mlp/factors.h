@@ -66,8 +66,8 @@ static inline pair pair_of(const dpk_layer *layer, int first_layer, int which, i
                            const double *x, const double *now, const double *old, double one) {
     const double *const delta = (which ? old : now) + layer->delta;
     const double *const input = first_layer ? x : (which ? old : now) + layer->input;
-    return (pair){.delta = delta + i * dpk_mlp_row(layer->out),
-                  .input = input + i * dpk_mlp_row(layer->in),
+    return (pair){.delta = delta + i * dpk_row_stride(layer->out),
+                  .input = input + i * dpk_row_stride(layer->in),
                   .one = one};
 }
 
@@ -154,7 +154,7 @@ static int clip_gradient(const dpk_mlp *net, intptr_t i, const double *x, double
     const double s = scale_of(bound, sqrt(total));
     for (intptr_t l = 0; s != 1.0 && l < net->depth; l++) {
         const dpk_layer *const layer = net->layers + l;
-        double *const delta = layers + layer->delta + i * dpk_mlp_row(layer->out);
+        double *const delta = layers + layer->delta + i * dpk_row_stride(layer->out);
         part[3 * l * net->points] *= s;
         for (intptr_t k = 0; k < dpk_padded(layer->out); k++)
             delta[k] = s > 0.0 ? s * delta[k] : 0.0;
@@ -182,14 +182,14 @@ static void subtract(const dpk_mlp *net, intptr_t i, const double *x, double bou
             m = m > 1.0 / LARGEST_RATIO ? m : 1.0 / LARGEST_RATIO;
         }
         const double inverse = 1.0 / m;
-        double *const delta = now + layer->delta + i * dpk_mlp_row(layer->out);
-        double *const delta_old = old + layer->delta + i * dpk_mlp_row(layer->out);
+        double *const delta = now + layer->delta + i * dpk_row_stride(layer->out);
+        double *const delta_old = old + layer->delta + i * dpk_row_stride(layer->out);
         for (intptr_t k = 0; k < dpk_padded(layer->out); k++) {
             delta_old[k] *= m;
             delta[k] -= delta_old[k];
         }
-        double *const a = now + layer->input + i * dpk_mlp_row(layer->in);
-        double *const step = old + layer->input + i * dpk_mlp_row(layer->in);
+        double *const a = now + layer->input + i * dpk_row_stride(layer->in);
+        double *const step = old + layer->input + i * dpk_row_stride(layer->in);
         for (intptr_t k = 0; l > 0 && k < dpk_padded(layer->in); k++) {
             const double from = old_counts ? step[k] : new_counts ? a[k] : 0.0;
             a[k] = new_counts ? a[k] : from;

@@ -14,7 +14,7 @@
 static void put_block(const dpk_data *data, const dpk_mlp *net, const double *weights,
                       intptr_t stride, int64_t begin, int64_t end, intptr_t row, const target *to,
                       double *scratch) {
-    const intptr_t n = (intptr_t)(end - begin), first = dpk_mlp_row(net->layers[0].in);
+    const intptr_t n = (intptr_t)(end - begin), first = dpk_row_stride(net->layers[0].in);
     double *const x = scratch, *const now = x + DPK_MLP_BLOCK * first;
     double *const old = net->points > 1 ? now + net->n_scratch : NULL;
     double *const y = now + net->points * net->n_scratch, *const e = y + DPK_MLP_BLOCK;

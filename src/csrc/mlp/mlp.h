@@ -69,10 +69,6 @@ typedef struct {
     double gradient_clip; /* B of differences, or infinity */
 } dpk_mlp;
 
-/* Row length of n columns: whole cache lines, an odd number of them, so that the lines of a column
- * do not map to a few sets of the cache. */
-static inline intptr_t dpk_mlp_row(intptr_t n) { return dpk_padded(n) | 8; }
-
 /* Fills `net` and its layers from sizes (depth + 1,). Layer 0 has one block a record also in a
  * difference, as its inputs are the same at both points. */
 static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_mlp *net) {
@@ -81,7 +77,7 @@ static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_
     for (intptr_t l = 0; l < net->depth; l++) {
         const intptr_t in = sizes[l], out = sizes[l + 1], blocks = l > 0 ? net->points : 1;
         const intptr_t scratch = net->n_scratch, factors = net->n_factors;
-        const intptr_t inputs = l > 0 ? DPK_MLP_BLOCK * dpk_mlp_row(in) : 0;
+        const intptr_t inputs = l > 0 ? DPK_MLP_BLOCK * dpk_row_stride(in) : 0;
         layers[l] = (dpk_layer){.in = in,
                                 .out = out,
                                 .params = net->n_params,
@@ -92,7 +88,7 @@ static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_
                                 .right = factors + blocks * dpk_padded(out)};
         net->n_params += out * (in + 1);
         net->n_weights += (1 + in) * dpk_padded(out) + (l > 0 ? out * dpk_padded(in) : 0);
-        net->n_scratch += inputs + DPK_MLP_BLOCK * dpk_mlp_row(out);
+        net->n_scratch += inputs + DPK_MLP_BLOCK * dpk_row_stride(out);
         net->n_factors += blocks * (dpk_padded(out) + dpk_padded(in + 1));
         net->width += out;
     }
@@ -103,7 +99,7 @@ static inline void dpk_mlp_layout(const intptr_t *sizes, dpk_layer *layers, dpk_
  * norms of a record. */
 static inline intptr_t dpk_mlp_scratch(const dpk_mlp *net) {
     const dpk_layer *const last = net->layers + net->depth - 1;
-    return DPK_MLP_BLOCK * (dpk_mlp_row(net->layers[0].in) + last->out + 2) +
+    return DPK_MLP_BLOCK * (dpk_row_stride(net->layers[0].in) + last->out + 2) +
            net->points * (net->n_scratch + 3 * dpk_padded(net->depth));
 }
 

@@ -124,22 +124,23 @@ static void pass(const dpk_mlp *net, const double *weights, intptr_t n, const do
     const dpk_layer *layer = net->layers, *const last = layer + net->depth - 1;
     const intptr_t rows = (n + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     for (;; layer++) {
-        const intptr_t ld = dpk_mlp_row(layer->out);
+        const intptr_t ld = dpk_row_stride(layer->out);
         const double *const bias = weights + layer->bias;
         double *const z = layers + (layer == last ? layer->delta : layer[1].input);
         multiply(rows, layer->out, layer->in, layer == net->layers ? x : layers + layer->input,
-                 dpk_mlp_row(layer->in), bias + dpk_padded(layer->out), 8 * layer->in, bias, z, ld);
+                 dpk_row_stride(layer->in), bias + dpk_padded(layer->out), 8 * layer->in, bias, z,
+                 ld);
         if (layer == last)
             break;
         activate(net->activation, rows * ld, z);
     }
     double *const z = layers + last->delta;
     if (net->loss)
-        margin_deltas(net->loss, n, y, z, dpk_mlp_row(last->out), e, e + n);
+        margin_deltas(net->loss, n, y, z, dpk_row_stride(last->out), e, e + n);
     else
-        softmax_deltas(n, last->out, y, z, dpk_mlp_row(last->out), e);
+        softmax_deltas(n, last->out, y, z, dpk_row_stride(last->out), e);
     for (; layer > net->layers; layer--) {
-        const intptr_t out = dpk_mlp_row(layer->out), in = dpk_mlp_row(layer->in);
+        const intptr_t out = dpk_row_stride(layer->out), in = dpk_row_stride(layer->in);
         const double *const w = weights + layer->bias + (1 + layer->in) * dpk_padded(layer->out);
         multiply(rows, layer->in, layer->out, layers + layer->delta, out, w, 8 * layer->out, NULL,
                  layers + layer[-1].delta, in);

@@ -21,6 +21,31 @@ static inline intptr_t block_rows(const dpk_data *data, int streamed) {
     return rows < 8 ? 8 : rows > DPK_BLOCK ? DPK_BLOCK : rows;
 }
 
+/* What rows that have these norms are scaled by. Divisions take longer than all else: only where
+ * there is something to scale. */
+DPK_INLINE void find_ratios(const dpk_data *data, intptr_t n, block *b) {
+    int bounded = 0;
+    for (intptr_t i = 0; i < n; i++)
+        bounded |= b->norm[i] > data->row_bound;
+    for (intptr_t i = 0; i < n; i++)
+        b->ratio[i] = 1.0;
+    for (intptr_t i = 0; bounded && i < n; i++)
+        b->ratio[i] = row_ratio(data, b->norm[i]);
+}
+
+/* As dpk_load_block without margins. */
+DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
+                          block *b) {
+    for (intptr_t i = 0; i < n; i++) {
+        const int64_t at = data->rows ? data->rows[first + i] : first + i;
+        b->row[i] = at;
+        b->y[i] = data->y[at];
+        b->norm[i] = data->norm ? data->norm[at]
+                                : norm_up(square_of(kind, data, at) + intercept_of(data), data->d);
+    }
+    find_ratios(data, n, b);
+}
+
 /* As dpk_load_block; norms that are neither stored nor requested are 0. */
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                              intptr_t n, int with_norms, block *b) {
@@ -38,14 +63,7 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
         for (intptr_t i = 0; i < n; i++)
             b->norm[i] = norm_up(b->norm[i] + intercept_of(data), data->d);
     }
-    int bounded = 0;
-    for (intptr_t i = 0; i < n; i++)
-        bounded |= b->norm[i] > data->row_bound;
-    /* Divisions cost more than all else: only where there is something to scale. */
-    for (intptr_t i = 0; i < n; i++)
-        b->ratio[i] = 1.0;
-    for (intptr_t i = 0; bounded && i < n; i++)
-        b->ratio[i] = row_ratio(data, b->norm[i]);
+    find_ratios(data, n, b);
     for (intptr_t i = 0; i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
 }

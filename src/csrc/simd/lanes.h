@@ -22,6 +22,11 @@ DPK_INLINE vf splat(double a) { return a - (vf){0}; }
 #define SIGN_BIT ((uint64_t)1 << 63)
 DPK_INLINE vf abs_v(vf a) { return (vf)((vu)a & ~SIGN_BIT); }
 
+/* a where the condition is true, and b elsewhere. */
+DPK_INLINE vf select_v(vi condition, vf a, vf b) {
+    return (vf)((condition & (vi)a) | (~condition & (vi)b));
+}
+
 #if LANES < 8
 /* n + 1/2, n < 2^63: its halves as the low bits of 2^84 and 2^52. */
 DPK_INLINE vf middle_of(vi n) {
@@ -82,6 +87,20 @@ DPK_INLINE f8 f8_add(f8 a, f8 b) {
 DPK_INLINE f8 f8_mul(f8 a, f8 b) {
     EACH_PART a.part[r] *= b.part[r];
     return a;
+}
+DPK_INLINE f8 f8_div(f8 a, f8 b) {
+    EACH_PART a.part[r] /= b.part[r];
+    return a;
+}
+/* As clamp_scalar (gridsum.h). */
+DPK_INLINE f8 f8_clamp(f8 s, f8 lim) {
+    EACH_PART {
+        const vf most = lim.part[r], least = -most;
+        s.part[r] = select_v(s.part[r] > most, most, s.part[r]);
+        s.part[r] = select_v(s.part[r] < least, least, s.part[r]);
+        s.part[r] = select_v(s.part[r] == s.part[r], s.part[r], (vf){0});
+    }
+    return s;
 }
 DPK_INLINE f8 f8_fma(f8 a, f8 b, f8 c) {
     EACH_PART c.part[r] = fma_v(a.part[r], b.part[r], c.part[r]);

@@ -4,6 +4,8 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -180,6 +182,85 @@ def glm_gradient(
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
     return saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out
+
+
+def glm_gradients(
+    data: Data,
+    w: ArrayLike,
+    *,
+    loss: str | Loss = "logistic",
+    clip: ArrayLike,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    rows: Rows | None = None,
+    saturate: bool = False,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Return the sums of `glm_gradient` at k models, for which the records are read once.
+
+    Parameters
+    ----------
+    data, loss, silo_weight, rows, n_threads
+        As in `dpkern.kernels`.
+    w : array_like, shape (k, d) or (k, m, d)
+        k models, each one for all silos or one per silo.
+    clip : float or array_like, shape (k,)
+        Clip norm C of every model, all of them finite or all infinite.
+    grid : float or array_like, shape (k,) or (k, m), optional
+        Grid of every model, for all silos or per silo, as in `glm_gradient`.
+    saturate : bool
+        As in `glm_gradient`.
+    out : ndarray, shape (k, m, d), optional
+        Output array, float64 and C-contiguous.
+
+    Returns
+    -------
+    sums : ndarray, shape (k, m, d)
+        Every bit is the one that `glm_gradient` gives for the model, its clip norm and its grid, as
+        is the sensitivity of ``sums[i]``.
+    """
+    points = checked.finite_array("w", w)
+    if points.ndim not in (2, 3) or points.shape[1:] not in ((data.d,), (data.m, data.d)):
+        raise ValueError(
+            f"w must have shape (k, {data.d}) or (k, {data.m}, {data.d}), got {points.shape}"
+        )
+    k = len(points)
+    clips = checked.real_array("clip", clip, (), (k,))
+    clips = np.full(k, clips) if not clips.shape else clips
+    out = checked.output(out, (k, data.m, data.d))
+    each = _grids_of_models(grid, k, data.m)
+    options: dict[str, Any] = {
+        "loss": loss,
+        "silo_weight": silo_weight,
+        "rows": rows,
+        "saturate": saturate,
+    }
+    if k < 2 or not np.all(np.isfinite(clips)):
+        if np.any(np.isfinite(clips)) and not np.all(np.isfinite(clips)):
+            raise ValueError("clip must be finite for all models or for none, got both")
+        for point, own, q, sums in zip(points, clips.tolist(), each, out, strict=True):
+            glm_gradient(data, point, clip=own, grid=q, out=sums, n_threads=n_threads, **options)
+        return out
+    compiled = checked.compiled_loss(loss)
+    rows, offsets = checked.minibatch(data, rows)
+    grids = np.empty((k, data.m))
+    for i, (own, q) in enumerate(zip(clips.tolist(), each, strict=True)):
+        positive("clip", own)
+        grids[i] = sum_grids(q, offsets=offsets, dim=data.d, clip=own, saturate=saturate)
+    weights = checked.silo_weights(silo_weight, data.m)
+    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * k)
+    models = points.reshape(-1, data.d)
+    _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
+    return saturated(out, grids[:, :, np.newaxis]) if saturate else out
+
+
+def _grids_of_models(grid: ArrayLike | None, k: int, m: int) -> Sequence[ArrayLike | None]:
+    """Return the argument `grid` of each of k models."""
+    if grid is None:
+        return [None] * k
+    grids = checked.real_array("grid", grid, (), (k,), (k, m))
+    return list(np.broadcast_to(grids if grids.ndim == 2 else grids.reshape(-1, 1), (k, m)).copy())
 
 
 def glm_difference(

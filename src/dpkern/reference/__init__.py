@@ -2,7 +2,14 @@
 
 from dpkern.reference.admm import loss_prox, prox_sweep
 from dpkern.reference.clip import clip_and_sum
-from dpkern.reference.glm import glm_difference, glm_gradient, glm_losses, glm_margins, glm_norms
+from dpkern.reference.glm import (
+    glm_difference,
+    glm_gradient,
+    glm_gradients,
+    glm_losses,
+    glm_margins,
+    glm_norms,
+)
 from dpkern.reference.hessian import glm_hessian
 from dpkern.reference.local_descent import glm_local_descent
 from dpkern.reference.mlp import mlp_difference, mlp_gradient, mlp_size
@@ -13,7 +20,8 @@ from dpkern.reference.shuffle import shuffle_sum
 
 # fmt: off
 __all__ = [
-    "clip_and_sum", "gaussian", "glm_difference", "glm_gradient", "glm_hessian",
+    "clip_and_sum", "gaussian", "glm_difference", "glm_gradient", "glm_gradients",
+    "glm_hessian",
     "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
     "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "prox",
     "prox_sweep", "shuffle_sum",

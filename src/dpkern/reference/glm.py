@@ -68,6 +68,22 @@ def glm_gradient(
 
 
 @drop_in
+def glm_gradients(data, w, *, clip, grid=None, **options):
+    each = [None] * len(w)
+    if grid is not None:
+        each = np.broadcast_to(
+            np.reshape(grid, (-1, 1)) if np.ndim(grid) < 2 else grid, (len(w), data.m)
+        )
+    clips = np.broadcast_to(clip, len(w))
+    return np.array(
+        [
+            glm_gradient(data, point, clip=own, grid=q, **options)
+            for point, own, q in zip(w, clips, each, strict=True)
+        ]
+    )
+
+
+@drop_in
 def glm_difference(
     data,
     w_new,

@@ -1,0 +1,65 @@
+/* Sums of clipped gradients at several models in one pass over the records.
+ *
+ * Margins of a block of rows and sums over them are products of matrices, in register tiles; what
+ * is computed for each record, model and coordinate, and so every bit of the sums, is that of
+ * dpk_glm_gradient with one model. */
+#pragma once
+
+#include "core/dpk.h"
+
+typedef struct {
+    intptr_t count;
+    const double *w;    /* model i of silo j at w + i * stride + j * w_stride, (d,) each */
+    intptr_t stride;    /* from one model to the next */
+    intptr_t w_stride;  /* from one silo to the next, or 0: a model is one for all silos */
+    const double *clip; /* (count,) finite l2 bounds of one record's gradient */
+    const double *grid; /* (count, m) powers of two */
+} dpk_models;
+
+/* One thread's work space. Arrays of rows and models have the models of a row together. */
+typedef struct {
+    intptr_t count, wide;    /* models; and filled up to whole vectors */
+    intptr_t width, rows;    /* row length; rows of a block */
+    double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */
+    double *x;               /* dense: (rows, width) */
+    double *y, *z, *s;       /* (rows, wide) */
+    double *bias, *clip, *M; /* (wide,) */
+    int64_t *added;          /* sparse: (d,) entries of every column */
+    intptr_t size;           /* doubles of all */
+} dpk_gradients_memory;
+
+/* Divides the memory at an address. */
+static inline dpk_gradients_memory dpk_gradients_divide(const dpk_data *data, intptr_t count,
+                                                        double *memory) {
+    const int sparse = data->indptr != NULL;
+    dpk_gradients_memory own = {
+        .count = count, .wide = dpk_padded(count), .width = dpk_row_stride(data->d)};
+    /* Packed rows stay in the L1 cache beside what they are multiplied with. */
+    const intptr_t rows = 16384 / (8 * own.width) / 4 * 4;
+    own.rows = sparse || rows > 64 ? 64 : rows < 4 ? 4 : rows;
+    const intptr_t models = dpk_padded(sparse ? data->d * own.wide : own.wide * own.width);
+    const intptr_t values = dpk_padded(own.rows * own.wide), line = dpk_padded(own.wide);
+    double **const arrays[] = {&own.w, &own.acc,  &own.x,    &own.y, &own.z,
+                               &own.s, &own.bias, &own.clip, &own.M};
+    const intptr_t sizes[] = {
+        models, models, sparse ? 0 : own.rows * own.width, values, values, values, line, line,
+        line,   line};
+    for (int k = 0; k < 9; k++) {
+        *arrays[k] = memory ? memory + own.size : NULL;
+        own.size += sizes[k];
+    }
+    own.added = memory ? (int64_t *)(void *)(memory + own.size) : NULL;
+    own.size += sparse ? dpk_padded(data->d) : 0;
+    return own;
+}
+
+/* Doubles of one thread's work space. */
+static inline intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) {
+    return dpk_gradients_divide(data, count, NULL).size;
+}
+
+/* out: (count, m, d) multiples of the grids; sum->clip and sum->grid are not read; sum->partial:
+ * (count, n_tasks, dpk_thread_stride(d)); scratch: (sum->n_threads, dpk_thread_stride(
+ * dpk_gradients_scratch())), both aligned to a cache line. */
+dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
+                             const dpk_sum *sum, double *scratch, double *out);
