@@ -21,7 +21,7 @@ from dpkern.models.penalties import (
     Simplex,
 )
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.solvers import SolverResult, load, solve
+from dpkern.solvers import SolverResult, load, solve, solve_many
 
 del _openmp
 __version__ = "0.1.0"
@@ -52,5 +52,6 @@ __all__ = [
     "penalties",
     "privacy",
     "solve",
+    "solve_many",
     "solvers",
 ]

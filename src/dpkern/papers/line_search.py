@@ -36,7 +36,7 @@ class PaperSearch:
             dim=1,
         )
 
-    def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
+    async def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         sizes, penalty = objective.data.sizes[:, np.newaxis], objective.l2 * objective.penalized
         losses = losses_along(run, w, p, np.append(0.0, self._steps)) / sizes

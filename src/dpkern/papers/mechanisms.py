@@ -25,7 +25,7 @@ class LaplaceAverage:
         self._run, self._steps, self._channel = run, LocalSteps(run), run.channel("central")
         self._sensitivity, self._scale = sensitivity, sensitivity / epsilon
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
         average, d = self._steps.weights @ self._steps(w, eta, grid=None), w.size
         with self._run.clock("noise"):

@@ -33,7 +33,7 @@ from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus
 
 
 @solver(trusts=("central", "local", "silo"), paper=("central", "local"))
-def admm(
+async def admm(
     run: Run,
     *,
     rounds: Count = 300,
@@ -109,7 +109,7 @@ def admm(
     for t in run.numbered_rounds():
         if consensus.silent(t):
             continue
-        previous, zhat = zhat, consensus.advance(t, zhat, z, lam)
+        previous, zhat = zhat, await consensus.advance(t, zhat, z, lam)
         z = objective.full_prox(zhat, gamma)
         run.record(t, z, 2.0 * lam * gamma, (previous - zhat) / (2.0 * lam * gamma * share))
     notes, settled = consensus.notes, math.ceil(1.0 / share)

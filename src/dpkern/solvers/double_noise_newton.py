@@ -40,7 +40,7 @@ CLIPPED = (
 
 
 @solver(trusts=("central",), neighbours=BOTH, penalties="l2")
-def double_noise_newton(
+async def double_noise_newton(
     run: Run,
     *,
     hess_clip: float | None = None,
@@ -93,8 +93,8 @@ def double_noise_newton(
 
     w = run.objective.start()
     for t in run.numbered_rounds():
-        g = gradient(w) + run.objective.penalty_gradient(w)
-        w = w - newton(w, g)
+        g = await gradient(w) + run.objective.penalty_gradient(w)
+        w = w - await newton(w, g)
         run.record(t, w, 1.0, g)
     notes = (SOLVED,) if variant == "add" else (SOLVED, CLIPPED)
     return run.result(w, notes=notes if run.budget else ())

@@ -37,7 +37,7 @@ from dpkern.solvers.releases.local_runs import (
 
 
 @solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central",))
-def federated_gd(
+async def federated_gd(
     run: Run,
     *,
     rounds: Count = 300,
@@ -88,7 +88,7 @@ def federated_gd(
         s = noise.federated_gd(claim, clip=run.clip, smallest=n_min, m=data.m, steps=T)
         sigma = np.full(data.m, s)
     if local_steps > 1 and sigma is not None:
-        return average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)
+        return await average_runs(run, eta, NoisySteps(run, sigma=sigma * data.sizes), NOT_HIDDEN)
     if local_steps > 1 or accounting == "last_iterate":
-        return average_runs(run, eta, *local_advance(run, eta, accounting))
-    return average_runs(run, eta, GradientStep(run, sigma))
+        return await average_runs(run, eta, *local_advance(run, eta, accounting))
+    return await average_runs(run, eta, GradientStep(run, sigma))

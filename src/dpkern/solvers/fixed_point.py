@@ -37,7 +37,7 @@ UNCHECKED = (
 
 
 @solver(trusts=("central",))
-def fixed_point(
+async def fixed_point(
     run: Run,
     *,
     operator: Annotated[str | Declared, Option(check=check_operator)] = "proximal_gradient",
@@ -96,7 +96,7 @@ def fixed_point(
         if not active[k].any():
             continue
         rho = np.repeat(active[k], sizes)
-        u_next, step = R.relaxed(u, lam[k]), lam[k] * R.scale
+        u_next, step = await R.relaxed(u, lam[k]), lam[k] * R.scale
         residual = (u - u_next) / step
         u = np.where(rho, u_next, u)
         run.record(k, R.model(u), step, residual)

@@ -21,7 +21,7 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient
 
 
 @solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"))
-def gradient_descent(
+async def gradient_descent(
     run: Run,
     *,
     rounds: Count = 300,
@@ -52,5 +52,5 @@ def gradient_descent(
 
     w = objective.start()
     for t in run.numbered_rounds():
-        w = run.proximal_step(t, w, gradient(w), eta[t])
+        w = run.proximal_step(t, w, await gradient(w), eta[t])
     return run.result(w)

@@ -35,7 +35,7 @@ NOT_SEEN = (
 
 
 @solver(trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2")
-def local_newton(
+async def local_newton(
     run: Run,
     *,
     hess_clip: float | None = None,
@@ -104,8 +104,8 @@ def local_newton(
     for r in run.numbered_rounds():
         w_local, total_step = np.tile(w, (len(weight), 1)), 0.0
         for t in range(r * L, (r + 1) * L):
-            g, p = system(w_local)
-            alpha = steps(t, w_local, g, p)
+            g, p = await system(w_local)
+            alpha = await steps(t, w_local, g, p)
             if t == r * L:
                 released = weight @ g
             total_step += float(weight @ alpha)

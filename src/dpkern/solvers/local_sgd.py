@@ -30,7 +30,7 @@ from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS, models="any"
 )
-def local_sgd(
+async def local_sgd(
     run: Run,
     *,
     rounds: Count = 25,
@@ -74,10 +74,10 @@ def local_sgd(
     eta = run.step_sizes()
     if noise == "round":
         notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
-        return average_runs(run, eta, hidden_batch_steps(run, eta), *notes)
+        return await average_runs(run, eta, hidden_batch_steps(run, eta), *notes)
     if run.trust != "silo":
         raise ValueError("noise='step' needs trust='silo' in local_sgd")
     sigma, sizes = None, run.objective.sizes.astype(np.float64)
     if run.claimed is not None:
         sigma = printed.minibatch_sgd(run.claimed, clip=run.clip, sizes=sizes, releases=eta.size)
-    return average_runs(run, eta, NoisyBatchSteps(run, sigma))
+    return await average_runs(run, eta, NoisyBatchSteps(run, sigma))

@@ -28,7 +28,7 @@ from dpkern.solvers.releases.returned import Returned
     samplers=SAMPLERS,
     models="any",
 )
-def minibatch_sgd(
+async def minibatch_sgd(
     run: Run,
     *,
     rounds: Count = 50,
@@ -60,10 +60,10 @@ def minibatch_sgd(
     Calibration "paper" draws s_j = sqrt(8 R ln(1/delta)) C / (n_j epsilon) and certifies its true
     guarantee.
     """
-    return descend(run, run.step_sizes(theorem=1.0)[:, 0], rounds)
+    return await descend(run, run.step_sizes(theorem=1.0)[:, 0], rounds)
 
 
-def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
+async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> SolverResult:
     """Run R proximal steps along noisy mean gradients; `rounds_in_formula` is R in the paper's."""
     objective = run.objective
     silos = Participation(run, np.ones(run.rounds, dtype=np.int64))
@@ -79,6 +79,6 @@ def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) -> Solve
 
     w = objective.start()
     for r in run.numbered_rounds():
-        w = run.proximal_step(r, w, gradient.gradient(r, w), eta[r])
+        w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])
         returned.add(w)
     return run.result(returned.model)

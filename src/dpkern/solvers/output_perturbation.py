@@ -26,7 +26,7 @@ from dpkern.solvers.releases.local_runs import HIDDEN, HiddenSteps, average_runs
 
 
 @solver(trusts=("central", "silo"), paper=("central",))
-def output_perturbation(
+async def output_perturbation(
     run: Run,
     *,
     local_steps: Count = 50,
@@ -53,9 +53,9 @@ def output_perturbation(
     """
     eta, data, claim = run.step_sizes(), run.objective.data, run.claimed
     if claim is None:
-        return average_runs(run, eta, HiddenSteps(run, mu=run.mu_of_one(1)), HIDDEN)
+        return await average_runs(run, eta, HiddenSteps(run, mu=run.mu_of_one(1)), HIDDEN)
     sensitivity = noise.output_perturbation(
         clip=run.clip, smallest=int(data.sizes.min()), m=data.m, l2=run.objective.l2
     )
     perturbed = LaplaceAverage(run, sensitivity=sensitivity, epsilon=claim["epsilon"])
-    return average_runs(run, eta, perturbed)
+    return await average_runs(run, eta, perturbed)

@@ -20,7 +20,7 @@ from dpkern.solvers.minibatch_sgd import descend
 @solver(
     trusts=("central", "silo", "shuffle"), paper=("silo",), samplers=("one_pass",), models="any"
 )
-def prox_sgd(
+async def prox_sgd(
     run: Run,
     *,
     rounds: Count = 20,
@@ -47,4 +47,4 @@ def prox_sgd(
     if run.parameters["batch_size"] is None:
         smallest = int(run.objective.data.sizes.min())
         run.parameters["batch_size"] = max(1, smallest // rounds)
-    return descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)
+    return await descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)

@@ -40,7 +40,7 @@ from dpkern.solvers.releases.returned import Returned
     samplers=("full", "without_replacement"),
     models="any",
 )
-def prox_svrg(
+async def prox_svrg(
     run: Run,
     *,
     rounds: Count = 50,
@@ -101,11 +101,11 @@ def prox_svrg(
         if r and r % length == 0:
             w, returned = returned.model, Returned(run, min(length, R - r))
         if r in begins:
-            anchor, g = w, gradients.gradient(r, w)
+            anchor, g = w, await gradients.gradient(r, w)
             v = g
         else:
             C_r = difference_clip(run, float(np.linalg.norm(w - anchor)))
-            v = g + differences.difference(r, w, anchor, clip=C_r, sigma=difference)
+            v = g + await differences.difference(r, w, anchor, clip=C_r, sigma=difference)
         w = run.proximal_step(r, w, v, eta[r])
         returned.add(w)
     return run.result(returned.model)

@@ -36,7 +36,7 @@ from dpkern.solvers.releases.returned import Returned
     samplers=("full", "without_replacement"),
     models="any",
 )
-def spider(
+async def spider(
     run: Run,
     *,
     rounds: Count = 50,
@@ -100,11 +100,13 @@ def spider(
     h = np.zeros(objective.dim)
     for r in run.numbered_rounds():
         if r % q == 0:
-            h = gradients.gradient(r, w)
+            h = await gradients.gradient(r, w)
         else:
             step = float(np.linalg.norm(w - previous))
             C_r = 2.0 * run.clip if alternate else difference_clip(run, step)
-            h = h + differences.difference(r, w, previous, clip=C_r, sigma=printed.difference(C_r))
+            h = h + await differences.difference(
+                r, w, previous, clip=C_r, sigma=printed.difference(C_r)
+            )
         previous, w = w, run.proximal_step(r, w, h, eta[r])
         returned.add(w)
     return run.result(returned.model)

@@ -37,7 +37,7 @@ from dpkern.solvers.releases.local_runs import (
 
 
 @solver(trusts=("central", "silo"), paper=("central",))
-def wd_dp(
+async def wd_dp(
     run: Run,
     *,
     local_steps: Count = 50,
@@ -69,8 +69,8 @@ def wd_dp(
     """
     eta = run.step_sizes()
     if run.claimed is None:
-        return average_runs(run, eta, *local_advance(run, eta, accounting))
-    return average_runs(run, eta, _paper(run), NOT_HIDDEN)
+        return await average_runs(run, eta, *local_advance(run, eta, accounting))
+    return await average_runs(run, eta, _paper(run), NOT_HIDDEN)
 
 
 def _paper(run: Run) -> Advance:
@@ -80,7 +80,7 @@ def _paper(run: Run) -> Advance:
     s, s_w = noise.wd_dp(claim, clip=run.clip, n=data.n, steps=run.local_steps)
     steps = NoisySteps(run, sigma=s * data.sizes.astype(np.float64))
 
-    def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:
+    async def advance(w: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.float64]:
         theta = steps.models(w, eta)
         z_w = WeightNoise(run.channel("central"), sigma=s_w).release()
         return (data.weights(run.objective.weights) + z_w) @ theta

@@ -2,10 +2,11 @@
 
 From the declaration follow the public signature, the documentation of arguments, the checks and
 their errors, what the certificate declares, the command line's options and the cases of the tests.
-A solver's file defines one function of a `Run` and of the solver's own options:
+A solver's file defines one coroutine function of a `Run` and of the solver's own options, which
+awaits every sum over the records (lockstep.py):
 
     @solver(trusts=("central", "silo"), neighbours=BOTH)
-    def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
+    async def gradient_descent(run: Run, *, rounds: Count = 300) -> SolverResult:
         ...
 
 Its docstring describes the options in the section Parameters and, in the section Notes, what is
@@ -23,12 +24,11 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 
 from dpkern.data import SiloData
+from dpkern.solvers.base.lockstep import Algorithm, finish
 from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
-
-Algorithm = Callable[..., SolverResult]
 
 _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
 
@@ -144,7 +144,7 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
         if budget is inspect.Parameter.empty:
             raise TypeError(f"budget must be given: {_BUDGET}, or None for a run without privacy")
         with Run(declaration, data, budget, values) as run:
-            return algorithm(run, **{name: values[name] for name in declaration.options})
+            return finish(algorithm(run, **{name: values[name] for name in declaration.options}))
 
     published = cast(Any, public)  # a function, to which attributes are added
     published.__name__ = published.__qualname__ = declaration.name

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +22,7 @@ from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
+from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
@@ -66,7 +67,11 @@ class Run(AbstractContextManager["Run"]):
         Source of all noise and all samples.
     history : dict of list
         One public number per round.
+    in_lockstep : bool
+        Whether other runs on the same records are made at the same time.
     """
+
+    in_lockstep = False
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class Run(AbstractContextManager["Run"]):
         self.stream = NoiseStream(rng) if self._owns_stream else rng
         self._learning = LearningWatch(self.rounds)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
-        self._begin = time.perf_counter()
+        self.start_clock()
 
     @property
     def solver(self) -> str:
@@ -231,6 +236,27 @@ class Run(AbstractContextManager["Run"]):
         if error is not None and len(self.ledger):
             # These releases may have been seen, and a failed run has no certificate.
             error.add_note("released before the failure: " + "; ".join(map(str, self.ledger)))
+
+    def start_clock(self) -> None:
+        """Begin to measure the time of the run."""
+        self._begin = time.perf_counter()
+
+    async def sums(
+        self, kernel: Callable[..., FloatArray], w: FloatArray, **how: Any
+    ) -> FloatArray:
+        """Return the sums of a kernel over the run's records at the models w.
+
+        In lock-step the run waits here for the others (`dpkern.solvers.base.lockstep`).
+        """
+        how["n_threads"] = self.objective.n_threads
+        if not self.in_lockstep:
+            with self.clock("kernels"):
+                return kernel(self.objective.data, w, **how)
+        request, begin = Request(kernel, self.objective.data, w, how), time.perf_counter()
+        found = await request
+        self._seconds["kernels"] += request.seconds
+        self._begin += time.perf_counter() - begin - request.seconds
+        return found
 
     def clock(self, part: str) -> Clock:
         """Return a context manager that adds its duration to "kernels" or "noise"."""

@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 class Users(Protocol):
     """The users' update of a round."""
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Update the users of round t, make the release, and return the next zhat."""
 
 
@@ -51,7 +51,7 @@ class CentralUsers:
         self._common = state.common
         self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return mean(u) by S + Z."""
         with self._run.clock("kernels"):
             S = self._sweep(z, relaxation=lam)
@@ -90,7 +90,7 @@ class SampledUsers:
         state = kernels.ProxState.per_user(data, np.zeros(data.d))
         self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return zhat plus the sum of changes over n."""
         with self._run.clock("kernels"):
             S, public = self._sweep(z, relaxation=lam, rows=self._schedule[t])
@@ -141,7 +141,7 @@ class NoisyUsers:
         self._prepare = partial(_sweeps, run, state, prox_step)
         self._sweep: kernels.PreparedSweep | None = None
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return zhat plus the participants' changes over n."""
         users = None if self._schedule is None else self._schedule[t]
 

@@ -159,7 +159,7 @@ class HiddenSilos(_Silos):
         "weighted sum of the participants' changes, less its public part",
     )
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return sum_j p_j u_j by V, or zhat plus the released changes."""
         v, p, public, hidden = 2.0 * z - self._public, self._weights, self._public, self._hidden
         silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)
@@ -197,7 +197,7 @@ class NoisySilos(_Silos):
     trust = "silo"
     what = ("message of a silo",) * 2
 
-    def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return zhat plus the participants' changes."""
         v, states = 2.0 * z - self._public, self._public
         silos, bounds = None if self._schedule is None else self._schedule[t], self._bounds_from(v)

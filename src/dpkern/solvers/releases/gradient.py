@@ -50,36 +50,34 @@ class NoisyMeanGradient:
         self._silo_weight = None if per_silo else objective.silo_weight()
         self._scale = objective.record_weights() if per_silo else objective.record_weight()
 
-    def __call__(self, w: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
-        released = self._release(w)
+        released = await self._release(w)
         return self._scale @ released if self._per_silo else self._scale * released
 
-    def means(self, w: FloatArray) -> FloatArray:
+    async def means(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of each message at its own public model.
 
         w and the means have shape (k, d): k = m under silo trust, else 1.
         """
         if self._per_silo:
-            return self._release(w) / self._run.objective.sizes[:, np.newaxis]
-        return self._scale * self._release(w[0])[np.newaxis]
+            return await self._release(w) / self._run.objective.sizes[:, np.newaxis]
+        return self._scale * (await self._release(w[0]))[np.newaxis]
 
-    def _release(self, w: FloatArray) -> FloatArray:
+    async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
         run, objective = self._run, self._run.objective
-        with run.clock("kernels"):
-            sums = kernels.glm_gradient(
-                objective.data,
-                w,
-                loss=objective.phi,
-                clip=run.clip,
-                grid=self._grid,
-                silo_weight=self._silo_weight,
-                saturate=run.sizes_are_hidden,
-                n_threads=objective.n_threads,
-            )
-            if not (self._per_silo or self._shares):
-                sums = over_silos(run, sums, self._mechanism.grid)
+        sums = await run.sums(
+            kernels.glm_gradient,
+            w,
+            loss=objective.phi,
+            clip=run.clip,
+            grid=self._grid,
+            silo_weight=self._silo_weight,
+            saturate=run.sizes_are_hidden,
+        )
+        if not (self._per_silo or self._shares):
+            sums = over_silos(run, sums, self._mechanism.grid)
         with run.clock("noise"):
             return self._mechanism.release(sums)
 

@@ -56,22 +56,20 @@ class NoisyMeanHessian:
         """Approximate spectral norm of the noise on each message's mean, shape (k,); public."""
         return self._mechanism.noise_norm * self._scale
 
-    def means(self, w: FloatArray) -> FloatArray:
+    async def means(self, w: FloatArray) -> FloatArray:
         """Release the mean Hessians of the data part at the models w (k, d); shape (k, d, d)."""
         run, objective = self._run, self._run.objective
-        with run.clock("kernels"):
-            sums = kernels.glm_hessian(
-                objective.data,
-                w if self._per_silo else w[0],
-                loss=objective.phi,
-                hess_clip=self._clip,
-                grid=self._mechanism.grid,
-                silo_weight=self._silo_weight,
-                records=self._mechanism.records,
-                n_threads=objective.n_threads,
-            )
-            if not self._per_silo:
-                sums = over_silos(run, sums, self._mechanism.grid, keepdims=True)
+        sums = await run.sums(
+            kernels.glm_hessian,
+            w if self._per_silo else w[0],
+            loss=objective.phi,
+            hess_clip=self._clip,
+            grid=self._mechanism.grid,
+            silo_weight=self._silo_weight,
+            records=self._mechanism.records,
+        )
+        if not self._per_silo:
+            sums = over_silos(run, sums, self._mechanism.grid, keepdims=True)
         with run.clock("noise"):
             released = self._mechanism.release(sums)
         released *= self._scale[:, np.newaxis, np.newaxis]
@@ -133,11 +131,11 @@ class NewtonSystem:
         self.floors = eigenvalue_floors(run, floor, self._hessian.noise_norm)
         run.resolve(floor=self.floors)
 
-    def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""
         run, floors = self._run, self.floors
-        g = self._gradient.means(w) + self._penalty * w
-        H = self._hessian.means(w) + np.diag(self._penalty)
+        g = await self._gradient.means(w) + self._penalty * w
+        H = await self._hessian.means(w) + np.diag(self._penalty)
         with run.clock("kernels"):
             # Scaling H and g by the floors does not change the directions.
             p = kernels.newton_direction(

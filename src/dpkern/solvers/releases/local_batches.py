@@ -48,11 +48,11 @@ class NoisyBatchSteps:
         self._weights = silos.active[:: run.local_steps] * run.objective.shares()
         self._weights /= self._weights.sum(axis=1, keepdims=True)
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         objective, t = self._objective, self._round * self._K
         theta = np.tile(w, (objective.data.m, 1))
         for k, step in enumerate(eta.tolist()):
-            g = self._means.of_silos(t + k, theta)
+            g = await self._means.of_silos(t + k, theta)
             for j, model in enumerate(theta):
                 theta[j] = objective.prox(
                     model - step * (g[j] + objective.penalty_gradient(model)), step

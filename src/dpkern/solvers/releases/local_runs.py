@@ -1,7 +1,7 @@
 """Local steps in every silo between two aggregations, and their releases."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ NOT_HIDDEN = (
 )
 
 
-Advance = Callable[[FloatArray, FloatArray], FloatArray]
+Advance = Callable[[FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
 
 
 def local_advance(
@@ -57,13 +57,13 @@ def local_advance(
     return HiddenSteps(run, mu=mu), HIDDEN
 
 
-def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> SolverResult:
+async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str) -> SolverResult:
     """Run all rounds of an algorithm that releases averages of local runs."""
     if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned = run.objective.start(), Returned(run, run.rounds)
     for r in run.numbered_rounds():
-        w_next = advance(w, eta[r])
+        w_next = await advance(w, eta[r])
         step = float(np.sum(eta[r]))
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
@@ -89,10 +89,10 @@ class GradientStep:
         shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
         self._gradient = NoisyMeanGradient(run, sigma=shares, shares=True)
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the gradient at w and return the next model."""
         step, objective = float(eta[0]), self._objective
-        g = self._gradient(w) + objective.penalty_gradient(w)
+        g = await self._gradient(w) + objective.penalty_gradient(w)
         return objective.prox(w - step * g, step)
 
 
@@ -205,7 +205,7 @@ class HiddenSteps:
             per_record=per_record,
         )
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
         steps, grid, bounds = self._steps, None, {}
         if self._noisy:
@@ -289,7 +289,7 @@ class NoisySteps:
         """Return the silos' models, shape (m, d), after steps eta (K,) from the public w."""
         return self._mechanism.release_steps(len(eta), lambda **noise: self._steps(w, eta, **noise))
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the average of the silos' models, shape (d,)."""
         return self._steps.weights @ self.models(w, eta)
 
@@ -308,7 +308,7 @@ class LastIterates:
             for row in eta
         }
 
-    def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the average of the last iterates, shape (d,), from the public w."""
         grid = self._steps.local_runs(eta).grids
 

@@ -7,10 +7,11 @@ S_r are M of the m silos, drawn in advance and public; K_j is the size of silo j
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,13 +194,13 @@ class NoisyMeans:
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
         self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
 
-    def gradient(self, r: int, w: FloatArray) -> FloatArray:
+    async def gradient(self, r: int, w: FloatArray) -> FloatArray:
         """Release round r's mean gradient at the public model w; shape (P,)."""
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = self._release(r, self._run.clip, self._family.sigma, total, each)
+        released = await self._release(r, self._run.clip, self._family.sigma, total, each)
         return self._mean(released)
 
-    def difference(
+    async def difference(
         self,
         r: int,
         new: FloatArray,
@@ -214,23 +215,23 @@ class NoisyMeans:
             clip = max(clip, total_std * math.sqrt(self._run.objective.dim) * 2.0**-24)
         total = partial(self._sums.difference, new, old)
         each = partial(self._sums.difference_vectors, new, old)
-        return self._mean(self._release(r, clip, sigma, total, each, points=2))
+        return self._mean(await self._release(r, clip, sigma, total, each, points=2))
 
-    def of_silos(self, r: int, w: FloatArray) -> FloatArray:
+    async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
-        released = self._release(r, self._run.clip, self._family.sigma, total, each)
+        released = await self._release(r, self._run.clip, self._family.sigma, total, each)
         return released / self._sizes[:, np.newaxis]
 
     def _mean(self, released: FloatArray) -> FloatArray:
         return self._weights @ released if self._trust == "silo" else self._scale * released
 
-    def _release(
+    async def _release(
         self,
         r: int,
         clip: float,
         sigma: FloatArray | None,
-        total: Callable[..., FloatArray],
+        total: Callable[..., Coroutine[Any, Any, FloatArray]],
         each: Callable[[IntArray], FloatArray],
         points: int = 1,
     ) -> FloatArray:
@@ -241,10 +242,9 @@ class NoisyMeans:
             return self._shuffled(clip, each, rows)
         mechanism = self._gaussian(clip, sigma, points)
         grid = None if mechanism.grid is None else np.broadcast_to(mechanism.grid, (data.m,)).copy()
-        with run.clock("kernels"):
-            sums = total(clip=clip, grid=grid, silo_weight=self._silo_weight, rows=rows)
-            if self._trust == "central":
-                sums = over_silos(run, sums, grid)
+        sums = await total(clip=clip, grid=grid, silo_weight=self._silo_weight, rows=rows)
+        if self._trust == "central":
+            sums = over_silos(run, sums, grid)
         with run.clock("noise"):
             return mechanism.release(sums, active=active if self._trust == "silo" else None)
 

@@ -55,7 +55,7 @@ class NoisyDirection:
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
         self._release = messages(what="Newton direction", dim=data.d, mu=mu)
 
-    def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
+    async def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
         om = objective.record_weight()
         with run.clock("kernels"):

@@ -2,7 +2,8 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from dpkern.solvers.releases.gradient import over_silos
 FloatArray = NDArray[np.float64]
 
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
-Steps = Callable[[int, FloatArray, FloatArray, FloatArray], FloatArray]
+Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
 
 # A search chooses among max_step 2^-i, i = 0, 1, ..., 7.
 _CANDIDATES = 8
@@ -29,7 +30,7 @@ def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: floa
     """Return the rule of an argument step_size; mu is the budget of one private search."""
     if not isinstance(step_size, str):
         eta = run.step_sizes().ravel()
-        return lambda t, w, g, p: np.full(len(p), eta[t])
+        return functools.partial(given_steps, eta)
     if step_size == "damped":
         return functools.partial(damped_steps, max_step)
     if step_size == "private_search":
@@ -45,7 +46,14 @@ def candidates(max_step: float) -> FloatArray:
     return max_step * np.ldexp(1.0, -np.arange(_CANDIDATES))
 
 
-def damped_steps(
+async def given_steps(
+    eta: FloatArray, t: int, w: FloatArray, g: FloatArray, p: FloatArray
+) -> FloatArray:
+    """Return the step sizes that were given."""
+    return np.full(len(p), eta[t])
+
+
+async def damped_steps(
     max_step: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
 ) -> FloatArray:
     """Return min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) by post-processing the released g and H."""
@@ -91,7 +99,7 @@ class PrivateSearch:
                 f"{self._steps[-1]!r}: the budget is too small, or the records are too many"
             )
 
-    def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
+    async def __call__(self, t: int, w: FloatArray, g: FloatArray, p: FloatArray) -> FloatArray:
         unit = np.ones(len(p))
         if self._run.clip < math.inf:
             # frexp: C |p| < 2^e; clipped, so that the kernel raises the error of an overflow.

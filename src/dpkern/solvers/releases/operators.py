@@ -73,7 +73,7 @@ class Operator(ABC):
     scale: float = 1.0
 
     @abstractmethod
-    def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
+    async def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
         """Make the release of R at the public u, and return u + lam (R(u) + eta - u)."""
 
     def model(self, u: FloatArray) -> FloatArray:
@@ -88,9 +88,9 @@ class ProximalGradient(Operator):
         self._objective, self.scale = run.objective, step
         self._gradient = NoisyMeanGradient(run, mu=mu)
 
-    def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
+    async def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
         """Release the sum of clipped gradients."""
-        g = self._gradient(u) + self._objective.penalty_gradient(u)
+        g = await self._gradient(u) + self._objective.penalty_gradient(u)
         return u + lam * (self._objective.prox(u - self.scale * g, self.scale) - u)
 
 
@@ -106,9 +106,9 @@ class LionsMercier(Operator):
         self._users = CentralUsers(run, prox_step, mu=mu)
         self.scale = 2.0 * prox_step
 
-    def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
+    async def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
         """Return mean(u) + lam (mean(R(u)) + eta - mean(u))."""
-        return self._users(0, u, self.model(u), lam)
+        return await self._users(0, u, self.model(u), lam)
 
     def model(self, u: FloatArray) -> FloatArray:
         """Return z = prox_{gamma r}(mean(u))."""
@@ -130,7 +130,7 @@ class FromFunction(Operator):
             mu=mu,
         )
 
-    def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
+    async def relaxed(self, u: FloatArray, lam: float) -> FloatArray:
         """Release R(u)."""
         with self._run.clock("kernels"):
             value = np.asarray(self._declared.function(u.copy()), dtype=np.float64)

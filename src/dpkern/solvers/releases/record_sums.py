@@ -40,14 +40,14 @@ class Sums(ABC):
         return None
 
     @abstractmethod
-    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+    async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         """Return the sums of gradients at w, shape (P,) or (m, P), as an array (m, P).
 
         The keywords are the kernels' clip, grid, silo_weight and rows.
         """
 
     @abstractmethod
-    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+    async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         """Return the sums of differences of gradients between two models, shape (m, P)."""
 
     @abstractmethod
@@ -78,32 +78,29 @@ class GlmSums(Sums):
     _margins: FloatArray | None = None
     _margins_at: FloatArray | None = None
 
-    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        return kernels.glm_gradient(
-            self._data,
-            w,
-            loss=self._run.objective.phi,
-            saturate=self._run.sizes_are_hidden,
-            n_threads=self._n_threads,
-            **how,
+    async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        run = self._run
+        return await run.sums(
+            kernels.glm_gradient, w, loss=run.objective.phi, saturate=run.sizes_are_hidden, **how
         )
 
-    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+    async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         if how["rows"] is None:
             reusable = self._margins_at is not None and np.array_equal(self._margins_at, old)
             old_margins = self._margins if reusable else None
             self._margins = np.empty(self._data.n) if self._margins is None else self._margins
             how |= {"margins": old_margins, "new_margins": self._margins}
             self._margins_at = new.copy()
-        return kernels.glm_difference(
-            self._data,
-            new,
-            old,
-            loss=self._run.objective.phi,
-            gradient_clip=self._run.clip,
-            n_threads=self._n_threads,
-            **how,
-        )
+        with self._run.clock("kernels"):
+            return kernels.glm_difference(
+                self._data,
+                new,
+                old,
+                loss=self._run.objective.phi,
+                gradient_clip=self._run.clip,
+                n_threads=self._n_threads,
+                **how,
+            )
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         return kernels.glm_gradient(
@@ -135,12 +132,14 @@ class MlpSums(Sums):
         sizes = (self._data.n_features, *self._how["layers"])
         return kernels.mlp_factor_grid(n, clip, sizes, points=points) ** 2
 
-    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        return kernels.mlp_gradient(self._data, w, records=self._records, **self._how, **how)
+    async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        with self._run.clock("kernels"):
+            return kernels.mlp_gradient(self._data, w, records=self._records, **self._how, **how)
 
-    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+    async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         how |= {"gradient_clip": self._run.clip}
-        return kernels.mlp_difference(self._data, new, old, **self._how, **how)
+        with self._run.clock("kernels"):
+            return kernels.mlp_difference(self._data, new, old, **self._how, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         alone = self._data.each_alone(records)
@@ -155,11 +154,13 @@ class RecordSums(Sums):
         self._oracle, self._dim = oracle, run.objective.dim
         self._chunk = min(max(1, _CHUNK_BYTES // (8 * self._dim)), _LARGEST_CHUNK)
 
-    def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
+    async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
+        with self._run.clock("kernels"):
+            return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
 
-    def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
-        return self._sums(lambda _, chunk: self.difference_vectors(new, old, chunk), **how)
+    async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
+        with self._run.clock("kernels"):
+            return self._sums(lambda _, chunk: self.difference_vectors(new, old, chunk), **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         found = np.empty((len(records), self._dim))

@@ -1,0 +1,127 @@
+"""Runs of solvers as coroutines, which wait for sums over the records: alone, or several at once.
+
+A solver is an ``async def`` of a `Run`, and awaits every sum over the records. A run by itself
+computes the sum at once, and never waits. Runs in lock-step all advance until each asks for a sum;
+requests that differ in the model, the clip norm and the grid alone are then one pass over the
+records. Every sum has the bits that it would have in a run by itself: a run knows nothing of
+the others.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import kernels
+
+if TYPE_CHECKING:
+    from dpkern.solvers.base.result import SolverResult
+    from dpkern.solvers.base.run import Run
+
+FloatArray = NDArray[np.float64]
+Algorithm = Callable[..., "Coroutine[Request, FloatArray, SolverResult]"]
+
+# Models of one pass: their sums and the block of rows stay in the L2 cache.
+_MODELS = 32
+
+
+@dataclass(eq=False)
+class Request:
+    """A sum over the records for which a run waits: a kernel with its arguments."""
+
+    kernel: Callable[..., FloatArray]
+    data: Any
+    w: FloatArray
+    how: dict[str, Any]
+    seconds: float = 0.0  #: the request's share of the time of the pass
+
+    def __await__(self) -> Generator["Request", FloatArray, FloatArray]:
+        return (yield self)
+
+    def alone(self) -> FloatArray:
+        """Return the sum, by the kernel for one model."""
+        return self.kernel(self.data, self.w, **self.how)
+
+    @property
+    def kind(self) -> object:
+        """What requests of one pass have in common; None where a request is a pass of its own."""
+        how = self.how
+        if self.kernel is not kernels.glm_gradient or how["grid"] is None or how.get("rows"):
+            return None
+        weight = how["silo_weight"]
+        return (
+            id(self.data),
+            how["loss"],
+            None if weight is None else weight.tobytes(),
+            how["saturate"],
+            how["n_threads"],
+            self.w.shape,
+        )
+
+
+def finish(algorithm: "Coroutine[Request, FloatArray, SolverResult]") -> "SolverResult":
+    """Return the result of a run by itself, which never waits."""
+    try:
+        algorithm.send(None)  # type: ignore[arg-type]
+    except StopIteration as stop:
+        return stop.value
+    raise RuntimeError("a solver must await the sums of its own run alone")
+
+
+def finish_together(
+    runs: "Sequence[tuple[Run, Coroutine[Request, FloatArray, SolverResult]]]",
+) -> "list[SolverResult]":
+    """Return the results of runs in lock-step; those with fewer rounds end earlier."""
+    for run, _ in runs:
+        run.in_lockstep = True
+    results: list[SolverResult | None] = [None] * len(runs)
+    sums: dict[int, FloatArray | None] = dict.fromkeys(range(len(runs)))
+    while sums:
+        waiting: dict[int, Request] = {}
+        for i, value in sums.items():
+            run, algorithm = runs[i]
+            try:
+                if value is None:
+                    run.start_clock()
+                waiting[i] = algorithm.send(value)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                results[i] = stop.value
+        sums = {}
+        for batch in _passes(waiting):
+            sums |= dict(zip(batch, _compute([waiting[i] for i in batch]), strict=True))
+    return results  # type: ignore[return-value]
+
+
+def _passes(waiting: dict[int, Request]) -> list[list[int]]:
+    """Return the requests of every pass over the records."""
+    passes: list[list[int]] = []
+    kinds: dict[object, list[int]] = {}
+    for i, request in waiting.items():
+        kind = request.kind
+        batch = [] if kind is None else kinds.get(kind, [])
+        if not batch or len(batch) == _MODELS:
+            batch = kinds[kind] = []
+            passes.append(batch)
+        batch.append(i)
+    return passes
+
+
+def _compute(requests: list[Request]) -> list[FloatArray]:
+    """Return the sums of the requests of one pass."""
+    begin, first = time.perf_counter(), requests[0]
+    if len(requests) == 1:
+        found = [first.alone()]
+    else:
+        how = dict(first.how) | {
+            "clip": [request.how["clip"] for request in requests],
+            "grid": np.array([request.how["grid"] for request in requests]),
+        }
+        models = np.array([request.w for request in requests])
+        found = list(kernels.glm_gradients(first.data, models, **how))
+    seconds = (time.perf_counter() - begin) / len(requests)
+    for request in requests:
+        request.seconds = seconds
+    return found

@@ -1,0 +1,162 @@
+"""Many runs of one solver on the same records, in lock-step."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern._numbers import count
+from dpkern.data import SiloData
+from dpkern.privacy import Budget, Certificate, compose_sequential
+from dpkern.solvers.base.declaration import Solver
+from dpkern.solvers.base.lockstep import finish_together
+from dpkern.solvers.base.outcome import plain
+from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.run import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Results(Sequence[SolverResult]):
+    """The results of `dpkern.solve_many`: a sequence of results, and a table of their settings.
+
+    Attributes
+    ----------
+    settings : tuple of dict
+        The budget, the arguments that vary, the number of the draw and the seed of every run.
+    results : tuple of SolverResult
+        The result of every run, each with a certificate of its own.
+    """
+
+    settings: tuple[dict[str, Any], ...]
+    results: tuple[SolverResult, ...]
+
+    @overload
+    def __getitem__(self, i: int) -> SolverResult: ...
+    @overload
+    def __getitem__(self, i: slice) -> "Results": ...
+    def __getitem__(self, i: int | slice) -> "SolverResult | Results":
+        if isinstance(i, slice):
+            return Results(self.settings[i], self.results[i])
+        return self.results[i]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @cached_property
+    def privacy(self) -> Certificate:
+        """The certificate of all runs together, which is what releasing all of them costs."""
+        return compose_sequential(*(result.privacy for result in self.results))
+
+    def scores(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """Return `SolverResult.score` of every run on these records."""
+        return np.array([result.score(X, y) for result in self.results])
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dictionary per run: its settings in plain values, and its "result"."""
+        return [
+            {name: plain(value) for name, value in row.items()} | {"result": result}
+            for row, result in zip(self.settings, self.results, strict=True)
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return `to_dicts` as a pandas.DataFrame; needs pandas."""
+        import pandas  # type: ignore[import-untyped,unused-ignore]
+
+        return pandas.DataFrame(self.to_dicts())
+
+    def __str__(self) -> str:
+        rows = [{**row, "rounds": r.n_rounds} for row, r in zip(self.settings, self, strict=True)]
+        shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        table = [shown, *([_cell(row[name]) for name in shown] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        return "\n".join([*lines, "", self._cost()])
+
+    __repr__ = __str__
+
+    def _cost(self) -> str:
+        together, runs = self.privacy, f"{len(self)} runs"
+        if together.rho == math.inf:
+            return f"{runs}: together they certify nothing"
+        delta = together.stated_delta or 1e-6
+        return (
+            f"{runs}: each alone has the guarantee of its row; releasing all of them costs "
+            f"epsilon {together.epsilon(delta):.6g} at delta {delta:g}"
+        )
+
+
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def run_many(
+    solver: Solver,
+    data: SiloData,
+    *,
+    budgets: Budget | Sequence[Budget | None] | None,
+    draws: int,
+    rng: int | Sequence[int] | None,
+    arguments: dict[str, Any],
+) -> Results:
+    """Run a solver once for every budget, combination of the lists in `arguments`, and draw."""
+    for name in ("callback", "progress"):
+        if arguments.get(name):
+            raise TypeError(f"{name} must be left out in solve_many, whose runs are simultaneous")
+    each = [budgets] if budgets is None or isinstance(budgets, Budget) else list(budgets)
+    varying = {name: value for name, value in arguments.items() if isinstance(value, list)}
+    for name, values in {"budgets": each, **varying}.items():
+        if not values:
+            raise ValueError(f"{name} must hold at least one value, got none")
+    settings = [
+        {**_stated(budget), **dict(zip(varying, values, strict=True)), "draw": draw}
+        for budget, *values, draw in itertools.product(
+            each, *varying.values(), range(count("draws", draws))
+        )
+    ]
+    chosen = [row for row in each for _ in range(len(settings) // len(each))]
+    for row, seed in zip(settings, _seeds(rng, len(settings)), strict=True):
+        row["rng"] = seed
+    declaration = solver.declaration
+    with ExitStack() as stack:
+        runs = []
+        for row, budget in zip(settings, chosen, strict=True):
+            own = {name: row[name] for name in (*varying, "rng")}
+            parameters = declaration.complete({**arguments, **own})
+            run = stack.enter_context(Run(declaration, data, budget, parameters))
+            options = {name: parameters[name] for name in declaration.options}
+            runs.append((run, solver.algorithm(run, **options)))
+            stack.callback(runs[-1][1].close)
+        return Results(tuple(settings), tuple(finish_together(runs)))
+
+
+def _stated(budget: object) -> dict[str, float | None]:
+    """Return a budget as it was stated."""
+    if budget is None:
+        return {"epsilon": None, "delta": None, "mu": None}
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budgets must hold a Budget or None each, got {type(budget).__name__}")
+    given = budget.epsilon is not None
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "mu": None if given else budget.mu,
+    }
+
+
+def _seeds(rng: object, runs: int) -> Iterator[int | None]:
+    """Return the seed of every run."""
+    if rng is None:
+        return itertools.repeat(None, runs)
+    if isinstance(rng, Sequence | np.ndarray):
+        if len(rng) != runs:
+            raise ValueError(f"rng must hold one seed per run, {runs}, got {len(rng)}")
+        return iter([count("rng", seed, least=0) for seed in rng])
+    seed = count("rng", rng, least=0)
+    states = (np.random.SeedSequence([seed, i]) for i in range(runs))
+    return (int(state.generate_state(1, np.uint64)[0]) for state in states)

@@ -1,0 +1,166 @@
+"""Runs in lock-step: each has the bits, ledger and certificate of the run by itself."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern import kernels
+from dpkern.privacy import compose_sequential
+from dpkern.solvers import SOLVERS, Results
+from dpkern.solvers.base import lockstep
+
+BUDGETS = [dpk.Budget(epsilon=1.0, delta=1e-5), dpk.Budget(mu=0.5)]
+HOW = {"clip": [0.5, 1.0], "rng": 3, "draws": 2}
+OWN = {
+    "gradient_descent": {"rounds": [5, 8], "step_size": [0.1, (0.5,) * 8], "l2": [0.0, 0.1]},
+    "federated_gd": {"rounds": 5, "step_size": 0.5, "local_steps": [1, 2]},
+    "minibatch_sgd": {"rounds": 5, "penalty": [dpk.L1(0.01), dpk.L1(0.1)]},
+    "local_newton": {"rounds": [3, 4], "hess_clip": [0.5, 1.0]},
+    "double_noise_newton": {"rounds": 3, "hess_clip": 0.5},
+    "fixed_point": {"rounds": 5, "step_size": 0.5},
+    "admm": {"rounds": 5, "prox_step": 1.0},
+    "spider": {"rounds": 5, "step_size": 0.5},
+}
+
+
+def records(m=2, n=120, p=6, **options):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, p))
+    y = np.where(X[:, 0] + rng.standard_normal(n) > 0.0, 1.0, -1.0)
+    return dpk.SiloData(X, y, np.linspace(0, n, m + 1).astype(int), row_bound=3.0, **options)
+
+
+def alone(name, data, row, fixed):
+    """The run of a row by itself."""
+    budget = next(b for b in BUDGETS if (b.epsilon or None) == row["epsilon"])
+    varied = {k: v for k, v in row.items() if k not in ("epsilon", "delta", "mu", "draw")}
+    return dpk.solve(name, data, budget=budget, **{**fixed, **varied})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_every_run_is_the_run_by_itself(name, trust):
+    if trust not in SOLVERS[name].declaration.trusts:
+        return
+    data, fixed = records(), OWN[name] | {"trust": trust}
+    if name == "admm" and trust == "silo":
+        fixed["users"] = "silos"
+    if name == "gradient_descent":  # steps of 8 rounds
+        fixed["rounds"] = 8
+    runs = dpk.solve_many(name, data, budgets=BUDGETS, **HOW, **fixed)
+    lists = [v for v in (HOW | fixed).values() if isinstance(v, list)]
+    assert len(runs) == len(BUDGETS) * HOW["draws"] * math.prod(map(len, lists))
+    assert len({row["rng"] for row in runs.settings}) == len(runs)
+    for row, result in zip(runs.settings, runs, strict=True):
+        one = alone(name, data, row, fixed)
+        assert result == one
+        assert result.history == one.history
+        assert result.parameters == one.parameters
+        assert result.privacy.releases == one.privacy.releases
+        assert result.timing["total"] >= result.timing["kernels"] >= 0.0
+
+
+def test_gradients_of_a_round_are_one_pass(monkeypatch):
+    passes = []
+    several = kernels.glm_gradients
+
+    def counted(data, w, **how):
+        passes.append(len(w))
+        return several(data, w, **how)
+
+    monkeypatch.setattr(kernels, "glm_gradients", counted)
+    monkeypatch.setattr(lockstep, "_MODELS", 4)
+    how = {"clip": 1.0, "step_size": 0.5, "rng": 0, "draws": 3}
+    dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, rounds=[5, 7], **how)
+    # Twelve runs, of which six end after five rounds.
+    assert passes == [4, 4, 4] * 5 + [4, 2] * 2
+
+
+def test_runs_that_differ_in_more_than_models_are_passes_of_their_own(monkeypatch):
+    monkeypatch.setattr(kernels, "glm_gradients", None)
+    for varied in ({"loss": ["logistic", "squared"]}, {"weights": ["size", "uniform"]}):
+        data = records(m=1) if "loss" in varied else records(n=121)
+        runs = dpk.solve_many(
+            "gradient_descent", data, budgets=BUDGETS[0], clip=1.0, rounds=2, rng=0, **varied
+        )
+        assert len(runs) == 2
+    without = dpk.solve_many("gradient_descent", records(), budgets=None, draws=2, rounds=2, rng=0)
+    assert without[0] == without[1]
+
+
+def test_all_runs_together_cost_their_composition():
+    runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, clip=1.0, draws=3, rng=0)
+    together = compose_sequential(*(result.privacy for result in runs))
+    assert runs.privacy == together
+    assert runs.privacy.mu > max(result.privacy.mu for result in runs)
+    assert f"releasing all of them costs epsilon {together.epsilon(1e-6):.6g}" in str(runs)
+    assert "6 runs" in repr(runs)
+    only = dpk.solve_many("gradient_descent", records(), budgets=None, rounds=2)
+    assert "together they certify nothing" in str(only)
+
+
+def test_results_are_a_table():
+    data = records()
+    how = {"clip": 1.0, "rounds": 4, "penalty": [dpk.L1(0.1), dpk.L2(0.2)]}
+    runs = dpk.solve_many("gradient_descent", data, budgets=BUDGETS, rng=[5, 6, 7, 8], **how)
+    assert isinstance(runs, Results)
+    rows = runs.to_dicts()
+    assert [row["rng"] for row in rows] == [5, 6, 7, 8]
+    assert [row["epsilon"] for row in rows] == [1.0, 1.0, None, None]
+    assert [row["mu"] for row in rows] == [None, None, 0.5, 0.5]
+    assert rows[0]["penalty"] == {"name": "l1", "strength": 0.1}
+    assert rows[3]["result"] is runs[3]
+    assert runs[2:][0] is runs[2]
+    np.testing.assert_array_equal(
+        runs.scores(data.X, data.y), [r.score(data.X, data.y) for r in runs]
+    )
+    frame = pytest.importorskip("pandas") and runs.to_pandas()
+    assert list(frame["rng"]) == [5, 6, 7, 8]
+
+
+def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
+    monkeypatch.setattr(kernels, "glm_gradient", None)
+    data = records()
+    for wrong, kind, message in (
+        ({"clip": [1.0, -1.0]}, ValueError, "clip must be positive"),
+        ({"clip": []}, ValueError, "clip must hold at least one value"),
+        ({"budgets": []}, ValueError, "budgets must hold at least one value"),
+        ({"budgets": [1.0]}, TypeError, "budgets must hold a Budget or None each, got float"),
+        ({"draws": 0}, ValueError, "draws must be at least 1"),
+        ({"rng": [1, 2]}, ValueError, "rng must hold one seed per run, 1"),
+        ({"rng": -1}, ValueError, "rng must be at least 0"),
+        ({"rng": dpk.NoiseStream(0)}, TypeError, "rng must be an integer"),
+        ({"callback": print}, TypeError, "callback must be left out in solve_many"),
+        ({"progress": True}, TypeError, "progress must be left out in solve_many"),
+        ({"step_sise": 1.0}, TypeError, "did you mean 'step_size'"),
+        ({"budget": BUDGETS[0]}, TypeError, "has no argument 'budget'"),
+    ):
+        how = {"budgets": BUDGETS[0], "clip": 1.0, "step_size": 0.5} | wrong
+        with pytest.raises(kind, match=message):
+            dpk.solve_many("gradient_descent", data, **how)
+    with pytest.raises(ValueError, match="name must be one of"):
+        dpk.solve_many("gradient_decent", data, budgets=None)
+
+
+def test_a_failure_says_what_every_run_has_released(monkeypatch):
+    calls = []
+    several = kernels.glm_gradients
+
+    def fails(data, w, **how):
+        calls.append(len(w))
+        if len(calls) == 3:
+            raise RuntimeError("power cut")
+        return several(data, w, **how)
+
+    monkeypatch.setattr(kernels, "glm_gradients", fails)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # coroutines that nobody awaited
+        with pytest.raises(RuntimeError, match="power cut") as failure:
+            dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, clip=1.0, rounds=5)
+    notes = failure.value.__notes__
+    assert len(notes) == 2
+    assert all("2 x 6 coordinates" in note for note in notes)
