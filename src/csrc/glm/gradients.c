@@ -171,36 +171,37 @@ DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss 
     }
 }
 
-/* lane += entry t of a sparse row times that column of eight models, if there is one. */
-DPK_INLINE void add_product(row_kind kind, const dpk_data *data, const row *x, intptr_t t,
-                            const double *w, intptr_t wide, f8 *lane) {
-    intptr_t column;
-    if (t >= x->n)
-        return;
-    const f8 entry = f8_set(sparse_entry(kind, data, x, t, &column));
-    *lane = f8_fma(entry, f8_load(w + column * wide), *lane);
+/* Number `l` of the lanes of `dot` (rows.h): the terms t = l (mod 16) of the products of a sparse
+ * row with 8 `groups` models. */
+DPK_INLINE void sparse_lane(row_kind kind, const dpk_data *data, const row *x, intptr_t l,
+                            int groups, const double *w, intptr_t wide, f8 *lane) {
+    EACH(g, groups) lane[g] = f8_zero();
+    for (intptr_t t = l; t < x->n; t += 16) {
+        intptr_t column;
+        const f8 entry = f8_set(sparse_entry(kind, data, x, t, &column));
+        EACH(g, groups) lane[g] = f8_fma(entry, f8_load(w + column * wide + 8 * g), lane[g]);
+    }
 }
 
-/* Products of a sparse row with eight models, `wide` doubles from one column to the next: the lanes
- * of `dot` (rows.h), with one of its sums for every model. */
-DPK_INLINE f8 sparse_dots(row_kind kind, const dpk_data *data, const row *x, const double *w,
-                          intptr_t wide) {
-    f8 lane[16];
-    EACH(l, 8) lane[l] = lane[8 + l] = f8_zero();
-    for (intptr_t t = 0; t < x->n; t += 16) {
-        EACH(l, 8) add_product(kind, data, x, t + l, w, wide, lane + l);
-        EACH(l, 8) add_product(kind, data, x, t + 8 + l, w, wide, lane + 8 + l);
+/* Products of a sparse row with 8 `groups` models, their lanes added in the order of f8_sum. */
+DPK_INLINE void sparse_dots(row_kind kind, const dpk_data *data, const row *x, int groups,
+                            const double *w, intptr_t wide, double *z) {
+    f8 sum[4][4];
+    EACH(l, 4) {
+        f8 lane[4][4];
+        EACH(k, 4) sparse_lane(kind, data, x, l + 4 * k, groups, w, wide, lane[k]);
+        EACH(g, groups)
+        sum[l][g] = f8_add(f8_add(lane[0][g], lane[2][g]), f8_add(lane[1][g], lane[3][g]));
     }
-    EACH(l, 8) lane[l] = f8_add(lane[l], lane[8 + l]);
-    EACH(l, 4) lane[l] = f8_add(lane[l], lane[4 + l]);
-    return f8_add(f8_add(lane[0], lane[2]), f8_add(lane[1], lane[3]));
+    EACH(g, groups)
+    f8_store(z + 8 * g, f8_add(f8_add(sum[0][g], sum[2][g]), f8_add(sum[1][g], sum[3][g])));
 }
 
 /* acc += round(s x) over the first `entries` of row r, for 8 `groups` models from number i on. */
 DPK_INLINE void add_sparse_row(row_kind kind, const dpk_data *data, const row *x, intptr_t entries,
                                int groups, intptr_t i, intptr_t r,
                                const dpk_gradients_memory *own) {
-    f8 factor[2], M[2];
+    f8 factor[4], M[4];
     EACH(g, groups) factor[g] = f8_load(own->s + r * own->wide + i + 8 * g);
     EACH(g, groups) M[g] = f8_load(own->M + i + 8 * g);
     for (intptr_t t = 0; t < entries; t++) {
@@ -218,8 +219,14 @@ DPK_INLINE void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss
     const intptr_t wide = own->wide;
     for (intptr_t r = 0; r < n; r++) {
         const row x = row_at(kind, data, b->row[r]);
-        for (intptr_t i = 0; i < wide; i += 8)
-            f8_store(own->z + r * wide + i, sparse_dots(kind, data, &x, own->w + i, wide));
+        double *const z = own->z + r * wide;
+        intptr_t i = 0;
+        for (; i + 32 <= wide; i += 32)
+            sparse_dots(kind, data, &x, 4, own->w + i, wide, z + i);
+        for (; i + 16 <= wide; i += 16)
+            sparse_dots(kind, data, &x, 2, own->w + i, wide, z + i);
+        if (i < wide)
+            sparse_dots(kind, data, &x, 1, own->w + i, wide, z + i);
     }
     find_factors(loss, weight, n, b, own);
     for (intptr_t r = 0; r < n; r++) {
@@ -231,6 +238,8 @@ DPK_INLINE void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss
             own->added[column]++;
         }
         intptr_t i = 0;
+        for (; i + 32 <= wide; i += 32)
+            add_sparse_row(kind, data, &x, entries, 4, i, r, own);
         for (; i + 16 <= wide; i += 16)
             add_sparse_row(kind, data, &x, entries, 2, i, r, own);
         if (i < wide)
