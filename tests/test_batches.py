@@ -212,7 +212,7 @@ def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
     """True sizes and batch sizes are numbers that occur nowhere else."""
     seen, release = [], means.NoisyMeans._release
 
-    def spy(means, *args, **more):
+    async def spy(means, *args, **more):
         draw = type(means._family.sampler).draw
 
         def kept(sampler, *given):
@@ -222,7 +222,7 @@ def test_no_result_holds_a_batch_or_its_size(monkeypatch, tmp_path):
 
         with monkeypatch.context() as patch:
             patch.setattr(type(means._family.sampler), "draw", kept)
-            return release(means, *args, **more)
+            return await release(means, *args, **more)
 
     monkeypatch.setattr(means.NoisyMeans, "_release", spy)
     released = []

@@ -108,7 +108,7 @@ def test_the_docstring_says_what_is_offered_and_why_it_is_private(name):
     assert len(DECLARED[name].notes) > 100
 
 
-def unheard(run: Run, *, rounds: int = 1, unheard: float = 0.5) -> None:
+async def unheard(run: Run, *, rounds: int = 1, unheard: float = 0.5) -> None:
     """Nothing.
 
     Parameters
@@ -118,7 +118,7 @@ def unheard(run: Run, *, rounds: int = 1, unheard: float = 0.5) -> None:
     """
 
 
-def vanished(run: Run, *, rounds: int = 1) -> None:
+async def vanished(run: Run, *, rounds: int = 1) -> None:
     """Nothing.
 
     Parameters
@@ -147,7 +147,15 @@ def test_an_option_that_nothing_describes_cannot_be_declared_nor_one_that_is_not
         declare(trusts=("central",))(vanished)
 
 
-def quiet(
+def test_a_solver_is_a_coroutine():
+    def hasty(run: Run, *, rounds: int = 2) -> None:
+        """Nothing."""
+
+    with pytest.raises(TypeError, match="hasty must be an async def"):
+        declare(trusts=("central",))(hasty)
+
+
+async def quiet(
     run: Run,
     *,
     rounds: Annotated[int, Option(count)] = 2,

@@ -170,7 +170,7 @@ def test_a_released_gradient_of_zero_releases_no_direction(monkeypatch):
         def __init__(self, *_, **__):
             pass
 
-        def __call__(self, w):
+        async def __call__(self, w):
             return np.zeros_like(w)
 
     monkeypatch.setattr(module, "NoisyMeanGradient", Zero)

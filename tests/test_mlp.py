@@ -791,7 +791,7 @@ def test_a_label_that_one_record_alone_has_numbers_no_other_record():
         ),
         ("abc", CLASSES | {"classes": ["a", "b", "a"]}, ValueError, "every label once"),
         ("abc", CLASSES | {"classes": [0, 1]}, TypeError, "classes must be strings where y is"),
-        ("abd", CLASSES, ValueError, "^y must hold labels of classes only, got 1 others$"),
+        ("abd", CLASSES, ValueError, "^y must hold labels of classes only, got 1 other$"),
         ("abc", {}, ValueError, "y must hold exactly two labels"),
     ],
 )

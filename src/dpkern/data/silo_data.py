@@ -49,8 +49,7 @@ from dpkern.data.validation import (
 class SiloData:
     """Records sorted by silo, with their public parameters.
 
-    Made from unsorted records or data frames by `split` (at random), `from_groups` (the silo of
-    each record) or `from_silos` (the records of each silo):
+    Made by `split` (at random), `from_groups` (the silo of each record) or `from_silos`:
 
     >>> X, y = [[0.1], [0.4], [0.7], [0.9]], ["no", "no", "yes", "yes"]
     >>> SiloData.split(X, y, m=2, intercept=True, row_bound=1.0, seed=0)

@@ -125,6 +125,8 @@ def solver(**offers: Any) -> Callable[[Algorithm], Solver]:
     """Turn a function of a `Run` and options into a public solver, by fields of `Declaration`."""
 
     def declare(function: Algorithm) -> Solver:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function.__name__} must be an async def, which awaits its releases")
         parts, options = sections(function), options_of(function, COMMON)
         declaration = Declaration(
             function.__name__, options, **offers, summary=parts[""], notes=parts.get("Notes", "")

@@ -1,5 +1,6 @@
 """Many runs of one solver on the same records, in lock-step."""
 
+import inspect
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -100,11 +101,55 @@ def run_many(
     data: SiloData,
     *,
     budgets: Budget | Sequence[Budget | None] | None,
-    draws: int,
-    rng: int | Sequence[int] | None,
-    arguments: dict[str, Any],
+    draws: int = 1,
+    rng: int | Sequence[int] | None = None,
+    **arguments: Any,
 ) -> Results:
-    """Run a solver once for every budget, combination of the lists in `arguments`, and draw."""
+    """Run a solver many times on the same records, in fewer passes over them.
+
+    All runs advance in lock-step, and gradients at up to 32 models are computed in one pass over
+    the records. This serves the gradients of linear models on all records, in `gradient_descent`,
+    `federated_gd` with one local step, `minibatch_sgd` with full batches and the Newton methods;
+    every other run is made as by itself.
+
+    Parameters
+    ----------
+    name : str
+        The solver.
+    data : SiloData
+        N records in m silos.
+    budgets : Budget, None or sequence of these
+        Budgets of one run.
+    draws : int
+        Number of runs with each combination of settings.
+    rng : int, sequence of int or None
+        None is the operating system's entropy. An int is the seed of a seed for every run; a
+        sequence holds one seed for every run.
+    **arguments
+        As in `solve`. An argument that is a list varies: there is a run for every combination of
+        the values of all lists. One value that is a sequence, such as the step size of every round,
+        is a tuple or an array. A callback and a progress bar are not offered.
+
+    Returns
+    -------
+    results : Results
+        One result per run, budgets varying slowest and draws fastest. Every result, with its
+        certificate, is the one that `solve` gives with the same seed; `results.privacy` is the
+        certificate of all of them together, since each run reads the same records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument or a condition does not hold; arguments are checked before any release.
+
+    Examples
+    --------
+    >>> runs = dpkern.solve_many(
+    ...     "gradient_descent", data, clip=[0.5, 1.0], draws=3,
+    ...     budgets=[dpkern.Budget(epsilon=e, delta=1e-5) for e in (0.5, 1.0)],
+    ... )
+    >>> print(runs)
+    """
     for name in ("callback", "progress"):
         if arguments.get(name):
             raise TypeError(f"{name} must be left out in solve_many, whose runs are simultaneous")
@@ -160,3 +205,9 @@ def _seeds(rng: object, runs: int) -> Iterator[int | None]:
     seed = count("rng", rng, least=0)
     states = (np.random.SeedSequence([seed, i]) for i in range(runs))
     return (int(state.generate_state(1, np.uint64)[0]) for state in states)
+
+
+def many_signature() -> inspect.Signature:
+    """Return the signature of `dpkern.solve_many`, which takes the name of the solver."""
+    solver, *others = inspect.signature(run_many).parameters.values()
+    return inspect.Signature([solver.replace(name="name", annotation=str), *others])
