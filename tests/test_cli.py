@@ -536,20 +536,19 @@ def test_compare_leaves_out_a_solver_that_refuses_unless_it_was_named(capsys, tr
 
 def test_what_cannot_run_is_left_out_before_anything_runs(capsys, train, monkeypatch):
     events = []
-    solve = compare.solve
+    solve_many = compare.solve_many
 
     def recorded(solver, *arguments, **parameters):
-        if "callback" not in parameters:  # not the check
-            events.append(solver)
-        return solve(solver, *arguments, **parameters)
+        events.append(solver)
+        return solve_many(solver, *arguments, **parameters)
 
-    monkeypatch.setattr(compare, "solve", recorded)
+    monkeypatch.setattr(compare, "solve_many", recorded)
     monkeypatch.setattr(_output, "remark", events.append)
     out, _ = shown(capsys, ["compare", train, *SMALL, "--solvers", "admm", "--no-plot"])
     assert events == [
         "left out: admm under silo trust: --solvers NAME:silo needs --set users=silos in admm: "
         "what noises is a user",
-        *["admm"] * 9,
+        *["admm"] * 3,  # without noise, and with noise under two kinds of trust
     ]
     assert {row[1] for row in table_of(out)} == {"-", "central", "local"}
 
@@ -577,30 +576,30 @@ def test_the_check_before_a_comparison_reads_no_record(train):
 def test_rows_that_have_run_are_printed_whatever_happens_next(
     capsys, train, monkeypatch, stop, status
 ):
-    solve, runs = compare.solve, []
+    solve_many, runs = compare.solve_many, []
 
     def fails(solver, data, **parameters):
-        if "callback" not in parameters:  # not the check
-            runs.append(solver)
-        if len(runs) == 5:  # a draw at epsilon 4
+        runs.append(solver)
+        if len(runs) == 2:  # with noise
             stop.add_note("released before the failure: a sum")
             raise stop
-        return solve(solver, data, **parameters)
+        return solve_many(solver, data, **parameters)
 
-    monkeypatch.setattr(compare, "solve", fails)
-    flags = ["--solvers", "gradient_descent:central,wd_dp:central", "--no-plot"]
-    assert main(["compare", train, *SMALL, *flags]) == status
+    monkeypatch.setattr(compare, "solve_many", fails)
+    flags = ["--solvers", "wd_dp:central,gradient_descent:central,output_perturbation:central"]
+    assert main(["compare", train, *SMALL, *flags, "--no-plot"]) == status
     out, err = capsys.readouterr()
-    rows = [["gradient_descent", "-", "no noise"], ["gradient_descent", "central", "1"]]
+    rows = [["wd_dp", "-", "no noise"]]
     if status == 2:  # the others go on
-        rows += [["wd_dp", "central", "1"], ["wd_dp", "central", "4"]]
-        failed = "gradient_descent under central trust at epsilon 4: too small a --row-bound"
-        assert f"dpkern: error: 1 rows failed: {failed}; released before the failure" in err
+        for name in ("gradient_descent", "output_perturbation"):
+            rows += [[name, "central", "1"], [name, "central", "4"]]
+        failed = "wd_dp under central trust: too small a --row-bound"
+        assert f"dpkern: error: 1 of the solvers failed: {failed}; released before the failure" in err
+        assert "the 8 noisy runs read the same training records" in out
     else:
         assert err.endswith("dpkern: interrupted\ndpkern: released before the failure: a sum\n")
+        assert "no noisy run has ended" in out
     assert [row[:3] for row in table_of(out)] == rows
-    # the draw that had ended before its row did has been paid for as well
-    assert f"the {3 if status == 130 else 7} noisy runs read the same training records" in out
 
 
 def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import math
 import statistics
 import sys
@@ -19,7 +20,7 @@ from dpkern.data import SiloData, train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
-from dpkern.solvers import SOLVERS, Objective, SolverResult, solve
+from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
 from dpkern.solvers.base.options import did_you_mean
 
 HELP = "compare solvers over budgets on one split"
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> None:
         print()
         print_lines(comparison.privacy_lines())
     if comparison.failures:
-        raise ValueError(f"{len(comparison.failures)} rows failed: {comparison.failures[0]}")
+        raise ValueError(f"{len(comparison.failures)} of the solvers failed: {comparison.failures[0]}")
     if not arguments.no_plot:
         try:
             plot_compare(
@@ -222,40 +223,48 @@ class _Comparison:
         return _arguments.in_options(one_line(error), self._arguments)
 
     def run(self, plan: list[tuple[str, str, Budget | None]]) -> None:
-        """Run every part of the plan, and add a row or a failure for each."""
+        """Run every variant of the plan, and add its rows or a failure."""
         from tqdm import tqdm
 
         interval = 0.1 if sys.stderr.isatty() else 5.0
         total = 1 + (len(plan) - 1) * self.draws
         with tqdm(total=total, unit="run", leave=False, mininterval=interval) as bar:
-            for solver, trust, budget in plan:
+            for (solver, trust, _), rows in itertools.groupby(plan, _variant):
                 bar.set_description(f"{solver}, {trust}", refresh=False)
+                budgets = [budget for _, _, budget in rows]
                 try:
-                    self.rows.append(self._row(solver, trust, budget, bar))
+                    self._run(solver, trust, budgets, bar)
                 except (ValueError, TypeError) as error:
-                    at = "without noise" if budget is None else f"at epsilon {budget.epsilon:g}"
-                    said = f"{solver} under {trust} trust {at}: {self._said(error)}"
+                    said = f"{solver} under {trust} trust: {self._said(error)}"
                     self.failures += ["; ".join([said, *getattr(error, "__notes__", ())])]
 
-    def _row(self, solver: str, trust: str, budget: Budget | None, bar: Any) -> CompareRow:
+    def _run(self, solver: str, trust: str, budgets: list[Budget | None], bar: Any) -> None:
+        """Run a solver under a trust model, and add a row for every budget."""
         parameters, seed = self._parameters(solver, trust), self._arguments.noise_seed
-        results = []
-        for _ in range(1 if budget is None else self.draws):
-            rng = None if seed is None else seed + bar.n
-            results.append(solve(solver, self._data, budget=budget, rng=rng, **parameters))
-            if budget is not None:
-                self._certificates.append(results[-1].privacy)
-            bar.update()
-        scores = [_output.score(result, *self._test) for result in results]
-        return CompareRow(
-            solver=solver,
-            trust="-" if budget is None else trust,
-            epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
-            score=statistics.fmean(scores),
-            score_sd=_output.spread(scores),
-            gap=statistics.fmean(self._gap(result) for result in results),
-            seconds=statistics.fmean(result.timing["total"] for result in results),
+        parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
+        draws = 1 if budgets[0] is None else self.draws
+        runs = len(budgets) * draws
+        rng = None if seed is None else [seed + bar.n + i for i in range(runs)]
+        results = solve_many(
+            solver, self._data, budgets=budgets, draws=draws, rng=rng, **parameters
         )
+        bar.update(runs)
+        for i, budget in enumerate(budgets):
+            row = results[i * draws : (i + 1) * draws]
+            if budget is not None:
+                self._certificates += [result.privacy for result in row]
+            scores = [_output.score(result, *self._test) for result in row]
+            self.rows.append(
+                CompareRow(
+                    solver=solver,
+                    trust="-" if budget is None else trust,
+                    epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
+                    score=statistics.fmean(scores),
+                    score_sd=_output.spread(scores),
+                    gap=statistics.fmean(self._gap(result) for result in row),
+                    seconds=statistics.fmean(result.timing["total"] for result in row),
+                )
+            )
 
     def _gap(self, result: SolverResult) -> float:
         """Return J(w) - min J on the training data, which is not private."""
@@ -289,6 +298,12 @@ class _Comparison:
         if together.noise != "os":
             lines.append(("noise", together.noise))
         return lines
+
+
+def _variant(row: tuple[str, str, Budget | None]) -> tuple[str, str, bool]:
+    """Return what rows have in common whose runs are made together."""
+    solver, trust, budget = row
+    return solver, trust, budget is None
 
 
 class _Begun(Exception):

@@ -75,8 +75,6 @@ def finish_together(
     runs: "Sequence[tuple[Run, Coroutine[Request, FloatArray, SolverResult]]]",
 ) -> "list[SolverResult]":
     """Return the results of runs in lock-step; those with fewer rounds end earlier."""
-    for run, _ in runs:
-        run.in_lockstep = True
     results: list[SolverResult | None] = [None] * len(runs)
     sums: dict[int, FloatArray | None] = dict.fromkeys(range(len(runs)))
     while sums:

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -174,10 +175,17 @@ def run_many(
             own = {name: row[name] for name in (*varying, "rng")}
             parameters = declaration.complete({**arguments, **own})
             run = stack.enter_context(Run(declaration, data, budget, parameters))
+            run.in_lockstep = True
             options = {name: parameters[name] for name in declaration.options}
             runs.append((run, solver.algorithm(run, **options)))
             stack.callback(runs[-1][1].close)
-        return Results(tuple(settings), tuple(finish_together(runs)))
+        try:
+            return Results(tuple(settings), tuple(finish_together(runs)))
+        except BaseException as error:
+            released = Counter(run.released for run, _ in runs if run.released)
+            for text, times in released.items():
+                error.add_note(f"{text}, in each of {times} of {len(runs)} runs")
+            raise
 
 
 def _stated(budget: object) -> dict[str, float | None]:

@@ -233,9 +233,15 @@ class Run(AbstractContextManager["Run"]):
     ) -> None:
         if self._owns_stream:
             self.stream.wipe()
-        if error is not None and len(self.ledger):
-            # These releases may have been seen, and a failed run has no certificate.
-            error.add_note("released before the failure: " + "; ".join(map(str, self.ledger)))
+        if error is not None and self.released and not self.in_lockstep:
+            error.add_note(self.released)
+
+    @property
+    def released(self) -> str:
+        """What a run that fails has released, and what may have been seen without a certificate."""
+        if not len(self.ledger):
+            return ""
+        return "released before the failure: " + "; ".join(map(str, self.ledger))
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
