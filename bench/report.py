@@ -34,6 +34,7 @@ from bench import (
     bench_hessian,
     bench_local_descent,
     bench_local_newton,
+    bench_many,
     bench_mlp,
     bench_newton,
     bench_prox,
@@ -48,6 +49,7 @@ from dpkern import _threads, kernels
 
 SUITES = (
     bench_glm.cases,
+    bench_many.cases,
     bench_difference.cases,
     bench_local_descent.cases,
     bench_local_newton.cases,

@@ -249,7 +249,8 @@ def glm_gradients(
         positive("clip", own)
         grids[i] = sum_grids(q, offsets=offsets, dim=data.d, clip=own, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
-    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * k)
+    # Tiles of eight models take about as long as one model does.
+    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * (k + 7) // 8)
     models = points.reshape(-1, data.d)
     _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
     return saturated(out, grids[:, :, np.newaxis]) if saturate else out
