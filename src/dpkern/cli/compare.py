@@ -102,7 +102,8 @@ def run(arguments: argparse.Namespace) -> None:
         print()
         print_lines(comparison.privacy_lines())
     if comparison.failures:
-        raise ValueError(f"{len(comparison.failures)} of the solvers failed: {comparison.failures[0]}")
+        failed = len(comparison.failures)
+        raise ValueError(f"{failed} of the solvers failed: {comparison.failures[0]}")
     if not arguments.no_plot:
         try:
             plot_compare(
