@@ -131,6 +131,20 @@ static int difference(const dpk_kernels *kernels, const dpk_data *data, const dp
     return bad;
 }
 
+static int hessians(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                    const dpk_models *models, const int64_t *tasks) {
+    const intptr_t d = data->d, size = dpk_thread_stride(8 * dpk_hessians_size(d));
+    double row_grid[9], *partial = lines(tasks[M] * size),
+                        *scratch = lines(dpk_hessians_scratch(d)),
+                        *out = buffer((size_t)(models->count * M * d * d) * 8);
+    const dpk_sum sum = {0.0, NULL, WEIGHT, TASK_ROWS, tasks, partial, 1};
+    for (int i = 0; i < 9; i++)
+        row_grid[i] = 0x1p-20;
+    const int bad = (int)kernels->glm_hessians(data, models, loss, row_grid, &sum, scratch, out);
+    free(partial), free(scratch), free(out);
+    return bad;
+}
+
 /* Models of all silos and of each, more than fill a vector and fewer. */
 static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
                      const int64_t *tasks) {
@@ -147,6 +161,8 @@ static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk
         const dpk_models models = {count, W,   count > 2 ? 1 : data->d, count > 2 ? 0 : 1,
                                    clip,  grid};
         bad |= (int)kernels->glm_gradients(data, &models, loss, &sum, scratch, out);
+        if (data->indptr && !data->rows)
+            bad |= hessians(kernels, data, loss, &models, tasks);
         free(partial), free(scratch), free(out);
     }
     return bad;

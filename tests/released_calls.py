@@ -51,6 +51,8 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"glm/gradients/{layout}", partial(kernels.glm_gradients, d, w[:3], **several)
         yield f"glm/difference/{layout}", partial(difference, gradient_clip=0.5)
         yield f"hessian/{layout}", partial(hessian, w)
+        bounds = {"hess_clip": [0.25, 0.5, 0.125], "loss": loss, "grid": 2.0**-26}
+        yield f"hessians/{layout}", partial(kernels.glm_hessians, d, w[:3], **bounds)
         yield f"hessian/{layout}/grid", partial(hessian, w[0], grid=2.0**-26)
         yield f"line_search/{layout}", partial(search, bound=[2.0, 1.0, 0.5])
         yield f"line_search/{layout}/float", search

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,55 @@ def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
                 rtol=1e-12,
                 atol=1e-11 + 20 * q * largest,
             )
+
+
+@pairwise("isa", "layout", "loss", strength=3, k=[2, 8, 13])
+def test_sums_at_several_models_have_the_bits_of_each(make, layout, loss, k):
+    data = make(n=700, **layout)
+    rng = np.random.default_rng(k)
+    hess_clip = rng.uniform(0.05, 3.0, k)
+    steps = 2.0 ** rng.integers(-20, -10, (k, data.m))
+    for w in (rng.standard_normal((k, data.d)), rng.standard_normal((k, data.m, data.d))):
+        for grid, weight in ((None, None), (steps, np.linspace(0.1, 1.0, data.m))):
+            how = dict(loss=loss, silo_weight=weight)
+            each = [
+                kernels.glm_hessian(
+                    data,
+                    w[i],
+                    hess_clip=hess_clip[i],
+                    grid=None if grid is None else grid[i],
+                    **how,
+                )
+                for i in range(k)
+            ]
+            for n_threads in (1, 3):
+                found = kernels.glm_hessians(
+                    data, w, hess_clip=hess_clip, grid=grid, n_threads=n_threads, **how
+                )
+                np.testing.assert_array_equal(found, each)
+
+
+@pairwise("isa", "layout")
+def test_sums_at_several_models_agree_with_their_twin(make, layout):
+    data = make(n=300, **layout)
+    w = 0.2 * np.random.default_rng(5).standard_normal((3, data.d))
+    for how in ({"hess_clip": [0.3, 1.0, 3.0], "grid": 2.0**-10}, {"hess_clip": math.inf}):
+        found = kernels.glm_hessians(data, w, loss="logistic", **how)
+        twin = ref.glm_hessians(data, w, loss="logistic", **how)
+        np.testing.assert_allclose(found, twin, rtol=1e-12, atol=2.0**-9)
+
+
+@pytest.mark.usefixtures("isa")
+def test_sums_at_several_models_saturate_and_leave_out_infinite_rows(bare_records):
+    X = scipy.sparse.csr_array(np.random.default_rng(0).standard_normal((40, 5)))
+    X.data[7] = 1e200
+    data = bare_records(X, np.where(np.arange(40) % 2, 1.0, -1.0), [0, 13, 40])
+    w = np.random.default_rng(1).standard_normal((3, 5))
+    for how in ({"records": 1, "grid": 2.0**-40}, {"records": 1}, {}):
+        found = kernels.glm_hessians(data, w, loss="squared", hess_clip=[1.0, 0.5, 0.1], **how)
+        for i, B in enumerate((1.0, 0.5, 0.1)):
+            one = kernels.glm_hessian(data, w[i], loss="squared", hess_clip=B, **how)
+            np.testing.assert_array_equal(found[i], one)
 
 
 @pairwise("isa", "layout")

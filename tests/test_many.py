@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dpkern as dpk
 from dpkern import kernels
@@ -78,6 +79,26 @@ def test_gradients_of_a_round_are_one_pass(monkeypatch):
     dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, rounds=[5, 7], **how)
     # Twelve runs, of which six end after five rounds.
     assert passes == [4, 4, 4] * 5 + [4, 2] * 2
+
+
+def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
+    passes = []
+    several = kernels.glm_hessians
+
+    def counted(data, w, **how):
+        passes.append(len(w))
+        return several(data, w, **how)
+
+    monkeypatch.setattr(kernels, "glm_hessians", counted)
+    dense = records()
+    data = dpk.SiloData(
+        scipy.sparse.csr_array(np.asarray(dense.X)), dense.y, dense.offsets, row_bound=3.0
+    )
+    how = {"clip": 1.0, "rounds": 3, "hess_clip": [0.5, 1.0], "rng": 0}
+    runs = dpk.solve_many("local_newton", data, budgets=BUDGETS, **how)
+    assert passes == [4] * 3
+    for row, result in zip(runs.settings, runs, strict=True):
+        assert result == alone("local_newton", data, row, how)
 
 
 def test_runs_that_differ_in_more_than_models_are_passes_of_their_own(monkeypatch):

@@ -99,6 +99,8 @@ cdef extern from "core/dispatch.h":
         const double *clip
         const double *grid
     intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) nogil
+    intptr_t dpk_hessians_size(intptr_t d) nogil
+    intptr_t dpk_hessians_scratch(intptr_t d) nogil
     ctypedef struct dpk_lapack:
         void *dpotrf
         void *dpotrs

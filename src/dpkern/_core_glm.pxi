@@ -53,19 +53,26 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
+cdef dpk_models several(Models w, intptr_t count, intptr_t m, intptr_t d,
+                        const double[::1] clip, const double[:, ::1] grid):
+    """`count` models of one row each, or of one row per silo. Points into the arguments."""
+    cdef dpk_models models
+    cdef bint per_silo = w.values.shape[0] != max(1, count * dpk_padded(d))
+    models.count, models.w, models.clip = count, w.c, first(clip)
+    models.grid = NULL if grid is None else at(&grid[0, 0])
+    models.w_stride = dpk_padded(d) if per_silo else 0
+    models.stride = dpk_padded(d) * (m if per_silo else 1)
+    return models
+
+
 def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                   const double[:, ::1] grid, const double[::1] silo_weight, rows,
                   double[:, :, ::1] out, int n_threads):
     """w: one row per model, or one per model and silo."""
-    cdef Models all_models = Models(w)
+    cdef Models each = Models(w)
     cdef Records records = Records(data, rows)
     cdef intptr_t count = out.shape[0], d = out.shape[2], n = len(records.keep[3])
-    cdef bint per_silo = w.shape[0] != count
-    cdef dpk_models models
-    models.count, models.w, models.clip = count, all_models.c, first(clip)
-    models.grid = at(&grid[0, 0])
-    models.w_stride = dpk_padded(d) if per_silo else 0
-    models.stride = dpk_padded(d) * (records.c.m if per_silo else 1)
+    cdef dpk_models models = several(each, count, records.c.m, d, clip, grid)
     # Exact sums may be split by the number of threads, into few partial sums.
     cdef intptr_t task_rows = max(records.task_rows(),
                                   n // (1 if n_threads == 1 else 8 * n_threads))
@@ -113,6 +120,30 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
         check(kernels.glm_hessian(
             &rows.c, models.c, models.stride, &loss.c, row_grid, &work.c, first(scratch),
             at(&out[0, 0, 0])))
+
+
+def glm_hessians(data, const double[:, ::1] w, Loss loss, const double[::1] hess_clip,
+                 const double[::1] row_grid, const double[:, ::1] grid,
+                 const double[::1] silo_weight, intptr_t records, double[:, :, :, ::1] out,
+                 int n_threads):
+    """Of sparse records. w: one row per model, or one per model and silo; records: of how many a
+    sum is exact in doubles."""
+    cdef Models each = Models(w)
+    cdef Records rows = Records(data)
+    cdef intptr_t count = out.shape[0], d = out.shape[2], n = rows.offsets[rows.c.m]
+    if rows.c.indptr == NULL:
+        raise ValueError("data must be sparse")
+    cdef dpk_models models = several(each, count, rows.c.m, d, hess_clip, grid)
+    # A task's sums are large: one task for each thread, more where its sum would not be exact.
+    cdef intptr_t task_rows = min(records, max(1, (n + n_threads - 1) // n_threads))
+    cdef Work work = Work(rows.offsets, task_rows, 8 * dpk_hessians_size(d), n_threads, 0.0, None,
+                          silo_weight)
+    cdef double[::1] scratch = aligned(
+        work.c.n_threads * dpk_thread_stride(dpk_hessians_scratch(d)))
+    with nogil:
+        check(kernels.glm_hessians(
+            &rows.c, &models, &loss.c, first(row_grid), &work.c, first(scratch),
+            at(&out[0, 0, 0, 0])))
 
 
 def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,

@@ -114,11 +114,8 @@ static void add_outer(const dpk_data *data, double factor, int64_t i, double M, 
  * among them all that are not finite, and returns how many remain. */
 static intptr_t factors(const dpk_loss *loss, double clip, double scale, intptr_t n, block *b) {
     evaluate(loss, n, b->y, b->z, NULL, NULL, b->s);
-    for (intptr_t i = 0; i < n; i++) {
-        const double h = b->s[i] > 0.0 && b->s[i] <= DBL_MAX ? b->s[i] : 0.0;
-        const double t = sqrt(h) * b->ratio[i];
-        b->s[i] = clamp_scalar(t, factor_limit(clip, b->norm[i])) * scale;
-    }
+    for (intptr_t i = 0; i < n; i++)
+        b->s[i] = dpk_hessian_factor(b->s[i], b->ratio[i], b->norm[i], clip, scale);
     return leave_out_zeros(n, b);
 }
 
@@ -176,10 +173,8 @@ static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intp
             for (int e = 0; unit == 0.0 && e < BLOCK_SIZE; e++)
                 total[e] += part[e];
         }
-        for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++) {
-            const double v = clamp_scalar((double)whole[e], sum->grid ? 0x1p52 : HUGE_VAL);
-            total[e] = rint(v * (unit / step)) * step;
-        }
+        for (int e = 0; unit != 0.0 && e < BLOCK_SIZE; e++)
+            total[e] = dpk_hessian_entry(whole[e], sum->grid != NULL, unit, step);
         for (intptr_t r = 0; r < rows; r++)
             for (intptr_t c = 0; c < WIDTH && k * WIDTH + c <= i * WIDTH + r; c++) {
                 const intptr_t row = i * WIDTH + r, column = k * WIDTH + c;
@@ -196,7 +191,7 @@ dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_str
     const double clip = inner_bound(sqrt(sum->clip), row_grid, d);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
-        const double weight = sum->silo_weight ? sqrt(sum->silo_weight[u.j]) : 1.0;
+        const double weight = dpk_row_weight(sum, u.j);
         sum_of_task(data, w + u.j * w_stride, loss, clip,
                     row_grid != 0.0 ? weight / row_grid : weight, M, u.begin, u.end,
                     scratch + thread_number() * dpk_thread_stride(dpk_hessian_scratch(d)),

@@ -8,7 +8,7 @@
  * added as 64-bit integers, which hold the sum of 2^11 such units. */
 #pragma once
 
-#include "core/dpk.h"
+#include "core/gridsum.h"
 
 /* Records packed at a time: 3 panels of 8 columns stay in the L1 cache, all panels and the next
  * records in the L2 cache. */
@@ -26,6 +26,26 @@ static inline intptr_t dpk_hessian_size(intptr_t d) {
 /* Doubles of one thread's packed records. */
 static inline intptr_t dpk_hessian_scratch(intptr_t d) {
     return (dpk_hessian_rows(d) + 1) * dpk_padded(d);
+}
+
+/* Factor of a stored row for a second derivative h, in units of q where scale is 1 / q: 0 for rows
+ * without a Hessian, among them all that are not finite. */
+static inline double dpk_hessian_factor(double h, double ratio, double norm, double clip,
+                                        double scale) {
+    const double root = sqrt(h > 0.0 && h <= DBL_MAX ? h : 0.0) * ratio;
+    return clamp_scalar(root, factor_limit(clip, norm)) * scale;
+}
+
+/* A sum of integers in units of `unit`, rounded to doubles or, clamped to 2^52 units before, to the
+ * grid `step`. */
+static inline double dpk_hessian_entry(int64_t sum, int on_grid, double unit, double step) {
+    const double v = clamp_scalar((double)sum, on_grid ? 0x1p52 : HUGE_VAL);
+    return rint(v * (unit / step)) * step;
+}
+
+/* Factor on a silo's rows, whose square is that on its Hessians. */
+static inline double dpk_row_weight(const dpk_sum *sum, intptr_t j) {
+    return sum->silo_weight ? sqrt(sum->silo_weight[j]) : 1.0;
 }
 
 /* out: (m, d, d) symmetric. row_grid: q, a power of two, or 0 for floating-point sums; sum->clip:

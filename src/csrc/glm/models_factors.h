@@ -16,17 +16,7 @@ static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n,
             f8_store(z, f8_mul(f8_set(b->ratio[r]), f8_add(f8_load(z), f8_load(own->bias + i))));
             f8_store(own->y + r * wide + i, f8_set(b->y[r]));
         }
-    if (!loss->checked)
-        evaluate(loss, n * wide, own->y, own->z, NULL, own->s, NULL);
-    for (intptr_t i = 0; loss->checked && i < wide; i++) {
-        /* What a user's function returns may depend on the records beside one, not on models. */
-        double z[DPK_BLOCK], s[DPK_BLOCK];
-        for (intptr_t r = 0; r < n; r++)
-            z[r] = own->z[r * wide + i];
-        evaluate(loss, n, b->y, z, NULL, s, NULL);
-        for (intptr_t r = 0; r < n; r++)
-            own->s[r * wide + i] = s[r];
-    }
+    evaluate(loss, n * wide, own->y, own->z, NULL, own->s, NULL);
     for (intptr_t r = 0; r < n; r++)
         for (intptr_t i = 0; i < wide; i += 8) {
             /* As factor_limit (gridsum.h), of finite bounds. */

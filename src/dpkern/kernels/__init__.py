@@ -57,7 +57,7 @@ from dpkern.kernels.glm import (
     loss_derivatives,
     loss_values,
 )
-from dpkern.kernels.hessian import glm_hessian
+from dpkern.kernels.hessian import glm_hessian, glm_hessians
 from dpkern.kernels.installation import flushes_denormals, info
 from dpkern.kernels.local_descent import glm_local_descent
 from dpkern.kernels.mlp import mlp_difference, mlp_gradient, mlp_size
@@ -70,9 +70,10 @@ from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_s
 __all__ = [
     "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid",
     "flushes_denormals", "gaussian", "glm_difference", "glm_gradient", "glm_gradients",
-    "glm_hessian", "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe",
-    "hessian_row_grid", "info", "line_search", "loss_derivatives", "loss_prox",
-    "loss_values", "mlp_difference", "mlp_factor_grid", "mlp_gradient", "mlp_size",
-    "newton_direction", "on_grid", "prox", "prox_sweep", "shuffle_parameters", "shuffle_sum",
+    "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses", "glm_margins",
+    "glm_norms", "goe", "hessian_row_grid", "info", "line_search", "loss_derivatives",
+    "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid", "mlp_gradient",
+    "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep", "shuffle_parameters",
+    "shuffle_sum",
 ]
 # fmt: on

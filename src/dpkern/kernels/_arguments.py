@@ -139,6 +139,11 @@ def silo_weights(silo_weight: ArrayLike | None, m: int) -> FloatArray | None:
     return weights
 
 
+def is_custom(loss: str | Loss) -> bool:
+    """Return whether a loss is a user's function."""
+    return isinstance(loss, Custom)
+
+
 def compiled_loss(loss: str | Loss) -> _core.Loss:
     """Return the compiled form of a loss."""
     loss = get_loss(loss)

@@ -4,7 +4,6 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
-from dpkern.kernels._grids import saturated, sum_grids
+from dpkern.kernels._grids import saturated, several_models, sum_grids
 from dpkern.models.losses import Loss
 
 
@@ -199,6 +198,9 @@ def glm_gradients(
 ) -> FloatArray:
     """Return the sums of `glm_gradient` at k models, for which the records are read once.
 
+    For a custom loss each model is a pass by itself, as what it returns for a record may depend on
+    the records that it is called with.
+
     Parameters
     ----------
     data, loss, silo_weight, rows, n_threads
@@ -220,25 +222,16 @@ def glm_gradients(
         Every bit is the one that `glm_gradient` gives for the model, its clip norm and its grid, as
         is the sensitivity of ``sums[i]``.
     """
-    points = checked.finite_array("w", w)
-    if points.ndim not in (2, 3) or points.shape[1:] not in ((data.d,), (data.m, data.d)):
-        raise ValueError(
-            f"w must have shape (k, {data.d}) or (k, {data.m}, {data.d}), got {points.shape}"
-        )
+    points, clips, each = several_models(data, w, "clip", clip, grid)
     k = len(points)
-    clips = checked.real_array("clip", clip, (), (k,))
-    clips = np.full(k, clips) if not clips.shape else clips
     out = checked.output(out, (k, data.m, data.d))
-    each = _grids_of_models(grid, k, data.m)
     options: dict[str, Any] = {
         "loss": loss,
         "silo_weight": silo_weight,
         "rows": rows,
         "saturate": saturate,
     }
-    if k < 2 or not np.all(np.isfinite(clips)):
-        if np.any(np.isfinite(clips)) and not np.all(np.isfinite(clips)):
-            raise ValueError("clip must be finite for all models or for none, got both")
+    if k < 2 or math.isinf(clips[0]) or checked.is_custom(loss):
         for point, own, q, sums in zip(points, clips.tolist(), each, out, strict=True):
             glm_gradient(data, point, clip=own, grid=q, out=sums, n_threads=n_threads, **options)
         return out
@@ -246,7 +239,6 @@ def glm_gradients(
     rows, offsets = checked.minibatch(data, rows)
     grids = np.empty((k, data.m))
     for i, (own, q) in enumerate(zip(clips.tolist(), each, strict=True)):
-        positive("clip", own)
         grids[i] = sum_grids(q, offsets=offsets, dim=data.d, clip=own, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
     # Tiles of eight models take about as long as one model does.
@@ -254,14 +246,6 @@ def glm_gradients(
     models = points.reshape(-1, data.d)
     _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
     return saturated(out, grids[:, :, np.newaxis]) if saturate else out
-
-
-def _grids_of_models(grid: ArrayLike | None, k: int, m: int) -> Sequence[ArrayLike | None]:
-    """Return the argument `grid` of each of k models."""
-    if grid is None:
-        return [None] * k
-    grids = checked.real_array("grid", grid, (), (k,), (k, m))
-    return list(np.broadcast_to(grids if grids.ndim == 2 else grids.reshape(-1, 1), (k, m)).copy())
 
 
 def glm_difference(

@@ -1,12 +1,24 @@
 """Exact sums of clipped per-record Hessians of generalised linear models."""
 
+import math
+from typing import Any
+
+import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern import _core
 from dpkern._numbers import count, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, compiled_loss, models, output, silo_weights
-from dpkern.kernels._grids import hessian_row_grid, product_grids
+from dpkern.kernels._arguments import (
+    Data,
+    FloatArray,
+    compiled_loss,
+    is_custom,
+    models,
+    output,
+    silo_weights,
+)
+from dpkern.kernels._grids import hessian_row_grid, product_grids, several_models
 from dpkern.models.losses import Loss
 
 
@@ -59,14 +71,89 @@ def glm_hessian(
     w = models(data, w)
     compiled = compiled_loss(loss)
     hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
-    n = data.n if records is None else count("records", records)
-    if data.n >= n << 11:
-        raise ValueError(f"records must be above a 2^11-th of the number of records, got {n}")
-    row_grid, grids = product_grids(
-        "hess_clip", hess_clip, grid, data.m, lambda: hessian_row_grid(n, hess_clip, data.d)
-    )
+    n = _exact_records(data, records)
+    row_grid, grids = _row_grid(data, n, hess_clip, grid)
     weights = silo_weights(silo_weight, data.m)
     out = output(out, (data.m, data.d, data.d))
     threads = resolve_threads(n_threads, data.n * data.d * (1 + data.d // 16))
     _core.glm_hessian(data, w, compiled, hess_clip, row_grid, grids, weights, n, out, threads)
     return out
+
+
+def glm_hessians(
+    data: Data,
+    w: ArrayLike,
+    *,
+    loss: str | Loss,
+    hess_clip: ArrayLike,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    records: int | None = None,
+    out: FloatArray | None = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    """Return the sums of `glm_hessian` at k models, of sparse data in one pass for eight of them.
+
+    Of dense data each is a pass by itself, since the products that take the time are not shared.
+
+    Parameters
+    ----------
+    data, loss, silo_weight, n_threads
+        As in `dpkern.kernels`.
+    w : array_like, shape (k, d) or (k, m, d)
+        k models, each one for all silos or one per silo.
+    hess_clip : float or array_like, shape (k,)
+        Clip norm B of every model, all of them finite or all infinite.
+    grid : float or array_like, shape (k,) or (k, m), optional
+        Grid of every model, for all silos or per silo, as in `glm_hessian`.
+    records : int, optional
+        As in `glm_hessian`.
+    out : ndarray, shape (k, m, d, d), optional
+        Output array, float64 and C-contiguous.
+
+    Returns
+    -------
+    sums : ndarray, shape (k, m, d, d)
+        Every bit is the one that `glm_hessian` gives for the model, its clip norm and its grid, as
+        is the sensitivity of ``sums[i]``.
+    """
+    points, clips, each = several_models(data, w, "hess_clip", hess_clip, grid)
+    k, d = len(points), data.d
+    out = output(out, (k, data.m, d, d))
+    shared = hasattr(data.X, "indptr") and not is_custom(loss)
+    if k < 2 or math.isinf(clips[0]) or not shared:
+        options: dict[str, Any] = {"silo_weight": silo_weight, "records": records, "loss": loss}
+        for point, own, q, sums in zip(points, clips.tolist(), each, out, strict=True):
+            glm_hessian(
+                data, point, hess_clip=own, grid=q, out=sums, n_threads=n_threads, **options
+            )
+        return out
+    compiled = compiled_loss(loss)
+    n = _exact_records(data, records)
+    steps, grids = np.empty(k), None if grid is None else np.empty((k, data.m))
+    for i, (own, q) in enumerate(zip(clips.tolist(), each, strict=True)):
+        steps[i], found = _row_grid(data, n, own, q)
+        if grids is not None:
+            grids[i] = found
+    weights = silo_weights(silo_weight, data.m)
+    threads = resolve_threads(n_threads, data.n * d)
+    rows = points.reshape(-1, d)
+    _core.glm_hessians(data, rows, compiled, clips, steps, grids, weights, n, out, threads)
+    return out
+
+
+def _exact_records(data: Data, records: int | None) -> int:
+    """Return the number of records for the choice of a grid."""
+    n = data.n if records is None else count("records", records)
+    if data.n >= n << 11:
+        raise ValueError(f"records must be above a 2^11-th of the number of records, got {n}")
+    return n
+
+
+def _row_grid(
+    data: Data, n: int, hess_clip: float, grid: ArrayLike | None
+) -> tuple[float, FloatArray | None]:
+    """Return the step of the rows, 0 for floating-point sums, and the grids of the sums."""
+    return product_grids(
+        "hess_clip", hess_clip, grid, data.m, lambda: hessian_row_grid(n, hess_clip, data.d)
+    )

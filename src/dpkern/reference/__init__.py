@@ -10,7 +10,7 @@ from dpkern.reference.glm import (
     glm_margins,
     glm_norms,
 )
-from dpkern.reference.hessian import glm_hessian
+from dpkern.reference.hessian import glm_hessian, glm_hessians
 from dpkern.reference.local_descent import glm_local_descent
 from dpkern.reference.mlp import mlp_difference, mlp_gradient, mlp_size
 from dpkern.reference.newton import line_search, newton_direction
@@ -21,7 +21,7 @@ from dpkern.reference.shuffle import shuffle_sum
 # fmt: off
 __all__ = [
     "clip_and_sum", "gaussian", "glm_difference", "glm_gradient", "glm_gradients",
-    "glm_hessian",
+    "glm_hessian", "glm_hessians",
     "glm_local_descent", "glm_losses", "glm_margins", "glm_norms", "goe", "line_search",
     "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "prox",
     "prox_sweep", "shuffle_sum",

@@ -67,20 +67,26 @@ def glm_gradient(
     return sums
 
 
-@drop_in
-def glm_gradients(data, w, *, clip, grid=None, **options):
-    each = [None] * len(w)
+def each_model(twin, name, data, w, clip, grid, options):
+    """The results of a twin at k models, which have a clip norm and grids of their own."""
+    k = len(w)
+    grids = [None] * k
     if grid is not None:
-        each = np.broadcast_to(
-            np.reshape(grid, (-1, 1)) if np.ndim(grid) < 2 else grid, (len(w), data.m)
+        grids = np.broadcast_to(
+            np.reshape(grid, (-1, 1)) if np.ndim(grid) < 2 else grid, (k, data.m)
         )
-    clips = np.broadcast_to(clip, len(w))
+    clips = np.broadcast_to(clip, k)
     return np.array(
         [
-            glm_gradient(data, point, clip=own, grid=q, **options)
-            for point, own, q in zip(w, clips, each, strict=True)
+            twin(data, point, grid=q, **{name: own}, **options)
+            for point, own, q in zip(w, clips, grids, strict=True)
         ]
     )
+
+
+@drop_in
+def glm_gradients(data, w, *, clip, grid=None, **options):
+    return each_model(glm_gradient, "clip", data, w, clip, grid, options)
 
 
 @drop_in

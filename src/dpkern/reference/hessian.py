@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from dpkern.reference.clip import clip_limit, drop_in, silo_grids
-from dpkern.reference.glm import _silos
+from dpkern.reference.glm import _silos, each_model
 from dpkern.reference.loss import block
 
 
@@ -39,3 +39,8 @@ def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, record
             H = np.rint(np.clip(H, -(2.0**52), 2.0**52) * (q * q / step)) * (step / (q * q))
         sums[j] = H * (q * q) if q else H
     return sums
+
+
+@drop_in
+def glm_hessians(data, w, *, hess_clip, grid=None, **options):
+    return each_model(glm_hessian, "hess_clip", data, w, hess_clip, grid, options)

@@ -28,6 +28,20 @@ Algorithm = Callable[..., "Coroutine[Request, FloatArray, SolverResult]"]
 _MODELS = 32
 
 
+@dataclass(frozen=True)
+class Several:
+    """A kernel for several models, and the arguments of which each model has its own."""
+
+    name: str
+    own: tuple[str, ...]
+
+
+_SEVERAL: dict[object, Several] = {
+    kernels.glm_gradient: Several("glm_gradients", ("clip", "grid")),
+    kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid")),
+}
+
+
 @dataclass(eq=False)
 class Request:
     """A sum over the records for which a run waits: a kernel with its arguments."""
@@ -48,17 +62,17 @@ class Request:
     @property
     def kind(self) -> object:
         """What requests of one pass have in common; None where a request is a pass of its own."""
-        how = self.how
-        if self.kernel is not kernels.glm_gradient or how["grid"] is None or how.get("rows"):
+        several = _SEVERAL.get(self.kernel)
+        if several is None or self.how["grid"] is None or self.how.get("rows") is not None:
             return None
-        weight = how["silo_weight"]
+        weight = self.how["silo_weight"]
+        others = {k: v for k, v in self.how.items() if k not in (*several.own, "silo_weight")}
         return (
+            self.kernel,
             id(self.data),
-            how["loss"],
-            None if weight is None else weight.tobytes(),
-            how["saturate"],
-            how["n_threads"],
             self.w.shape,
+            None if weight is None else weight.tobytes(),
+            tuple(others.items()),
         )
 
 
@@ -113,12 +127,11 @@ def _compute(requests: list[Request]) -> list[FloatArray]:
     if len(requests) == 1:
         found = [first.alone()]
     else:
-        how = dict(first.how) | {
-            "clip": [request.how["clip"] for request in requests],
-            "grid": np.array([request.how["grid"] for request in requests]),
-        }
+        several = _SEVERAL[first.kernel]
+        own = {name: np.array([r.how[name] for r in requests]) for name in several.own}
         models = np.array([request.w for request in requests])
-        found = list(kernels.glm_gradients(first.data, models, **how))
+        kernel = getattr(kernels, several.name)
+        found = list(kernel(first.data, models, **(first.how | own)))
     seconds = (time.perf_counter() - begin) / len(requests)
     for request in requests:
         request.seconds = seconds
