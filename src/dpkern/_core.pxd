@@ -78,6 +78,7 @@ cdef extern from "core/dispatch.h":
         const uint64_t *top
         const uint64_t *rest
         const int64_t *guide
+    int64_t dpk_subset_words(int64_t n, int64_t k) nogil
     ctypedef struct dpk_sweep:
         double prox_step, relaxation, prox_bound, bound, grid
         const double *start "from"

@@ -61,6 +61,19 @@ cdef class Records:
         return rows
 
 
+def in_silos(const int64_t[::1] records, const int64_t[::1] bounds, const int64_t[::1] offsets):
+    """Return whether records bounds[j] .. bounds[j + 1] - 1 are numbers of silo j for every j."""
+    cdef intptr_t i, j
+    cdef const int64_t *numbers = first(records)
+    cdef bint outside = False
+    first(bounds), first(offsets)
+    with nogil:
+        for j in range(bounds.shape[0] - 1):
+            for i in range(bounds[j], bounds[j + 1]):
+                outside |= numbers[i] < offsets[j] or numbers[i] >= offsets[j + 1]
+    return not outside
+
+
 cdef const void *floats(values) except? NULL:
     if values.dtype == np.float32:
         return first[float](values)

@@ -89,3 +89,45 @@ def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const
         check(kernels.shuffle_sum(
             k.words, rounding, noise, n, d, at(&V[0, 0]), bound, g, b, &of_many.c, &of_few.c,
             n_threads, first(partial), first(count)))
+
+
+def subsets(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets,
+            const int64_t[::1] counts):
+    """Return counts[j] of the numbers offsets[j] .. offsets[j + 1] - 1 for every j, and where each
+    subset begins and ends; see sampling.h."""
+    cdef Key k = Key(key)
+    cdef intptr_t j, m = counts.shape[0]
+    cdef int64_t size, total = 0, words = 0
+    bounds = np.empty(m + 1, dtype=np.int64)
+    cdef int64_t[::1] ends = bounds[1:]
+    first(offsets)
+    bounds[0] = 0
+    for j in range(m):
+        size = offsets[j + 1] - offsets[j]
+        if not 0 <= counts[j] <= size:
+            raise ValueError("counts must be at least 0 and at most the numbers to draw from")
+        if counts[j] > 0:
+            words = max(words, dpk_subset_words(size, counts[j]))
+        total += counts[j]
+        ends[j] = total
+    cdef uint64_t[::1] work = np.empty(words, dtype=np.uint64)
+    out = np.empty(total, dtype=np.int64)
+    cdef int64_t[::1] numbers = out
+    with nogil:
+        check(kernels.subsets(
+            k.words, purpose, m, first(offsets), first(counts), first(work), first(numbers)))
+    return out, bounds
+
+
+def poisson_samples(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets,
+                    const uint64_t[::1] last):
+    """Return the samples, and where each silo's begins and ends, as `subsets`; see sampling.h."""
+    cdef Key k = Key(key)
+    cdef intptr_t m = last.shape[0]
+    first(offsets)
+    bounds, out = np.empty(m + 1, np.int64), np.empty(offsets[m] - offsets[0], np.int64)
+    cdef int64_t[::1] ends = bounds, numbers = out
+    with nogil:
+        check(kernels.poisson_samples(
+            k.words, purpose, m, first(offsets), first(last), first(numbers), first(ends)))
+    return out[:bounds[m]], bounds

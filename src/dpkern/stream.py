@@ -114,23 +114,24 @@ class ReleaseKey(_Secret):
             _core.chacha20_chunks(self.key, (purpose << 48) | index, 0, words)
         return words[:count]
 
-    def subset(self, index: int, n: int, k: int) -> NDArray[np.int64]:
-        """Return k of the numbers below n, 1 <= k <= n, sorted, every such set equally likely.
+    def subsets(
+        self, offsets: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return for every silo counts[j] of the numbers offsets[j] .. offsets[j + 1] - 1.
 
-        Each index of a subset has its own words.
+        A silo's numbers are sorted, and every set of so many is equally likely. The subset of silo
+        j is between the entries j and j + 1 of the second array. Each silo has its own words.
         """
-        if 2 * k > n:  # draws the complement, which is smaller
-            others = self.subset(index, n, n - k) if k < n else ()
-            return np.delete(np.arange(n, dtype=np.int64), others)
-        # Words above a multiple of n are rejected, so that the numbers are exactly uniform.
-        last, count = np.uint64((1 << 64) // n * n - 1), 2 * k + 64
-        while True:
-            words = self.words(Purpose.SAMPLING, count, index)
-            drawn = (words[words <= last] % np.uint64(n)).astype(np.int64)
-            first = np.sort(np.unique(drawn, return_index=True)[1])[:k]
-            if first.size == k:
-                return np.sort(drawn[first])
-            count *= 2
+        return _core.subsets(self.key, Purpose.SAMPLING, offsets, counts)
+
+    def poisson_samples(
+        self, offsets: NDArray[np.int64], last: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return samples that have each number of silo j with probability (last[j] + 1) / 2^64.
+
+        Silos with last[j] = 0 have an empty one. Numbers and results are as those of `subsets`.
+        """
+        return _core.poisson_samples(self.key, Purpose.SAMPLING, offsets, last)
 
     def __repr__(self) -> str:
         return f"ReleaseKey(number={self.number})"

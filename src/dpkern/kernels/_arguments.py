@@ -69,6 +69,13 @@ def real_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
 
 def aligned(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
     """Return `array` contiguous and aligned, copied only if necessary."""
+    if (
+        type(array) is np.ndarray
+        and dtype in (None, array.dtype)
+        and (flags := array.flags).c_contiguous
+        and flags.aligned
+    ):
+        return array  # fast path
     return np.require(array, dtype, ["C", "A"])
 
 
@@ -213,7 +220,7 @@ def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> I
         shape = "(m + 1,)" if m is None else f"({m + 1},)"
         raise ValueError(f"{name} must be integers of shape {shape}, got {described(bounds)}")
     bounds = aligned(bounds, np.int64)
-    if bounds[0] != 0 or bounds[-1] != n or np.any(np.diff(bounds) < 0):
+    if bounds[0] != 0 or bounds[-1] != n or (bounds[1:] < bounds[:-1]).any():
         raise ValueError(f"{name} must rise from 0 to the number of rows, got other offsets")
     return bounds
 
@@ -232,8 +239,7 @@ def minibatch(data: Data, rows: Rows | None) -> tuple[Rows | None, IntArray]:
         raise ValueError(f"rows[0] must be int64 of shape (k,), got {described(indices)}")
     indices = aligned(indices)
     bounds = offsets_of("rows[1]", rows[1], len(indices), data.m)
-    silo = np.repeat(np.arange(data.m), np.diff(bounds))
-    if np.any(indices < data.offsets[silo]) or np.any(indices >= data.offsets[silo + 1]):
+    if not _core.in_silos(indices, bounds, data.offsets):
         raise ValueError("rows[0] must hold records of the silos of rows[1], got others")
     return (indices, bounds), bounds
 

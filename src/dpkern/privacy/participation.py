@@ -60,9 +60,10 @@ def sample_users(
     participants = count("participation", participants)
     if participants > n:
         raise ValueError(f"participation must be at most the {n} users, got {participants}")
+    counts = np.full(rounds, participants)
     with stream.release() as key:
-        drawn = [key.subset(t, n, participants) for t in range(rounds)]
-    return ParticipationSchedule.capped(np.array(drawn, dtype=np.int64), most)
+        drawn, _ = key.subsets(np.arange(rounds + 1) * n, counts)
+    return ParticipationSchedule.capped(drawn.reshape(rounds, participants) % n, most)
 
 
 def walk_graph(

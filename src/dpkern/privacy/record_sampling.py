@@ -4,8 +4,10 @@ A sampler draws the batches from the run's stream and describes them to the ledg
 accounting matches the draws. Batches, and the sizes of Poisson batches, are secret.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +22,7 @@ Rows = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
-class RecordSampler:
+class RecordSampler(ABC):
     """Base class of samplers of batches.
 
     `sizes` are the numbers of records n_j of the silos, or public numbers in place of these, and
@@ -43,6 +45,7 @@ class RecordSampler:
         """Description of the sampling for the ledger."""
         return {"method": self.method, "batch_sizes": self.batch_sizes, "sizes": self.sizes}
 
+    @abstractmethod
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
     ) -> Rows | None:
@@ -50,16 +53,6 @@ class RecordSampler:
 
         Silos that are not `active` have an empty batch.
         """
-        drawn = [np.empty(0, dtype=np.int64)] * len(active)
-        with stream.release() as key:
-            for j, size in enumerate(np.diff(offsets).tolist()):
-                if active[j]:
-                    drawn[j] = offsets[j] + self._batch(key, j, size, t)
-        return np.concatenate(drawn), np.cumsum([0, *map(len, drawn)])
-
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        """Return the batch of one silo, sorted numbers below `size`: by default all of them."""
-        return np.arange(size)
 
 
 class FullBatch(RecordSampler):
@@ -83,8 +76,11 @@ class WithoutReplacement(RecordSampler):
     method = WITHOUT_REPLACEMENT
     amplifies = True
 
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return key.subset(silo, size, self.batch_sizes[silo])
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        with stream.release() as key:
+            return key.subsets(offsets, np.multiply(self.batch_sizes, active))
 
 
 class Poisson(RecordSampler):
@@ -93,12 +89,17 @@ class Poisson(RecordSampler):
     method = POISSON
     amplifies = True
 
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        if self.batch_sizes[silo] == self.sizes[silo]:
-            return super()._batch(key, silo, size, t)
-        # The accountant's rate is batch size / size rounded up.
-        least = np.uint64((self.batch_sizes[silo] << 64) // self.sizes[silo])
-        return np.flatnonzero(key.words(Purpose.SAMPLING, size, silo) < least)
+    @cached_property
+    def _last(self) -> NDArray[np.uint64]:
+        # The accountant's rate is batch size / size rounded up; rate 1 draws every record.
+        sizes = zip(self.batch_sizes, self.sizes, strict=True)
+        return np.array([(k << 64) // n - 1 for k, n in sizes], dtype=np.uint64)
+
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        with stream.release() as key:
+            return key.poisson_samples(offsets, self._last * active)
 
 
 @dataclass(frozen=True)
@@ -120,29 +121,39 @@ class Cyclic(RecordSampler):
         sizes = zip(self.batch_sizes, self.sizes, strict=True)
         return max(-(-self.releases * k // n) for k, n in sizes)
 
+    def draw(
+        self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
+    ) -> Rows | None:
+        batches = self._batches(stream, offsets, t, 1, np.flatnonzero(active))
+        return batches.ravel(), np.append(0, np.cumsum(active * batches.shape[2]))
+
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
         """Return the records (m, releases, k) of releases from t on, for batches of one size k."""
-        sizes = enumerate(np.diff(offsets).tolist())
-        with stream.release() as key:
-            batches = [offsets[j] + self._batches(key, j, n, t, releases) for j, n in sizes]
-        return np.stack(batches)
+        return self._batches(stream, offsets, t, releases, np.arange(len(self.sizes)))
 
-    def _batch(self, key: ReleaseKey, silo: int, size: int, t: int) -> IntArray:
-        return self._batches(key, silo, size, t, 1)[0]
-
-    def _batches(self, key: ReleaseKey, silo: int, size: int, t: int, releases: int) -> IntArray:
+    def _batches(
+        self, stream: NoiseStream, offsets: IntArray, t: int, releases: int, silos: IntArray
+    ) -> IntArray:
         if t + releases > self.releases:
             raise ValueError(f"releases must be at most the {self.releases} charged, got more")
+        k = self.batch_sizes[0]
+        positions = np.arange(t * k, (t + releases) * k)
+        batches = np.empty((len(silos), releases * k), dtype=np.int64)
+        with stream.release() as key:
+            for batch, j in zip(batches, silos.tolist(), strict=True):
+                order = self._order(key, j, int(offsets[j + 1] - offsets[j]))
+                batch[:] = order[positions % len(order)]
+        batches += offsets[silos, np.newaxis]
+        return np.sort(batches.reshape(len(silos), releases, k), axis=2)
+
+    def _order(self, key: ReleaseKey, silo: int, size: int) -> NDArray[np.integer]:
         if silo not in self._orders:  # any order works that is independent of the records
             words = key.words(Purpose.SAMPLING, size, silo)
             small = np.int32 if size < 1 << 31 else np.int64
             self._orders[silo] = np.argsort(words, kind="stable").astype(small)
-        k = self.batch_sizes[silo]
-        positions = np.arange(t * k, (t + releases) * k) % size
-        batches = self._orders[silo][positions].reshape(releases, k)
-        return np.sort(batches, axis=1).astype(np.int64)
+        return self._orders[silo]
 
 
 SAMPLERS = ("full", WITHOUT_REPLACEMENT, POISSON, "one_pass", "cyclic")
