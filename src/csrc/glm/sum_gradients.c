@@ -53,6 +53,14 @@ DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
     evaluate(loss, n, y, known_margins(data, earlier, first, n, z), NULL, s, NULL);
 }
 
+/* What is prefetched of a minibatch, whose rows are not neighbours: the dense rows of n records
+ * from `first` on, or of the last n; NULL without a minibatch. */
+DPK_INLINE const int64_t *rows_ahead(row_kind kind, const dpk_data *data, int64_t first,
+                                     intptr_t n) {
+    const int64_t last = data->offsets[data->m] - n;
+    return kind & ROW_SPARSE || !data->rows ? NULL : data->rows + (first < last ? first : last);
+}
+
 /* The records begin .. end one by one; the next one's row is loaded while the loss of this one is
  * evaluated. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are not plain
  * doubles are kept as such between margin and sum, or NULL. */
@@ -64,6 +72,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
     const double earlier_bias =
         earlier && !earlier->z && data->intercept ? earlier->w[data->p] : 0.0;
     const intptr_t width = dpk_padded(data->p);
+    const int64_t distance = 2 + PREFETCH_DISTANCE / (data->p * (kind & ROW_FLOAT32 ? 4 : 8));
     double known[DPK_BLOCK]; /* derivatives at the earlier point */
     int64_t added = 0;
     record next = load_record(kind, data, w, earlier, begin, copies);
@@ -91,7 +100,10 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
                                copies ? copies + (1 - parity) * width : NULL);
         /* Zeros are skipped or added as in blocks (sum_rows). */
         if (earlier ? one.norm <= DBL_MAX || s != 0.0 : s != 0.0) {
+            const int64_t *const ahead = rows_ahead(kind, data, i + distance, 1);
             row x = row_at(kind, data, one.row);
+            if (ahead)
+                x.ahead = (uintptr_t)element(kind, data->X, *ahead * data->p);
             if (copies)
                 x.x = copies + parity * width;
             add_dense(copies ? 0 : kind, data, 1, &s, &x, of->M, acc);
@@ -192,7 +204,8 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
                 b.s[r] *= of->weight;
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a
              * branch that leaves such dense rows out takes longer than adding them. */
-            added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE), n, &b, acc);
+            added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE),
+                              rows_ahead(kind, data, i + 2 * rows, n), n, &b, acc);
         }
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);

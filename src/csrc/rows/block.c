@@ -34,7 +34,7 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
 DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
                           double *acc, int64_t *added) {
     const dpk_data own = *data;
-    *added += add_rows(kind, &own, M, 0, n, b, acc);
+    *added += add_rows(kind, &own, M, 0, NULL, n, b, acc);
 }
 
 DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_block,

@@ -73,9 +73,10 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
     load_margins(kind, data, w, first, n, 1, b);
 }
 
-/* As dpk_add_rows; returns how many were added. with_zeros: also finite rows whose s is 0. */
+/* As dpk_add_rows; returns how many were added. with_zeros: also finite rows whose s is 0; ahead:
+ * (n,) dense rows of a minibatch that are prefetched, or NULL. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
-                            intptr_t n, block *b, double *acc) {
+                            const int64_t *ahead, intptr_t n, block *b, double *acc) {
     int leave_out = 0;
     for (intptr_t r = 0; r < n; r++)
         leave_out |= with_zeros ? !(b->norm[r] <= DBL_MAX) : b->s[r] == 0.0;
@@ -89,8 +90,15 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
     }
     for (; i + 4 <= count; i += 4) {
         row x[4];
-        for (int r = 0; r < 4; r++)
+        for (int r = 0; r < 4; r++) {
             x[r] = row_at(kind, data, b->row[i + r]);
+            if (ahead) {
+                x[r].ahead = (uintptr_t)element(kind, data->X, ahead[i + r] * data->p);
+                __builtin_prefetch(data->y + ahead[i + r]);
+                if (data->norm)
+                    __builtin_prefetch(data->norm + ahead[i + r]);
+            }
+        }
         add_dense(kind, data, 4, b->s + i, x, M, acc);
     }
     for (; i < count; i++) {

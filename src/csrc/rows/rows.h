@@ -26,7 +26,7 @@ typedef struct {
     const void *x;
     const int32_t *at;
     intptr_t n;
-    uintptr_t ahead; /* address to prefetch */
+    uintptr_t ahead; /* address to prefetch; of a row of a minibatch, its own */
 } row;
 
 static inline row_kind kind_of(const dpk_data *data) {
@@ -218,7 +218,7 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
     _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
         const f8 xk =
             left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
-        if (left == 8)
+        if (left == 8 || data->rows)
             __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
         if (M != 0.0)
             sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
