@@ -72,6 +72,7 @@ static int all_kernels(const dpk_kernels *kernels) {
     bad |= clip_wide(kernels);
     bad |= newton(kernels);
     bad |= shuffle(kernels);
+    bad |= samples(kernels);
     return bad;
 }
 

@@ -1,4 +1,4 @@
-/* Kernels over vectors: proxes, shuffled sums, clipped sums. */
+/* Kernels over vectors: proxes, shuffled sums, clipped sums; and samples. */
 #pragma once
 
 #include <math.h>
@@ -43,6 +43,32 @@ static int shuffle(const dpk_kernels *kernels) {
             bad |= kernels->shuffle_sum(key, 8, 6, n, d, V, 0.5, 9, 20000 * (threads - 1), &law,
                                         &law, threads, partial, count);
             free(V), free(partial), free(count);
+        }
+    return bad;
+}
+
+/* Of no number, of all, of few in a bitmap and in a hash table, and of a silo that is silent. */
+static int samples(const dpk_kernels *kernels) {
+    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int bad = 0;
+    for (int64_t n = 1; n < 1 << 20; n = 3 * n + 1)
+        for (int64_t k = 1; k <= n; k = 5 * k + n / 400) {
+            const int64_t offsets[5] = {0, n, n, 2 * n, 3 * n}, counts[4] = {k, 0, n - n / 2, n};
+            const int64_t few[4] = {k, 0, 0, k};
+            const uint64_t last[4] = {UINT64_MAX, UINT64_MAX, 0, UINT64_MAX / 3};
+            int64_t most = dpk_subset_words(n, k), bounds[5];
+            uint64_t *work = buffer((size_t)most * 8);
+            int64_t *out = buffer((size_t)(2 * k) * 8);
+            bad |= kernels->subsets(key, 4, 4, offsets, few, work, out);
+            free(work), free(out);
+            if (most < (n + 63) / 64)
+                most = (n + 63) / 64;
+            work = buffer((size_t)most * 8), out = buffer((size_t)(k + n - n / 2 + n) * 8);
+            bad |= kernels->subsets(key, 4, 4, offsets, counts, work, out);
+            free(work), free(out);
+            out = buffer((size_t)(3 * n) * 8);
+            bad |= kernels->poisson_samples(key, 4, 4, offsets, last, out, bounds);
+            free(out);
         }
     return bad;
 }

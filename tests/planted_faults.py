@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SUFFIXES = {".py", ".pyx", ".c", ".h"}
+SUFFIXES = {".py", ".pyx", ".pxi", ".c", ".h"}
 LIMIT = 900.0  # seconds for the tests of one fault
 
 # An editable installation of dpkern comes before PYTHONPATH: it is taken out of the import system,

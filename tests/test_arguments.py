@@ -47,3 +47,26 @@ def test_misaligned_arguments_give_what_aligned_ones_do(make):
         np.testing.assert_array_equal(found, kernel(data, *args, **how))
     found = kernels.glm_gradient(data, w, clip=0.5, rows=tuple(map(misaligned, rows)))
     np.testing.assert_array_equal(found, kernels.glm_gradient(data, w, clip=0.5, rows=rows))
+
+
+def test_a_minibatch_holds_records_of_its_silos_alone(make):
+    data = make(n=60, p=5, m=3)
+    begins, ends = data.offsets[:-1], data.offsets[1:]
+    bounds = np.array([0, 2, 4, 6])
+    inside = np.stack([begins, ends - 1], axis=1).ravel()
+    kept, offsets = _arguments.minibatch(data, (inside, bounds))
+    assert kept[0] is inside
+    assert kept[1] is offsets is bounds
+    for i in range(6):
+        for value in (begins[i // 2] - 1, ends[i // 2], -1, data.n, -(2**63), 2**63 - 1):
+            outside = inside.copy()
+            outside[i] = value
+            with pytest.raises(ValueError, match=r"rows\[0\] must hold records of the silos"):
+                _arguments.minibatch(data, (outside, bounds))
+    for wrong in ([1, 2, 4, 6], [0, 2, 4, 5], [0, 2, 4, 7], [0, 4, 2, 6], [0, -1, 4, 6]):
+        with pytest.raises(ValueError, match=r"rows\[1\] must rise from 0"):
+            _arguments.minibatch(data, (inside, np.array(wrong)))
+    with pytest.raises(ValueError, match=r"rows\[0\] must hold records of the silos"):
+        _arguments.minibatch(data, (inside, np.array([0, 1, 4, 6])))
+    nothing = np.empty(0, dtype=np.int64), np.zeros(4, dtype=np.int64)
+    assert _arguments.minibatch(data, nothing)[0][0].size == 0

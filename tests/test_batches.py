@@ -36,15 +36,16 @@ def test_every_set_of_k_records_is_equally_likely(n, k):
     stream = NoiseStream(7)
     for _ in range(400):
         with stream.release() as key:
-            for index in range(10):
-                seen[sets[tuple(key.subset(index, n, k).tolist())]] += 1
+            drawn, _ = key.subsets(np.arange(11) * n, np.full(10, k))
+        for row in (drawn.reshape(10, k) % n).tolist():
+            seen[sets[tuple(row)]] += 1
     assert scipy.stats.chisquare(seen).pvalue > 1e-4
 
 
 def test_a_batch_has_its_size_whatever_the_words_are():
     for n, k in ((1, 1), (2, 1), (7, 7), (1000, 999), (1000, 500), (1000, 501), (3, 2)):
         with NoiseStream(1).release() as key:
-            found = key.subset(0, n, k)
+            found, _ = key.subsets(np.array([0, n]), np.array([k]))
         assert len(np.unique(found)) == k
         assert found.min() >= 0
         assert found.max() < n
@@ -164,16 +165,21 @@ def test_full_batches_are_all_records_of_the_active_silos():
 
 def test_samples_noise_and_schedules_never_share_words_of_the_stream(monkeypatch):
     """Every release key serves one purpose, and every silo has words of its own in it."""
-    from dpkern.stream import ReleaseKey
+    from dpkern.stream import Purpose, ReleaseKey
 
-    used, words = {}, ReleaseKey.words
+    used, words, subsets = set(), ReleaseKey.words, ReleaseKey.subsets
 
     def spy(key, purpose, count, index=0):
-        used.setdefault((key.number, purpose, index), 0)
-        used[key.number, purpose, index] = max(used[key.number, purpose, index], count)
+        used.add((key.number, "words", purpose))
         return words(key, purpose, count, index)
 
+    def spy_on_subsets(key, *sizes):
+        assert (key.number, "subsets", Purpose.SAMPLING) not in used
+        used.add((key.number, "subsets", Purpose.SAMPLING))
+        return subsets(key, *sizes)
+
     monkeypatch.setattr(ReleaseKey, "words", spy)
+    monkeypatch.setattr(ReleaseKey, "subsets", spy_on_subsets)
     release, numbers = NoiseStream.release, []
 
     def counted(stream):
@@ -185,10 +191,8 @@ def test_samples_noise_and_schedules_never_share_words_of_the_stream(monkeypatch
     dpk.solve("spider", silos((30, 40)), budget=None, rounds=4, sampling="without_replacement",
               batch_size=20, participation=1, returns="random", step_size=0.1)  # fmt: skip
     assert numbers == list(range(len(numbers)))
-    by_number = {}
-    for number, purpose, _ in used:
-        by_number.setdefault(number, set()).add(purpose)
-    assert all(len(purposes) == 1 for purposes in by_number.values())
+    assert len(used) == len({number for number, _, _ in used})
+    assert {kind for _, kind, _ in used} == {"words", "subsets"}
 
 
 # ----------------------------------------------------------------------------- what is said of them
