@@ -217,7 +217,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
             loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, NULL, &sum, out);
-        bad |= grid ? gradients(kernels, &data, &loss, tasks) : 0;
+        bad |= grid && !loss.checked ? gradients(kernels, &data, &loss, tasks) : 0;
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
         bad |= local(kernels, data, grid, l);

@@ -133,6 +133,34 @@ def test_a_custom_loss_gives_the_sums_of_the_built_in_one(how_made, make, layout
     )
 
 
+@pytest.mark.parametrize("p", [3, 40, 1500])
+def test_a_custom_loss_has_the_same_blocks_at_one_model_and_at_several(make, p):
+    """What a function that ignores its contract does to records of other blocks is no worse."""
+
+    def of_its_place(y, z):
+        place = np.arange(len(z)) + z[-1]  # and of the last record of its block
+        return z, np.cos(place), np.cos(place)
+
+    data, loss = make(n=300, p=p, m=3), formula_loss(of_its_place)
+    w = np.random.default_rng(2).standard_normal((3, data.d))
+    how = {"loss": loss, "grid": 2.0**-30}
+    each = [kernels.glm_gradient(data, point, clip=1.0, **how) for point in w]
+    for n_threads in (1, 2):
+        found = kernels.glm_gradients(data, w, clip=1.0, n_threads=n_threads, **how)
+        np.testing.assert_array_equal(found, each)
+
+
+def test_runs_of_a_custom_loss_in_lock_step_are_those_by_themselves(make):
+    records = make(n=100, p=4, m=2)
+    data = dpk.SiloData(records.X, records.y, records.offsets, row_bound=2.0)
+    loss = Custom(LowLevelCallable(c_function(huber), user_data(DELTA)), smoothness=1.0)
+    budgets = [dpk.Budget(mu=0.5), dpk.Budget(mu=1.0)]
+    how = {"loss": loss, "clip": 1.0, "rounds": 3}
+    runs = dpk.solve_many("gradient_descent", data, budgets=budgets, rng=[1, 2], **how)
+    for run, budget, seed in zip(runs, budgets, (1, 2), strict=True):
+        assert run == dpk.solve("gradient_descent", data, budget=budget, rng=seed, **how)
+
+
 @pytest.mark.parametrize("p", [3, 700], ids=["block", "row by row"])
 def test_local_descent_runs_a_custom_loss(custom, make, p):
     data = make(n=90, p=p)

@@ -2,7 +2,8 @@
  *
  * Margins of a block of rows and sums over them are products of matrices, in register tiles; what
  * is computed for each record, model and coordinate, and so every bit of the sums, is that of
- * dpk_glm_gradient with one model. */
+ * dpk_glm_gradient with one model. The loss is one of the table: what a user's function returns may
+ * depend on the records of its block, of which other models and other blocks are no part. */
 #pragma once
 
 #include "core/dpk.h"

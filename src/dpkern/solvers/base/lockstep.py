@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.models.losses import Custom
 
 if TYPE_CHECKING:
     from dpkern.solvers.base.result import SolverResult
@@ -26,6 +27,8 @@ Algorithm = Callable[..., "Coroutine[Request, FloatArray, SolverResult]"]
 
 # Models of one pass: their sums and the block of rows stay in the L2 cache.
 _MODELS = 32
+# Numbers in the sums of one pass, beyond those of one model: 128 MiB.
+_SUMS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,12 @@ class Several:
 
     name: str
     own: tuple[str, ...]
+    axes: int  #: of the sum of a silo, as long as the model
 
 
 _SEVERAL: dict[object, Several] = {
-    kernels.glm_gradient: Several("glm_gradients", ("clip", "grid")),
-    kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid")),
+    kernels.glm_gradient: Several("glm_gradients", ("clip", "grid"), 1),
+    kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid"), 2),
 }
 
 
@@ -65,6 +69,8 @@ class Request:
         several = _SEVERAL.get(self.kernel)
         if several is None or self.how["grid"] is None or self.how.get("rows") is not None:
             return None
+        if isinstance(self.how["loss"], Custom):  # what it returns may depend on its block
+            return None
         weight = self.how["silo_weight"]
         others = {k: v for k, v in self.how.items() if k not in (*several.own, "silo_weight")}
         return (
@@ -90,20 +96,25 @@ def finish_together(
 ) -> "list[SolverResult]":
     """Return the results of runs in lock-step; those with fewer rounds end earlier."""
     results: list[SolverResult | None] = [None] * len(runs)
-    sums: dict[int, FloatArray | None] = dict.fromkeys(range(len(runs)))
-    while sums:
-        waiting: dict[int, Request] = {}
-        for i, value in sums.items():
-            run, algorithm = runs[i]
-            try:
-                if value is None:
-                    run.start_clock()
-                waiting[i] = algorithm.send(value)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                results[i] = stop.value
-        sums = {}
+    waiting: dict[int, Request] = {}
+
+    def advance(i: int, sums: FloatArray | None) -> None:
+        run, algorithm = runs[i]
+        try:
+            if sums is None:
+                run.start_clock()
+            waiting[i] = algorithm.send(sums)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            results[i] = stop.value
+
+    for i in range(len(runs)):
+        advance(i, None)
+    while waiting:
+        # The sums of a pass are used before the next one, which limits how many are in memory.
         for batch in _passes(waiting):
-            sums |= dict(zip(batch, _compute([waiting[i] for i in batch]), strict=True))
+            found = _compute([waiting.pop(i) for i in batch])
+            for i, sums in zip(batch, found, strict=True):
+                advance(i, sums)
     return results  # type: ignore[return-value]
 
 
@@ -113,8 +124,12 @@ def _passes(waiting: dict[int, Request]) -> list[list[int]]:
     kinds: dict[object, list[int]] = {}
     for i, request in waiting.items():
         kind = request.kind
-        batch = [] if kind is None else kinds.get(kind, [])
-        if not batch or len(batch) == _MODELS:
+        if kind is None:
+            passes.append([i])
+            continue
+        batch, data = kinds.get(kind, []), request.data
+        size = data.m * data.d ** _SEVERAL[request.kernel].axes
+        if not batch or len(batch) == min(_MODELS, 1 + _SUMS // size):
             batch = kinds[kind] = []
             passes.append(batch)
         batch.append(i)
