@@ -101,6 +101,23 @@ def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
         assert result == alone("local_newton", data, row, how)
 
 
+def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
+    passes = []
+    several = kernels.glm_gradients
+
+    def counted(data, w, **how):
+        passes.append(len(w))
+        return several(data, w, **how)
+
+    monkeypatch.setattr(kernels, "glm_gradients", counted)
+    monkeypatch.setattr(lockstep, "_SUMS", 30)  # 2 silos, 6 coordinates
+    how = {"clip": 1.0, "rounds": 2, "step_size": 0.5, "rng": 0}
+    runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, draws=3, **how)
+    assert passes == [3, 3] * 2
+    for row, run in zip(runs.settings, runs, strict=True):
+        assert run == alone("gradient_descent", records(), row, how)
+
+
 def test_runs_that_differ_in_more_than_models_are_passes_of_their_own(monkeypatch):
     monkeypatch.setattr(kernels, "glm_gradients", None)
     for varied in ({"loss": ["logistic", "squared"]}, {"weights": ["size", "uniform"]}):
@@ -120,8 +137,19 @@ def test_all_runs_together_cost_their_composition():
     assert runs.privacy.mu > max(result.privacy.mu for result in runs)
     assert f"releasing all of them costs epsilon {together.epsilon(1e-6):.6g}" in str(runs)
     assert "6 runs" in repr(runs)
+    assert str(runs).endswith("(seeded: not private)")
+    assert str(runs[:0]).endswith("0 runs")
     only = dpk.solve_many("gradient_descent", records(), budgets=None, rounds=2)
     assert "together they certify nothing" in str(only)
+
+
+def test_the_cost_of_runs_is_that_of_their_certificates():
+    """Not of the budgets, which a paper's calibration may exceed."""
+    how = {"clip": 1.0, "rounds": 30, "local_steps": 2, "calibration": "paper", "draws": 2}
+    runs = dpk.solve_many("federated_gd", records(), budgets=BUDGETS[0], **how)
+    assert runs[0].privacy.epsilon(1e-5) > BUDGETS[0].epsilon
+    together = compose_sequential(*(result.privacy for result in runs)).epsilon(1e-5)
+    assert f"certificate; releasing all of them costs at most epsilon {together:.6g}" in str(runs)
 
 
 def test_results_are_a_table():

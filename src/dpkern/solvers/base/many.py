@@ -74,7 +74,7 @@ class Results(Sequence[SolverResult]):
 
     def __str__(self) -> str:
         rows = [{**row, "rounds": r.n_rounds} for row, r in zip(self.settings, self, strict=True)]
-        shown = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        shown = [name for name in (rows or [{}])[0] if any(row[name] is not None for row in rows)]
         table = [shown, *([_cell(row[name]) for name in shown] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
@@ -83,13 +83,18 @@ class Results(Sequence[SolverResult]):
     __repr__ = __str__
 
     def _cost(self) -> str:
+        if not self:
+            return "0 runs"
         together, runs = self.privacy, f"{len(self)} runs"
         if together.rho == math.inf:
             return f"{runs}: together they certify nothing"
         delta = together.stated_delta or 1e-6
+        most = "" if together.bound == "exact" else "at most "
+        seeded = "" if together.noise == "os" else f" ({together.noise})"
+        # A row's budget is no guarantee where a paper's calibration claims it.
         return (
-            f"{runs}: each alone has the guarantee of its row; releasing all of them costs "
-            f"epsilon {together.epsilon(delta):.6g} at delta {delta:g}"
+            f"{runs}: each alone has the guarantee of its certificate; releasing all of them costs "
+            f"{most}epsilon {together.epsilon(delta):.6g} at delta {delta:g}{seeded}"
         )
 
 
