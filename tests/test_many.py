@@ -178,6 +178,7 @@ def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
         ({"clip": [1.0, -1.0]}, ValueError, "clip must be positive"),
         ({"clip": []}, ValueError, "clip must hold at least one value"),
         ({"budgets": []}, ValueError, "budgets must hold at least one value"),
+        ({"budgets": 1.0}, TypeError, "budgets must hold a Budget or None each, got float"),
         ({"budgets": [1.0]}, TypeError, "budgets must hold a Budget or None each, got float"),
         ({"draws": 0}, ValueError, "draws must be at least 1"),
         ({"rng": [1, 2]}, ValueError, "rng must hold one seed per run, 1"),

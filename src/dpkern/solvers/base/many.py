@@ -4,7 +4,7 @@ import inspect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,7 +159,8 @@ def run_many(
     for name in ("callback", "progress"):
         if arguments.get(name):
             raise TypeError(f"{name} must be left out in solve_many, whose runs are simultaneous")
-    each = [budgets] if budgets is None or isinstance(budgets, Budget) else list(budgets)
+    several = isinstance(budgets, Iterable)
+    each: list[Any] = list(budgets) if several else [budgets]  # type: ignore[arg-type]
     varying = {name: value for name, value in arguments.items() if isinstance(value, list)}
     for name, values in {"budgets": each, **varying}.items():
         if not values:
