@@ -272,13 +272,13 @@ def test_unknown_arguments_are_refused_with_the_most_similar_one(name, data):
     assert {*options, "clip", "trust"} <= set(re.findall(r"\w+", str(caught.value)))
 
 
-@every_solver
-def test_budgets_in_other_forms_are_refused_with_the_right_one(name, data):
+def test_budgets_in_other_forms_are_refused_with_the_right_one(data):
     given = r"budget=dpkern\.Budget\(epsilon=\.\.\., delta=\.\.\.\)"
-    with pytest.raises(TypeError, match=rf"no argument 'epsilon'; give {given}$"):
-        dpk.solve(name, data, epsilon=1.0)
-    with pytest.raises(TypeError, match=f"budget must be given: {given}, or None for a run"):
-        dpk.solve(name, data)
+    for name in SOLVERS:
+        with pytest.raises(TypeError, match=rf"no argument 'epsilon'; give {given}$"):
+            dpk.solve(name, data, epsilon=1.0)
+        with pytest.raises(TypeError, match=f"budget must be given: {given}, or None for a run"):
+            dpk.solve(name, data)
 
 
 def test_unknown_solvers_are_refused_with_the_most_similar_one(data):

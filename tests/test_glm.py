@@ -87,7 +87,7 @@ def test_gradient_agrees_with_its_twin(make, layout, loss, clip):
             )
 
 
-@pairwise("isa", "layout", "loss", strength=3, k=[2, 5, 16])
+@pairwise("isa", "layout", "loss", k=[2, 5, 16])
 def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k):
     data = make(n=1500, **layout)
     rng = np.random.default_rng(k)
@@ -113,9 +113,8 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
                 np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
 
 
-@pairwise("isa", "layout")
-def test_gradients_of_several_models_agree_with_their_twin(make, layout):
-    data = make(n=300, **layout)
+def test_gradients_of_several_models_agree_with_their_twin(make):
+    data = make(n=300, affine=True, intercept=True)
     w = np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"clip": [0.3, 1.0, 3.0], "grid": 2.0**-35}, {"clip": math.inf}):
         twin = ref.glm_gradients(data, w, **how)

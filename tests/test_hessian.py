@@ -62,7 +62,7 @@ def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
             )
 
 
-@pairwise("isa", "layout", "loss", strength=3, k=[2, 8, 13])
+@pairwise("isa", "layout", "loss", k=[2, 8, 13])
 def test_sums_at_several_models_have_the_bits_of_each(make, layout, loss, k):
     data = make(n=700, **layout)
     rng = np.random.default_rng(k)
@@ -88,9 +88,8 @@ def test_sums_at_several_models_have_the_bits_of_each(make, layout, loss, k):
                 np.testing.assert_array_equal(found, each)
 
 
-@pairwise("isa", "layout")
-def test_sums_at_several_models_agree_with_their_twin(make, layout):
-    data = make(n=300, **layout)
+def test_sums_at_several_models_agree_with_their_twin(make):
+    data = make(n=300, csr=True, affine=True, intercept=True)
     w = 0.2 * np.random.default_rng(5).standard_normal((3, data.d))
     for how in ({"hess_clip": [0.3, 1.0, 3.0], "grid": 2.0**-10}, {"hess_clip": math.inf}):
         found = kernels.glm_hessians(data, w, loss="logistic", **how)

@@ -414,104 +414,104 @@ def test_v_that_is_not_finite_is_refused():
 WIDE = np.zeros(20)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: kernels.prox("l3", [1.0], 1.0), ValueError, "name must .* got 'l3'"),
-        (lambda: kernels.prox(3, [1.0], 1.0), ValueError, "name must .* got 3"),
-        (lambda: kernels.prox("l1", [1.0], -1.0), ValueError, "gamma must .* got -1.0"),
-        (lambda: kernels.prox("l1", [1.0], math.nan), ValueError, "gamma must .* got nan"),
-        (lambda: kernels.prox("l1", [1.0], math.inf), ValueError, "gamma must .* got inf"),
-        (lambda: kernels.prox("l1", [1.0], "1"), TypeError, "gamma must .* got '1'"),
+BAD = [
+    (lambda: kernels.prox("l3", [1.0], 1.0), ValueError, "name must .* got 'l3'"),
+    (lambda: kernels.prox(3, [1.0], 1.0), ValueError, "name must .* got 3"),
+    (lambda: kernels.prox("l1", [1.0], -1.0), ValueError, "gamma must .* got -1.0"),
+    (lambda: kernels.prox("l1", [1.0], math.nan), ValueError, "gamma must .* got nan"),
+    (lambda: kernels.prox("l1", [1.0], math.inf), ValueError, "gamma must .* got inf"),
+    (lambda: kernels.prox("l1", [1.0], "1"), TypeError, "gamma must .* got '1'"),
+    (
+        lambda: kernels.prox("pl", [1.0], 0.26),
+        ValueError,
+        "gamma must be at most 0.25 for pl, got 0.26",
+    ),
+    (lambda: kernels.prox("l1", 1.0, 1.0), ValueError, "v must have shape"),
+    (lambda: kernels.prox("l1", np.zeros((2, 2, 2)), 1.0), ValueError, "v must have shape"),
+    (lambda: kernels.prox("l1", ["a"], 1.0), TypeError, "v must be real numbers"),
+    (lambda: kernels.prox("l1", [[1.0], [1.0, 2.0]], 1.0), ValueError, "v must be a rect"),
+    (lambda: kernels.prox("l1", [1.0], 1.0, out=np.zeros(2)), ValueError, "out must be"),
+    (
+        lambda: kernels.prox("l1", WIDE[1:], 1.0, out=WIDE[:-1]),
+        ValueError,
+        "out must be v itself",
+    ),
+    (lambda: kernels.prox("l1", [1.0], 1.0, n_threads=0), ValueError, "n_threads must be"),
+    (lambda: kernels.prox("l1", [1.0], 1.0, l2=1.0), TypeError, "l1 has no parameter 'l2'"),
+    (
+        lambda: kernels.prox(L1(), [1.0], 1.0, l2=1.0),
+        TypeError,
+        "parameters must be none .* got l2",
+    ),
+    (
+        lambda: kernels.prox("elastic_net", [1.0], 1.0, l1_ratio=2.0),
+        ValueError,
+        "l1_ratio must lie in .0, 1., got 2.0",
+    ),
+    (
+        lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=0.0),
+        ValueError,
+        "radius must .* got 0.0",
+    ),
+    (
+        lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=math.nan),
+        ValueError,
+        "radius must .* got nan",
+    ),
+    (
+        lambda: kernels.prox("simplex", [1.0], 1.0, total=0.0),
+        ValueError,
+        "total must lie .* got 0.0",
+    ),
+    (
+        lambda: kernels.prox("simplex", [1.0], 1.0, total=math.nan),
+        ValueError,
+        "total must lie .* got nan",
+    ),
+    (lambda: kernels.prox("box", [1.0], 1.0, lower=2.0), ValueError, "lower must be at most"),
+    (lambda: kernels.prox("box", [1.0], 1.0, lower=math.nan), ValueError, "lower must not be"),
+    (lambda: kernels.prox("box", [1.0], 1.0, upper="x"), TypeError, "upper must be a number"),
+    (
+        lambda: kernels.prox("box", [1.0], 1.0, lower=math.inf, upper=math.inf),
+        ValueError,
+        "lower must be at most upper, lower below inf",
+    ),
+    (
+        lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=[1.0, 1.0, 1.0]),
+        ValueError,
+        "lower and upper must be numbers or have one length, got 2 and 3",
+    ),
+    (
+        lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=1.0),
+        ValueError,
+        "v must have 2 coordinates, as many as the parameters of box, got 1",
+    ),
+    (lambda: kernels.prox("group_lasso", [1.0], 1.0), TypeError, "group_lasso needs .* groups"),
+    (
+        lambda: kernels.prox("group_lasso", [1.0], 1.0, groups=[1, 1]),
+        ValueError,
+        "v must .* got 1",
+    ),
+    *(
         (
-            lambda: kernels.prox("pl", [1.0], 0.26),
+            lambda groups=groups: kernels.prox("group_lasso", [1.0], 1.0, groups=groups),
             ValueError,
-            "gamma must be at most 0.25 for pl, got 0.26",
-        ),
-        (lambda: kernels.prox("l1", 1.0, 1.0), ValueError, "v must have shape"),
-        (lambda: kernels.prox("l1", np.zeros((2, 2, 2)), 1.0), ValueError, "v must have shape"),
-        (lambda: kernels.prox("l1", ["a"], 1.0), TypeError, "v must be real numbers"),
-        (lambda: kernels.prox("l1", [[1.0], [1.0, 2.0]], 1.0), ValueError, "v must be a rect"),
-        (lambda: kernels.prox("l1", [1.0], 1.0, out=np.zeros(2)), ValueError, "out must be"),
+            "groups must be the sizes",
+        )
+        for groups in ([], 1, [0, 1], [1.0], [[1]], [-1, 2])
+    ),
+    *(
         (
-            lambda: kernels.prox("l1", WIDE[1:], 1.0, out=WIDE[:-1]),
+            lambda w=w: kernels.prox("group_lasso", [1.0, 1.0], 1.0, groups=[1, 1], weights=w),
             ValueError,
-            "out must be v itself",
-        ),
-        (lambda: kernels.prox("l1", [1.0], 1.0, n_threads=0), ValueError, "n_threads must be"),
-        (lambda: kernels.prox("l1", [1.0], 1.0, l2=1.0), TypeError, "l1 has no parameter 'l2'"),
-        (
-            lambda: kernels.prox(L1(), [1.0], 1.0, l2=1.0),
-            TypeError,
-            "parameters must be none .* got l2",
-        ),
-        (
-            lambda: kernels.prox("elastic_net", [1.0], 1.0, l1_ratio=2.0),
-            ValueError,
-            "l1_ratio must lie in .0, 1., got 2.0",
-        ),
-        (
-            lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=0.0),
-            ValueError,
-            "radius must .* got 0.0",
-        ),
-        (
-            lambda: kernels.prox("l2_ball", [1.0], 1.0, radius=math.nan),
-            ValueError,
-            "radius must .* got nan",
-        ),
-        (
-            lambda: kernels.prox("simplex", [1.0], 1.0, total=0.0),
-            ValueError,
-            "total must lie .* got 0.0",
-        ),
-        (
-            lambda: kernels.prox("simplex", [1.0], 1.0, total=math.nan),
-            ValueError,
-            "total must lie .* got nan",
-        ),
-        (lambda: kernels.prox("box", [1.0], 1.0, lower=2.0), ValueError, "lower must be at most"),
-        (lambda: kernels.prox("box", [1.0], 1.0, lower=math.nan), ValueError, "lower must not be"),
-        (lambda: kernels.prox("box", [1.0], 1.0, upper="x"), TypeError, "upper must be a number"),
-        (
-            lambda: kernels.prox("box", [1.0], 1.0, lower=math.inf, upper=math.inf),
-            ValueError,
-            "lower must be at most upper, lower below inf",
-        ),
-        (
-            lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=[1.0, 1.0, 1.0]),
-            ValueError,
-            "lower and upper must be numbers or have one length, got 2 and 3",
-        ),
-        (
-            lambda: kernels.prox("box", [1.0], 1.0, lower=[0.0, 0.0], upper=1.0),
-            ValueError,
-            "v must have 2 coordinates, as many as the parameters of box, got 1",
-        ),
-        (lambda: kernels.prox("group_lasso", [1.0], 1.0), TypeError, "group_lasso needs .* groups"),
-        (
-            lambda: kernels.prox("group_lasso", [1.0], 1.0, groups=[1, 1]),
-            ValueError,
-            "v must .* got 1",
-        ),
-        *(
-            (
-                lambda groups=groups: kernels.prox("group_lasso", [1.0], 1.0, groups=groups),
-                ValueError,
-                "groups must be the sizes",
-            )
-            for groups in ([], 1, [0, 1], [1.0], [[1]], [-1, 2])
-        ),
-        *(
-            (
-                lambda w=w: kernels.prox("group_lasso", [1.0, 1.0], 1.0, groups=[1, 1], weights=w),
-                ValueError,
-                "weights must",
-            )
-            for w in ([1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf])
-        ),
-    ],
-)
-def test_bad_input_is_refused_by_name(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+            "weights must",
+        )
+        for w in ([1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf])
+    ),
+]
+
+
+def test_bad_input_is_refused_by_name():
+    for call, error, message in BAD:
+        with pytest.raises(error, match=message):
+            call()

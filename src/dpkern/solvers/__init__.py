@@ -4,8 +4,9 @@ from typing import Any, cast
 
 from dpkern.data import SiloData
 from dpkern.solvers.admm import admm
+from dpkern.solvers.base import many
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
-from dpkern.solvers.base.many import Results, many_signature, run_many
+from dpkern.solvers.base.many import Results
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import did_you_mean
 from dpkern.solvers.base.result import SolverResult, load
@@ -83,10 +84,10 @@ def _solver(name: str) -> Solver:
 
 
 def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
-    return run_many(_solver(name), data, **arguments)
+    return many.solve_many(_solver(name), data, **arguments)
 
 
 solve.__doc__ = shared_documentation(SOLVERS)
 cast(Any, solve).__signature__ = shared_signature()
-solve_many.__doc__ = run_many.__doc__
-cast(Any, solve_many).__signature__ = many_signature()
+solve_many.__doc__ = many.solve_many.__doc__
+cast(Any, solve_many).__signature__ = many.many_signature()

@@ -102,7 +102,7 @@ def _cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def run_many(
+def solve_many(
     solver: Solver,
     data: SiloData,
     *,
@@ -223,5 +223,5 @@ def _seeds(rng: object, runs: int) -> Iterator[int | None]:
 
 def many_signature() -> inspect.Signature:
     """Return the signature of `dpkern.solve_many`, which takes the name of the solver."""
-    solver, *others = inspect.signature(run_many).parameters.values()
+    solver, *others = inspect.signature(solve_many).parameters.values()
     return inspect.Signature([solver.replace(name="name", annotation=str), *others])
