@@ -153,7 +153,7 @@ static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk
     int bad = 0;
     for (int i = 0; i < 9 * M; i++)
         grid[i] = 0x1p-20;
-    for (intptr_t count = 1; count <= 9; count += 2) {
+    for (intptr_t count = 1; count <= 9; count += 4) {
         const intptr_t size = dpk_gradients_scratch(data, count);
         double *partial = buffer((size_t)(count * tasks[M] * dpk_thread_stride(data->d)) * 8),
                *scratch = lines(size), *out = buffer((size_t)(count * M * data->d) * 8);
@@ -217,7 +217,7 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
             loss = (dpk_loss){.block = loss.block, .params = params, .checked = 1};
         bad |= kernels->glm_losses(&data, W, 0, &loss, &in_float, sums);
         bad |= kernels->glm_gradient(&data, W, data.d, &loss, NULL, &sum, out);
-        bad |= grid && !loss.checked ? gradients(kernels, &data, &loss, tasks) : 0;
+        bad |= grid && l == 0 ? gradients(kernels, &data, &loss, tasks) : 0;
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
         bad |= local(kernels, data, grid, l);
