@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
-Algorithm = Callable[..., "Coroutine[Request, FloatArray, SolverResult]"]
+Algorithm = Callable[..., "Coroutine[Request, FloatArray | None, SolverResult]"]
 
 # Models of one pass: their sums and the block of rows stay in the L2 cache.
 _MODELS = 32
@@ -82,20 +82,20 @@ class Request:
         )
 
 
-def finish(algorithm: "Coroutine[Request, FloatArray, SolverResult]") -> "SolverResult":
+def finish(algorithm: "Coroutine[Request, FloatArray | None, SolverResult]") -> "SolverResult":
     """Return the result of a run by itself, which never waits."""
     try:
-        algorithm.send(None)  # type: ignore[arg-type]
+        algorithm.send(None)
     except StopIteration as stop:
         return stop.value
     raise RuntimeError("a solver must await the sums of its own run alone")
 
 
 def finish_together(
-    runs: "Sequence[tuple[Run, Coroutine[Request, FloatArray, SolverResult]]]",
+    runs: "Sequence[tuple[Run, Coroutine[Request, FloatArray | None, SolverResult]]]",
 ) -> "list[SolverResult]":
     """Return the results of runs in lock-step; those with fewer rounds end earlier."""
-    results: list[SolverResult | None] = [None] * len(runs)
+    results: dict[int, SolverResult] = {}
     waiting: dict[int, Request] = {}
 
     def advance(i: int, sums: FloatArray | None) -> None:
@@ -103,7 +103,7 @@ def finish_together(
         try:
             if sums is None:
                 run.start_clock()
-            waiting[i] = algorithm.send(sums)  # type: ignore[arg-type]
+            waiting[i] = algorithm.send(sums)
         except StopIteration as stop:
             results[i] = stop.value
 
@@ -115,7 +115,7 @@ def finish_together(
             found = _compute([waiting.pop(i) for i in batch])
             for i, sums in zip(batch, found, strict=True):
                 advance(i, sums)
-    return results  # type: ignore[return-value]
+    return [results[i] for i in range(len(runs))]
 
 
 def _passes(waiting: dict[int, Request]) -> list[list[int]]:

@@ -4,7 +4,7 @@ import inspect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,7 +68,7 @@ class Results(Sequence[SolverResult]):
 
     def to_pandas(self) -> Any:
         """Return `to_dicts` as a pandas.DataFrame; needs pandas."""
-        import pandas  # type: ignore[import-untyped,unused-ignore]
+        import pandas
 
         return pandas.DataFrame(self.to_dicts())
 
@@ -159,8 +159,7 @@ def solve_many(
     for name in ("callback", "progress"):
         if arguments.get(name):
             raise TypeError(f"{name} must be left out in solve_many, whose runs are simultaneous")
-    several = isinstance(budgets, Iterable)
-    each: list[Any] = list(budgets) if several else [budgets]  # type: ignore[arg-type]
+    each = list(budgets) if isinstance(budgets, Sequence) else [budgets]
     varying = {name: value for name, value in arguments.items() if isinstance(value, list)}
     for name, values in {"budgets": each, **varying}.items():
         if not values:
