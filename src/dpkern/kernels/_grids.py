@@ -10,16 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern import _core
-from dpkern._numbers import positive
-from dpkern.kernels._arguments import (
-    Data,
-    FloatArray,
-    IntArray,
-    aligned,
-    finite_array,
-    per_silo,
-    real_array,
-)
+from dpkern.kernels._arguments import FloatArray, IntArray, aligned, per_silo, real_array
 
 
 def finest_grid(n: int, clip: float, name: str = "clip") -> float:
@@ -221,26 +212,3 @@ def _require_bound(grid: ArrayLike | None, name: str) -> None:
 def _require_power(q: float, name: str = "grid") -> None:
     if not (2.0**-400 <= q <= 2.0**400 and math.frexp(q)[0] == 0.5):
         raise ValueError(f"{name} must be a power of two between 2^-400 and 2^400, got {q!r}")
-
-
-def several_models(
-    data: Data, w: ArrayLike, name: str, clip: ArrayLike, grid: ArrayLike | None
-) -> tuple[FloatArray, FloatArray, Sequence[FloatArray | None]]:
-    """Return k models (k, d) or (k, m, d), the clip norms (k,), and the argument grid of each."""
-    points = finite_array("w", w)
-    if points.ndim not in (2, 3) or points.shape[1:] not in ((data.d,), (data.m, data.d)):
-        raise ValueError(
-            f"w must have shape (k, {data.d}) or (k, {data.m}, {data.d}), got {points.shape}"
-        )
-    k = len(points)
-    clips = real_array(name, clip, (), (k,))
-    clips = clips if clips.shape else np.full(k, clips)
-    for value in clips.tolist():
-        positive(name, value, or_infinite=True)
-    if len(set(np.isfinite(clips).tolist())) > 1:
-        raise ValueError(f"{name} must be finite for all models or for none, got both")
-    if grid is None:
-        return points, clips, [None] * k
-    grids = real_array("grid", grid, (), (k,), (k, data.m))
-    grids = grids if grids.ndim == 2 else grids.reshape(-1, 1)
-    return points, clips, list(np.broadcast_to(grids, (k, data.m)).copy())

@@ -4,7 +4,6 @@ A record's loss is phi(y_i, z_i) with the margin z_i = x_i . w of its effective 
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +13,8 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
-from dpkern.kernels._grids import saturated, several_models, sum_grids
+from dpkern.kernels._grids import saturated, sum_grids
+from dpkern.kernels._several import one_by_one, several_models
 from dpkern.models.losses import Loss
 
 
@@ -225,16 +225,13 @@ def glm_gradients(
     points, clips, each = several_models(data, w, "clip", clip, grid)
     k = len(points)
     out = checked.output(out, (k, data.m, data.d))
-    options: dict[str, Any] = {
-        "loss": loss,
-        "silo_weight": silo_weight,
-        "rows": rows,
-        "saturate": saturate,
-    }
     if k < 2 or math.isinf(clips[0]) or checked.is_custom(loss):
-        for point, own, q, sums in zip(points, clips.tolist(), each, out, strict=True):
-            glm_gradient(data, point, clip=own, grid=q, out=sums, n_threads=n_threads, **options)
-        return out
+        # fmt: off
+        return one_by_one(
+            glm_gradient, data, points, {"clip": clips.tolist(), "grid": each}, out, loss=loss,
+            silo_weight=silo_weight, rows=rows, saturate=saturate, n_threads=n_threads,
+        )
+        # fmt: on
     compiled = checked.compiled_loss(loss)
     rows, offsets = checked.minibatch(data, rows)
     grids = np.empty((k, data.m))

@@ -1,7 +1,6 @@
 """Exact sums of clipped per-record Hessians of generalised linear models."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +17,8 @@ from dpkern.kernels._arguments import (
     output,
     silo_weights,
 )
-from dpkern.kernels._grids import hessian_row_grid, product_grids, several_models
+from dpkern.kernels._grids import hessian_row_grid, product_grids
+from dpkern.kernels._several import one_by_one, several_models
 from dpkern.models.losses import Loss
 
 
@@ -122,12 +122,12 @@ def glm_hessians(
     out = output(out, (k, data.m, d, d))
     shared = hasattr(data.X, "indptr") and not is_custom(loss)
     if k < 2 or math.isinf(clips[0]) or not shared:
-        options: dict[str, Any] = {"silo_weight": silo_weight, "records": records, "loss": loss}
-        for point, own, q, sums in zip(points, clips.tolist(), each, out, strict=True):
-            glm_hessian(
-                data, point, hess_clip=own, grid=q, out=sums, n_threads=n_threads, **options
-            )
-        return out
+        # fmt: off
+        return one_by_one(
+            glm_hessian, data, points, {"hess_clip": clips.tolist(), "grid": each}, out, loss=loss,
+            silo_weight=silo_weight, records=records, n_threads=n_threads,
+        )
+        # fmt: on
     compiled = compiled_loss(loss)
     n = _exact_records(data, records)
     steps, grids = np.empty(k), None if grid is None else np.empty((k, data.m))
