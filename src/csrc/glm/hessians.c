@@ -35,11 +35,7 @@ static void load_models(const dpk_data *data, const dpk_models *models, const do
 /* From products of n rows with the models to factors of the rows, (n, 8) each; as in hessian.c. */
 static void find_factors_of(const pass *of, intptr_t n, const block *b, double *z, double *t) {
     double y[DPK_BLOCK * MODELS];
-    for (intptr_t r = 0; r < n; r++)
-        for (int i = 0; i < MODELS; i++) {
-            z[r * MODELS + i] = b->ratio[r] * (z[r * MODELS + i] + of->bias[i]);
-            y[r * MODELS + i] = b->y[r];
-        }
+    find_margins(n, MODELS, b, of->bias, y, z);
     evaluate(of->loss, n * MODELS, y, z, NULL, NULL, t);
     for (intptr_t r = 0; r < n; r++)
         for (int i = 0; i < MODELS; i++) {
