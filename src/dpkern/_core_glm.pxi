@@ -71,7 +71,7 @@ def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] cli
     """w: one row per model, or one per model and silo."""
     cdef Models each = Models(w)
     cdef Records records = Records(data, rows)
-    cdef intptr_t count = out.shape[0], d = out.shape[2], n = len(records.keep[3])
+    cdef intptr_t count = out.shape[0], d = out.shape[2], n = records.offsets[records.c.m]
     cdef dpk_models models = several(each, count, records.c.m, d, clip, grid)
     # Exact sums may be split by the number of threads, into few partial sums.
     cdef intptr_t task_rows = max(records.task_rows(),
