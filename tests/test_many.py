@@ -41,6 +41,18 @@ def alone(name, data, row, fixed):
     return dpk.solve(name, data, budget=budget, **{**fixed, **varied})
 
 
+def count_passes(monkeypatch, name):
+    """The list to which every call of a kernel appends its number of models."""
+    passes, several = [], getattr(kernels, name)
+
+    def counted(data, w, **how):
+        passes.append(len(w))
+        return several(data, w, **how)
+
+    monkeypatch.setattr(kernels, name, counted)
+    return passes
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("trust", ["central", "silo"])
@@ -66,14 +78,7 @@ def test_every_run_is_the_run_by_itself(name, trust):
 
 
 def test_gradients_of_a_round_are_one_pass(monkeypatch):
-    passes = []
-    several = kernels.glm_gradients
-
-    def counted(data, w, **how):
-        passes.append(len(w))
-        return several(data, w, **how)
-
-    monkeypatch.setattr(kernels, "glm_gradients", counted)
+    passes = count_passes(monkeypatch, "glm_gradients")
     monkeypatch.setattr(lockstep, "_MODELS", 4)
     how = {"clip": 1.0, "step_size": 0.5, "rng": 0, "draws": 3}
     dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, rounds=[5, 7], **how)
@@ -82,14 +87,7 @@ def test_gradients_of_a_round_are_one_pass(monkeypatch):
 
 
 def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
-    passes = []
-    several = kernels.glm_hessians
-
-    def counted(data, w, **how):
-        passes.append(len(w))
-        return several(data, w, **how)
-
-    monkeypatch.setattr(kernels, "glm_hessians", counted)
+    passes = count_passes(monkeypatch, "glm_hessians")
     dense = records()
     data = dpk.SiloData(
         scipy.sparse.csr_array(np.asarray(dense.X)), dense.y, dense.offsets, row_bound=3.0
@@ -102,14 +100,7 @@ def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
 
 
 def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
-    passes = []
-    several = kernels.glm_gradients
-
-    def counted(data, w, **how):
-        passes.append(len(w))
-        return several(data, w, **how)
-
-    monkeypatch.setattr(kernels, "glm_gradients", counted)
+    passes = count_passes(monkeypatch, "glm_gradients")
     monkeypatch.setattr(lockstep, "_SUMS", 30)  # 2 silos, 6 coordinates
     how = {"clip": 1.0, "rounds": 2, "step_size": 0.5, "rng": 0}
     runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, draws=3, **how)
