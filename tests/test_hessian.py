@@ -14,6 +14,7 @@ from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
+from dpkern.kernels import hessian
 
 
 def row_grid(data, hess_clip):
@@ -86,6 +87,25 @@ def test_sums_at_several_models_have_the_bits_of_each(make, layout, loss, k):
                     data, w, hess_clip=hess_clip, grid=grid, n_threads=n_threads, **how
                 )
                 np.testing.assert_array_equal(found, each)
+
+
+def test_long_models_are_passes_of_their_own(make, monkeypatch):
+    """The sums of a shared pass are in memory for every thread."""
+    data = make(n=50, csr=True)
+    w = np.random.default_rng(5).standard_normal((2, data.d))
+    shared, passes = _core.glm_hessians, []
+
+    def counted(*arguments):
+        passes.append(len(arguments[1]))
+        return shared(*arguments)
+
+    monkeypatch.setattr(_core, "glm_hessians", counted)
+    found = []
+    for most in (data.d, data.d - 1):
+        monkeypatch.setattr(hessian, "_SHARED_DIM", most)
+        found.append(kernels.glm_hessians(data, w, loss="logistic", hess_clip=1.0))
+    assert passes == [2]
+    np.testing.assert_array_equal(*found)
 
 
 def test_sums_at_several_models_agree_with_their_twin(make):

@@ -21,6 +21,10 @@ from dpkern.kernels._grids import hessian_row_grid, product_grids
 from dpkern.kernels._several import one_by_one, several_models
 from dpkern.models.losses import Loss
 
+# Coordinates of the longest models that share a pass: every thread, and every silo, then has eight
+# sums of d (d + 1) / 2 doubles each, about 128 MiB.
+_SHARED_DIM = 2048
+
 
 def glm_hessian(
     data: Data,
@@ -95,6 +99,7 @@ def glm_hessians(
     """Return the sums of `glm_hessian` at k models, of sparse data in one pass for eight of them.
 
     Of dense data each is a pass by itself, since the products that take the time are not shared.
+    So is each model of more than 2048 coordinates, as the sums of eight take much memory.
 
     Parameters
     ----------
@@ -120,7 +125,7 @@ def glm_hessians(
     points, clips, each = several_models(data, w, "hess_clip", hess_clip, grid)
     k, d = len(points), data.d
     out = output(out, (k, data.m, d, d))
-    shared = hasattr(data.X, "indptr") and not is_custom(loss)
+    shared = hasattr(data.X, "indptr") and d <= _SHARED_DIM and not is_custom(loss)
     if k < 2 or math.isinf(clips[0]) or not shared:
         # fmt: off
         return one_by_one(

@@ -114,9 +114,10 @@ def solve_many(
     """Run a solver many times on the same records, in fewer passes over them.
 
     All runs advance in lock-step, and gradients at up to 32 models are computed in one pass over
-    the records, as are the Hessians of sparse records at up to 8. This serves linear models on all
-    records with a budget, in `gradient_descent`, `federated_gd` with one local step,
-    `minibatch_sgd` with full batches and the Newton methods; every other run is made as by itself.
+    the records, as are the Hessians of sparse records at up to 8 models of at most 2048
+    coordinates. This serves linear models on all records with a budget, in `gradient_descent`,
+    `federated_gd` with one local step, `minibatch_sgd` with full batches and the Newton methods;
+    every other run is made as by itself.
 
     Parameters
     ----------
