@@ -188,12 +188,13 @@ def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
 
 
 def test_a_failure_says_what_every_run_has_released(monkeypatch):
+    """Those that have ended too, as their results are lost."""
     calls = []
     several = kernels.glm_gradients
 
     def fails(data, w, **how):
         calls.append(len(w))
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise RuntimeError("power cut")
         return several(data, w, **how)
 
@@ -202,10 +203,12 @@ def test_a_failure_says_what_every_run_has_released(monkeypatch):
         warnings.simplefilter("error")  # coroutines that nobody awaited
         with pytest.raises(RuntimeError, match="power cut") as failure:
             dpk.solve_many(
-                "gradient_descent", records(), budgets=BUDGETS, draws=3, clip=1.0, rounds=5
+                "gradient_descent", records(), budgets=BUDGETS, draws=3, clip=1.0, rounds=[2, 5]
             )
+    assert calls == [12, 12, 6, 6]
     notes = failure.value.__notes__
-    assert len(notes) == 2
-    for note in notes:
-        assert note.startswith("released before the failure: sum of clipped gradients: 2 x 6")
-        assert note.endswith("in each of 3 of 6 runs")
+    assert len(notes) == 4
+    for note, rounds in zip(notes, [2, 3, 2, 3], strict=True):
+        released = f"sum of clipped gradients: {rounds} x 6 coordinates"
+        assert note.startswith(f"released before the failure: {released}")
+        assert note.endswith("in each of 3 of 12 runs")

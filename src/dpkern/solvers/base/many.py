@@ -148,6 +148,7 @@ def solve_many(
     ------
     TypeError, ValueError
         When an argument or a condition does not hold; arguments are checked before any release.
+        An error after that has notes of what every run had released, those included that ended.
 
     Examples
     --------
