@@ -99,6 +99,21 @@ cdef extern from "core/dispatch.h":
         const double *w
         const double *clip
         const double *grid
+    ctypedef struct dpk_rounds:
+        intptr_t rounds, penalized
+        double scale
+        const double *step_size
+        const double *l2
+        const double *gamma
+        const double *prox_params
+        const double *sigma
+        dpk_prox_fn prox
+        const uint32_t *key
+        uint32_t purpose
+        int saturate, noise_threads
+        double *w
+        double *sums
+        double *work
     intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) nogil
     intptr_t dpk_hessians_size(intptr_t d) nogil
     intptr_t dpk_hessians_scratch(intptr_t d) nogil

@@ -6,6 +6,7 @@ Arguments are validated by `dpkern.kernels`; here only addresses are checked.
 
 import numpy as np
 
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
 from libc.float cimport DBL_MAX
 from libc.math cimport fabs

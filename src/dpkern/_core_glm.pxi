@@ -65,19 +65,25 @@ cdef dpk_models several(Models w, intptr_t count, intptr_t m, intptr_t d,
     return models
 
 
+cdef Work several_work(Records records, intptr_t d, int n_threads, const double[::1] silo_weight,
+                       intptr_t count):
+    """Work space for the sums of several models."""
+    # Exact sums may be split by the number of threads, into few partial sums.
+    cdef intptr_t task_rows = max(
+        records.task_rows(),
+        records.offsets[records.c.m] // (1 if n_threads == 1 else 8 * n_threads))
+    return Work(records.offsets, task_rows, d, n_threads, 0.0, None, silo_weight, copies=count)
+
+
 def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                   const double[:, ::1] grid, const double[::1] silo_weight, rows,
                   double[:, :, ::1] out, int n_threads):
     """w: one row per model, or one per model and silo."""
     cdef Models each = Models(w)
     cdef Records records = Records(data, rows)
-    cdef intptr_t count = out.shape[0], d = out.shape[2], n = records.offsets[records.c.m]
+    cdef intptr_t count = out.shape[0], d = out.shape[2]
     cdef dpk_models models = several(each, count, records.c.m, d, clip, grid)
-    # Exact sums may be split by the number of threads, into few partial sums.
-    cdef intptr_t task_rows = max(records.task_rows(),
-                                  n // (1 if n_threads == 1 else 8 * n_threads))
-    cdef Work work = Work(records.offsets, task_rows, d, n_threads, 0.0, None, silo_weight,
-                          copies=count)
+    cdef Work work = several_work(records, d, n_threads, silo_weight, count)
     cdef double[::1] scratch = aligned(
         work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     with nogil:
@@ -201,6 +207,48 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
         check(kernels.local_descent(
             &records.c, models.c, models.stride, &loss.c, &run, &work.c, first(order),
             order.shape[0], first(noise), at(&out[0, 0])))
+
+
+def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
+                const double[:, ::1] grid, const double[::1] silo_weight, double scale,
+                const double[:, ::1] step_size, const double[::1] l2, intptr_t penalized, int prox,
+                const double[:, ::1] gamma, const double[::1] prox_params, keys, uint32_t purpose,
+                const double[::1] sigma, bint saturate, double[:, :, ::1] out, int n_threads,
+                int noise_threads):
+    """w: one row per model, several only with grids, (models, m), a model's all equal; prox: number
+    in the table, or -1; keys: of every model's releases, or None."""
+    cdef Models each = Models(w)
+    cdef Records records = Records(data)
+    cdef intptr_t i, count = out.shape[0], rounds = out.shape[1], d = out.shape[2], m = records.c.m
+    cdef dpk_models models = several(each, count, m, d, clip, grid)
+    cdef bint single = count == 1
+    cdef Work work
+    cdef Keys secret = None
+    cdef double[::1] scratch = None
+    cdef dpk_rounds run
+    if single:
+        work = Work(records.offsets, records.task_rows(), d, n_threads, clip[0],
+                    None if grid is None else grid[0], silo_weight)
+    else:
+        work = several_work(records, d, n_threads, silo_weight, count)
+        scratch = aligned(
+            work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
+    cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
+    if keys is not None:
+        secret = Keys(count * rounds)
+        for i, own in enumerate(keys):
+            secret.add(i * rounds, own)
+    run.rounds, run.scale, run.penalized = rounds, scale, penalized
+    run.step_size, run.l2 = at(&step_size[0, 0]), first(l2)
+    run.prox = NULL if prox < 0 else kernels.proxes[prox].apply
+    run.gamma, run.prox_params = at(&gamma[0, 0]), first(prox_params)
+    run.key = NULL if secret is None else secret.words
+    run.purpose, run.sigma = purpose, first(sigma)
+    run.saturate, run.noise_threads = saturate, noise_threads
+    run.w, run.sums, run.work = <double *> each.c, first(sums), first(space)
+    with nogil:
+        check(kernels.glm_descent(
+            &records.c, &models, &loss.c, &run, &work.c, first(scratch), at(&out[0, 0, 0])), "w")
 
 
 cdef int find(dict functions, str name, void *pointer) except -1:

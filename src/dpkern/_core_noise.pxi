@@ -11,6 +11,42 @@ cdef class Key:
         dpk_wipe(self.words, 32)
 
 
+cdef class Keys:
+    """256-bit keys of several releases for C, one after the other; wiped on deallocation."""
+    cdef uint32_t *words
+    cdef size_t size
+
+    def __cinit__(self, intptr_t count):
+        self.size = 32 * count
+        self.words = <uint32_t *> PyMem_Malloc(self.size)
+        if self.words == NULL:
+            raise MemoryError()
+
+    def add(self, intptr_t i, const uint8_t[::1] keys):
+        """Copy whole keys to the places from i on."""
+        if keys.shape[0] % 32 != 0 or 32 * i + keys.shape[0] > <intptr_t> self.size:
+            raise ValueError(f"keys must have 32 bytes each, got {keys.shape[0]} in all")
+        memcpy(self.words + 8 * i, &keys[0], keys.shape[0])
+
+    def __dealloc__(self):
+        if self.words != NULL:
+            dpk_wipe(self.words, self.size)
+            PyMem_Free(self.words)
+
+
+def chacha20_keys(const uint8_t[::1] key, uint64_t counter, uint64_t nonce, uint8_t[::1] out):
+    """Write the first 32 bytes of consecutive blocks to `out`."""
+    cdef Key k = Key(key)
+    cdef uint32_t[16] block
+    cdef intptr_t i
+    if out.shape[0] % 32 != 0:
+        raise ValueError(f"out must hold 32 bytes for each block, got {out.shape[0]}")
+    for i in range(out.shape[0] // 32):
+        kernels.chacha20_block(k.words, counter + <uint64_t> i, nonce, block)
+        memcpy(&out[32 * i], block, 32)
+    dpk_wipe(block, 64)
+
+
 def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
                    uint8_t[::1] out):
     """Write the 64 bytes of one block to `out`."""

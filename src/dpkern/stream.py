@@ -137,6 +137,23 @@ class ReleaseKey(_Secret):
         return f"ReleaseKey(number={self.number})"
 
 
+class ReleaseKeys(_Secret):
+    """The subkeys of consecutive releases of a stream, each to be used once."""
+
+    __slots__ = ()
+
+    @property
+    def keys(self) -> bytearray:
+        """The keys' 32 bytes each, for the kernels; not a copy, so that `wipe` overwrites them."""
+        return self._not_wiped()
+
+    def __len__(self) -> int:
+        return len(self.keys) // 32
+
+    def __repr__(self) -> str:
+        return "ReleaseKeys()"
+
+
 class NoiseStream(_Secret):
     """Private randomness of one run, in numbered releases.
 
@@ -190,20 +207,28 @@ class NoiseStream(_Secret):
         OverflowError
             After 2^64 releases.
         """
+        number, key = self._reserve(1)
+        return ReleaseKey(number, key)
+
+    def releases(self, count: int) -> ReleaseKeys:
+        """Return the keys of the next `count` releases; raise as `release` does."""
+        return ReleaseKeys(self._reserve(count)[1])
+
+    def _reserve(self, count: int) -> tuple[int, bytearray]:
+        """Return number of the first of the next releases, and their keys."""
         if _this_process() != self._process:
             raise RuntimeError(
                 "this NoiseStream was made in another process: a forked child would repeat its "
                 "parent's noise; make a new stream in the child"
             )
+        keys = bytearray(32 * count)
         with self._lock:
-            if self._next >= _MAX_RELEASES:
+            first = self._next
+            if first + count > _MAX_RELEASES:
                 raise OverflowError("a NoiseStream has at most 2^64 releases")
-            block = bytearray(64)
-            _core.chacha20_block(self._not_wiped(), self._next, KEY_NONCE, block)
-            release = ReleaseKey(self._next, block[:32])
-            self._next += 1
-        block[:] = bytes(64)
-        return release
+            _core.chacha20_keys(self._not_wiped(), first, KEY_NONCE, keys)
+            self._next = first + count
+        return first, keys
 
     def wipe(self) -> None:
         """Overwrite the key; using the stream afterwards raises RuntimeError."""

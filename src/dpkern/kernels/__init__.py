@@ -47,6 +47,7 @@ RuntimeError
 from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid
 from dpkern.kernels.admm import PreparedSweep, ProxState, loss_prox, prox_sweep
 from dpkern.kernels.clip import clip_and_sum
+from dpkern.kernels.descent import glm_descent
 from dpkern.kernels.glm import (
     glm_difference,
     glm_gradient,
@@ -69,9 +70,9 @@ from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_s
 # fmt: off
 __all__ = [
     "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid",
-    "flushes_denormals", "gaussian", "glm_difference", "glm_gradient", "glm_gradients",
-    "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses", "glm_margins",
-    "glm_norms", "goe", "hessian_row_grid", "info", "line_search", "loss_derivatives",
+    "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
+    "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
+    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search", "loss_derivatives",
     "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid", "mlp_gradient",
     "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep", "shuffle_parameters",
     "shuffle_sum",

@@ -200,6 +200,20 @@ def require_size(name: str, d: int, penalty: Term) -> None:
         )
 
 
+def require_prox(prox: str | Term, size: int, step: str, gamma: float) -> None:
+    """Validate a prox on `size` coordinates of w; gamma: the largest step times its strength."""
+    term = get_penalty(prox)
+    require_size("the part of w that prox acts on", size, term)
+    require_step(f"{step} times the strength of prox", gamma, term)
+
+
+def penalized(data: Data, penalize_intercept: bool) -> int:
+    """Return the number of coordinates on which penalties act: all, or all but the intercept."""
+    if not isinstance(penalize_intercept, bool | np.bool_):
+        raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
+    return data.d - (data.intercept and not penalize_intercept)
+
+
 def release_of(rng: Random) -> ReleaseKey:
     """Return one release as a context manager; a stream made for this call is wiped at once."""
     if isinstance(rng, NoiseStream):

@@ -12,7 +12,6 @@ from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import MAX_DRAWS, Data, FloatArray, IntArray, Random, Rows
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.models.losses import Loss
-from dpkern.models.penalties import get_penalty
 from dpkern.models.terms import Term
 from dpkern.stream import Purpose
 
@@ -96,15 +95,9 @@ def glm_local_descent(
     l2, anchor = not_negative("l2", l2), not_negative("anchor", anchor)
     acting, smooth_strength, _ = checked.penalty("smooth", smooth, _core.smooth_names())
     number, strength, params = checked.penalty("prox", prox, _core.prox_names())
-    if not isinstance(penalize_intercept, bool | np.bool_):
-        raise TypeError(f"penalize_intercept must be True or False, got {penalize_intercept!r}")
-    penalized = data.d - (data.intercept and not penalize_intercept)
+    penalized = checked.penalized(data, penalize_intercept)
     if prox is not None:
-        term = get_penalty(prox)
-        checked.require_size("the part of w that prox acts on", penalized, term)
-        checked.require_step(
-            "step_size times the strength of prox", float(eta.max()) * strength, term
-        )
+        checked.require_prox(prox, penalized, "step_size", float(eta.max()) * strength)
     rows, batch = (None, 0) if batches is None else _batches(data, batches, steps)
     offsets = data.offsets if rows is None else batch * np.arange(data.m + 1)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)

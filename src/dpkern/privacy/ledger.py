@@ -191,8 +191,11 @@ class Ledger:
         self._entries: dict[Release | int, tuple[Release, int]] = {}
         self._n_silos: int | None = None
 
-    def append(self, release: Release) -> None:
-        """Record one release before its bits are published; if this raises, nothing is recorded."""
+    def append(self, release: Release, repetitions: int = 1) -> None:
+        """Record a release, or so many equal ones, before their bits are published.
+
+        If this raises, nothing is recorded.
+        """
         if not isinstance(release, Release):
             raise TypeError(f"release must be a Release, got {type(release).__name__}")
         m = release.n_messages
@@ -202,7 +205,7 @@ class Ledger:
             )
         key = release if release.per_record is None else id(release)
         _, times = self._entries.get(key, (release, 0))
-        self._entries[key] = release, times + release.times
+        self._entries[key] = release, times + repetitions * release.times
         self._n_silos = self._n_silos if m is None else m
 
     @property

@@ -50,7 +50,7 @@ async def gradient_descent(
     else:
         gradient = NoisyMeanGradient(run, mu=run.mu_of_one(rounds))
 
-    w = objective.start()
-    for t in run.numbered_rounds():
+    w, done = await gradient.compiled_rounds(objective.start(), eta)
+    for t in run.numbered_rounds(done):
         w = run.proximal_step(t, w, await gradient(w), eta[t])
     return run.result(w)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Release
 from dpkern.privacy.mechanisms.grids import choose_grid, noise_std, require_sums
+
+Result = TypeVar("Result")
 
 # Below this many grid steps the rounded shares of several silos no longer add up to one rounded
 # Gaussian within the sampler's own error.
@@ -156,18 +158,13 @@ class GaussianSum:
 
         return replace(once, sensitivity=sent(once.sensitivity), std=sent(once.std))
 
-    def release_steps(
-        self, steps: int, compute: Callable[..., NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def release_steps(self, steps: int, compute: Callable[..., Result]) -> Result:
         """Record `steps` releases and return the result of a kernel that adds the noise itself.
 
         compute(sigma=, grid=, rng=) must be a post-processing of as many sums on the grid, to each
         of which it adds this noise; sigma is None without noise.
         """
-        once = self._entry
-        self._channel.ledger.append(
-            once if steps == 1 else replace(once, times=count("steps", steps))
-        )
+        self._channel.ledger.append(self._entry, count("steps", steps))
         sigma = self.sigma if self._noisy else None
         return compute(sigma=sigma, grid=self.grid, rng=self._channel.stream)
 

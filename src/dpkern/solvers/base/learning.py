@@ -36,22 +36,22 @@ class LearningWatch:
         self._first, self._last, self._variance = np.zeros(0), np.zeros(0), 0.0
         self._previous: FloatArray | None = None
 
-    def add(self, gradient: FloatArray) -> None:
-        """Add the released gradient mapping of the next round."""
+    def add(self, gradients: FloatArray) -> None:
+        """Add the released gradient mappings of the next rounds, shape (rounds, d)."""
         if self._rounds < _LEAST_ROUNDS:
             return
-        g = gradient.ravel()
         if self._previous is None:
-            self._first, self._last = np.zeros((2, g.size))
-        else:
-            change = g - self._previous
-            self._variance += 0.5 * float(change @ change)
-        self._previous = g.copy()
-        if self._seen < self._quarter:
-            self._first += g
-        if self._seen >= self._rounds - self._quarter:
-            self._last += g
-        self._seen += 1
+            self._first, self._last = np.zeros((2, gradients.shape[1]))
+            self._previous = gradients[0]
+        changes = np.diff(gradients, axis=0, prepend=self._previous[np.newaxis])
+        self._variance += 0.5 * float(np.vdot(changes, changes))
+        self._previous = gradients[-1].copy()
+        seen, self._seen = self._seen, self._seen + len(gradients)
+        if seen < self._quarter:
+            self._first += gradients[: self._quarter - seen].sum(axis=0)
+        last = self._rounds - self._quarter
+        if self._seen > last:
+            self._last += gradients[max(0, last - seen) :].sum(axis=0)
 
     def finding(self) -> str:
         """Return the warning to the user, with a place for the option of steps, or nothing."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.models.losses import Custom
+from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
     from dpkern.solvers.base.result import SolverResult
@@ -40,9 +41,11 @@ class Several:
     axes: int  #: of the sum of a silo, as long as the model
 
 
+_OF_DESCENT = ("clip", "grid", "sigma", "step_size", "l2", "prox_step", "rng")
 _SEVERAL: dict[object, Several] = {
     kernels.glm_gradient: Several("glm_gradients", ("clip", "grid"), 1),
     kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid"), 2),
+    kernels.glm_descent: Several("glm_descent", _OF_DESCENT, 1),
 }
 
 
@@ -79,6 +82,8 @@ class Request:
             self.w.shape,
             None if weight is None else weight.tobytes(),
             tuple(others.items()),
+            self.how.get("sigma") is None,
+            np.shape(self.how.get("step_size")),
         )
 
 
@@ -143,7 +148,7 @@ def _compute(requests: list[Request]) -> list[FloatArray]:
         found = [first.alone()]
     else:
         several = _SEVERAL[first.kernel]
-        own = {name: np.array([r.how[name] for r in requests]) for name in several.own}
+        own = {name: _together([r.how[name] for r in requests]) for name in several.own}
         models = np.array([request.w for request in requests])
         kernel = getattr(kernels, several.name)
         found = list(kernel(first.data, models, **(first.how | own)))
@@ -151,3 +156,10 @@ def _compute(requests: list[Request]) -> list[FloatArray]:
     for request in requests:
         request.seconds = seconds
     return found
+
+
+def _together(values: list[Any]) -> Any:
+    """Return an argument of every model as the kernel for several models takes it."""
+    if values[0] is None:
+        return None
+    return values if isinstance(values[0], NoiseStream) else np.array(values)

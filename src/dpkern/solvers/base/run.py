@@ -33,6 +33,10 @@ if TYPE_CHECKING:  # declaration imports this module
 
 FloatArray = NDArray[np.float64]
 
+# Compiled rounds between two looks at signals: entries of the records read, some tenth of a second,
+# and numbers in the models; and a few where others are waited for.
+_CHUNK_ENTRIES, _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 28, 1 << 20, 16
+
 
 class Clock:
     """Adds the duration of a `with` block to seconds[part], unless the block fails."""
@@ -268,13 +272,28 @@ class Run(AbstractContextManager["Run"]):
         """Return a context manager that adds its duration to "kernels" or "noise"."""
         return Clock(self._seconds, part)
 
-    def numbered_rounds(self) -> Iterator[int]:
-        """Iterate over 0, 1, ..., rounds - 1, with a progress bar if requested."""
+    def numbered_rounds(self, done: int = 0) -> Iterator[int]:
+        """Iterate over the rounds done, ..., rounds - 1, with a progress bar if requested."""
         if not self.parameters["progress"]:
-            return iter(range(self.rounds))
+            return iter(range(done, self.rounds))
         from tqdm import tqdm
 
-        return iter(tqdm(range(self.rounds), desc=self.solver, unit="round", leave=False))
+        return iter(tqdm(range(done, self.rounds), desc=self.solver, unit="round", leave=False))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks at every round: a callback, a progress bar or a monitor."""
+        some = self.parameters["callback"] is not None or self.monitor is not None
+        return some or bool(self.parameters["progress"])
+
+    def chunks(self, steps: FloatArray) -> Iterator[FloatArray]:
+        """Iterate over parts of one number per round, for compiled rounds between which Ctrl-C is
+        served, and other runs of the lock-step."""
+        entries = max(1, self.objective.data.X.size)
+        rounds = min(_CHUNK_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
+        rounds = max(1, min(rounds, _ROUNDS_IN_LOCKSTEP if self.in_lockstep else self.rounds))
+        for first in range(0, self.rounds, rounds):
+            yield steps[first : first + rounds]
 
     def proximal_step(self, t: int, w: FloatArray, g: FloatArray, step: float) -> FloatArray:
         """Take and record w = prox_{step h}( w - step (g + penalty gradient at w) )."""
@@ -283,12 +302,19 @@ class Run(AbstractContextManager["Run"]):
         self.record(t, w_next, step, (w - w_next) / step)
         return w_next
 
+    def record_rounds(self, w: FloatArray, models: FloatArray, steps: FloatArray) -> None:
+        """Record rounds that nobody looks at, from w through models (T, d), as `record` does."""
+        mappings = np.diff(models, axis=0, prepend=w[np.newaxis]) / -steps[:, np.newaxis]
+        self.history["step_size"] += steps.tolist()
+        self.history["gradient_norm"] += [math.sqrt(g @ g) for g in mappings]
+        self._learning.add(mappings)
+
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
         """Append step and norm of the released gradient mapping of round t to the history."""
         self.history["step_size"].append(float(step))
         flat = gradient.ravel()
         self.history["gradient_norm"].append(math.sqrt(flat @ flat))
-        self._learning.add(gradient)
+        self._learning.add(flat[np.newaxis])
         if self.monitor is not None:
             self.history.setdefault("objective", []).append(self.monitor.value(w))
             if self.monitor.data.task != "regression":

@@ -1,9 +1,15 @@
 """The noisy mean gradient that gradient solvers release once per round."""
 
+import dataclasses
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.models.penalties import Constraint
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import total_on_grid
 from dpkern.solvers.base.run import Run
@@ -63,6 +69,42 @@ class NoisyMeanGradient:
         if self._per_silo:
             return await self._release(w) / self._run.objective.sizes[:, np.newaxis]
         return self._scale * (await self._release(w[0]))[np.newaxis]
+
+    async def compiled_rounds(self, w: FloatArray, eta: FloatArray) -> tuple[FloatArray, int]:
+        """Run the rounds of proximal gradient descent without Python between them.
+
+        Returns the model and the number of rounds that were run: all, with the bits of the caller's
+        own loop; or none where somebody looks at every round, or steps are of another form.
+        """
+        run, objective, prox = self._run, self._run.objective, self._run.objective.proximal
+        if self._per_silo or self._shares or objective.smooth is not None or run.is_watched:
+            return w, 0
+        strength = 1.0 if prox is None else prox.strength
+        if prox is not None and not isinstance(prox, Constraint):
+            prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
+        how = {
+            "loss": objective.phi,
+            "clip": run.clip,
+            "scale": self._scale,
+            "l2": objective.l2,
+            "prox": prox,
+            "penalize_intercept": objective.penalize_intercept,
+            "silo_weight": self._silo_weight,
+            "saturate": run.sizes_are_hidden,
+        }
+        for steps in run.chunks(eta):
+            compute = partial(self._descend, w, step_size=steps, prox_step=strength * steps, **how)
+            models = await self._mechanism.release_steps(len(steps), compute)
+            run.record_rounds(w, models, steps)
+            w = models[-1]
+        return w, run.rounds
+
+    def _descend(
+        self, w: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
+    ) -> Coroutine[Any, Any, FloatArray]:
+        """Run some compiled rounds, with the noise of a single message."""
+        std, q = (None if numbers is None else float(numbers[0]) for numbers in (sigma, grid))
+        return self._run.sums(kernels.glm_descent, w, sigma=std, grid=q, **how)
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""

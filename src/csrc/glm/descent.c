@@ -1,0 +1,91 @@
+/* The records of a round are shared by the threads; what follows has d coordinates, and is done by
+ * one of them. */
+#include "glm/descent.h"
+#include <float.h>
+#include <math.h>
+#include "glm/glm.h"
+#include "noise/gaussian.h"
+
+/* Sums of up to 2^52 steps are exact doubles; with those of m silos, saturated before they are
+ * added, integers do not overflow. */
+#define MOST_STEPS 0x1p52
+#define MOST_OF_ALL 0x1p62
+
+static double clamped(double v, double most) { return v < -most ? -most : v > most ? most : v; }
+
+static int finite(intptr_t n, const double *v) {
+    int all = 1;
+    for (intptr_t k = 0; k < n; k++)
+        all &= fabs(v[k]) <= DBL_MAX;
+    return all;
+}
+
+/* V = sum over silos of S (m, d), whose entries are multiples of the grid. */
+static void add_silos(intptr_t m, intptr_t d, const double *S, double *V) {
+    memcpy(V, S, (size_t)d * sizeof *V);
+    for (intptr_t j = 1; j < m; j++)
+        for (intptr_t k = 0; k < d; k++)
+            V[k] += S[j * d + k];
+}
+
+/* As above, for any number of records: both clamps are nonexpansive. */
+static void add_saturated(intptr_t m, intptr_t d, const double *S, double grid, double *V) {
+    const double most = fmin(MOST_STEPS, MOST_OF_ALL / (double)m);
+    for (intptr_t k = 0; k < d; k++) {
+        int64_t steps = 0;
+        for (intptr_t j = 0; j < m; j++)
+            steps += (int64_t)clamped(S[j * d + k] / grid, most);
+        V[k] = clamped((double)steps, MOST_STEPS) * grid;
+    }
+}
+
+/* Round t of model i from its sums; out: (d,). */
+static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr_t i, intptr_t t,
+                             double grid, double *w, double *out) {
+    const intptr_t d = data->d, at = i * run->rounds + t;
+    const double *const S = run->sums + i * data->m * d;
+    double *const V = run->work, *const noise = run->work + d;
+    const double eta = run->step_size[at], l2 = run->l2[i];
+    if (run->saturate)
+        add_saturated(data->m, d, S, grid, V);
+    else
+        add_silos(data->m, d, S, V);
+    if (run->key) {
+        const dpk_status status =
+            dpk_gaussian(run->key + 8 * at, run->purpose, 1, d, run->sigma + i, &grid,
+                         DPK_PATH_FAST, run->noise_threads, noise);
+        if (status != DPK_OK)
+            return status;
+        for (intptr_t k = 0; k < d; k++)
+            V[k] += noise[k];
+    }
+    for (intptr_t k = 0; k < d; k++) {
+        const double g = run->scale * V[k] + (k < run->penalized ? l2 : 0.0) * w[k];
+        w[k] -= eta * g;
+    }
+    if ((run->prox || t + 1 < run->rounds) && !finite(d, w))
+        return DPK_ERR_NOT_FINITE;
+    if (run->prox)
+        run->prox(0, run->penalized, w, run->gamma[at], run->prox_params, V, w);
+    memcpy(out, w, (size_t)d * sizeof *w);
+    return DPK_OK;
+}
+
+dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
+                           const dpk_rounds *run, const dpk_sum *sum, double *scratch,
+                           double *out) {
+    const intptr_t d = data->d;
+    dpk_status status = DPK_OK;
+    for (intptr_t t = 0; t < run->rounds && status == DPK_OK; t++) {
+        if (models->count == 1)
+            status = dpk_glm_gradient(data, run->w, 0, loss, NULL, sum, run->sums);
+        else
+            status = dpk_glm_gradients(data, models, loss, sum, scratch, run->sums);
+        for (intptr_t i = 0; i < models->count && status == DPK_OK; i++) {
+            const double grid = models->grid ? models->grid[i * data->m] : 0.0;
+            status = take_round(data, run, i, t, grid, run->w + i * models->stride,
+                                out + (i * run->rounds + t) * d);
+        }
+    }
+    return status;
+}

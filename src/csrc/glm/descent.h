@@ -1,0 +1,36 @@
+/* Rounds of noisy proximal gradient descent on the sum over all silos, for several models at once:
+ *
+ *     V = sum_j S_j(w) + Z_t,    w <- prox_{gamma_t h}( w - eta_t (scale V + l2 w) ),
+ *
+ * S_j the sum of clipped gradients of silo j (glm.h, gradients.h) and Z_t the noise of round t. Only
+ * V is a release: models and rounds share nothing but the pass over the records. */
+#pragma once
+
+#include "glm/gradients.h"
+
+typedef struct {
+    intptr_t rounds;
+    double scale;            /* weight of a record in the mean gradient */
+    const double *step_size; /* (count, rounds) eta */
+    const double *l2;        /* (count,) */
+    intptr_t penalized;      /* l2 and prox act on the coordinates before this one */
+    dpk_prox_fn *prox;       /* or NULL */
+    const double *gamma;     /* (count, rounds), with the strength of h */
+    const double *prox_params;
+    const uint32_t *key; /* (count, rounds, 8) of the releases, or NULL: no noise */
+    uint32_t purpose;
+    const double *sigma; /* (count,) */
+    int saturate;        /* entries of the sum over silos stay within 2^52 steps of the grid */
+    int noise_threads;
+    double *w;    /* (count, models->stride) models->w, which every round overwrites */
+    double *sums; /* (count, m, d) */
+    double *work; /* (2, d) */
+} dpk_rounds;
+
+/* out: (count, rounds, d) the models after every round. models: one for all silos each, with grids
+ * that all silos share, or NULL where a sum->clip of infinity says so; a single one has its clip
+ * norm and grids in sum. sum and scratch: as for dpk_glm_gradient where count is 1, else as for
+ * dpk_glm_gradients. DPK_ERR_NOT_FINITE: a model overflowed, and it
+ * is not only the last one. */
+dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
+                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *out);

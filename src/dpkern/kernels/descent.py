@@ -1,0 +1,159 @@
+"""Rounds of noisy proximal gradient descent on the records of all silos, without Python between."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import dpkern.kernels._arguments as checked
+from dpkern import _core
+from dpkern._numbers import not_negative, positive
+from dpkern._threads import resolve_threads
+from dpkern.kernels._arguments import Data, FloatArray, Random
+from dpkern.kernels._grids import noise_scale, sum_grids
+from dpkern.kernels._several import several_models
+from dpkern.models.losses import Loss
+from dpkern.models.terms import Term
+from dpkern.stream import NoiseStream, Purpose, ReleaseKeys
+
+
+def glm_descent(
+    data: Data,
+    w: ArrayLike,
+    *,
+    loss: str | Loss = "logistic",
+    clip: ArrayLike,
+    step_size: ArrayLike,
+    scale: float,
+    l2: ArrayLike = 0.0,
+    prox: str | Term | None = None,
+    prox_step: ArrayLike | None = None,
+    penalize_intercept: bool = True,
+    sigma: ArrayLike | None = None,
+    grid: ArrayLike | None = None,
+    silo_weight: ArrayLike | None = None,
+    saturate: bool = False,
+    rng: Random | Sequence[Random] = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Run T rounds of noisy proximal gradient descent, for one model or several at once.
+
+    For every round, V = sum_j S_j(w) + Z_t with S_j as in `glm_gradient`, and
+    w = prox_{gamma_t h}(w - eta_t (scale V + l2 w)).
+
+    Parameters
+    ----------
+    data, loss, n_threads
+        As in `dpkern.kernels`.
+    w : array_like, shape (d,) or (k, d)
+        The start, or those of k models, for which every round reads the records once.
+    clip : float or array_like, shape (k,)
+        Clip norm C of every model, all of them finite or all infinite.
+    step_size : array_like, shape (T,) or (k, T)
+        eta_t of every model, finite and > 0, for T >= 1 rounds.
+    scale : float
+        Weight of a record in the mean gradient, 1 / N for instance; finite and > 0.
+    l2 : float or array_like, shape (k,)
+        Penalty (l2/2) |w|^2 of every model, finite and >= 0.
+    prox : str or Term, optional
+        A penalty b h or a constraint that is used through its prox, the same for all models.
+    prox_step : array_like, shape (T,) or (k, T), optional
+        gamma_t before the factor b, for a strength that differs between models; by default eta_t.
+    penalize_intercept : bool
+        Whether l2 and `prox` act on the intercept too.
+    sigma : float or array_like, shape (k,), optional
+        Std of the Gaussian noise on V; finite and >= 0.
+    grid : float or array_like, shape (k,), optional
+        Grid of V and of the noise, as in `glm_gradient` for the records of all silos together.
+    silo_weight, saturate
+        As in `glm_gradient`; with `saturate` entries of the sum over silos saturate, too.
+    rng : None, int >= 0, NoiseStream, or a sequence of k of them
+        As in `dpkern.kernels`. Only a call with `sigma` uses a stream: T releases of each.
+
+    Returns
+    -------
+    models : ndarray, shape (T, d) or (k, T, d)
+        The models after every round.
+
+    Notes
+    -----
+    The models are post-processing of T noisy sums, each of sensitivity 2 C under replacement of one
+    record, and C where one is added or removed. Bits are those of T rounds of `glm_gradient`,
+    `gaussian` on the sum over silos, and `prox`.
+
+    A model that overflows raises ValueError, and the models before it are lost.
+    """
+    start = checked.finite_array("w", w)
+    if start.ndim not in (1, 2) or start.shape[-1] != data.d:
+        raise ValueError(f"w must have shape ({data.d},) or (k, {data.d}), got {start.shape}")
+    points = np.atleast_2d(start)
+    k = len(points)
+    eta = _rounds("step_size", step_size, k)
+    gamma = eta if prox_step is None else _rounds("prox_step", prox_step, k)
+    if gamma.shape != eta.shape:
+        raise ValueError(f"prox_step must have shape {eta.shape}, got {np.shape(prox_step)}")
+    factors = checked.per_silo("l2", l2, k)
+    for value in factors.tolist():
+        not_negative("l2", value)
+    number, strength, params = checked.penalty("prox", prox, _core.prox_names())
+    penalized = checked.penalized(data, penalize_intercept)
+    if prox is not None:
+        gamma = gamma * strength
+        checked.require_prox(prox, penalized, "prox_step", float(gamma.max()))
+    grid = None if grid is None else checked.per_silo("grid", grid, k)
+    _, clips, chosen = several_models(data, points, "clip", clip, grid)
+    if k > 1 and (math.isinf(clips[0]) or checked.is_custom(loss)):
+        raise ValueError("w must be one model where clip is infinite or the loss a custom one")
+    grids, together = None, np.array([0, data.n])
+    if math.isfinite(clips[0]):
+        grids = np.empty((k, data.m))
+        for i, (own, q) in enumerate(zip(clips.tolist(), chosen, strict=True)):
+            q = None if q is None else q[:1]
+            grids[i] = sum_grids(q, offsets=together, dim=data.d, clip=own, saturate=saturate)
+    elif sigma is not None:
+        raise ValueError("sigma must be None where clip is infinite, got one")
+    if sigma is not None:
+        sigma, _ = noise_scale(sigma, grids[:, 0].copy(), k)
+    weights = checked.silo_weights(silo_weight, data.m)
+    rounds = eta.shape[1]
+    out = np.empty((k, rounds, data.d))
+    threads = resolve_threads(n_threads, data.n * data.d * (1 if k == 1 else (k + 7) // 8))
+    with ExitStack() as stack:
+        keys = None
+        if sigma is not None:
+            keys = [stack.enter_context(r).keys for r in _releases(rng, k, rounds, start.ndim == 1)]
+        # fmt: off
+        _core.glm_descent(
+            data, points, checked.compiled_loss(loss), clips, grids, weights,
+            positive("scale", scale), eta, factors, penalized, number, gamma, params, keys,
+            Purpose.GAUSSIAN, sigma, saturate, out, threads, resolve_threads(n_threads, data.d),
+        )
+        # fmt: on
+    return out[0] if start.ndim == 1 else out
+
+
+def _rounds(name: str, value: ArrayLike, k: int) -> FloatArray:
+    """Return positive numbers of every round and model, shape (k, T)."""
+    array = checked.real_array(name, value)
+    if array.ndim == 1:
+        array = np.tile(array, (k, 1))
+    if array.ndim != 2 or len(array) != k or not array.shape[1]:
+        raise ValueError(f"{name} must have shape (T,) or ({k}, T), T >= 1, got {np.shape(value)}")
+    return checked.positive_array(name, array, array.shape)
+
+
+def _releases(
+    rng: Random | Sequence[Random], k: int, rounds: int, single: bool
+) -> Iterator[ReleaseKeys]:
+    """Return the keys of the next releases of every model's stream."""
+    streams = [rng] if single else rng
+    if not isinstance(streams, Sequence) or len(streams) != k:
+        raise ValueError(f"rng must hold a stream for each of {k} models, got {rng!r}")
+    for stream in streams:
+        if isinstance(stream, NoiseStream):
+            yield stream.releases(rounds)
+        else:
+            with NoiseStream(stream) as own:
+                yield own.releases(rounds)
