@@ -16,6 +16,7 @@ import scipy.sparse
 from adversarial import EVERY_LOSS
 
 from dpkern import _core
+from dpkern.solvers.base import Run
 
 # A release must not depend on luck: automatic runs try the same examples every time, people's own
 # runs new ones.
@@ -80,6 +81,12 @@ def isa(request):
 @pytest.fixture(params=EVERY_LOSS, ids=lambda loss: loss.name)
 def loss(request):
     return request.param
+
+
+@pytest.fixture
+def round_by_round(monkeypatch):
+    """Every solver runs its own loop over rounds, whose bits the compiled one has."""
+    monkeypatch.setattr(Run, "is_watched", True)
 
 
 @pytest.fixture

@@ -460,7 +460,7 @@ def square(a, b):
 
 
 @pytest.fixture
-def spied(monkeypatch):
+def spied(monkeypatch, round_by_round):
     """What left the mechanisms of sums."""
     seen = []
     for kind in (GaussianSum, GaussianHessian):

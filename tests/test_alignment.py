@@ -20,7 +20,8 @@ NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vm
     "smooth_factor",
     "flushes_denormals",
     "_use_isa",
-    "chacha20_block",  # bytes
+    "chacha20_block",
+    "chacha20_keys",  # bytes
 }
 
 
@@ -71,6 +72,7 @@ def calls():
     noise = (KEY, 1, np.ones(M), None, 0, np.arange(M))
     G, V = RNG.standard_normal((N, P)), RNG.standard_normal((N, P))
     models = loss(), np.ones(M), np.full((M, M), 2.0**-20)
+    steps = np.full((M, 2), 0.1), np.full(M, 0.1), P, 0, np.full((M, 2), 0.1)
     H, g = square + np.eye(P), sums + 1.0
     differences = (loss(), 1.0, 0.5, grid, weight, None, ones, 2 * ones)
     return {
@@ -95,6 +97,22 @@ def calls():
             1,
         ),
         "local_descent": (records(), w, loss(), *descent, *noise, sums, 1),
+        "glm_descent": (
+            records(),
+            sums + 0.1,
+            *models,
+            weight,
+            0.1,
+            *steps,
+            np.zeros(1),
+            None,
+            1,
+            np.ones(M),
+            True,
+            np.zeros((M, 2, P)),
+            1,
+            1,
+        ),
         "loss_prox": (records(), V, 0.5, loss(), 1.0, np.zeros((N, P)), np.zeros(N), 1),
         "line_search": (records(), w, w, loss(), np.ones(2), line, line / 2**20, line, 1),
         "mlp_gradient": (*layers, grid, weight, rows, np.zeros((M, P + 1)), 1),

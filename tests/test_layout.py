@@ -36,7 +36,7 @@ ARROWS = {
     "datasets": {"data", "io"},
     "solvers/base": {
         *("solvers/base", "privacy", "kernels", "data", *MODELS, "stream", "io"),
-        *("_numbers", "_serialize", "_warn"),
+        *("_numbers", "_serialize", "_threads", "_warn"),
     },
     "solvers/releases": {
         *("solvers/base", "solvers/releases", "privacy", "papers/noise", "kernels", "data"),

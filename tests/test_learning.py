@@ -12,8 +12,19 @@ from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 def finding(gradients):
     watch = LearningWatch(len(gradients))
     for g in gradients:
-        watch.add(g)
+        watch.add(g[np.newaxis])
     return watch.finding()
+
+
+def test_rounds_may_be_added_in_any_parts():
+    gradients = np.array(noisy(np.exp(-np.arange(100) / 400), 0.01))
+    whole, parts = LearningWatch(100), LearningWatch(100)
+    whole.add(gradients)
+    for part in np.split(gradients, [1, 20, 30, 70, 80]):
+        parts.add(part)
+    for name in ("_first", "_last", "_variance"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-12)
+    assert parts.finding() == whole.finding() != ""
 
 
 def noisy(lengths, deviation, seed=0):

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
-from dpkern import kernels
+from dpkern import _core, kernels
 from dpkern.privacy import compose_sequential
 from dpkern.solvers import SOLVERS, Results
 from dpkern.solvers.base import lockstep
@@ -77,6 +77,32 @@ def test_every_run_is_the_run_by_itself(name, trust):
         assert result.timing["total"] >= result.timing["kernels"] >= 0.0
 
 
+def test_rounds_of_runs_are_one_pass_as_long_as_they_have_as_many(monkeypatch):
+    passes, descent = [], _core.glm_descent
+
+    def spy(data, w, *arguments):
+        passes.append((len(w), *(a.shape[1] for a in arguments if np.ndim(a) == 3)))
+        descent(data, w, *arguments)
+
+    monkeypatch.setattr(_core, "glm_descent", spy)
+    how = {
+        "clip": 1.0,
+        "step_size": 0.5,
+        "rng": 0,
+        "draws": 3,
+        "rounds": [20, 21],
+        "l1": [0.0, 0.1],
+    }
+    runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, **how)
+    together = {rounds: sum(k for k, t in passes if t == rounds) for rounds in (16, 4, 5)}
+    assert together == {16: len(runs), 4: len(runs) // 2, 5: len(runs) // 2}
+    assert len(passes) == 6  # runs with l1 have a prox, the others have none
+    monkeypatch.undo()
+    for row, result in zip(runs.settings, runs, strict=True):
+        assert result == alone("gradient_descent", records(), row, {"clip": 1.0, "step_size": 0.5})
+
+
+@pytest.mark.usefixtures("round_by_round")
 def test_gradients_of_a_round_are_one_pass(monkeypatch):
     passes = count_passes(monkeypatch, "glm_gradients")
     monkeypatch.setattr(lockstep, "_MODELS", 4)
@@ -99,6 +125,7 @@ def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
         assert result == alone("local_newton", data, row, how)
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
     passes = count_passes(monkeypatch, "glm_gradients")
     monkeypatch.setattr(lockstep, "_SUMS", 30)  # 2 silos, 6 coordinates
@@ -109,6 +136,7 @@ def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
         assert run == alone("gradient_descent", records(), row, how)
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_runs_that_differ_in_more_than_models_are_passes_of_their_own(monkeypatch):
     monkeypatch.setattr(kernels, "glm_gradients", None)
     for varied in ({"loss": ["logistic", "squared"]}, {"weights": ["size", "uniform"]}):
@@ -187,6 +215,7 @@ def test_wrong_arguments_are_refused_before_any_release(monkeypatch):
         dpk.solve_many("gradient_decent", data, budgets=None)
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_a_failure_says_what_every_run_has_released(monkeypatch):
     """Those that have ended too, as their results are lost."""
     calls = []

@@ -60,7 +60,7 @@ def run(name, data, **options):
 
 
 @pytest.fixture
-def spied(monkeypatch):
+def spied(monkeypatch, round_by_round):
     """(mechanism, exact sums, what was released) of every release."""
     seen, release = [], GaussianSum.release
 
@@ -86,6 +86,7 @@ def transcript(result):
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
+@pytest.mark.usefixtures("round_by_round")
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_equal_releases_of_different_records_give_equal_results(monkeypatch, name, options):
     """The mechanism is made to release the same bits whatever the records are."""
@@ -144,6 +145,7 @@ def test_how_much_is_released_does_not_depend_on_the_records(name):
     assert seen[0] == seen[1]
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_a_run_that_diverges_fails_alike_on_all_records(monkeypatch):
     monkeypatch.setattr(
         GaussianSum, "release", lambda mechanism, total: np.full(total.shape, 1e300)
@@ -324,6 +326,7 @@ def test_a_run_that_fails_says_what_it_had_released(kind):
     assert "noise std" in note
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_a_run_that_fails_before_its_first_release_says_nothing(monkeypatch):
     def fails(*_, **__):
         raise RuntimeError("no entropy")

@@ -2,8 +2,8 @@
  *
  *     V = sum_j S_j(w) + Z_t,    w <- prox_{gamma_t h}( w - eta_t (scale V + l2 w) ),
  *
- * S_j the sum of clipped gradients of silo j (glm.h, gradients.h) and Z_t the noise of round t. Only
- * V is a release: models and rounds share nothing but the pass over the records. */
+ * S_j the sum of clipped gradients of silo j (glm.h, gradients.h) and Z_t the noise of round t.
+ * Only V is a release: models and rounds share nothing but the pass over the records. */
 #pragma once
 
 #include "glm/gradients.h"

@@ -72,9 +72,9 @@ __all__ = [
     "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid",
     "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
-    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search", "loss_derivatives",
-    "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid", "mlp_gradient",
-    "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep", "shuffle_parameters",
-    "shuffle_sum",
+    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search",
+    "loss_derivatives", "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid",
+    "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep",
+    "shuffle_parameters", "shuffle_sum",
 ]
 # fmt: on

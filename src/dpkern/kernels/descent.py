@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,7 +61,7 @@ def glm_descent(
     prox : str or Term, optional
         A penalty b h or a constraint that is used through its prox, the same for all models.
     prox_step : array_like, shape (T,) or (k, T), optional
-        gamma_t before the factor b, for a strength that differs between models; by default eta_t.
+        gamma_t / b >= 0, for a strength b that differs between models; by default eta_t.
     penalize_intercept : bool
         Whether l2 and `prox` act on the intercept too.
     sigma : float or array_like, shape (k,), optional
@@ -91,9 +92,12 @@ def glm_descent(
     points = np.atleast_2d(start)
     k = len(points)
     eta = _rounds("step_size", step_size, k)
+    eta = checked.positive_array("step_size", eta, eta.shape)
     gamma = eta if prox_step is None else _rounds("prox_step", prox_step, k)
     if gamma.shape != eta.shape:
-        raise ValueError(f"prox_step must have shape {eta.shape}, got {np.shape(prox_step)}")
+        raise ValueError(f"prox_step must have one number for each round, got {gamma.shape[1]}")
+    if not np.all(gamma >= 0.0):
+        raise ValueError("prox_step must be at least 0, got an entry that is not")
     factors = checked.per_silo("l2", l2, k)
     for value in factors.tolist():
         not_negative("l2", value)
@@ -106,49 +110,49 @@ def glm_descent(
     _, clips, chosen = several_models(data, points, "clip", clip, grid)
     if k > 1 and (math.isinf(clips[0]) or checked.is_custom(loss)):
         raise ValueError("w must be one model where clip is infinite or the loss a custom one")
-    grids, together = None, np.array([0, data.n])
+    grids, stds, together = None, None, np.array([0, data.n])
     if math.isfinite(clips[0]):
         grids = np.empty((k, data.m))
         for i, (own, q) in enumerate(zip(clips.tolist(), chosen, strict=True)):
             q = None if q is None else q[:1]
             grids[i] = sum_grids(q, offsets=together, dim=data.d, clip=own, saturate=saturate)
-    elif sigma is not None:
-        raise ValueError("sigma must be None where clip is infinite, got one")
     if sigma is not None:
-        sigma, _ = noise_scale(sigma, grids[:, 0].copy(), k)
+        if grids is None:
+            raise ValueError("sigma must be None where clip is infinite, got one")
+        stds, _ = noise_scale(sigma, grids[:, 0].copy(), k)
     weights = checked.silo_weights(silo_weight, data.m)
     rounds = eta.shape[1]
     out = np.empty((k, rounds, data.d))
     threads = resolve_threads(n_threads, data.n * data.d * (1 if k == 1 else (k + 7) // 8))
     with ExitStack() as stack:
         keys = None
-        if sigma is not None:
+        if stds is not None:
             keys = [stack.enter_context(r).keys for r in _releases(rng, k, rounds, start.ndim == 1)]
         # fmt: off
         _core.glm_descent(
             data, points, checked.compiled_loss(loss), clips, grids, weights,
             positive("scale", scale), eta, factors, penalized, number, gamma, params, keys,
-            Purpose.GAUSSIAN, sigma, saturate, out, threads, resolve_threads(n_threads, data.d),
+            Purpose.GAUSSIAN, stds, saturate, out, threads, resolve_threads(n_threads, data.d),
         )
         # fmt: on
     return out[0] if start.ndim == 1 else out
 
 
 def _rounds(name: str, value: ArrayLike, k: int) -> FloatArray:
-    """Return positive numbers of every round and model, shape (k, T)."""
-    array = checked.real_array(name, value)
+    """Return finite numbers of every round and model, shape (k, T)."""
+    array = checked.finite_array(name, value)
     if array.ndim == 1:
         array = np.tile(array, (k, 1))
     if array.ndim != 2 or len(array) != k or not array.shape[1]:
-        raise ValueError(f"{name} must have shape (T,) or ({k}, T), T >= 1, got {np.shape(value)}")
-    return checked.positive_array(name, array, array.shape)
+        raise ValueError(f"{name} must have shape (T,) or ({k}, T), T >= 1, got {array.shape}")
+    return array
 
 
 def _releases(
     rng: Random | Sequence[Random], k: int, rounds: int, single: bool
 ) -> Iterator[ReleaseKeys]:
     """Return the keys of the next releases of every model's stream."""
-    streams = [rng] if single else rng
+    streams: Any = [rng] if single else rng
     if not isinstance(streams, Sequence) or len(streams) != k:
         raise ValueError(f"rng must hold a stream for each of {k} models, got {rng!r}")
     for stream in streams:

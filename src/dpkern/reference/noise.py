@@ -140,13 +140,13 @@ def draws(key, purpose, silos, n, sigma, grid):
     return out
 
 
-def release_key(rng):
-    """Return the subkey of a stream's next release, or of the first release of a seed."""
+def release_key(rng, number=0):
+    """Return the subkey of a stream's next release, or of release `number` of a seed."""
     if hasattr(rng, "release"):
         return bytes(rng.release().key)
     seed = rng.to_bytes((rng.bit_length() + 7) // 8, "little")
     run_key = hashlib.sha256(b"dpkern noise stream seed:" + seed).digest()
-    return chacha20_blocks(run_key, [0], KEY_NONCE)[0, :8].astype("<u4").tobytes()
+    return chacha20_blocks(run_key, [number], KEY_NONCE)[0, :8].astype("<u4").tobytes()
 
 
 def _scale(sigma, grid, m):

@@ -83,7 +83,7 @@ class Request:
             None if weight is None else weight.tobytes(),
             tuple(others.items()),
             self.how.get("sigma") is None,
-            np.shape(self.how.get("step_size")),
+            np.shape(self.how.get("step_size", 0)),
         )
 
 

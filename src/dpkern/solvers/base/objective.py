@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count
+from dpkern._threads import resolve_threads
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
@@ -67,6 +68,7 @@ class Objective:
     other: Term | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        resolve_threads(self.n_threads, 0)
         if isinstance(self.loss, Oracle):
             if self.data.intercept or not self.penalize_intercept:
                 raise ValueError(

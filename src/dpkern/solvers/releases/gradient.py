@@ -82,7 +82,7 @@ class NoisyMeanGradient:
         strength = 1.0 if prox is None else prox.strength
         if prox is not None and not isinstance(prox, Constraint):
             prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
-        how = {
+        how: dict[str, Any] = {
             "loss": objective.phi,
             "clip": run.clip,
             "scale": self._scale,

@@ -61,15 +61,17 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     """Run all rounds of an algorithm that releases averages of local runs."""
     if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
-    w, returned = run.objective.start(), Returned(run, run.rounds)
-    for r in run.numbered_rounds():
+    w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
+    if isinstance(advance, GradientStep):
+        w, done = await advance.compiled_rounds(w, eta[:, 0])
+    for r in run.numbered_rounds(done):
         w_next = await advance(w, eta[r])
         step = float(np.sum(eta[r]))
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
         returned.add(w)
     return run.result(
-        returned.model,
+        w if done else returned.model,
         bound="upper" if NOT_HIDDEN in notes else "exact",
         notes=notes if run.budget is not None else (),
     )
@@ -83,11 +85,13 @@ class GradientStep:
 
     def __init__(self, run: Run, sigma: FloatArray | None) -> None:
         self._objective = objective = run.objective
+        mu, shares = None, None
         if sigma is None:
-            self._gradient = NoisyMeanGradient(run, mu=run.mu_of_one(run.rounds))
-            return
-        shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
-        self._gradient = NoisyMeanGradient(run, sigma=shares, shares=True)
+            mu = run.mu_of_one(run.rounds)
+        else:
+            shares = sigma * objective.data.weights(objective.weights) / objective.record_weight()
+        self._gradient = NoisyMeanGradient(run, mu=mu, sigma=shares, shares=shares is not None)
+        self.compiled_rounds = self._gradient.compiled_rounds
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the gradient at w and return the next model."""

@@ -1,0 +1,208 @@
+"""Compiled rounds of descent: the kernel, its twin, and the loop over rounds that it stands for."""
+
+import math
+
+import numpy as np
+import pytest
+from pairwise import pairwise
+
+import dpkern as dpk
+from dpkern import _core, kernels
+from dpkern import reference as ref
+from dpkern.models.penalties import L1, PL, ElasticNet, L2Ball, Simplex
+from dpkern.privacy import NoiseStream
+from dpkern.solvers.base import Run
+
+GRID = 2.0**-30
+OPTIONS = [
+    {},
+    {"l2": 0.3},
+    {"prox": L1(0.02), "penalize_intercept": False, "l2": 0.1},
+    {"prox": ElasticNet(0.1, l1_ratio=0.3)},
+    {"prox": L2Ball(0.3), "sigma": 0.5},
+    {"prox": Simplex(), "silo_weight": np.array([0.5, 1.0, 0.25, 1.0])},
+    {"sigma": 0.7, "saturate": True},
+    {"sigma": 0.0, "prox_step": np.array([0.1, 0.2, 0.3])},
+]
+
+
+def how(**options):
+    some = {"loss": "logistic", "clip": 0.7, "step_size": np.array([0.5, 0.25, 0.1]), "grid": GRID}
+    return some | {"scale": 0.01} | ({"rng": 5} if "sigma" in options else {}) | options
+
+
+def start(data, k=None):
+    return np.random.default_rng(0).normal(0, 0.3, data.d if k is None else (k, data.d))
+
+
+@pairwise("isa", "layout", options=OPTIONS)
+def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options):
+    data = make(n=60, p=9, **layout)
+    # A margin that rounds the other way may move a record by one step of the grid.
+    np.testing.assert_allclose(
+        kernels.glm_descent(data, start(data), **how(**options)),
+        ref.glm_descent(data, start(data), **how(**options)),
+        atol=60 * GRID, rtol=1e-9,
+    )  # fmt: skip
+
+
+def by_rounds(data, w, *, rng, sigma=None, prox=None, l2=0.0, scale, step_size, **options):
+    """The rounds one by one, by the kernels of which they consist."""
+    stream, models = None if sigma is None else NoiseStream(rng), []
+    penalized = np.ones(data.d)
+    penalized[-1] = options.pop("penalize_intercept", True) or not data.intercept
+    gamma = options.pop("prox_step", step_size)
+    p = int(penalized.sum())
+    for t, eta in enumerate(step_size):
+        V = kernels.glm_gradient(data, w, **options).sum(axis=0)
+        if sigma is not None:
+            V = V + kernels.gaussian(data.d, sigma, grid=options["grid"], rng=stream)
+        w = w - eta * (scale * V + l2 * penalized * w)
+        if prox is not None:
+            w[:p] = kernels.prox(prox, w[:p], gamma[t])
+        models.append(w)
+    return np.array(models)
+
+
+@pairwise("isa", "layout", options=OPTIONS)
+def test_bits_are_those_of_rounds_one_by_one_for_any_threads_and_beside_other_models(
+    make, layout, options
+):
+    data, w = make(n=60, p=9, **layout), start(make(n=60, p=9, **layout), 3)
+    clips, grids = [0.7, 0.1, 3.0], [GRID, GRID / 4.0, 2.0 * GRID]
+    own = [how(**options, clip=clips[i], grid=grids[i], rng=i) for i in range(3)]
+    alone = [by_rounds(data, w[i], **own[i]) for i in range(3)]
+    for n_threads in (1, 3):
+        for i in range(3):
+            found = kernels.glm_descent(data, w[i], **own[i], n_threads=n_threads)
+            np.testing.assert_array_equal(found, alone[i])
+        several = how(**options, clip=clips, grid=grids, rng=range(3))
+        found = kernels.glm_descent(data, w, **several, n_threads=n_threads)
+        np.testing.assert_array_equal(found, alone)
+
+
+def test_every_round_has_a_release_of_its_own_and_streams_go_on_after_it(make):
+    data, stream = make(n=40, p=3), NoiseStream(3)
+    rest = {"scale": 1.0, "step_size": np.ones(2), "sigma": 2.0, "grid": GRID, "clip": 1.0}
+    first = kernels.glm_descent(data, np.zeros(3), **rest, rng=stream)
+    again = kernels.glm_descent(data, first[-1], **rest, rng=stream)
+    rest["step_size"] = np.ones(4)
+    whole = kernels.glm_descent(data, np.zeros(3), **rest, rng=3)
+    np.testing.assert_array_equal(np.concatenate([first, again]), whole)
+    drawn = kernels.gaussian(3, 2.0, grid=GRID, rng=stream)
+    expected = NoiseStream(3)
+    expected.releases(4)
+    np.testing.assert_array_equal(drawn, kernels.gaussian(3, 2.0, grid=GRID, rng=expected))
+    # What a failed call has taken is not used again.
+    with pytest.raises(ValueError, match="w must be finite"):
+        kernels.glm_descent(data, np.zeros(3), **rest | {"step_size": [1e308, 1.0]}, rng=stream)
+    expected.releases(2)
+    one, other = (kernels.gaussian(3, 2.0, grid=GRID, rng=s) for s in (stream, expected))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_sums_over_silos_saturate_where_sizes_are_private(bare_records):
+    """Without the clamp the sum over silos would be 3 2^51 steps."""
+    X = np.ones((3, 1))
+    data = bare_records(X, np.full(3, -1.0), [0, 1, 2, 3])
+    rest = {"scale": 1.0, "step_size": [1.0], "clip": 0.5, "grid": 2.0**-52}
+    found = kernels.glm_descent(data, np.zeros(1), saturate=True, **rest)
+    assert found[0, 0] == pytest.approx(-1.0, rel=1e-9)
+
+
+def test_models_that_overflow_are_refused_but_for_the_last(make):
+    data = make(n=40, p=3)
+    rest = {"clip": math.inf, "scale": 1e200}
+    last = kernels.glm_descent(data, np.zeros(3), step_size=[1e200], **rest)
+    assert not np.isfinite(last).all()
+    for more in ({"step_size": [1e200, 1.0]}, {"step_size": [1e200], "prox": "l1"}):
+        with pytest.raises(ValueError, match="w must be finite"):
+            kernels.glm_descent(data, np.zeros(3), **rest | more)
+
+
+def test_bad_arguments_are_refused_by_name(make):
+    data = make(n=40, p=3)
+    for bad, message in (
+        ({"w": np.zeros((2, 2, 3))}, r"w must have shape \(3,\) or \(k, 3\)"),
+        ({"step_size": [[0.1], [0.2]]}, r"step_size must have shape \(T,\) or \(1, T\)"),
+        ({"step_size": []}, "T >= 1"),
+        ({"step_size": [-1.0]}, "step_size must be positive"),
+        ({"prox_step": [0.1]}, "prox_step must have one number for each round, got 1"),
+        ({"prox": L1(0.1), "prox_step": [-1.0] * 3}, "prox_step must be at least 0"),
+        ({"prox": PL(0.1), "step_size": [3.0] * 3}, "prox_step times the strength of prox"),
+        ({"l2": -1.0}, "l2 must be"),
+        ({"scale": 0.0}, "scale must be"),
+        ({"clip": math.inf, "sigma": 1.0, "grid": None}, "sigma must be None"),
+        ({"sigma": -1.0}, "sigma must be"),
+        ({"grid": 0.3}, "grid must be"),
+        ({"grid": 2.0**-60}, "grid must be at least"),
+        ({"penalize_intercept": 1}, "penalize_intercept must be"),
+        ({"w": np.zeros((2, 3)), "sigma": 1.0, "rng": None}, "rng must hold a stream for each"),
+        ({"w": np.zeros((2, 3)), "clip": math.inf, "grid": None}, "w must be one model"),
+        ({"w": [np.nan, 0.0, 0.0]}, "w must be finite"),
+    ):
+        options = how(**bad)
+        with pytest.raises((TypeError, ValueError), match=message):
+            kernels.glm_descent(data, options.pop("w", np.zeros(3)), **options)
+
+
+# What a run may be given whose rounds run compiled.
+RUNS = [
+    {},
+    {"l1": 0.01},
+    {"l2": 0.1, "l1": 0.003, "penalize_intercept": False},
+    {"penalty": L2Ball(0.5), "weights": "uniform"},
+    {"penalty": ElasticNet(0.02, l1_ratio=0.5)},
+    {"penalty": ElasticNet(0.0)},
+    {"penalty": PL(0.01)},
+    {"loss": "smoothed_hinge"},
+    {"budget": None, "clip": None},
+    {"budget": None, "clip": 0.2},
+    {"neighbours": "add_remove", "public_size": 90},
+    {"step_size": np.linspace(1.0, 0.1, 40)},
+    {"calibration": "paper"},
+    {"trust": "silo"},
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
+def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypatch, name):
+    rng, calls, descent = np.random.default_rng(0), [], _core.glm_descent
+    X = rng.standard_normal((90, 4))
+    y = np.where(X[:, 0] + 0.3 * rng.standard_normal(90) > 0.0, "a", "b")
+    data = dpk.SiloData(X, y, [0, 11, 50, 90], row_bound=2.0, intercept=True)
+    monkeypatch.setattr(_core, "glm_descent", lambda *given: calls.append(1) or descent(*given))
+    monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 80)  # 16 rounds
+    for options in RUNS:
+        some = {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 40, "rng": 0}
+        given = some | options
+        if name == "federated_gd" and given.get("calibration") == "paper":
+            given |= {"budget": dpk.Budget(epsilon=0.1, delta=1e-5)}
+        calls.clear()
+        compiled = dpk.solve(name, data, **given)
+        others = "penalty" in options and isinstance(options["penalty"], PL)
+        others = others or "trust" in options or (name, "calibration") == ("federated_gd", *options)
+        assert len(calls) == (0 if others else 3), options
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "is_watched", True)
+            loop = dpk.solve(name, data, **given)
+        assert len(calls) == (0 if others else 3), options
+        assert compiled == loop
+        assert compiled.history == loop.history
+        assert compiled.privacy.releases == loop.privacy.releases
+        assert compiled.message == loop.message
+
+
+def test_somebody_who_looks_at_every_round_sees_every_round(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 4))
+    data = dpk.SiloData.from_silos([(X, np.sign(X[:, 0]))], row_bound=2.0)
+    how = {"budget": dpk.Budget(mu=1.0), "clip": 0.7, "rounds": 5, "step_size": 0.1, "rng": 0}
+    seen = []
+    plain = dpk.solve("gradient_descent", data, **how)
+    for more in ({"callback": lambda t, _: seen.append(t)}, {"monitor": "train"}):
+        watched = dpk.solve("gradient_descent", data, **how, **more)
+        np.testing.assert_array_equal(watched.coef, plain.coef)
+    assert seen == [0, 1, 2, 3, 4]
+    assert len(watched.history["objective"]) == 5
