@@ -61,7 +61,8 @@ def glm_descent(
     prox : str or Term, optional
         A penalty b h or a constraint that is used through its prox, the same for all models.
     prox_step : array_like, shape (T,) or (k, T), optional
-        gamma_t / b >= 0, for a strength b that differs between models; by default eta_t.
+        gamma_t / b, finite and >= 0, for a strength that is not the same for all models; by default
+        eta_t.
     penalize_intercept : bool
         Whether l2 and `prox` act on the intercept too.
     sigma : float or array_like, shape (k,), optional
