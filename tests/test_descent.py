@@ -140,6 +140,11 @@ def test_bad_arguments_are_refused_by_name(make):
         ({"w": np.zeros((2, 3)), "sigma": 1.0, "rng": None}, "rng must hold a stream for each"),
         ({"w": np.zeros((2, 3)), "clip": math.inf, "grid": None}, "w must be one model"),
         ({"w": [np.nan, 0.0, 0.0]}, "w must be finite"),
+        ({"subset_sizes": np.ones(4)}, r"subset_sizes must be int64 of shape \(4,\), got float64"),
+        ({"subset_sizes": np.full(4, 41)}, "subset_sizes must be numbers of a silo's records"),
+        ({"subset_sizes": np.full(4, -1)}, "subset_sizes must be numbers of a silo's records"),
+        ({"poisson_last": np.ones(3, np.uint64)}, "poisson_last must be uint64 of shape"),
+        ({"w": np.zeros((2, 3)), "subset_sizes": np.ones(4, int)}, "subset_sizes must be None"),
     ):
         options = how(**bad)
         with pytest.raises((TypeError, ValueError), match=message):
@@ -160,13 +165,35 @@ RUNS = [
     {"budget": None, "clip": 0.2},
     {"neighbours": "add_remove", "public_size": 90},
     {"step_size": np.linspace(1.0, 0.1, 40)},
-    {"calibration": "paper"},
     {"trust": "silo"},
 ]
 
 
+OWN_RUNS = {
+    "gradient_descent": [{"calibration": "paper"}],
+    "federated_gd": [{"calibration": "paper"}],
+    "minibatch_sgd": [
+        {"sampling": "without_replacement", "batch_size": 7},
+        {"sampling": "without_replacement", "batch_size": 7, "budget": None, "clip": None},
+        {"sampling": "without_replacement", "batch_size": 11, "weights": "uniform", "l1": 0.01},
+        {"sampling": "poisson", "batch_size": 5, "neighbours": "add_remove"},
+        {"sampling": "cyclic", "batch_size": 5},
+        {"returns": "average"},
+        {"returns": "random"},
+        {"participation": 2},
+        {"model": dpk.MLP(hidden=())},
+    ],
+}
+# Where the loop is that of the page.
+LOOPS = {
+    ("federated_gd", "calibration"),
+    ("minibatch_sgd", "participation"),
+    ("minibatch_sgd", "model"),
+}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["gradient_descent", "federated_gd"])
+@pytest.mark.parametrize("name", OWN_RUNS)
 def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypatch, name):
     rng, calls, descent = np.random.default_rng(0), [], _core.glm_descent
     X = rng.standard_normal((90, 4))
@@ -174,20 +201,28 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
     data = dpk.SiloData(X, y, [0, 11, 50, 90], row_bound=2.0, intercept=True)
     monkeypatch.setattr(_core, "glm_descent", lambda *given: calls.append(1) or descent(*given))
     monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 80)  # 16 rounds
-    for options in RUNS:
-        some = {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "clip": 0.7, "rounds": 40, "rng": 0}
-        given = some | options
-        if name == "federated_gd" and given.get("calibration") == "paper":
-            given |= {"budget": dpk.Budget(epsilon=0.1, delta=1e-5)}
+    some = {"clip": 0.7, "rounds": 40, "rng": 0, "trust": "central", "step_size": 0.5}
+    for options in RUNS + OWN_RUNS[name]:
+        epsilon = 0.1 if "calibration" in options else 1.0
+        given = some | {"budget": dpk.Budget(epsilon=epsilon, delta=1e-5)} | options
+        if given.get("neighbours") == "add_remove":
+            given["public_size"] = (20, 40, 30)
+        if "model" in given:
+            data = dpk.SiloData(X, y, data.offsets, row_bound=2.0)
         calls.clear()
         compiled = dpk.solve(name, data, **given)
-        others = "penalty" in options and isinstance(options["penalty"], PL)
-        others = others or "trust" in options or (name, "calibration") == ("federated_gd", *options)
-        assert len(calls) == (0 if others else 3), options
+        looped = isinstance(options.get("penalty"), PL) or options.get("trust") == "silo"
+        looped = (
+            looped
+            or options.get("sampling") == "cyclic"
+            or any((name, k) in LOOPS for k in options)
+        )
+        expected = 0 if looped else 3
+        assert len(calls) == expected, options
         with monkeypatch.context() as patch:
             patch.setattr(Run, "is_watched", True)
             loop = dpk.solve(name, data, **given)
-        assert len(calls) == (0 if others else 3), options
+        assert len(calls) == expected, options
         assert compiled == loop
         assert compiled.history == loop.history
         assert compiled.privacy.releases == loop.privacy.releases

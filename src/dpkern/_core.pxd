@@ -99,8 +99,17 @@ cdef extern from "core/dispatch.h":
         const double *w
         const double *clip
         const double *grid
+    ctypedef struct dpk_samples:
+        const int64_t *counts
+        const uint64_t *last
+        uint32_t purpose
+        uint64_t *words
+        int64_t *numbers
+        int64_t *bounds
+        int64_t *first_task
     ctypedef struct dpk_rounds:
-        intptr_t rounds, penalized
+        intptr_t rounds, penalized, keys
+        const dpk_samples *samples
         double scale
         const double *step_size
         const double *l2
@@ -110,7 +119,7 @@ cdef extern from "core/dispatch.h":
         dpk_prox_fn prox
         const uint32_t *key
         uint32_t purpose
-        int saturate, noise_threads
+        int saturate, noise_threads, noisy
         double *w
         double *sums
         double *work

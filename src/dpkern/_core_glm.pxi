@@ -209,41 +209,66 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
             order.shape[0], first(noise), at(&out[0, 0])))
 
 
+cdef class Samples:
+    """Work space for the samples of rounds; counts, (m,), or last, (m,): one of them, as for
+    `subsets` and `poisson_samples`."""
+    cdef dpk_samples c
+    cdef object keep
+
+    def __init__(self, Records records, uint32_t purpose, const int64_t[::1] counts,
+                 const uint64_t[::1] last):
+        cdef intptr_t m = records.c.m
+        cdef int64_t[::1] bounds = np.empty(m + 1, np.int64), tasks = np.empty(m + 1, np.int64)
+        cdef int64_t[::1] numbers
+        cdef uint64_t[::1] words
+        cdef int64_t size = records.offsets[m]
+        if counts is not None:
+            size = total_of(records.offsets, counts)
+        numbers = np.empty(max(1, size), np.int64)
+        words = np.empty(0 if counts is None else words_of(records.offsets, counts), np.uint64)
+        self.keep = counts, last, numbers, words, bounds, tasks
+        self.c.counts, self.c.last, self.c.purpose = first(counts), first(last), purpose
+        self.c.words, self.c.numbers = first(words), first(numbers)
+        self.c.bounds, self.c.first_task = first(bounds), first(tasks)
+
+
 def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                 const double[:, ::1] grid, const double[::1] silo_weight, double scale,
                 const double[:, ::1] step_size, const double[::1] l2, intptr_t penalized, int prox,
                 const double[:, ::1] gamma, const double[::1] prox_params, keys, uint32_t purpose,
-                const double[::1] sigma, bint saturate, double[:, :, ::1] out, int n_threads,
+                const double[::1] sigma, uint32_t sampling, const int64_t[::1] counts,
+                const uint64_t[::1] last, bint saturate, double[:, :, ::1] out, int n_threads,
                 int noise_threads):
     """w: one row per model, several only with grids, (models, m), a model's all equal; prox: number
-    in the table, or -1; keys: of every model's releases, or None."""
+    in the table, or -1; keys: of every model's releases; sigma, counts, last: or None."""
     cdef Models each = Models(w)
     cdef Records records = Records(data)
     cdef intptr_t i, count = out.shape[0], rounds = out.shape[1], d = out.shape[2], m = records.c.m
     cdef dpk_models models = several(each, count, m, d, clip, grid)
-    cdef bint single = count == 1
     cdef Work work
-    cdef Keys secret = None
+    cdef Samples samples = None
     cdef double[::1] scratch = None
     cdef dpk_rounds run
-    if single:
+    if count == 1:
         work = Work(records.offsets, records.task_rows(), d, n_threads, clip[0],
                     None if grid is None else grid[0], silo_weight)
     else:
         work = several_work(records, d, n_threads, silo_weight, count)
         scratch = aligned(
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
+    if counts is not None or last is not None:
+        samples = Samples(records, sampling, counts, last)
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
-    if keys is not None:
-        secret = Keys(count * rounds)
-        for i, own in enumerate(keys):
-            secret.add(i * rounds, own)
+    run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c
+    run.keys = run.noisy + (samples is not None)
+    cdef Keys secret = Keys(count * rounds * run.keys)
+    for i, own in enumerate(keys):
+        secret.add(i * rounds * run.keys, own)
     run.rounds, run.scale, run.penalized = rounds, scale, penalized
     run.step_size, run.l2 = at(&step_size[0, 0]), first(l2)
     run.prox = NULL if prox < 0 else kernels.proxes[prox].apply
     run.gamma, run.prox_params = at(&gamma[0, 0]), first(prox_params)
-    run.key = NULL if secret is None else secret.words
-    run.purpose, run.sigma = purpose, first(sigma)
+    run.key, run.purpose, run.sigma = secret.words, purpose, first(sigma)
     run.saturate, run.noise_threads = saturate, noise_threads
     run.w, run.sums, run.work = <double *> each.c, first(sums), first(space)
     with nogil:

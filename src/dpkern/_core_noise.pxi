@@ -18,7 +18,7 @@ cdef class Keys:
 
     def __cinit__(self, intptr_t count):
         self.size = 32 * count
-        self.words = <uint32_t *> PyMem_Malloc(self.size)
+        self.words = <uint32_t *> PyMem_Malloc(max(1, self.size))
         if self.words == NULL:
             raise MemoryError()
 
@@ -127,27 +127,38 @@ def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const
             n_threads, first(partial), first(count)))
 
 
+cdef int64_t total_of(const int64_t[::1] offsets, const int64_t[::1] counts) except -1:
+    """Return the sum of the counts; raise unless each is one of that silo's numbers."""
+    cdef intptr_t j
+    cdef int64_t total = 0
+    for j in range(counts.shape[0]):
+        if not 0 <= counts[j] <= offsets[j + 1] - offsets[j]:
+            raise ValueError("counts must be at least 0 and at most the numbers to draw from")
+        total += counts[j]
+    return total
+
+
+cdef int64_t words_of(const int64_t[::1] offsets, const int64_t[::1] counts):
+    """Return the words of work space for subsets of these sizes."""
+    cdef intptr_t j
+    cdef int64_t words = 0
+    for j in range(counts.shape[0]):
+        if counts[j] > 0:
+            words = max(words, dpk_subset_words(offsets[j + 1] - offsets[j], counts[j]))
+    return words
+
+
 def subsets(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets,
             const int64_t[::1] counts):
     """Return counts[j] of the numbers offsets[j] .. offsets[j + 1] - 1 for every j, and where each
     subset begins and ends; see sampling.h."""
     cdef Key k = Key(key)
-    cdef intptr_t j, m = counts.shape[0]
-    cdef int64_t size, total = 0, words = 0
-    bounds = np.empty(m + 1, dtype=np.int64)
-    cdef int64_t[::1] ends = bounds[1:]
+    cdef intptr_t m = counts.shape[0]
     first(offsets)
-    bounds[0] = 0
-    for j in range(m):
-        size = offsets[j + 1] - offsets[j]
-        if not 0 <= counts[j] <= size:
-            raise ValueError("counts must be at least 0 and at most the numbers to draw from")
-        if counts[j] > 0:
-            words = max(words, dpk_subset_words(size, counts[j]))
-        total += counts[j]
-        ends[j] = total
-    cdef uint64_t[::1] work = np.empty(words, dtype=np.uint64)
-    out = np.empty(total, dtype=np.int64)
+    first(counts)
+    bounds = np.append(0, np.cumsum(counts))
+    out = np.empty(total_of(offsets, counts), dtype=np.int64)
+    cdef uint64_t[::1] work = np.empty(words_of(offsets, counts), dtype=np.uint64)
     cdef int64_t[::1] numbers = out
     with nogil:
         check(kernels.subsets(

@@ -5,6 +5,7 @@
 #include <math.h>
 #include "glm/glm.h"
 #include "noise/gaussian.h"
+#include "noise/sampling.h"
 
 /* Sums of up to 2^52 steps are exact doubles; with those of m silos, saturated before they are
  * added, integers do not overflow. */
@@ -43,6 +44,7 @@ static void add_saturated(intptr_t m, intptr_t d, const double *S, double grid, 
 static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr_t i, intptr_t t,
                              double grid, double *w, double *out) {
     const intptr_t d = data->d, at = i * run->rounds + t;
+    const uint32_t *const key = run->key + 8 * (at * run->keys + (run->samples != NULL));
     const double *const S = run->sums + i * data->m * d;
     double *const V = run->work, *const noise = run->work + d;
     const double eta = run->step_size[at], l2 = run->l2[i];
@@ -50,10 +52,9 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
         add_saturated(data->m, d, S, grid, V);
     else
         add_silos(data->m, d, S, V);
-    if (run->key) {
-        const dpk_status status =
-            dpk_gaussian(run->key + 8 * at, run->purpose, 1, d, run->sigma + i, &grid,
-                         DPK_PATH_FAST, run->noise_threads, noise);
+    if (run->noisy) {
+        const dpk_status status = dpk_gaussian(key, run->purpose, 1, d, run->sigma + i, &grid,
+                                               DPK_PATH_FAST, run->noise_threads, noise);
         if (status != DPK_OK)
             return status;
         for (intptr_t k = 0; k < d; k++)
@@ -71,13 +72,42 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
     return DPK_OK;
 }
 
+/* Sums over the sample of a round, whose key this is, at a single model. */
+static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const dpk_rounds *run,
+                             const uint32_t *key, const dpk_sum *sum) {
+    const dpk_samples *const draw = run->samples;
+    const intptr_t m = data->m;
+    const dpk_status status = draw->counts
+                                  ? dpk_subsets(key, draw->purpose, m, data->offsets, draw->counts,
+                                                draw->words, draw->numbers)
+                                  : dpk_poisson_samples(key, draw->purpose, m, data->offsets,
+                                                        draw->last, draw->numbers, draw->bounds);
+    if (status != DPK_OK)
+        return status;
+    draw->bounds[0] = draw->first_task[0] = 0;
+    for (intptr_t j = 0; j < m; j++) {
+        if (draw->counts)
+            draw->bounds[j + 1] = draw->bounds[j] + draw->counts[j];
+        const int64_t n = draw->bounds[j + 1] - draw->bounds[j];
+        draw->first_task[j + 1] = draw->first_task[j] + (n + sum->task_rows - 1) / sum->task_rows;
+    }
+    dpk_data batch = *data;
+    dpk_sum tasks = *sum;
+    batch.rows = draw->numbers;
+    batch.offsets = draw->bounds;
+    tasks.first_task = draw->first_task;
+    return dpk_glm_gradient(&batch, run->w, 0, loss, NULL, &tasks, run->sums);
+}
+
 dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
                            const dpk_rounds *run, const dpk_sum *sum, double *scratch,
                            double *out) {
     const intptr_t d = data->d;
     dpk_status status = DPK_OK;
     for (intptr_t t = 0; t < run->rounds && status == DPK_OK; t++) {
-        if (models->count == 1)
+        if (run->samples)
+            status = sum_sample(data, loss, run, run->key + 8 * t * run->keys, sum);
+        else if (models->count == 1)
             status = dpk_glm_gradient(data, run->w, 0, loss, NULL, sum, run->sums);
         else
             status = dpk_glm_gradients(data, models, loss, sum, scratch, run->sums);

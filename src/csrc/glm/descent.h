@@ -8,6 +8,17 @@
 
 #include "glm/gradients.h"
 
+/* Every round's own sample of the records, for a single model (noise/sampling.h). */
+typedef struct {
+    const int64_t *counts; /* (m,) sizes of subsets without replacement, or NULL: Poisson samples */
+    const uint64_t *last;  /* (m,) of Poisson samples */
+    uint32_t purpose;
+    uint64_t *words;     /* work space of subsets */
+    int64_t *numbers;    /* room for the records of a sample */
+    int64_t *bounds;     /* (m + 1,) of the silos in it */
+    int64_t *first_task; /* (m + 1,) */
+} dpk_samples;
+
 typedef struct {
     intptr_t rounds;
     double scale;            /* weight of a record in the mean gradient */
@@ -17,7 +28,10 @@ typedef struct {
     dpk_prox_fn *prox;       /* or NULL */
     const double *gamma;     /* (count, rounds), with the strength of h */
     const double *prox_params;
-    const uint32_t *key; /* (count, rounds, 8) of the releases, or NULL: no noise */
+    const uint32_t *key; /* (count, rounds, keys, 8) of the releases: a round's sample, its noise */
+    intptr_t keys;       /* as many of them as there are: 0, 1 or 2 */
+    const dpk_samples *samples; /* or NULL: all records in every round */
+    int noisy;
     uint32_t purpose;
     const double *sigma; /* (count,) */
     int saturate;        /* entries of the sum over silos stay within 2^52 steps of the grid */
@@ -30,7 +44,7 @@ typedef struct {
 /* out: (count, rounds, d) the models after every round. models: one for all silos each, with grids
  * that all silos share, or NULL where a sum->clip of infinity says so; a single one has its clip
  * norm and grids in sum. sum and scratch: as for dpk_glm_gradient where count is 1, else as for
- * dpk_glm_gradients. DPK_ERR_NOT_FINITE: a model overflowed, and it
- * is not only the last one. */
+ * dpk_glm_gradients; of samples sum->partial is that of all records. DPK_ERR_NOT_FINITE: a model
+ * overflowed, and it is not only the last one. */
 dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
                            const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *out);

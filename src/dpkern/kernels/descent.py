@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import not_negative, positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, Random
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random
 from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.kernels._several import several_models
 from dpkern.models.losses import Loss
@@ -36,6 +36,8 @@ def glm_descent(
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     saturate: bool = False,
+    subset_sizes: IntArray | None = None,
+    poisson_last: NDArray[np.uint64] | None = None,
     rng: Random | Sequence[Random] = None,
     n_threads: int | None = None,
 ) -> FloatArray:
@@ -71,8 +73,14 @@ def glm_descent(
         Grid of V and of the noise, as in `glm_gradient` for the records of all silos together.
     silo_weight, saturate
         As in `glm_gradient`; with `saturate` entries of the sum over silos saturate, too.
+    subset_sizes : ndarray, shape (m,), int64, optional
+        For a single model: V is the sum over so many records of every silo, which every round draws
+        anew without replacement (`dpkern.stream.ReleaseKey.subsets`).
+    poisson_last : ndarray, shape (m,), uint64, optional
+        In its place, for Poisson samples (`dpkern.stream.ReleaseKey.poisson_samples`).
     rng : None, int >= 0, NoiseStream, or a sequence of k of them
-        As in `dpkern.kernels`. Only a call with `sigma` uses a stream: T releases of each.
+        As in `dpkern.kernels`. Every round uses a release for its samples, if there are any, then
+        one for its noise, if there is any.
 
     Returns
     -------
@@ -82,8 +90,9 @@ def glm_descent(
     Notes
     -----
     The models are post-processing of T noisy sums, each of sensitivity 2 C under replacement of one
-    record, and C where one is added or removed. Bits are those of T rounds of `glm_gradient`,
-    `gaussian` on the sum over silos, and `prox`.
+    record, and C where one is added or removed; amplification by secret samples is up to the
+    caller. Bits are those of T rounds of `glm_gradient`, `gaussian` on the sum over silos, and
+    `prox`.
 
     A model that overflows raises ValueError, and the models before it are lost.
     """
@@ -111,7 +120,9 @@ def glm_descent(
     _, clips, chosen = several_models(data, points, "clip", clip, grid)
     if k > 1 and (math.isinf(clips[0]) or checked.is_custom(loss)):
         raise ValueError("w must be one model where clip is infinite or the loss a custom one")
-    grids, stds, together = None, None, np.array([0, data.n])
+    drawn = _samples(data, k, subset_sizes, poisson_last)
+    n = data.n if subset_sizes is None else int(subset_sizes.sum())
+    grids, stds, together = None, None, np.array([0, n])
     if math.isfinite(clips[0]):
         grids = np.empty((k, data.m))
         for i, (own, q) in enumerate(zip(clips.tolist(), chosen, strict=True)):
@@ -124,16 +135,17 @@ def glm_descent(
     weights = checked.silo_weights(silo_weight, data.m)
     rounds = eta.shape[1]
     out = np.empty((k, rounds, data.d))
-    threads = resolve_threads(n_threads, data.n * data.d * (1 if k == 1 else (k + 7) // 8))
+    # Tiles of eight models take about as long as one model does.
+    threads = resolve_threads(n_threads, n * data.d * (1 if k == 1 else (k + 7) // 8))
+    releases = rounds * sum(used is not None for used in (stds, *drawn))
     with ExitStack() as stack:
-        keys = None
-        if stds is not None:
-            keys = [stack.enter_context(r).keys for r in _releases(rng, k, rounds, start.ndim == 1)]
+        keys = [stack.enter_context(r).keys for r in _releases(rng, k, releases, start.ndim == 1)]
         # fmt: off
         _core.glm_descent(
             data, points, checked.compiled_loss(loss), clips, grids, weights,
             positive("scale", scale), eta, factors, penalized, number, gamma, params, keys,
-            Purpose.GAUSSIAN, stds, saturate, out, threads, resolve_threads(n_threads, data.d),
+            Purpose.GAUSSIAN, stds, Purpose.SAMPLING, *drawn, saturate, out, threads,
+            resolve_threads(n_threads, data.d),
         )
         # fmt: on
     return out[0] if start.ndim == 1 else out
@@ -149,10 +161,32 @@ def _rounds(name: str, value: ArrayLike, k: int) -> FloatArray:
     return array
 
 
+def _samples(
+    data: Data, k: int, sizes: IntArray | None, last: NDArray[np.uint64] | None
+) -> tuple[IntArray | None, NDArray[np.uint64] | None]:
+    """Return the validated arguments `subset_sizes` and `poisson_last`."""
+    for name, value, kind in (
+        ("subset_sizes", sizes, np.int64),
+        ("poisson_last", last, np.uint64),
+    ):
+        if value is None:
+            continue
+        if k > 1 or (sizes is not None and last is not None):
+            raise ValueError(f"{name} must be None for several models or beside other samples")
+        if not isinstance(value, np.ndarray) or value.dtype != kind or value.shape != (data.m,):
+            wanted = f"{np.dtype(kind)} of shape ({data.m},)"
+            raise ValueError(f"{name} must be {wanted}, got {checked.described(value)}")
+    if sizes is not None and np.any((sizes < 0) | (sizes > np.diff(data.offsets))):
+        raise ValueError("subset_sizes must be numbers of a silo's records, got others")
+    return sizes, last
+
+
 def _releases(
     rng: Random | Sequence[Random], k: int, rounds: int, single: bool
 ) -> Iterator[ReleaseKeys]:
     """Return the keys of the next releases of every model's stream."""
+    if not rounds:
+        return
     streams: Any = [rng] if single else rng
     if not isinstance(streams, Sequence) or len(streams) != k:
         raise ValueError(f"rng must hold a stream for each of {k} models, got {rng!r}")

@@ -45,6 +45,11 @@ class RecordSampler(ABC):
         """Description of the sampling for the ledger."""
         return {"method": self.method, "batch_sizes": self.batch_sizes, "sizes": self.sizes}
 
+    @property
+    def compiled(self) -> Mapping[str, Any] | None:
+        """The keywords by which `kernels.glm_descent` draws the batches of all silos itself."""
+        return None
+
     @abstractmethod
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
@@ -60,6 +65,7 @@ class FullBatch(RecordSampler):
 
     method = "full"
     sampling = None
+    compiled: ClassVar[Mapping[str, Any]] = {}
 
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
@@ -75,6 +81,10 @@ class WithoutReplacement(RecordSampler):
 
     method = WITHOUT_REPLACEMENT
     amplifies = True
+
+    @property
+    def compiled(self) -> Mapping[str, Any]:
+        return {"subset_sizes": np.array(self.batch_sizes)}
 
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]
@@ -94,6 +104,10 @@ class Poisson(RecordSampler):
         # The accountant's rate is batch size / size rounded up; rate 1 draws every record.
         sizes = zip(self.batch_sizes, self.sizes, strict=True)
         return np.array([(k << 64) // n - 1 for k, n in sizes], dtype=np.uint64)
+
+    @property
+    def compiled(self) -> Mapping[str, Any]:
+        return {"poisson_last": self._last}
 
     def draw(
         self, stream: NoiseStream, offsets: IntArray, t: int, active: NDArray[np.bool_]

@@ -77,8 +77,8 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.rounds)
 
-    w = objective.start()
-    for r in run.numbered_rounds():
+    w, done = await gradient.compiled_rounds(objective.start(), eta, returned.add)
+    for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])
         returned.add(w)
     return run.result(returned.model)

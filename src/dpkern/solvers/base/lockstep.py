@@ -41,6 +41,8 @@ class Several:
     axes: int  #: of the sum of a silo, as long as the model
 
 
+# Arguments with which the records of a request are not all those of the run.
+_OWN_RECORDS = ("rows", "subset_sizes", "poisson_last")
 _OF_DESCENT = ("clip", "grid", "sigma", "step_size", "l2", "prox_step", "rng")
 _SEVERAL: dict[object, Several] = {
     kernels.glm_gradient: Several("glm_gradients", ("clip", "grid"), 1),
@@ -67,10 +69,14 @@ class Request:
         return self.kernel(self.data, self.w, **self.how)
 
     @property
+    def _has_own_records(self) -> bool:
+        return any(self.how.get(name) is not None for name in _OWN_RECORDS)
+
+    @property
     def kind(self) -> object:
         """What requests of one pass have in common; None where a request is a pass of its own."""
         several = _SEVERAL.get(self.kernel)
-        if several is None or self.how["grid"] is None or self.how.get("rows") is not None:
+        if several is None or self.how["grid"] is None or self._has_own_records:
             return None
         if isinstance(self.how["loss"], Custom):  # what it returns may depend on its block
             return None

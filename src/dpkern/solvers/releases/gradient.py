@@ -1,7 +1,7 @@
 """The noisy mean gradient that gradient solvers release once per round."""
 
 import dataclasses
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -71,40 +71,12 @@ class NoisyMeanGradient:
         return self._scale * (await self._release(w[0]))[np.newaxis]
 
     async def compiled_rounds(self, w: FloatArray, eta: FloatArray) -> tuple[FloatArray, int]:
-        """Run the rounds of proximal gradient descent without Python between them.
-
-        Returns the model and the number of rounds that were run: all, with the bits of the caller's
-        own loop; or none where somebody looks at every round, or steps are of another form.
-        """
-        run, objective, prox = self._run, self._run.objective, self._run.objective.proximal
-        if self._per_silo or self._shares or objective.smooth is not None or run.is_watched:
+        """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
+        if self._per_silo or self._shares:
             return w, 0
-        strength = 1.0 if prox is None else prox.strength
-        if prox is not None and not isinstance(prox, Constraint):
-            prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
-        how: dict[str, Any] = {
-            "loss": objective.phi,
-            "clip": run.clip,
-            "scale": self._scale,
-            "l2": objective.l2,
-            "prox": prox,
-            "penalize_intercept": objective.penalize_intercept,
-            "silo_weight": self._silo_weight,
-            "saturate": run.sizes_are_hidden,
-        }
-        for steps in run.chunks(eta):
-            compute = partial(self._descend, w, step_size=steps, prox_step=strength * steps, **how)
-            models = await self._mechanism.release_steps(len(steps), compute)
-            run.record_rounds(w, models, steps)
-            w = models[-1]
-        return w, run.rounds
-
-    def _descend(
-        self, w: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
-    ) -> Coroutine[Any, Any, FloatArray]:
-        """Run some compiled rounds, with the noise of a single message."""
-        std, q = (None if numbers is None else float(numbers[0]) for numbers in (sigma, grid))
-        return self._run.sums(kernels.glm_descent, w, sigma=std, grid=q, **how)
+        return await compiled_rounds(
+            self._run, self._mechanism, w, eta, scale=self._scale, silo_weight=self._silo_weight
+        )
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
@@ -122,6 +94,52 @@ class NoisyMeanGradient:
             sums = over_silos(run, sums, self._mechanism.grid)
         with run.clock("noise"):
             return self._mechanism.release(sums)
+
+
+async def compiled_rounds(
+    run: Run,
+    mechanism: GaussianSum,
+    w: FloatArray,
+    eta: FloatArray,
+    *,
+    each: Callable[[FloatArray], None] = lambda _: None,
+    **how: Any,
+) -> tuple[FloatArray, int]:
+    """Run the rounds of proximal gradient descent without Python between them.
+
+    Returns the model and the number of rounds that were run: all, with the bits of the loop in the
+    solver's page; or none, where somebody looks at every round, or a penalty is smooth. `each` is
+    called with every model; further keywords are the kernel's.
+    """
+    objective, prox = run.objective, run.objective.proximal
+    if objective.smooth is not None or run.is_watched:
+        return w, 0
+    strength = 1.0 if prox is None else prox.strength
+    if prox is not None and not isinstance(prox, Constraint):
+        prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
+    how |= {
+        "loss": objective.phi,
+        "clip": run.clip,
+        "l2": objective.l2,
+        "prox": prox,
+        "penalize_intercept": objective.penalize_intercept,
+        "saturate": run.sizes_are_hidden,
+    }
+
+    def descend(
+        *, sigma: FloatArray | None, grid: FloatArray | None, **more: Any
+    ) -> Coroutine[Any, Any, FloatArray]:
+        std, q = (None if numbers is None else float(numbers[0]) for numbers in (sigma, grid))
+        return run.sums(kernels.glm_descent, w, sigma=std, grid=q, **how, **more)
+
+    for steps in run.chunks(eta):
+        compute = partial(descend, step_size=steps, prox_step=strength * steps)
+        models = await mechanism.release_steps(len(steps), compute)
+        run.record_rounds(w, models, steps)
+        for model in models:
+            each(model)
+        w = models[-1]
+    return w, run.rounds
 
 
 def over_silos(

@@ -26,8 +26,8 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.participation import sample_users
 from dpkern.privacy.record_sampling import RecordSampler, Rows, make_record_sampler
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import over_silos
-from dpkern.solvers.releases.record_sums import Sums, clipped, sums_of
+from dpkern.solvers.releases.gradient import compiled_rounds, over_silos
+from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -199,6 +199,18 @@ class NoisyMeans:
         total, each = partial(self._sums.gradient, w), partial(self._sums.vectors, w)
         released = await self._release(r, self._run.clip, self._family.sigma, total, each)
         return self._mean(released)
+
+    async def compiled_rounds(
+        self, w: FloatArray, eta: FloatArray, each: Callable[[FloatArray], None]
+    ) -> tuple[FloatArray, int]:
+        """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
+        run, drawn, everybody = self._run, self._family.sampler.compiled, self._silos.active.all()
+        linear = isinstance(self._sums, GlmSums)
+        if self._trust != "central" or drawn is None or not (linear and everybody):
+            return w, 0
+        mechanism = self._gaussian(run.clip, self._family.sigma, 1)
+        how = {"scale": self._scale, "silo_weight": self._silo_weight, **drawn}
+        return await compiled_rounds(run, mechanism, w, eta, each=each, **how)
 
     async def difference(
         self,
