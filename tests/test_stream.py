@@ -48,7 +48,7 @@ def test_two_threads_in_one_release_do_not_get_the_same_key(monkeypatch):
     """The first thread waits in the middle of its release until the second one is as far, or
     long enough to be sure that it is kept out."""
     stream, keys, meeting = NoiseStream(1), [], threading.Barrier(2)
-    block = _core.chacha20_block
+    block = _core.chacha20_keys
 
     def slow(*arguments):
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -59,7 +59,7 @@ def test_two_threads_in_one_release_do_not_get_the_same_key(monkeypatch):
         release = stream.release()
         keys.append((release.number, bytes(release.key)))
 
-    monkeypatch.setattr(_core, "chacha20_block", slow)
+    monkeypatch.setattr(_core, "chacha20_keys", slow)
     threads = [threading.Thread(target=take) for _ in range(2)]
     for thread in threads:
         thread.start()
