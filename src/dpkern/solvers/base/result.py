@@ -51,8 +51,9 @@ class SolverResult:
     privacy : Certificate
         The guarantee of the released bits.
     timing : dict
-        Seconds in "kernels", "noise", "python" and "total", which are not private since they grow
-        with the number of records; empty for a model from a file.
+        Seconds in "kernels", "noise", "python" and "total", compiled rounds with their noise being
+        "kernels"; not private, since they grow with the number of records. Empty for a model from a
+        file.
     message : str
         How the run ended.
     transform : Transform
