@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from bench.bench_glm import FLOAT32
 from bench.cases import Case, Contenders, numba
 from dpkern import kernels, reference
 
@@ -61,26 +62,32 @@ def setup(n: int, d: int, dtype: type) -> tuple[Contenders, np.ndarray]:
         contenders["torch"] = partial(with_torch, torch.from_numpy(G), CLIP)
     if numba is not None:
         contenders["numba"] = lambda: fused(G, CLIP, 4 * numba.get_num_threads())
+    if dtype is np.float32 and d <= 128:
+        contenders["float64"] = partial(kernels.clip_and_sum, G.astype(np.float64), clip=CLIP)
     return contenders, G
 
 
 def cases(quick: bool) -> list[Case]:
     large = [(200_000, 1_000), (20_000, 10_000), (2_000, 100_000)]
-    sizes = [(2_000, 1_000)] if quick else [*large, (2_000, 1_000), (256, 10_000)]
+    sizes = [(2_000, 1_000)] if quick else [*large, (2_000, 1_000), (256, 10_000), *FLOAT32]
     return [
         Case(
             "clip_and_sum",
             f"{n} x {d} {dtype.__name__}",
             partial(setup, n, d, dtype),
             n * d * np.dtype(dtype).itemsize,
-            goals={"read": 0.85} if (n, d) in large else {},
+            goals={"read": 0.85}
+            if (n, d) in large
+            else {"float64": FLOAT32[n, d]}
+            if (n, d) in FLOAT32
+            else {},
         )
         for n, d in sizes
         for dtype in (np.float64, np.float32)
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "numpy", "torch", "twin", "numba"])
+@pytest.mark.parametrize("contender", ["dpkern", "numpy", "torch", "twin", "numba", "float64"])
 @pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
 def test_speed(case, contender, contenders, benchmark):
     benchmark.group = case.name

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bench.bench_glm import CLIP, records
+from bench.bench_glm import CLIP, FLOAT32, records
 from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_difference, row_norms, skilled_difference
 from dpkern import SiloData, kernels, reference
@@ -42,6 +42,11 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
         contenders["numba"] = partial(
             fused_difference, X, y, norms, new, margins, space, DIFFERENCE_CLIP, CLIP, parts
         )
+    if dtype is np.float32:
+        doubles = SiloData(records(n, d)[0], y, [0, n])
+        theirs = partial(kernels.glm_difference, doubles, new, old, loss="logistic", **clips)
+        kept_doubles = {"margins": kernels.glm_margins(doubles, old), "new_margins": np.empty(n)}
+        contenders["float64"] = partial(theirs, **kept_doubles)
     if kernels.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(kept, n_threads=1)
     return contenders, X
@@ -54,6 +59,9 @@ def cases(quick: bool) -> list[Case]:
     found = []
     for n, d in sizes:
         for dtype, keep_norms in ((np.float64, False), (np.float64, True), (np.float32, False)):
+            goals = {"gradient": 1 / 1.2}
+            if dtype is np.float32 and (n, d) in FLOAT32:
+                goals["float64"] = FLOAT32[n, d]
             found.append(
                 Case(
                     "glm_difference",
@@ -61,14 +69,14 @@ def cases(quick: bool) -> list[Case]:
                     partial(setup, n, d, dtype, keep_norms),
                     n * d * np.dtype(dtype).itemsize,
                     tolerance=1e-3 if dtype is np.float32 else 1e-4,
-                    goals={"gradient": 1 / 1.2},
+                    goals=goals,
                     other_work=("gradient",),
                 )
             )
     return found
 
 
-NAMES = ["dpkern", "gradient", "no margins", "numpy", "twin", "numba"]
+NAMES = ["dpkern", "gradient", "no margins", "numpy", "twin", "numba", "float64"]
 
 
 @pytest.mark.parametrize("contender", NAMES)

@@ -1,4 +1,4 @@
-"""glm_gradient beside its twin, the NumPy of a skilled user and a fused numba kernel.
+"""glm_gradient, glm_losses beside the twin, the NumPy of a skilled user and a fused numba kernel.
 
 About half of the records are clipped: rows have norm 1 or so, derivatives lie between -1 and 1, the
 bound is 1/2. NumPy always has its norms ready; dpkern and numba find them in the pass, or have them
@@ -15,6 +15,8 @@ from bench.glm_rivals import fused, fused_norms, row_norms, skilled
 from dpkern import SiloData, kernels, reference
 
 CLIP = 0.5
+# Least ratios of the times of float64 and float32 rows, out of cache and in it.
+FLOAT32 = {(1_000_000, 128): 1 / 0.55, (20_000, 128): 1 / 0.6}
 NEVER = 8.0  # longer than any gradient here: clipping is on, and clips nothing
 
 
@@ -52,6 +54,17 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
     if dtype is np.float32:
         contenders["float64"] = partial(gradient, SiloData(records(n, d)[0], y, [0, n]))
     return contenders, X
+
+
+def setup_losses(n: int, d: int) -> tuple[Contenders, np.ndarray]:
+    X, y, w = records(n, d)
+    data = SiloData(X, y, [0, n])
+    ours = partial(kernels.glm_losses, data, w, loss="logistic")
+    return {
+        "dpkern": ours,
+        "numpy": lambda: np.logaddexp(0.0, -y * (X @ w)).sum(),
+        "1 thread": partial(ours, n_threads=1),
+    }, X
 
 
 def setup_grid(n: int, d: int) -> tuple[Contenders, np.ndarray]:
@@ -97,7 +110,7 @@ def cases(quick: bool) -> list[Case]:
         for dtype, keep_norms, wanted in (
             (np.float64, False, goals),
             (np.float64, True, goals),
-            (np.float32, False, {} if in_cache else {"float64": 1 / 0.6}),
+            (np.float32, False, {"float64": FLOAT32[n, d]} if (n, d) in FLOAT32 else {}),
         ):
             made = partial(setup, n, d, dtype, keep_norms)
             name = f"{size} {np.dtype(dtype)}" + ", norms kept" * keep_norms
@@ -105,6 +118,9 @@ def cases(quick: bool) -> list[Case]:
             found.append(Case("glm_gradient", name, made, amount, goals=wanted))
         wanted = {"float": 1 / 1.25 if in_cache else 1 / 1.1}
         found.append(Case("grid", size, partial(setup_grid, n, d), 8 * n * d, goals=wanted))
+    for n, d in (big, small[0]):
+        made = partial(setup_losses, n, d)
+        found.append(Case("glm_losses", f"{n} x {d} float64", made, 8 * n * d))
     n, d = (20_000, 54) if quick else (500_000, 54)
     made = partial(setup_uneven, n, d, 32, 9.0)
     found.append(Case("uneven", f"{n} x {d}, u = 9", made, 8 * n * d, goals={"even": 1 / 1.1}))

@@ -1,4 +1,4 @@
-"""glm_hessian beside tabmat's sandwich, the NumPy of a skilled user, its twin and dgemm.
+"""glm_hessian(s) beside tabmat's sandwich, the NumPy of a skilled user, its twin and dgemm.
 
 Half of n d^2 multiplications and additions would do, as sums are symmetric: n d^2 operations are
 counted. The rivals have the weights of the records ready; dpkern finds margins, second
@@ -7,14 +7,14 @@ compute the same.
 """
 
 import math
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import pytest
 
 from bench.bench_glm import records
-from bench.bench_sparse import a9a
-from bench.cases import Case, Contenders
+from bench.bench_sparse import PER_ROW, N, a9a
+from bench.cases import DGEMM, Case, Contenders, dgemm
 from dpkern import SiloData, kernels, reference
 
 try:
@@ -22,20 +22,13 @@ try:
 except ImportError:
     tabmat = None
 
-PRODUCT = 2048  # rows of the square matrices whose product is the limit
-
 
 def curvature(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(X @ w))
     return e / (1.0 + e) ** 2
 
 
-@lru_cache(maxsize=1)
-def product(size: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((size, size))
-
-
-def setup(n: int, d: int, dtype: type, keep_norms: bool, size: int) -> tuple[Contenders, None]:
+def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, None]:
     X, y, w = records(n, d)
     X = X.astype(dtype, copy=False)
     data = SiloData.from_silos([(X, y)]) if keep_norms else SiloData(X, y, [0, n])
@@ -53,8 +46,7 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool, size: int) -> tuple[Con
         contenders["twin"] = partial(reference.glm_hessian, data, w, **how)
     if kernels.info()["n_threads"] > 1:
         contenders["1 thread"] = partial(ours, n_threads=1)
-    A = product(size)
-    contenders["dgemm"] = partial(np.matmul, A, A)
+    contenders["dgemm"] = dgemm()
     return contenders, None
 
 
@@ -68,17 +60,29 @@ def setup_sparse() -> tuple[Contenders, None]:
         "dpkern": partial(ours, data),
         "scipy": lambda: (X.T @ X.multiply(h[:, np.newaxis])).toarray(),
         "dense": partial(ours, dense),
+        "dgemm": dgemm(),
     }
     if tabmat is not None:
         contenders["tabmat"] = partial(tabmat.SparseMatrix(X).sandwich, h)
     return contenders, None
 
 
+def setup_several(models: int) -> tuple[Contenders, None]:
+    X, y = a9a()
+    w = np.random.default_rng(1).standard_normal((models, X.shape[1])) / 4.0
+    data = SiloData.from_silos([(X, y)])
+    how = {"loss": "logistic", "hess_clip": 16.0}
+    return {
+        "dpkern": partial(kernels.glm_hessians, data, w, **how),
+        "one by one": lambda: [kernels.glm_hessian(data, own, **how) for own in w],
+        "dgemm": dgemm(),
+    }, None
+
+
 def cases(quick: bool) -> list[Case]:
     big, *small = [(200_000, 128), (20_000, 128), (20_000, 512), (200_000, 16)]
     if quick:
         big, *small = [(5_000, 128), (1_000, 128), (500, 512), (5_000, 16)]
-    size = PRODUCT // 8 if quick else PRODUCT
     found = []
     for n, d in (big, *small):
         for dtype, keep_norms in ((np.float64, False), (np.float64, True), (np.float32, False)):
@@ -90,19 +94,21 @@ def cases(quick: bool) -> list[Case]:
                 Case(
                     "glm_hessian",
                     f"{n} x {d} {np.dtype(dtype)}" + ", norms kept" * keep_norms,
-                    partial(setup, n, d, dtype, keep_norms, size),
+                    partial(setup, n, d, dtype, keep_norms),
                     work,
                     unit="F",
                     goals=goals if (n, d) == big and dtype is np.float64 else {},
-                    limits={"dgemm": 2.0 * size**3},
+                    limits=DGEMM,
                 )
             )
-    entries = 32_561 * 13.9**2
-    found.append(Case("csr hessian", "a9a or like it", setup_sparse, entries, unit="F"))
-    return found
+    entries, k = N * PER_ROW**2, 8
+    sparse = {"unit": "F", "limits": DGEMM}
+    found.append(Case("csr hessian", "a9a or like it", setup_sparse, entries, **sparse))
+    made = partial(setup_several, k)
+    return [*found, Case("glm_hessians", f"a9a, csr, {k} models", made, k * entries, **sparse)]
 
 
-NAMES = ["dpkern", "numpy", "float", "tabmat", "twin", "dgemm", "scipy", "dense"]
+NAMES = ["dpkern", "numpy", "float", "tabmat", "twin", "dgemm", "scipy", "dense", "one by one"]
 
 
 @pytest.mark.parametrize("contender", NAMES)

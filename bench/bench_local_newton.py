@@ -49,7 +49,7 @@ def cases(quick: bool) -> list[Case]:
             f"a9a or like it, {SILOS} silos, {rounds} rounds, " + ("dense" if dense else "csr"),
             partial(setup, rounds, dense),
             rounds,
-            unit="rounds",
+            unit="round",
             goals={"twin": 10.0, "no noise": 1 / 1.15},
             other_work=("no noise", "no noise, same floor"),
         )

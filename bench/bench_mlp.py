@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bench.cases import Case, Contenders
+from bench.cases import DGEMM, Case, Contenders, dgemm
 from dpkern import SiloData, kernels, reference
 
 try:
@@ -148,6 +148,7 @@ def setup(n: int, p: int, layers: tuple[int, ...]) -> tuple[Contenders, None]:
     ours = partial(kernels.mlp_gradient, data, params, **how)
     contenders: Contenders = {
         "dpkern": ours,
+        "dgemm": dgemm(),
         "numpy": partial(plain, X, target, weights),
         "ghost": partial(ghost, X, target, weights),
         "tanh": partial(ours, activation="tanh"),
@@ -166,7 +167,8 @@ def setup(n: int, p: int, layers: tuple[int, ...]) -> tuple[Contenders, None]:
 
 def cases(quick: bool) -> list[Case]:
     found = []
-    for n, p, layers in [(1024, 50, (64, 2)), (1024, 784, (256, 10)), (10_000, 50, (64, 2))]:
+    for size, p, layers in [(1024, 50, (64, 2)), (1024, 784, (256, 10)), (10_000, 50, (64, 2))]:
+        n = size // 8 if quick else size
         sizes = (p, *layers)
         products = [inputs * out for inputs, out in itertools.pairwise(sizes)]
         goal = {"numpy": 1 / 1.25, "opacus": 5.0, "opacus ghost": 2.0}
@@ -174,12 +176,13 @@ def cases(quick: bool) -> list[Case]:
             Case(
                 "mlp_gradient",
                 f"{n}, {'-'.join(map(str, sizes))}",
-                partial(setup, n // 8 if quick else n, p, layers),
+                partial(setup, n, p, layers),
                 # Forward and gradient of every layer, and the way back through all but the first.
                 2.0 * n * (3 * sum(products) - products[0]),
                 unit="F",
-                goals=goal if n == 1024 else {},
+                goals=goal if size == 1024 else {},
                 other_work=("numpy", "tanh", "difference"),
+                limits=DGEMM,
             )
         )
     return found

@@ -108,7 +108,7 @@ def cases(quick: bool) -> list[Case]:
             f"{SILOS} x {per_silo}, {sizes}, {rounds} rounds",
             partial(setup, per_silo, rounds),
             rounds,
-            unit="rounds",
+            unit="round",
             goals={"loop": 20.0, "no noise": 1 / 1.15},
             other_work=("no noise", "loop"),
         )

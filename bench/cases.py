@@ -1,10 +1,9 @@
 """What a benchmark is: one piece of work, done by several contenders."""
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,12 @@ except ImportError:
     numba = None
 
 Contenders = dict[str, Callable[[], Any]]
+PRODUCT = 1024  # rows of the square matrices whose product is the limit of arithmetic
+DGEMM = {"dgemm": 2.0 * PRODUCT**3}  # as limits of a case
 OUT_OF_CACHE = 2**27  # doubles of the array that the bandwidth of memory is measured on
-SLOW = 2.0  # seconds: a twin or a loop in Python that takes longer is called once
+SLOW = 2.0  # seconds: a longer call is counted from the first on
+PATIENCE = 6.0  # seconds: most that the counted calls of a contender may take, but for the last
+COLD = 0.2  # seconds: a shorter call is slower while caches and threads are another's
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,22 @@ class Case:
     amount : float
         Units of work in one call.
     unit : str
-        "B" for bytes read, or what is made, such as "draws".
+        "B" for bytes read, "F" for floating-point operations, or what is made, such as "draws".
     tolerance : float or None
         Relative difference (in norm) between contenders that still counts as the same work; None
         where results are random.
     goals : mapping
         Least ratio wanted: a contender's time to dpkern's, or for "read" the rate to the read
-        bandwidth.
+        bandwidth; and for "seconds" the longest time of a call.
     other_work : tuple of str
         Contenders that do something else on purpose: their results are not compared.
     limits : mapping
         Contenders whose rate no kernel of this kind exceeds by much, and their units of work in one
         call. Their results are not compared; of them the share of their rate is reported, and goals
         are least shares.
+    parts : mapping
+        Contenders that do this share of the work only, as all of it would take too long. Their
+        times are divided by it.
     """
 
     kernel: str
@@ -57,6 +63,7 @@ class Case:
     goals: Mapping[str, float] = field(default_factory=dict)
     other_work: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -69,8 +76,10 @@ class Times:
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
-    def median(self, contender: str) -> float:
-        return statistics.median(self.seconds[contender])
+    def quartiles(self, contender: str) -> tuple[float, float, float]:
+        """Lower quartile, median and upper quartile."""
+        low, median, high = np.quantile(self.seconds[contender], (0.25, 0.5, 0.75)).tolist()
+        return low, median, high
 
 
 def refuse_other_work(case: Case, ours: np.ndarray, name: str, other: np.ndarray) -> None:
@@ -93,35 +102,40 @@ def measure(
 ) -> Times:
     """Times contenders and readers for about `seconds`, in turn: a slow spell hits all of them.
 
-    A turn is several calls, and its first is not counted: the caches hold the data of the contender
-    before, and its thread pool may still be spinning on the cores for a moment.
+    A turn is several calls, and its first is not counted where calls are short: the caches hold the
+    data of the contender before, and its thread pool may still be spinning for a moment.
     """
     times = Times()
     again = {}
+    first: dict[str, float] = {}
     ours = None
     for name, call in contenders.items():
         start = clock()
         result = np.array(call())
-        took = clock() - start
+        first[name] = clock() - start
         ours = result if ours is None else ours
         refuse_other_work(case, ours, name, result)
-        if name in ("twin", "loop") and took > SLOW:
-            times.seconds[name] = [took]
-        else:
-            again[name] = call
+        times.seconds[name] = [first[name]] if first[name] > SLOW else []
+        again[name] = call
     if read is not None:
         again |= readers(read)
     turn = seconds / (rounds * len(again))
     for _ in range(rounds):
         for name, call in again.items():
-            call()
+            counted = times.seconds.setdefault(name, [])
+            if sum(counted) + first.get(name, 0.0) > PATIENCE and counted:
+                continue
+            if first.get(name, 0.0) < COLD:
+                call()
             end = time.perf_counter() + turn
             while True:
                 start = clock()
                 call()
-                times.seconds.setdefault(name, []).append(clock() - start)
+                counted.append(clock() - start)
                 if time.perf_counter() >= end:
                     break
+    for name, part in case.parts.items():
+        times.seconds[name] = [t / part for t in times.seconds[name]]
     return times
 
 
@@ -188,6 +202,13 @@ def readers(a: np.ndarray) -> Contenders:
 
 
 READERS = ("read", "read ahead")
+
+
+@cache
+def dgemm() -> Callable[[], np.ndarray]:
+    """A product of matrices in doubles, with the threads that BLAS has."""
+    A = np.random.default_rng(0).standard_normal((PRODUCT, PRODUCT))
+    return partial(np.matmul, A, A)
 
 
 @cache

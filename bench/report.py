@@ -1,32 +1,37 @@
-"""One table of every kernel: time, rate, share of the read bandwidth, ratios to its rivals.
+"""One table of every kernel: time, spread, rate, share of its limit, ratios to its rivals.
 
-    python -m bench.report [--quick] [--only NAME] [--threads N] [--json PATH]
+    python -m bench.report [--quick] [--only NAME] [--native] [--threads N] [--json PATH]
 
-A new kernel is one entry in SUITES. The share is that of the fastest plain sum over the same input
-at the same number of threads in the same run: 100 % reads as fast as the machine does, in or out
-of cache; for local_descent and whole solvers it is the bandwidth of memory. A ratio above 1 means
-that dpkern is faster. A goal that is missed is named below its line; goals are for the full sizes.
-One thread is timed in processor time, which other work on the machine delays less.
-docs/performance.md says how to read the table.
+A new kernel is one entry in SUITES. The time is the median of single calls and the spread their
+interquartile range in percent of it. The share of read is that of the fastest plain sum over the
+same input at the same number of threads in the same run: 100 % reads as fast as the machine does,
+in or out of cache; for local_descent and whole solvers it is the bandwidth of memory. Shares of
+other limits follow the ratios. A ratio above 1 means that dpkern is faster. All goals, which are
+for the full sizes, are listed at the end with what was measured. One thread is timed in processor
+time, which other work on the machine delays less.
+
+Between the cases the report measures how fast the machine reads memory and multiplies matrices. A
+case is measured again, up to three times, if one of these rates was more than 10 % below the run's
+best before or after it; what stays so is marked. docs/performance.md says how to read the table.
 """
 
 import argparse
 import json
 import os
-import platform
 import time
-from collections.abc import Callable
+import warnings
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bench import (
     bench_admm,
     bench_clip,
+    bench_compare,
     bench_custom,
     bench_difference,
     bench_gaussian,
@@ -38,14 +43,19 @@ from bench import (
     bench_mlp,
     bench_newton,
     bench_prox,
+    bench_rounds,
     bench_shuffle,
     bench_sparse,
     bench_spider,
     bench_wd_dp,
+    machine,
     memory,
 )
-from bench.cases import READERS, Case, measure, numba, out_of_cache, readers
+from bench.cases import READERS, Case, Times, measure, numba
+from bench.native import seconds_in_c
 from dpkern import _threads, kernels
+from dpkern.kernels import installation
+from dpkern.solvers.base.learning import NothingLearntWarning
 
 SUITES = (
     bench_glm.cases,
@@ -65,166 +75,166 @@ SUITES = (
     bench_prox.cases,
     bench_shuffle.cases,
     bench_wd_dp.cases,
+    bench_rounds.cases,
+    bench_compare.cases,
 )
 RIVALS = ("numpy", "numba", "twin")
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def busy_seconds() -> float:
-    """Processor seconds that this machine has spent on other work than this process; 0 where
-    /proc does not say."""
-    try:
-        user, nice, system, _, _, irq, softirq, steal = map(
-            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        )
-    except (OSError, ValueError):
-        return 0.0
-    everybody = (user + nice + system + irq + softirq + steal) / CLOCK_TICKS
-    return everybody - sum(os.times()[:2])
-
-
-def run(case: Case, seconds: float, clock: Callable[[], float]) -> dict[str, object]:
+def run(case: Case, seconds: float, watch: machine.Watch, native: bool) -> dict[str, Any]:
+    """Measure a case; the row of it in the table and in the JSON file."""
     contenders, read = case.setup()
-    begin, busy = time.perf_counter(), busy_seconds()
-    times = measure(case, contenders, read, seconds, clock=clock)
-    others = (busy_seconds() - busy) / (time.perf_counter() - begin)
-    medians = {name: times.median(name) for name in times.seconds}
+    times, around = watch.steadily(
+        lambda: measure(case, contenders, read, seconds, clock=watch.clock)
+    )
+    row = row_of(case, times, None if read is None else read.nbytes)
+    if native:
+        row["native"] = seconds_in_c(contenders["dpkern"], 0.1 * seconds, watch.clock)
+    return row | asdict(around)
+
+
+def row_of(case: Case, times: Times, bytes_read: int | None) -> dict[str, Any]:
+    quartiles = {name: times.quartiles(name) for name in times.seconds}
+    medians = {name: median for name, (_, median, _) in quartiles.items()}
     ours = medians["dpkern"]
     no_rivals = ("dpkern", *READERS, *case.limits)
     ratios = {name: t / ours for name, t in medians.items() if name not in no_rivals}
     shares = {name: case.amount / ours * medians[name] / n for name, n in case.limits.items()}
-    share = None
-    if read is not None:
-        bandwidth = read.nbytes / min(medians[name] for name in READERS if name in medians)
-        share = case.amount / ours / bandwidth
-    reached = ratios | shares | ({} if share is None else {"read": share})
+    if bytes_read is not None:
+        bandwidth = bytes_read / min(medians[name] for name in READERS if name in medians)
+        shares = {"read": case.amount / ours / bandwidth} | shares
+    reached = ratios | shares | {"seconds": ours}
     return {
         "kernel": case.kernel,
         "size": case.size,
         "seconds": medians,
+        "quartiles": {name: (low, high) for name, (low, _, high) in quartiles.items()},
         "calls": {name: len(times.seconds[name]) for name in medians},
         "rate": case.amount / ours,
         "unit": case.unit,
-        "roofline": share,
         "ratios": ratios,
         "shares": shares,
-        "missed": {
-            name: {"goal": goal, "reached": reached[name]}
+        "goals": {
+            name: {
+                "goal": goal,
+                "measured": reached[name],
+                "met": reached[name] <= goal if name == "seconds" else reached[name] >= goal,
+            }
             for name, goal in case.goals.items()
-            if name in reached and reached[name] < goal
+            if name in reached
         },
-        "other_work": others,
     }
 
 
-HEAD = "{:17}{:>34}{:>11}{:>13}{:>9}".format("kernel", "size", "ms", "rate", "of read")
-HEAD += "".join(f"{'x ' + rival:>9}" for rival in RIVALS) + "   others"
+def head(native: bool) -> str:
+    columns = "{:17}{:>38}{:>11}{:>6}".format("kernel", "size", "ms", "iqr")
+    columns += f"{'in C':>11}" if native else ""
+    columns += f"{'rate':>18}{'of read':>9}"
+    return columns + "".join(f"{'x ' + rival:>9}" for rival in RIVALS) + "   others"
 
 
-def line(row: dict) -> str:
-    unit = "GB/s" if row["unit"] == "B" else f"G{row['unit']}/s"
-    share = "" if row["roofline"] is None else f"{100 * row['roofline']:.0f} %"
+def rate_of(row: dict[str, Any]) -> str:
+    """A rate, or the time of one where they are few."""
+    if row["unit"] == "B" or row["rate"] >= 1e7:
+        unit = {"B": "GB/s", "F": "GF/s"}.get(row["unit"], f"G{row['unit']}/s")
+        return f"{row['rate'] / 1e9:.2f} {unit}"
+    each = 1.0 / row["rate"]
+    prefix, scale = ("m", 1e3) if each > 0.01 else ("u", 1e6)
+    return f"{scale * each:.2f} {prefix}s/{row['unit']}"
+
+
+def line(row: dict[str, Any], watch: machine.Watch) -> str:
+    ours = row["seconds"]["dpkern"]
+    low, high = row["quartiles"]["dpkern"]
+    of_read = f"{100 * row['shares']['read']:.0f} %" if "read" in row["shares"] else ""
     ratios = [f"{row['ratios'][r]:9.2f}" if r in row["ratios"] else " " * 9 for r in RIVALS]
-    rest = [f"{100 * x:.0f} % of {name}" for name, x in row["shares"].items()]
+    rest = [f"{100 * x:.0f} % of {name}" for name, x in row["shares"].items() if name != "read"]
     rest += [f"x {name} {x:.2f}" for name, x in row["ratios"].items() if name not in RIVALS]
-    text = (
-        f"{row['kernel']:17}{row['size']:>34}{1e3 * row['seconds']['dpkern']:11.3f}"
-        f"{row['rate'] / 1e9:7.2f} {unit:5}{share:>9}{''.join(ratios)}   {', '.join(rest)}"
-    ).rstrip()
-    for name, m in row["missed"].items():
-        text += f"\n    missed: x {name} {m['reached']:.2f}, goal {m['goal']:.2f}"
+    in_c = f"{1e3 * row['native']:11.3f}" if "native" in row else ""
+    spread = f"{100 * (high - low) / ours:.0f} %"
+    text = f"{row['kernel']:17}{row['size']:>38}{1e3 * ours:11.3f}{spread:>6}{in_c}"
+    text += f"{rate_of(row):>18}{of_read:>9}{''.join(ratios)}   {', '.join(rest)}"
+    text = text.rstrip()
+    if watch.share(row["rates"]) < machine.STEADY:
+        text += f"\n    {disturbed(row, watch)}, tries: {row['tries']}"
     if row["other_work"] > 0.2:
         text += f"\n    other work took {row['other_work']:.1f} cores meanwhile"
     return text
 
 
-def machine() -> str:
-    """Processor, cores and caches as Linux names them."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-        model = next(t for t in text.splitlines() if t.startswith("model name")).partition(": ")[2]
-        caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
-        sizes = {
-            f"L{(c / 'level').read_text().strip()} {(c / 'size').read_text().strip()}"
-            for c in caches
-            if (c / "type").read_text().strip() != "Instruction"
-        }
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {', '.join(sorted(sizes))}"
+def disturbed(row: dict[str, Any], watch: machine.Watch) -> str:
+    """What is said of a measurement with lower rates of the machine beside it."""
+    return f"on a disturbed machine ({100 * watch.share(row['rates']):.0f} % of its best rates)"
 
 
-def best_of(call: Callable[[], object], clock: Callable[[], float], times: int = 5) -> float:
-    call()
-    seconds = []
-    for _ in range(times):
-        begin = clock()
-        call()
-        seconds.append(clock() - begin)
-    return min(seconds)
-
-
-def limits_of(quick: bool, clock: Callable[[], float]) -> dict[str, float]:
-    """The machine's own: bandwidth of memory, rate of a matrix product."""
-    size = 512 if quick else 2048
-    A = np.ones((size, size))
-    a = out_of_cache(2**22) if quick else out_of_cache()
-    return {
-        "read_bandwidth": a.nbytes / min(best_of(call, clock) for call in readers(a).values()),
-        "dgemm": 2.0 * size**3 / best_of(lambda: A @ A, clock),
-    }
-
-
-def warn_of_load(when: str) -> float:
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"load average {load:.2f} at the {when}: figures of all threads may be off")
-    return load
+def goals(rows: list[dict[str, Any]], watch: machine.Watch) -> str:
+    """The table of all goals, with what was measured."""
+    lines = ["{:55}{:>25}{:>10}{:>10}".format("goal", "", "wanted", "measured")]
+    for row in rows:
+        steady = watch.share(row["rates"]) >= machine.STEADY
+        for name, goal in row["goals"].items():
+            if name == "seconds":
+                what, most, found = "ms", f"<= {1e3 * goal['goal']:g}", 1e3 * goal["measured"]
+            elif name in row["shares"]:
+                what, most = f"% of {name}", f">= {100 * goal['goal']:g}"
+                found = 100 * goal["measured"]
+            else:
+                what, most, found = f"x {name}", f">= {goal['goal']:.2f}", goal["measured"]
+            text = f"{row['kernel'] + ' ' + row['size']:55}{what:>25}{most:>10}{found:>10.2f}"
+            text += "   met" if goal["met"] else "   missed"
+            lines.append(text if steady else f"{text}, {disturbed(row, watch)}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="small sizes, a few seconds in all")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a minute in all")
     parser.add_argument("--only", default="", metavar="NAME", help="cases whose name holds NAME")
+    parser.add_argument("--native", action="store_true", help="a column of the time spent in C")
     parser.add_argument("--threads", type=int, help="for dpkern, BLAS, numba and the read test")
     stamp = datetime.now().astimezone()
     results = Path(__file__).parent / "results" / f"{stamp:%Y-%m-%dT%H%M%S}.json"
     parser.add_argument("--json", type=Path, default=results, help="default: bench/results/<date>")
     options = parser.parse_args()
 
-    load = [warn_of_load("start")]
+    warnings.simplefilter("ignore", NothingLearntWarning)
+    begin = time.perf_counter()
+    load = [machine.warn_of_load("start")]
     with threadpool_limits(options.threads) if options.threads else nullcontext():
         if options.threads:
             # Also what kernels.info and the number of contenders go by.
-            kernels.usable_cores = _threads.usable_cores = lambda: options.threads
+            installation.usable_cores = _threads.usable_cores = lambda: options.threads
             if numba is not None:
                 numba.set_num_threads(options.threads)
         one = kernels.info()["n_threads"] == 1
-        clock = time.process_time if one else time.perf_counter
-        about = {"date": stamp.isoformat(), "machine": machine(), **kernels.info()}
-        about |= limits_of(options.quick, clock)
-        print(
-            f"{about['machine']}; {about['isa']}, {about['n_threads']} threads; "
-            f"read {about['read_bandwidth'] / 1e9:.1f} GB/s, dgemm {about['dgemm'] / 1e9:.0f} GF/s"
-        )
-        print(HEAD)
+        watch = machine.Watch(options.quick, time.process_time if one else time.perf_counter)
+        about = {"date": stamp.isoformat(), "machine": machine.name(), **kernels.info()}
+        print(f"{about['machine']}; {about['isa']}, {about['n_threads']} threads; {watch.shown()}")
+        print(head(options.native))
         rows = []
         for case in (case for suite in SUITES for case in suite(options.quick)):
             if options.only in case.name:
                 if options.quick:
                     case = replace(case, goals={})
-                rows.append(run(case, 0.2 if options.quick else 3.0, clock))
-                print(line(rows[-1]), flush=True)
+                seconds = 0.2 if options.quick else 2.0
+                rows.append(run(case, seconds, watch, options.native))
+                print(line(rows[-1], watch), flush=True)
     children = memory.main(options.quick) if options.only in ("", "memory") else None
+    if any(row["goals"] for row in rows):
+        print(goals(rows, watch))
     # The load average of the end counts this process too; `other_work` does not.
     load.append(os.getloadavg()[0])
-    about["load_average"] = load
+    about |= {"load_average": load, "rates": watch.best, "seconds": time.perf_counter() - begin}
     options.json.parent.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        row["disturbed"] = watch.share(row["rates"]) < machine.STEADY
     results = {"about": about, "rows": rows, "memory": children}
     options.json.write_text(json.dumps(results, indent=1))
+    print(f"best rates of the run: {watch.shown()}")
     print(
-        f"load average {load[0]:.2f} at the start, {load[1]:.2f} at the end (own threads included)"
+        f"load average {load[0]:.2f} at the start, {load[1]:.2f} at the end (own threads "
+        f"included), {about['seconds']:.0f} s"
     )
     print(f"written to {options.json}")
 

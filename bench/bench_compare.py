@@ -1,0 +1,63 @@
+"""`dpkern compare` with its defaults, beside the same with one run after the other."""
+
+import contextlib
+import io
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from bench.cases import Case, Contenders
+from dpkern import Budget, SiloData, SolverResult, cli, solve
+from dpkern.cli import compare
+
+
+def in_turn(
+    solver: str,
+    data: SiloData,
+    *,
+    budgets: Sequence[Budget | None],
+    draws: int,
+    rng: Sequence[int],
+    **arguments: Any,
+) -> list[SolverResult]:
+    """What solve_many returns, by as many calls of solve."""
+    each = [budget for budget in budgets for _ in range(draws)]
+    return [
+        solve(solver, data, budget=budget, rng=seed, **arguments)
+        for budget, seed in zip(each, rng, strict=True)
+    ]
+
+
+def printed(arguments: list[str]) -> int:
+    """Compare without the printed lines; the return code."""
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        return cli.main(["compare", "--no-plot", "--noise-seed", "0", *arguments])
+
+
+def one_by_one(arguments: list[str]) -> int:
+    with mock.patch.object(compare, "solve_many", in_turn):
+        return printed(arguments)
+
+
+def setup(arguments: list[str]) -> tuple[Contenders, None]:
+    if printed(["--solvers", "gradient_descent:central", "--draws", "1"]) != 0:
+        raise RuntimeError("dpkern compare fails")
+    contenders = {"dpkern": partial(printed, arguments), "in turn": partial(one_by_one, arguments)}
+    return contenders, None
+
+
+def cases(quick: bool) -> list[Case]:
+    arguments = ["--solvers", "gradient_descent", "--draws", "2"] if quick else []
+    made = partial(setup, arguments)
+    return [Case("dpkern compare", "defaults", made, 1, unit="table")]
+
+
+@pytest.mark.parametrize("contender", ["dpkern", "in turn"])
+@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
+def test_speed(case, contender, contenders, benchmark):
+    benchmark.group = case.name
+    benchmark.pedantic(contenders(case, contender), rounds=1)
