@@ -839,6 +839,7 @@ def test_interrupt_ends_with_130_and_writes_nothing(capsys, tmp_path, train, mon
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_an_interrupted_fit_says_what_was_released(capsys, train, monkeypatch):
     stream, noise = [], dpk.NoiseStream.release
 

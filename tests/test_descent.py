@@ -35,17 +35,6 @@ def start(data, k=None):
     return np.random.default_rng(0).normal(0, 0.3, data.d if k is None else (k, data.d))
 
 
-@pairwise("isa", "layout", options=OPTIONS)
-def test_kernel_agrees_with_its_twin_on_every_kind_of_rows(make, layout, options):
-    data = make(n=60, p=9, **layout)
-    # A margin that rounds the other way may move a record by one step of the grid.
-    np.testing.assert_allclose(
-        kernels.glm_descent(data, start(data), **how(**options)),
-        ref.glm_descent(data, start(data), **how(**options)),
-        atol=60 * GRID, rtol=1e-9,
-    )  # fmt: skip
-
-
 def by_rounds(data, w, *, rng, sigma=None, prox=None, l2=0.0, scale, step_size, **options):
     """The rounds one by one, by the kernels of which they consist."""
     stream, models = None if sigma is None else NoiseStream(rng), []
@@ -64,21 +53,24 @@ def by_rounds(data, w, *, rng, sigma=None, prox=None, l2=0.0, scale, step_size, 
     return np.array(models)
 
 
-@pairwise("isa", "layout", options=OPTIONS)
-def test_bits_are_those_of_rounds_one_by_one_for_any_threads_and_beside_other_models(
-    make, layout, options
-):
-    data, w = make(n=60, p=9, **layout), start(make(n=60, p=9, **layout), 3)
-    clips, grids = [0.7, 0.1, 3.0], [GRID, GRID / 4.0, 2.0 * GRID]
-    own = [how(**options, clip=clips[i], grid=grids[i], rng=i) for i in range(3)]
-    alone = [by_rounds(data, w[i], **own[i]) for i in range(3)]
-    for n_threads in (1, 3):
-        for i in range(3):
-            found = kernels.glm_descent(data, w[i], **own[i], n_threads=n_threads)
-            np.testing.assert_array_equal(found, alone[i])
+@pairwise("isa", "layout")
+def test_bits_are_those_of_rounds_one_by_one_and_numbers_those_of_the_twin(make, layout):
+    """For any number of threads, and beside other models."""
+    data = make(n=60, p=9, **layout)
+    w, clips, grids = start(data, 3), [0.7, 0.1, 3.0], [GRID, GRID / 4.0, 2.0 * GRID]
+    for options in OPTIONS:
+        own = [how(**options, clip=clips[i], grid=grids[i], rng=i) for i in range(3)]
+        alone = [by_rounds(data, w[i], **own[i]) for i in range(3)]
         several = how(**options, clip=clips, grid=grids, rng=range(3))
-        found = kernels.glm_descent(data, w, **several, n_threads=n_threads)
-        np.testing.assert_array_equal(found, alone)
+        for n_threads in (1, 3):
+            for i in range(3):
+                found = kernels.glm_descent(data, w[i], **own[i], n_threads=n_threads)
+                np.testing.assert_array_equal(found, alone[i])
+            found = kernels.glm_descent(data, w, **several, n_threads=n_threads)
+            np.testing.assert_array_equal(found, alone)
+        # A margin that rounds the other way may move a record by one step of the grid.
+        off = {"atol": 60 * GRID, "rtol": 1e-9}
+        np.testing.assert_allclose(found, ref.glm_descent(data, w, **several), **off)
 
 
 def test_every_round_has_a_release_of_its_own_and_streams_go_on_after_it(make):

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -274,26 +274,37 @@ class Run(AbstractContextManager["Run"]):
 
     def numbered_rounds(self, done: int = 0) -> Iterator[int]:
         """Iterate over the rounds done, ..., rounds - 1, with a progress bar if requested."""
-        if not self.parameters["progress"]:
-            return iter(range(done, self.rounds))
-        from tqdm import tqdm
-
-        return iter(tqdm(range(done, self.rounds), desc=self.solver, unit="round", leave=False))
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether somebody looks at every round: a callback, a progress bar or a monitor."""
-        some = self.parameters["callback"] is not None or self.monitor is not None
-        return some or bool(self.parameters["progress"])
+        with self._progress_bar(self.rounds - done) as bar:
+            for t in range(done, self.rounds):
+                yield t
+                if bar is not None:
+                    bar.update()
 
     def chunks(self, steps: FloatArray) -> Iterator[FloatArray]:
-        """Iterate over parts of one number per round, for compiled rounds between which Ctrl-C is
-        served, and other runs of the lock-step."""
+        """Iterate over parts of one number per round, for compiled rounds between which Ctrl-C,
+        the progress bar, and other runs of the lock-step are served."""
         entries = max(1, self.objective.data.X.size)
         rounds = min(_CHUNK_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
         rounds = max(1, min(rounds, _ROUNDS_IN_LOCKSTEP if self.in_lockstep else self.rounds))
-        for first in range(0, self.rounds, rounds):
-            yield steps[first : first + rounds]
+        with self._progress_bar(self.rounds) as bar:
+            for first in range(0, self.rounds, rounds):
+                part = steps[first : first + rounds]
+                yield part
+                if bar is not None:
+                    bar.update(len(part))
+
+    def _progress_bar(self, rounds: int) -> AbstractContextManager[Any]:
+        """Return a progress bar of so many rounds as a context manager, or None in its place."""
+        if not (self.parameters["progress"] and rounds):
+            return nullcontext()
+        from tqdm import tqdm
+
+        return tqdm(total=rounds, desc=self.solver, unit="round", leave=False)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks at every round: a callback or a monitor."""
+        return self.parameters["callback"] is not None or self.monitor is not None
 
     def proximal_step(self, t: int, w: FloatArray, g: FloatArray, step: float) -> FloatArray:
         """Take and record w = prox_{step h}( w - step (g + penalty gradient at w) )."""

@@ -108,8 +108,8 @@ async def compiled_rounds(
     """Run the rounds of proximal gradient descent without Python between them.
 
     Returns the model and the number of rounds that were run: all, with the bits of the loop in the
-    solver's page; or none, where somebody looks at every round, or a penalty is smooth. `each` is
-    called with every model; further keywords are the kernel's.
+    solver's page; or none, where a callback or monitor looks at every round, or a penalty is
+    smooth. `each` is called with every model; further keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
     if objective.smooth is not None or run.is_watched:
