@@ -43,9 +43,8 @@ def test_gradients_that_shrink_are_not(deviation):
     assert finding(noisy(np.exp(-np.arange(400) / 40), deviation)) == ""
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_noise_alone_is_no_finding(seed):
-    assert finding(noisy(np.zeros(40), 1.0, seed)) == ""
+def test_noise_alone_is_no_finding():
+    assert {finding(noisy(np.zeros(40), 1.0, seed)) for seed in range(20)} == {""}
 
 
 def test_few_rounds_tell_nothing():
