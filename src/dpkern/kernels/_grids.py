@@ -106,7 +106,7 @@ def sum_grids(
         return per_silo("grid", q, m)
     grids = per_silo("grid", grid, m)
     # There are few distinct pairs, for which Python numbers are faster than NumPy's.
-    sizes = np.diff(offsets) if m > 1 else offsets[1:]
+    sizes = offsets[1:] - offsets[:-1]
     for q, n in set(zip(grids.tolist(), sizes.tolist(), strict=True)):
         _require_exact(q, n, "clip", clip, root, saturate)
     return grids

@@ -134,12 +134,12 @@ class Objective:
             return L1(self.l1)
         return None if self.smooth is not None else self.other
 
-    @property
+    @cached_property
     def penalized(self) -> FloatArray:
         """Mask of the penalised coordinates, 1 or 0, shape (d,)."""
         mask = np.ones(self.dim)
-        if self.data.intercept and not self.penalize_intercept:
-            mask[-1] = 0.0
+        mask[self.n_penalized :] = 0.0
+        mask.setflags(write=False)
         return mask
 
     @cached_property
@@ -222,10 +222,10 @@ class Objective:
 
     def penalty_gradient(self, w: FloatArray) -> FloatArray:
         """Return the gradient of `penalty_value`."""
-        coefficient = self.l2
-        if self.smooth is not None:
+        coefficient, g = self.l2, self.smooth
+        if g is not None:
             r = math.sqrt(np.sum(self.penalized * w**2))
-            coefficient += self.smooth.strength * self.smooth.coefficient(r)
+            coefficient += g.strength * g.coefficient(r)
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:

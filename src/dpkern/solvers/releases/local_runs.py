@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -227,12 +228,9 @@ class HiddenSteps:
 
     def _bounds(self, start: float, etas: FloatArray) -> dict[str, Any]:
         """Bound those of rounds with any of these step sizes, from |w| <= start."""
-        factors, rounds = self._factors.tolist(), [self._steps.local_runs(eta) for eta in etas]
-        each = [runs.sensitivities(start, factors) for runs in rounds]
-        return {
-            "sensitivity": tuple(map(max, zip(*each, strict=True))),
-            "bound": max(runs.message_bound(start, factors) for runs in rounds),
-        }
+        rounds = tuple(self._steps.local_runs(eta) for eta in etas)
+        sensitivity, bound = _bounds_of(rounds, start, tuple(self._factors.tolist()))
+        return {"sensitivity": sensitivity, "bound": bound}
 
     def _batches(self, K: int) -> NDArray[np.int64] | None:
         """Return the records of every step of every silo in the next round; None means all."""
@@ -241,6 +239,17 @@ class HiddenSteps:
         data, first = self._run.objective.data, self._round * K
         self._round += 1
         return self._sampler.consecutive(self._run.stream, data.offsets, first, K)
+
+
+# Rounds and runs of a study have few different ones, and rational arithmetic takes its time.
+@lru_cache(maxsize=1024)
+def _bounds_of(
+    rounds: tuple[LocalRuns, ...], start: float, factors: tuple[float, ...]
+) -> tuple[tuple[float, ...], float]:
+    """Return sensitivities and coordinate bound of messages of rounds with any of these runs."""
+    each = [runs.sensitivities(start, factors) for runs in rounds]
+    bound = max(runs.message_bound(start, factors) for runs in rounds)
+    return tuple(map(max, zip(*each, strict=True))), bound
 
 
 class HiddenBatches(HiddenSteps):
