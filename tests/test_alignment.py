@@ -116,6 +116,7 @@ def calls():
         "poisson_samples": (KEY, 4, np.array([0, 3, N]), words[0] + np.uint64(1 << 63)),
         "in_silos": (*rows, np.array([0, 3, N])),
         "on_grid": (sums, grid),
+        "all_finite": (ones,),
         "loss_block": (loss(), ones, *np.zeros((4, N))),
         "vmath": (0, ones, np.zeros(N)),
     }

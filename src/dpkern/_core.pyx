@@ -135,6 +135,16 @@ include "_core_noise.pxi"
 include "_core_admm.pxi"
 
 
+def all_finite(const double[::1] values):
+    """Return whether no entry is NaN or infinite."""
+    cdef intptr_t k
+    cdef bint finite = True
+    first(values)
+    for k in range(values.shape[0]):
+        finite &= fabs(values[k]) <= DBL_MAX
+    return finite
+
+
 def on_grid(const double[:, ::1] sums, const double[::1] grid):
     """Return whether sums[j] are multiples of grid[j], a power of two, within 2^52 steps."""
     cdef intptr_t j, k

@@ -1,21 +1,44 @@
 cdef class Records:
-    """A SiloData, or a minibatch of it, for C. Keeps references to all arrays it points into."""
+    """A SiloData, or a minibatch of it, for C. Keeps references to all arrays it points into.
+
+    A SiloData, whose arrays never change, keeps its own in the attribute `_records`."""
     cdef dpk_data c
     cdef object keep
     cdef const int64_t[::1] offsets
-    cdef intptr_t n_entries
+    cdef intptr_t n_entries, n_stored
 
     def __init__(self, data, rows=None):
+        cdef Records known = getattr(data, "_records", None)
+        if known is None:
+            self.read(data)
+            if hasattr(data, "_records"):
+                known = Records.__new__(Records)
+                known.copy(self)
+                object.__setattr__(data, "_records", known)
+        else:
+            self.copy(known)
+        # Stored norms are not valid in denormals-are-zero mode.
+        if dpk_flushes_denormals():
+            self.c.norm = NULL
+        if rows is not None:
+            stored, self.offsets = rows
+            self.c.rows, self.c.offsets = first[int64_t](stored), first(self.offsets)
+            self.c.m = self.offsets.shape[0] - 1
+            self.keep = self.keep, stored
+
+    cdef void copy(self, Records other):
+        self.c, self.keep, self.offsets = other.c, other.keep, other.offsets
+        self.n_entries, self.n_stored = other.n_entries, other.n_stored
+
+    cdef int read(self, data) except -1:
         # Every attribute is read once, since a property may return another array each time.
         X, labels, factor, offset = data.X, data.y, data.scale, data.shift
-        # Stored norms are not valid in denormals-are-zero mode.
-        norms = None if dpk_flushes_denormals() else data.row_norms
-        stored, self.offsets = (None, data.offsets) if rows is None else rows
+        norms, self.offsets = data.row_norms, data.offsets
         if hasattr(X, "indptr"):
             values, columns, bounds = X.data, X.indices, X.indptr
         else:
             values, columns, bounds = X.reshape(-1), None, None
-        self.n_entries = values.shape[0]
+        self.n_entries, self.n_stored = values.shape[0], len(labels)
         self.c.X = floats(values)
         self.c.x_is_float32 = values.dtype == np.float32
         self.c.indptr_is_int32 = bounds is not None and bounds.dtype == np.int32
@@ -28,7 +51,7 @@ cdef class Records:
         self.c.norm = first[double](norms)
         self.c.scale = first[double](factor)
         self.c.shift = first[double](offset)
-        self.c.rows = first[int64_t](stored)
+        self.c.rows = NULL
         self.c.offsets = first(self.offsets)
         self.c.m = self.offsets.shape[0] - 1
         self.c.p = X.shape[1]
@@ -37,7 +60,8 @@ cdef class Records:
             raise ValueError("data was changed: its columns and d no longer agree")
         self.c.row_bound = data.row_bound
         self.c.intercept = data.intercept
-        self.keep = (values, columns, bounds, labels, rows, norms, factor, offset)
+        self.keep = values, columns, bounds, labels, norms, factor, offset
+        return 0
 
     cdef void join_silos(self):
         """All records as one silo."""
@@ -52,11 +76,11 @@ cdef class Records:
         own_vectors: every record has a vector (d,) that is read beside it. Its sums over records
         are in floating point and public, so their order is no function of how many entries are
         stored, but of the numbers of records and coordinates alone."""
-        cdef intptr_t size = len(self.keep[3]) * self.c.d if own_vectors else self.n_entries
+        cdef intptr_t size = self.n_stored * self.c.d if own_vectors else self.n_entries
         cdef intptr_t rows = max(64, min(max(size // 64, 1 << 16), 1 << 19) // self.c.d)
         if self.c.indptr != NULL and self.n_entries > 0 and not own_vectors:
             # A partial sum is dense: it must stay small against the entries that go into it.
-            per_row = self.n_entries / <double> len(self.keep[3])
+            per_row = self.n_entries / <double> self.n_stored
             rows = max(512, <intptr_t> (8.0 * self.c.d / per_row))
         return rows
 

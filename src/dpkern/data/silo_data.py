@@ -157,6 +157,7 @@ class SiloData:
     silo_names: tuple[Any, ...] | None
     transform: Transform
     row_norms: Float64Array | None
+    _records: Any  # what the kernels keep of it: addresses of the arrays above
 
     def __init__(
         self,
@@ -221,19 +222,22 @@ class SiloData:
         self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
 
     def _set(self, **values: Any) -> None:
-        for name, value in values.items():
+        for name, value in (values | {"_records": None}).items():
             object.__setattr__(self, name, value)
+
+    def _state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "_records"}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not __setstate__, which dataclasses overwrite in early releases of Python 3.11.
-        return type(self)._restored, ([getattr(self, name) for name in self.__slots__],)
+        return type(self)._restored, (self._state(),)
 
     @classmethod
-    def _restored(cls, state: list[Any]) -> Self:
+    def _restored(cls, state: dict[str, Any]) -> Self:
         self = object.__new__(cls)
-        self._set(**dict(zip(cls.__slots__, state, strict=True)))
+        self._set(**state)
         # Pickling loses the read-only flags, without which the row norms could become invalid.
-        arrays = {k: v for k in self.__slots__ if isinstance(v := getattr(self, k), np.ndarray)}
+        arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
         sparse = is_sparse(self.X)
         rows: Any = checked_csr(self.X) if sparse else self.X
         self._set(**{k: frozen(v) for k, v in arrays.items()} | {"X": frozen_matrix(rows)})
@@ -286,7 +290,7 @@ class SiloData:
         rows = self.X[records]
         k = len(records)
         chosen = object.__new__(type(self))
-        chosen._set(**{name: getattr(self, name) for name in self.__slots__})
+        chosen._set(**self._state())
         chosen._set(
             X=frozen_matrix(rows),
             y=frozen(self.y[records]),

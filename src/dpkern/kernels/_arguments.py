@@ -82,7 +82,7 @@ def aligned(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
 def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
     """Return `value` as `real_array` does; raise ValueError unless every entry is finite."""
     array = real_array(name, value, *shapes)
-    if not np.isfinite(array).all():
+    if not _core.all_finite(array.reshape(-1)):
         raise ValueError(f"{name} must be finite, got NaN or infinity among its entries")
     return array
 

@@ -1,5 +1,6 @@
 """Choice and validation of grids, the powers of two of which exact sums and noise are multiples."""
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -129,6 +130,8 @@ def candidate_grids(
     return grids
 
 
+# Rounds have the same few grids, and a check takes as long as the noise of a round.
+@functools.lru_cache(maxsize=256)
 def _require_exact(q: float, n: int, name: str, bound: float, root: float, saturate: bool) -> None:
     """Raise if a sum of n vectors of `root`^2 coordinates would not be exact on a grid.
 
@@ -209,6 +212,7 @@ def _require_bound(grid: ArrayLike | None, name: str) -> None:
         )
 
 
+@functools.lru_cache(maxsize=256)
 def _require_power(q: float, name: str = "grid") -> None:
     if not (2.0**-400 <= q <= 2.0**400 and math.frexp(q)[0] == 0.5):
         raise ValueError(f"{name} must be a power of two between 2^-400 and 2^400, got {q!r}")
