@@ -59,7 +59,7 @@ static int line(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss
  */
 static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss, int64_t n,
                 int clipped) {
-    const uint32_t key[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const uint32_t key[16] = {1, 2, 3, 4, 5, 6, 7, 8};
     const int64_t rows[4] = {0, 5, 699, 1199};
     const int64_t offsets[2] = {0, data.rows ? 4 : n}, tasks[2] = {0, data.rows ? 1 : 3};
     const intptr_t d = data.d, wide = tasks[1] * dpk_thread_stride(d);
@@ -70,30 +70,43 @@ static int admm(const dpk_kernels *kernels, dpk_data data, const dpk_loss *loss,
     data.offsets = offsets;
     double *common = buffer((size_t)(N * d) * 8), *scale = buffer(N * 8), *t = buffer(N * 8),
            *partial = lines(wide), *plain = lines(wide), *out = buffer((size_t)(2 * d) * 8),
-           *padded = lines(dpk_padded(d)), *space = lines(dpk_thread_stride(dpk_sweep_rows(d) * d));
+           *z = buffer((size_t)d * 8), *work = buffer((size_t)(4 * d) * 8),
+           *padded = lines(dpk_padded(d)), *to = lines(dpk_padded(d)),
+           *space = lines(dpk_thread_stride(dpk_sweep_rows(d) * d));
     const dpk_sum sum = {1.0, clipped ? &grid : NULL, NULL, TASK_ROWS, tasks, partial, 1};
     const dpk_sum in_float = {INFINITY, NULL, NULL, TASK_ROWS, tasks, plain, 1};
     const double bound = clipped ? 1.0 : INFINITY;
-    dpk_sweep sweep = {2.0, 0.25, bound, bound, grid, padded, padded, common, scale, NULL, 7, 1.5};
+    dpk_sweep sweep = {2.0, 0.25, bound, bound, grid, padded, to, 0, common, scale, NULL, 7, 1.5};
+    const double prox_params[1] = {0.5};
+    const int64_t half = offsets[1] / 2, bounds[3] = {0, half, offsets[1]};
+    dpk_admm run = {2,    bounds, N,
+                    1.5,  data.p, {{NULL, 0.0, NULL}, {kernels->proxes[0].apply, 0.1, prox_params}},
+                    NULL, 7,      1.5,
+                    work};
     for (intptr_t k = 0; k < N * d; k++)
         common[k] = 0.01;
     for (intptr_t k = 0; k < N; k++)
         scale[k] = 0.01;
     for (intptr_t k = 0; k < dpk_padded(d); k++)
         padded[k] = 0.02;
+    for (intptr_t k = 0; k < d; k++)
+        z[k] = 0.03;
     int bad = 0;
-    if (!data.rows) {
+    if (!data.rows)
         bad |= kernels->loss_prox(&data, loss, &sweep, &in_float, common, t);
-        bad |= kernels->sweep_shared(&data, loss, &sweep, &sum, out);
-    }
-    bad |= kernels->sweep_per_user(&data, loss, &sweep, &sum, &in_float, out, out + d);
-    bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
-    if (clipped) {
-        sweep.key = key;
-        bad |= kernels->sweep_public(&data, loss, &sweep, &in_float, space, out);
+    /* One common, states per user, public ones. */
+    for (int kind = data.rows ? 1 : 0; kind < 3; kind++) {
+        sweep.shared = kind == 0;
+        sweep.scale = kind == 2 ? NULL : scale;
+        const dpk_sum *const used = kind == 2 ? &in_float : &sum;
+        run.bounds = data.rows ? bounds : NULL;
+        for (int noisy = 0; noisy <= clipped; noisy++) {
+            run.key = noisy ? key : NULL;
+            bad |= kernels->admm_rounds(&data, loss, &run, &sweep, used, &in_float, space, z, out);
+        }
     }
     free(common), free(scale), free(t), free(partial), free(plain), free(out), free(padded);
-    free(space);
+    free(space), free(to), free(z), free(work);
     return bad;
 }
 

@@ -257,7 +257,7 @@ def neighbours(data, i):
 
 
 @pytest.fixture
-def scripted(monkeypatch):
+def scripted(monkeypatch, round_by_round):
     """Releases are random numbers of a given size, whatever the sums; these are kept."""
     sums, size = [], [1.0]
 
@@ -300,7 +300,7 @@ def test_sums_of_neighbours_part_by_the_ledgers_sensitivity_at_most(
 
 
 @pytest.fixture
-def sweeps(monkeypatch):
+def sweeps(monkeypatch, round_by_round):
     """(state before, state after, z, arguments) of every sweep of noisy users."""
     seen = []
 
@@ -400,6 +400,7 @@ def transcript(result):
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in parts.items()}
 
 
+@pytest.mark.usefixtures("round_by_round")
 def test_equal_releases_of_different_records_give_equal_results(monkeypatch, mode):
     """The mechanism is made to release the same bits whatever the records are."""
     options, _ = mode

@@ -191,15 +191,27 @@ def test_misaligned_sparse_entries_are_refused(name):
 @pytest.mark.parametrize("name", ["common", "scale", "z"])
 def test_sweeps_refuse_misaligned_states(shape, name):
     arrays = {"common": np.zeros(shape), "scale": np.zeros(N), "z": np.zeros(P)}
-    arrays[name] = misaligned(arrays[name])
+    rounds = {"bounds": np.array([0, N]), "params": np.zeros(1), "out": np.zeros((1, P))}
 
-    def sweep():
+    def prepared(bounds=None):
         sweeps = _core.Sweeps(records(), arrays["common"], arrays["scale"], loss(), 0.5, 1.0)
-        sweeps.lay_out(None, 0.5, 1.0, 2.0**-20, 1)
-        sweeps.sweep(arrays["z"], None, 0, 0.0)
+        rows = None if bounds is None else np.arange(N)
+        sweeps.lay_out(rows, 0.5, 1.0, 2.0**-20, 1, bounds)
+        return sweeps
 
-    with pytest.raises(ValueError, match="must be aligned"):
-        sweep()
+    def run_rounds(bounds, params, out):
+        proxes = [(0, 0.1, params), (-1, 0.0, np.zeros(1))]
+        own = bounds if len(shape) == 2 else None
+        prepared(own).rounds(arrays["z"], N, 1.0, P, proxes, None, 0, 0.0, out)
+
+    run_rounds(**rounds)
+    for part in ["bounds"] * (len(shape) == 2) + ["params", "out"]:
+        with pytest.raises(ValueError, match="must be aligned"):
+            run_rounds(**rounds | {part: misaligned(rounds[part])})
+    arrays[name] = misaligned(arrays[name])
+    for call in (lambda: prepared().sweep(arrays["z"], None, 0, 0.0), lambda: run_rounds(**rounds)):
+        with pytest.raises(ValueError, match="must be aligned"):
+            call()
 
 
 def test_parameters_of_a_loss_are_aligned():

@@ -28,6 +28,8 @@ def test_arrays_are_aligned_and_contiguous_and_copied_only_where_they_are_not():
     for given in (misaligned([0, 3]), [0, 3]):
         assert _arguments.offsets_of("a", given, 3).flags.carray
     assert _arguments.increasing("a", misaligned([0, 2]), 3).flags.aligned
+    parts = _arguments.increasing_parts("a", (misaligned([1, 0]), misaligned([0, 1, 2])), 3, 2)
+    assert all(part.flags.carray for part in parts)
     with pytest.raises(ValueError, match=r"out must be a float64 array, .* aligned"):
         _arguments.output(misaligned(good), (2, 3))
 

@@ -197,10 +197,11 @@ def test_what_privacy_offers_is_what_a_user_needs():
 
 
 def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
-    """Arguments know of no grid and no several models, and neither of these of the other or of a
-    kernel; kernels know of no other kernel and of no data."""
+    """Arguments know of no grid, no several models and no sweeps, and none of these of a kernel;
+    kernels know of no other kernel and of no data."""
     folder = source_tree / "src" / "dpkern" / "kernels"
     helpers = {"_arguments": set(), "_grids": {"_arguments"}, "_several": {"_arguments"}}
+    helpers["_sweeps"] = {"_arguments", "_grids"}
     for path in folder.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path.name
         inside = {n.split(".")[1] for n in imported_rooms(path) if n.startswith("kernels.")}

@@ -81,13 +81,27 @@ cdef extern from "core/dispatch.h":
     int64_t dpk_subset_words(int64_t n, int64_t k) nogil
     ctypedef struct dpk_sweep:
         double prox_step, relaxation, prox_bound, bound, grid
-        const double *start "from"
-        const double *to
+        double *start "from"
+        double *to
+        int shared
         double *common
         double *scale
         const uint32_t *key
         uint32_t purpose
         double sigma
+    ctypedef struct dpk_prox_step:
+        dpk_prox_fn apply
+        double gamma
+        const double *params
+    ctypedef struct dpk_admm:
+        intptr_t rounds, penalized
+        const int64_t *bounds
+        double n, shrink
+        dpk_prox_step prox[2]
+        const uint32_t *key
+        uint32_t purpose
+        double sigma
+        double *work
     intptr_t dpk_sweep_rows(intptr_t d) nogil
     ctypedef struct dpk_search:
         intptr_t count

@@ -6,7 +6,7 @@ def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double boun
     records.join_silos()
     cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
     sweep.prox_step, sweep.prox_bound = gamma, bound
-    sweep.start = start.c
+    sweep.start = <double *> start.c
     sweep.common = <double *> at(&V[0, 0])
     with nogil:
         check(kernels.loss_prox(&records.c, &loss.c, &sweep, &work.c, at(&out[0, 0]), first(t)))
@@ -20,79 +20,93 @@ cdef class Sweeps:
     cdef Records records
     cdef Loss loss
     cdef Work work, plain
-    cdef object data
-    cdef bint is_shared
-    cdef intptr_t d, width
+    cdef object data, bounds
+    cdef intptr_t d
     cdef double[::1] points, common, scale, space
 
     def __init__(self, data, common, scale, Loss loss, double prox_step, double prox_bound):
-        self.data, self.loss = data, loss
-        self.is_shared, self.d = common.ndim == 1, data.d
-        self.width = dpk_padded(self.d)
-        self.points = aligned(2 * self.width)
-        self.c.start, self.c.to = first(self.points), &self.points[self.width]
+        self.data, self.loss, self.d = data, loss, data.d
+        cdef intptr_t width = dpk_padded(self.d)
+        self.points = aligned(2 * width)
+        self.c.start, self.c.to = first(self.points), &self.points[width]
         self.c.prox_step, self.c.prox_bound = prox_step, prox_bound
+        self.c.shared = common.ndim == 1
         self.common, self.scale = common.reshape(-1), scale
         self.c.common, self.c.scale = first(self.common), first(self.scale)
 
-    def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads):
-        """Prepare the next sweeps; rows: (k,) or None; grid: 0 for floating-point sums."""
+    def lay_out(self, rows, double relaxation, double bound, double grid, int n_threads,
+                bounds=None):
+        """Prepare the next sweeps; rows: (k,) or None; bounds: of the rows of every round, or None:
+        all in one; grid: 0 for floating-point sums."""
         cdef Records records = Records(
             self.data,
             None if rows is None else (rows, np.array([0, len(rows)], dtype=np.int64)))
         cdef const double[::1] grids = None if grid == 0.0 else np.array([grid])
+        cdef const int64_t[::1] largest
         records.join_silos()
-        cdef intptr_t task_rows = records.task_rows(own_vectors=not self.is_shared)
+        largest = records.offsets if bounds is None else np.array([0, np.diff(bounds).max()])
+        cdef intptr_t task_rows = records.task_rows(own_vectors=not self.c.shared)
         cdef bint hidden = self.c.scale != NULL
-        self.work = Work(records.offsets, task_rows, self.d, n_threads, bound,
-                         grids if hidden else None)
-        if hidden and not self.is_shared:
-            self.plain = Work(records.offsets, task_rows, self.d, n_threads)
-        elif not hidden:
-            self.space = aligned(
-                self.work.c.n_threads * dpk_thread_stride(dpk_sweep_rows(self.d) * self.d))
-        self.records = records
+        self.work = Work(largest, task_rows, self.d, n_threads, bound, grids if hidden else None)
+        if hidden and not self.c.shared:
+            self.plain = Work(largest, task_rows, self.d, n_threads)
+        else:
+            self.plain = self.work
+        self.space = None if hidden else aligned(
+            self.work.c.n_threads * dpk_thread_stride(dpk_sweep_rows(self.d) * self.d))
+        self.records, self.bounds = records, bounds
         self.c.relaxation, self.c.bound, self.c.grid = relaxation, bound, grid
+
+    cdef int begin(self) except -1:
+        """Check the modes of the processor, which may have changed since the last sweep."""
+        check(dpk_check_rounding(self.work.c.n_threads))
+        if dpk_flushes_denormals():  # stored norms are not valid there
+            self.records.c.norm = NULL
+        return 0
 
     def sweep(self, const double[::1] z, key, uint32_t purpose, double sigma):
         """Run a sweep; key: of a release, or None. Returns the sum, and the shift if per user."""
-        cdef intptr_t k, d = self.d
-        cdef double lam = self.c.relaxation, keep = 1.0 - 2.0 * self.c.relaxation
-        cdef bint finite = True
-        cdef double[::1] total = np.empty(d), shift = np.empty(d)
+        cdef double[::1] total = np.empty(self.d), shift = np.empty(self.d)
         cdef Key secret = None if key is None else Key(key)
         first(z)
-        for k in range(d):
-            finite = finite and fabs(z[k]) <= DBL_MAX
-            self.points[k] = 2.0 * z[k]
-            self.points[self.width + k] = (2.0 * lam) * z[k]
-        if not finite:
-            raise ValueError("z must be finite")
-        if self.is_shared:
-            for k in range(d):
-                self.points[k] -= self.common[k]
         self.c.key = NULL if secret is None else secret.words
         self.c.purpose, self.c.sigma = purpose, sigma
-        check(dpk_check_rounding(self.work.c.n_threads))
-        if dpk_flushes_denormals():  # the mode may have changed since the norms were taken
-            self.records.c.norm = NULL
+        self.begin()
         with nogil:
-            if self.is_shared:
-                check(kernels.sweep_shared(
-                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(total)))
-                for k in range(d):
-                    self.common[k] = keep * self.common[k] + self.points[self.width + k]
-            elif self.c.scale != NULL:
-                check(kernels.sweep_per_user(
-                    &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
-                    first(total), first(shift)))
-            else:
-                check(kernels.sweep_public(
-                    &self.records.c, &self.loss.c, &self.c, &self.work.c, first(self.space),
-                    first(total)))
-        if self.is_shared or self.c.scale == NULL:
+            check(kernels.prox_sweep(
+                &self.records.c, &self.loss.c, &self.c, &self.work.c, &self.plain.c,
+                first(self.space), first(z), first(total), first(shift)), "z")
+        if self.c.shared or self.c.scale == NULL:
             return total.base
         return total.base, shift.base
+
+    def rounds(self, const double[::1] zhat, double n, double shrink, intptr_t penalized, proxes,
+               keys, uint32_t purpose, double sigma, double[:, ::1] out):
+        """Run as many rounds as out has rows; proxes: two of (number in the table or -1, gamma,
+        params); keys: of the rounds' releases, or None."""
+        cdef dpk_admm run
+        cdef const int64_t[::1] bounds = self.bounds
+        cdef const double[::1] params
+        cdef double[::1] space = np.empty(4 * self.d)
+        cdef Keys secret = None
+        cdef int i, number
+        cdef double gamma
+        if keys is not None:
+            secret = Keys(out.shape[0])
+            secret.add(0, keys)
+        run.rounds, run.bounds, run.n = out.shape[0], first(bounds), n
+        run.shrink, run.penalized = shrink, penalized
+        for i, (number, gamma, params) in enumerate(proxes):
+            run.prox[i].apply = NULL if number < 0 else kernels.proxes[number].apply
+            run.prox[i].gamma, run.prox[i].params = gamma, first(params)
+        run.key = NULL if secret is None else secret.words
+        run.purpose, run.sigma, run.work = purpose, sigma, first(space)
+        self.c.key = NULL
+        self.begin()
+        with nogil:
+            check(kernels.admm_rounds(
+                &self.records.c, &self.loss.c, &run, &self.c, &self.work.c, &self.plain.c,
+                first(self.space), first(zhat), at(&out[0, 0])), "zhat")
 
 
 def prox_rows(int prox, bint separable, const double[::1] params, const double[:, ::1] v,

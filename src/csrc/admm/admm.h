@@ -14,11 +14,12 @@ typedef struct {
     double prox_bound;            /* gamma C */
     double bound;                 /* gamma C, 4 lam gamma C or 2 lam gamma C */
     double grid;                  /* or 0: no clip and no grid */
-    const double *from;           /* (dpk_padded(d),) the point of the margins: 2 z - common, or 2 z
+    double *from;                 /* (dpk_padded(d),) the point of the margins: 2 z - common, or 2 z
                                    * where every record has its own common */
-    const double *to;             /* (dpk_padded(d),) 2 lam z */
-    double *common;               /* (stored rows, d) where every record has its own, else unused */
-    double *scale;                /* (stored rows,) or unused */
+    double *to;                   /* (dpk_padded(d),) 2 lam z */
+    int shared;                   /* whether all records have one common */
+    double *common;               /* (d,) or (stored rows, d) */
+    double *scale;                /* (stored rows,), or NULL: common is u itself */
     const uint32_t *key;          /* (8,) of the messages' release, or NULL: no noise */
     uint32_t purpose;
     double sigma;

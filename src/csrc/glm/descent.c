@@ -1,11 +1,11 @@
 /* The records of a round are shared by the threads; what follows has d coordinates, and is done by
  * one of them. */
 #include "glm/descent.h"
-#include <float.h>
 #include <math.h>
 #include "glm/glm.h"
 #include "noise/gaussian.h"
 #include "noise/sampling.h"
+#include "simd/finite.h"
 
 /* Sums of up to 2^52 steps are exact doubles; with those of m silos, saturated before they are
  * added, integers do not overflow. */
@@ -13,13 +13,6 @@
 #define MOST_OF_ALL 0x1p62
 
 static double clamped(double v, double most) { return v < -most ? -most : v > most ? most : v; }
-
-static int finite(intptr_t n, const double *v) {
-    int all = 1;
-    for (intptr_t k = 0; k < n; k++)
-        all &= fabs(v[k]) <= DBL_MAX;
-    return all;
-}
 
 /* V = sum over silos of S (m, d), whose entries are multiples of the grid. */
 static void add_silos(intptr_t m, intptr_t d, const double *S, double *V) {
@@ -64,7 +57,7 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
         const double g = run->scale * V[k] + (k < run->penalized ? l2 : 0.0) * w[k];
         w[k] -= eta * g;
     }
-    if ((run->prox || t + 1 < run->rounds) && !finite(d, w))
+    if ((run->prox || t + 1 < run->rounds) && !all_finite(d, w))
         return DPK_ERR_NOT_FINITE;
     if (run->prox)
         run->prox(0, run->penalized, w, run->gamma[at], run->prox_params, V, w);

@@ -2,24 +2,13 @@
 #include "core/tasks.h"
 #include "models/prox_rows.h"
 #include "core/gridsum.h"
+#include "simd/finite.h"
 #include "simd/simd.h"
 
 /* A piece of PIECE coordinates stays in the L1 cache between its check and its prox. From STREAMED
  * doubles (64 MiB) on results do not stay in cache: non-temporal stores, which do not read the
  * memory first, write them, and inputs are prefetched AHEAD doubles early. */
 enum { PIECE = 1024, STREAMED = 1 << 23, AHEAD = 256 };
-
-/* 0 times NaN or infinity is NaN. */
-static int all_finite(intptr_t n, const double *v) {
-    f8 a[4] = {f8_zero(), f8_zero(), f8_zero(), f8_zero()};
-    intptr_t k = 0;
-    for (; k + 32 <= n; k += 32)
-        for (int i = 0; i < 4; i++)
-            a[i] = f8_fma(f8_load(v + k + 8 * i), f8_zero(), a[i]);
-    for (; k < n; k += 8)
-        a[0] = f8_fma(f8_load_part(v + k, n - k), f8_zero(), a[0]);
-    return f8_sum(f8_add(f8_add(a[0], a[1]), f8_add(a[2], a[3]))) == 0.0;
-}
 
 /* Prefetches the n doubles from v + AHEAD on, maybe past the end. */
 static void prefetch_ahead(intptr_t n, const double *v) {

@@ -45,7 +45,8 @@ RuntimeError
 """
 
 from dpkern.kernels._grids import finest_grid, hessian_row_grid, mlp_factor_grid, on_grid
-from dpkern.kernels.admm import PreparedSweep, ProxState, loss_prox, prox_sweep
+from dpkern.kernels._sweeps import PreparedSweep, ProxState
+from dpkern.kernels.admm import admm_rounds, loss_prox, prox_sweep
 from dpkern.kernels.clip import clip_and_sum
 from dpkern.kernels.descent import glm_descent
 from dpkern.kernels.glm import (
@@ -69,7 +70,7 @@ from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_s
 
 # fmt: off
 __all__ = [
-    "PreparedSweep", "ProxState", "clip_and_sum", "coins_together", "finest_grid",
+    "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "coins_together", "finest_grid",
     "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
     "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search",

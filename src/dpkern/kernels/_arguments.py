@@ -14,7 +14,7 @@ from dpkern import _core
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.models.penalties import get_penalty
 from dpkern.models.terms import Term
-from dpkern.stream import NoiseStream, ReleaseKey
+from dpkern.stream import NoiseStream, ReleaseKey, ReleaseKeys
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -222,6 +222,14 @@ def release_of(rng: Random) -> ReleaseKey:
         return stream.release()
 
 
+def releases_of(rng: Random, count: int) -> ReleaseKeys:
+    """Return so many releases as `release_of` does."""
+    if isinstance(rng, NoiseStream):
+        return rng.releases(count)
+    with NoiseStream(rng) as stream:
+        return stream.releases(count)
+
+
 def offsets_of(name: str, offsets: ArrayLike, n: int, m: int | None = None) -> IntArray:
     """Return validated offsets of the silos (m, or any number) in n rows."""
     bounds = np.asarray(offsets)
@@ -266,3 +274,21 @@ def increasing(name: str, values: IntArray, n: int) -> IntArray:
     if len(values) and (values[0] < 0 or values[-1] >= n or np.any(values[1:] <= values[:-1])):
         raise ValueError(f"{name} must be distinct and increasing in 0 .. {n - 1}, got others")
     return values
+
+
+def increasing_parts(name: str, values: Rows, n: int, parts: int) -> Rows:
+    """Validate (indices, bounds), indices out of 0 .. n - 1 that increase within every part."""
+    if not isinstance(values, tuple) or len(values) != 2:
+        raise TypeError(f"{name} must be a pair (indices, bounds), got {described(values)}")
+    indices = values[0]
+    if not isinstance(indices, np.ndarray) or indices.ndim != 1 or indices.dtype != np.int64:
+        raise ValueError(f"{name}[0] must be int64 of shape (k,), got {described(indices)}")
+    indices = aligned(indices)
+    bounds = offsets_of(f"{name}[1]", values[1], len(indices), parts)
+    rises = indices[1:] > indices[:-1]
+    rises[bounds[(bounds > 0) & (bounds < len(indices))] - 1] = True
+    if not rises.all() or (len(indices) and (indices.min() < 0 or indices.max() >= n)):
+        raise ValueError(
+            f"{name}[0] must be distinct and increasing in 0 .. {n - 1} within a part, got others"
+        )
+    return indices, bounds

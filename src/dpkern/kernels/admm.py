@@ -1,9 +1,5 @@
 """ADMM over records: proxes of clipped losses, and sweeps that update the auxiliary variables."""
 
-import math
-from dataclasses import dataclass
-from typing import Any, Self
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -11,45 +7,10 @@ import dpkern.kernels._arguments as checked
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random
-from dpkern.kernels._grids import noise_scale, sum_grids
-from dpkern.models.losses import Loss, get_loss
-from dpkern.stream import Purpose
-
-
-@dataclass(frozen=True, eq=False)
-class ProxState:
-    """Auxiliary variables u_i of ADMM, one vector per record: u_i = common_i + scale_i a_i.
-
-    a_i is the record's effective row. `prox_sweep` updates the arrays in place. Every u_i begins at
-    `start`, of shape (d,), which must not depend on the data. Only a public state is private, as a
-    function of its start and of released messages.
-
-    Attributes
-    ----------
-    common : ndarray, shape (d,) or (N, d)
-        Float64, C order. One vector for all records (collapsed), or one per record.
-    scale : ndarray, shape (N,), or None
-        Float64. None for a public state, in which `common` is u itself.
-    """
-
-    common: FloatArray
-    scale: FloatArray | None
-
-    @classmethod
-    def collapsed(cls, data: Data, start: ArrayLike) -> Self:
-        """Return a state with one `common`, for sweeps over all records; O(N + d) memory."""
-        return cls(checked.finite_array("start", start, (data.d,)).copy(), np.zeros(data.n))
-
-    @classmethod
-    def per_user(cls, data: Data, start: ArrayLike) -> Self:
-        """Return a state with one `common` per record, for sweeps over some of the records."""
-        return cls(cls.public(data, start).common, np.zeros(data.n))
-
-    @classmethod
-    def public(cls, data: Data, start: ArrayLike) -> Self:
-        """Return a state in which every u_i is a function of its record's messages."""
-        return cls(np.tile(checked.finite_array("start", start, (data.d,)), (data.n, 1)), None)
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Random, Rows
+from dpkern.kernels._sweeps import PreparedSweep, ProxState, convex, prox_bound
+from dpkern.models.losses import Loss
+from dpkern.models.terms import Term
 
 
 def loss_prox(
@@ -95,8 +56,8 @@ def loss_prox(
     """
     points = checked.finite_array("V", V, (data.n, data.d))
     gamma = positive("gamma", gamma)
-    compiled = checked.compiled_loss(_convex(loss))
-    bound = _prox_bound(gamma, positive("clip", clip, or_infinite=True), "gamma")
+    compiled = checked.compiled_loss(convex(loss))
+    bound = prox_bound(gamma, positive("clip", clip, or_infinite=True), "gamma")
     out = checked.output(out, (data.n, data.d))
     checked.require_no_overlap("out", out, "V", points)
     t = np.empty(data.n)
@@ -193,100 +154,89 @@ def prox_sweep(
     return sweep(z, relaxation=relaxation, rows=rows, rng=rng)
 
 
-class PreparedSweep:
-    """Repeated calls of `prox_sweep` for one state, with its shared arguments validated once.
+def admm_rounds(
+    data: Data,
+    state: ProxState,
+    zhat: ArrayLike,
+    *,
+    rounds: int,
+    loss: str | Loss,
+    clip: float,
+    prox_step: float,
+    relaxation: float,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    penalty: str | Term | None = None,
+    penalize_intercept: bool = True,
+    grid: float | None = None,
+    sigma: float | None = None,
+    rows: Rows | None = None,
+    rng: Random = None,
+    n_threads: int | None = None,
+) -> FloatArray:
+    r"""Run rounds of private consensus ADMM over records.
 
-    A sweep over some hundred records takes less time than the validation of its arguments. `grid`
-    and `sigma` are validated in the first call.
+    A round is z = prox_{gamma r}(zhat), a sweep at z, and zhat = mean_i u_i, where
+    r(x) = (l2/2) |x|^2 + l1 |x|_1 + g(x).
+
+    Parameters
+    ----------
+    data, state, loss, clip, prox_step, relaxation, n_threads
+        As in `prox_sweep`.
+    zhat : array_like, shape (d,)
+        Before the first round, finite.
+    rounds : int
+        At least 1.
+    l2, l1 : float
+        Finite and at least 0.
+    penalty : str or Term, optional
+        g, a penalty or a constraint with a prox. The prox of l1 is applied before that of g.
+    penalize_intercept : bool
+        Whether r acts on the intercept too.
+    grid : float, optional
+        As in `prox_sweep`, for the round with the most records.
+    sigma : float, optional
+        Std of the Gaussian noise, finite and >= 0: on S of every round, or, for a public state, on
+        every message. None means no noise.
+    rows : (indices, bounds), optional
+        Records of the rounds: of round t indices[bounds[t]:bounds[t + 1]], distinct and increasing.
+        Int64, of shapes (k,) and (rounds + 1,). Not for a collapsed state.
+    rng : None, int >= 0 or NoiseStream
+        As in `dpkern.kernels`. Only a call with `sigma` uses a stream: a release for every round.
+
+    Returns
+    -------
+    points : ndarray, shape (rounds, d)
+        zhat after every round.
+
+    Notes
+    -----
+    The points are post-processing of the noisy sums, or of the messages, whose sensitivities are
+    stated in `prox_sweep`. Bits are those of `prox`, `prox_sweep` and `gaussian` round by round,
+    with zhat = common + S / N, zhat + (P + S) / N or zhat + M / N.
+
+    A zhat that overflows raises ValueError, and those before it are lost.
     """
-
-    def __init__(
-        self,
-        data: Data,
-        state: ProxState,
-        *,
-        loss: str | Loss,
-        clip: float,
-        prox_step: float,
-        grid: float | None = None,
-        sigma: float | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        common, self._scale = _state(data, state)
-        self._data, self._collapsed = data, common.ndim == 1  # else one `common` per record
-        compiled = checked.compiled_loss(_convex(loss))
-        self._clip = positive("clip", clip, or_infinite=True)
-        self._gamma = positive("prox_step", prox_step)
-        if sigma is not None and self._scale is not None:
-            raise ValueError(
-                "sigma must be None unless the state is public, got one: what others release is "
-                "noised as a sum"
-            )
-        self._grid, self._sigma, self._n_threads = grid, sigma, n_threads
-        limit = _prox_bound(self._gamma, self._clip, "prox_step")
-        self._sweeps = _core.Sweeps(data, common, self._scale, compiled, self._gamma, limit)
-        self._layout: tuple[float, int] | None = None
-        self._std = 0.0
-
-    def __call__(
-        self, z: ArrayLike, *, relaxation: float, rows: IntArray | None = None, rng: Random = None
-    ) -> Any:
-        """Run the next sweep, as described in `prox_sweep`."""
-        data = self._data
-        point = checked.real_array("z", z, (data.d,))
-        lam = positive("relaxation", relaxation)
-        if lam > 1.0:
-            raise ValueError(f"relaxation must be in (0, 1], got {lam!r}")
-        if rows is not None and self._collapsed:
-            raise ValueError(
-                "rows must be None for a collapsed state, got some: its records move together"
-            )
-        rows = None if rows is None else checked.increasing("rows", rows, data.n)
-        n = data.n if rows is None else len(rows)
-        layout = lam, resolve_threads(self._n_threads, n * data.d)
-        if rows is not None or layout != self._layout:
-            self._layout = None
-            self._lay_out(rows, n, *layout)
-            self._layout = None if rows is not None else layout
-        if self._sigma is None:
-            return self._sweeps.sweep(point, None, Purpose.USER, 0.0)
-        with checked.release_of(rng) as release:
-            return self._sweeps.sweep(point, release.key, Purpose.USER, self._std)
-
-    def _lay_out(self, rows: IntArray | None, n: int, lam: float, n_threads: int) -> None:
-        factor = 1.0 if self._collapsed else 4.0 * lam if self._scale is not None else 2.0 * lam
-        bound = _prox_bound(factor * self._gamma, self._clip, "prox_step")
-        offsets = np.array([0, 1 if self._scale is None else n])
-        grids = sum_grids(self._grid, offsets=offsets, dim=self._data.d, clip=bound)
-        if self._sigma is not None:
-            if grids is None:
-                raise ValueError("sigma must be None where clip is infinite, got one")
-            self._std = float(noise_scale(self._sigma, grids, 1)[0][0])
-        grid = 0.0 if grids is None else float(grids[0])
-        self._sweeps.lay_out(rows, lam, bound, grid, n_threads)
-
-
-def _convex(loss: str | Loss) -> Loss:
-    checked = get_loss(loss)
-    if not checked.convex:
-        raise ValueError(f"loss must be convex, got {checked.name!r}: its prox is not a function")
-    return checked
-
-
-def _prox_bound(step: float, clip: float, name: str) -> float:
-    """Return step * clip, the bound of a vector; raise unless it is normal, or clip infinite."""
-    bound = step * clip
-    if not bound >= 2.0**-1000 or (math.isinf(bound) and not math.isinf(clip)):
-        raise ValueError(f"{name} times clip must be neither 0 nor infinite, got {bound!r}")
-    return bound
-
-
-def _state(data: Data, state: ProxState) -> tuple[FloatArray, FloatArray | None]:
-    """Return the validated arrays of a state, to which kernels write."""
-    if not isinstance(state, ProxState):
-        raise TypeError(f"state must be a ProxState, got {checked.described(state)}")
-    own = (data.n, data.d)
-    if state.scale is None:
-        return checked.writeable("state.common", state.common, own), None
-    common = checked.writeable("state.common", state.common, (data.d,), own)
-    return common, checked.writeable("state.scale", state.scale, (data.n,))
+    public = isinstance(state, ProxState) and state.scale is None
+    sweep = PreparedSweep(
+        data,
+        state,
+        loss=loss,
+        clip=clip,
+        prox_step=prox_step,
+        grid=grid,
+        sigma=sigma if public else None,
+        n_threads=n_threads,
+    )
+    return sweep.rounds(
+        zhat,
+        rounds=rounds,
+        relaxation=relaxation,
+        l2=l2,
+        l1=l1,
+        penalty=penalty,
+        penalize_intercept=penalize_intercept,
+        sigma=None if public else sigma,
+        rows=rows,
+        rng=rng,
+    )

@@ -17,7 +17,7 @@ from dpkern.kernels._grids import noise_scale, sum_grids
 from dpkern.kernels._several import several_models
 from dpkern.models.losses import Loss
 from dpkern.models.terms import Term
-from dpkern.stream import NoiseStream, Purpose, ReleaseKeys
+from dpkern.stream import Purpose, ReleaseKeys
 
 
 def glm_descent(
@@ -191,8 +191,4 @@ def _releases(
     if not isinstance(streams, Sequence) or len(streams) != k:
         raise ValueError(f"rng must hold a stream for each of {k} models, got {rng!r}")
     for stream in streams:
-        if isinstance(stream, NoiseStream):
-            yield stream.releases(rounds)
-        else:
-            with NoiseStream(stream) as own:
-                yield own.releases(rounds)
+        yield checked.releases_of(stream, rounds)

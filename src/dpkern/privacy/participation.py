@@ -45,6 +45,12 @@ class ParticipationSchedule:
         """Number of rounds of the busiest user."""
         return int(np.bincount(self.users[self.participates]).max())
 
+    @property
+    def participants(self) -> tuple[IntArray, IntArray]:
+        """The participants of all rounds that have any, round after round, and their bounds."""
+        sizes = np.count_nonzero(self.participates, axis=1)
+        return self.users[self.participates], np.cumsum(np.append(0, sizes[sizes > 0]))
+
     def __getitem__(self, t: int) -> IntArray:
         """Return the participants of round t, sorted; there may be none."""
         return self.users[t, self.participates[t]]

@@ -1,6 +1,6 @@
 """NumPy reference implementations, against which the compiled kernels are tested."""
 
-from dpkern.reference.admm import loss_prox, prox_sweep
+from dpkern.reference.admm import admm_rounds, loss_prox, prox_sweep
 from dpkern.reference.clip import clip_and_sum
 from dpkern.reference.descent import glm_descent
 from dpkern.reference.glm import (
@@ -21,7 +21,7 @@ from dpkern.reference.shuffle import shuffle_sum
 
 # fmt: off
 __all__ = [
-    "clip_and_sum", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
+    "admm_rounds", "clip_and_sum", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
     "glm_margins", "glm_norms", "goe", "line_search",
     "loss_prox", "mlp_difference", "mlp_gradient", "mlp_size", "newton_direction", "prox",

@@ -9,7 +9,8 @@ import numpy as np
 from dpkern.reference.clip import clip_limit, clipped_sum, drop_in, round_to_grid
 from dpkern.reference.glm import _stored_rows
 from dpkern.reference.loss import block
-from dpkern.reference.noise import USER, draws, release_key
+from dpkern.reference.noise import GAUSSIAN, USER, draws, release_key
+from dpkern.reference.prox import prox, soft_threshold
 
 STEPS = 200
 
@@ -77,8 +78,41 @@ def _default_grid(n, bound):
 
 
 @drop_in
-def prox_sweep(
-    data, state, z, *, loss, clip, prox_step, relaxation, grid=None, sigma=None, rows=None, rng=None
+def prox_sweep(data, state, z, *, sigma=None, rng=None, **how):
+    key = None if sigma is None else release_key(rng)
+    return _sweep(data, state, z, sigma=sigma, key=key, **how)
+
+
+@drop_in
+def admm_rounds(
+    data, state, zhat, *, rounds, prox_step, l2=0.0, l1=0.0, penalty=None, penalize_intercept=True,
+    grid=None, sigma=None, rows=None, rng=None, **how,
+):  # fmt: skip
+    n, penalized, points = len(data.y), np.ones(data.d, dtype=bool), []
+    penalized[-1] = penalize_intercept or not data.intercept
+    gamma = prox_step / (1.0 + prox_step * l2)
+    how |= {"prox_step": prox_step, "grid": grid}
+    for t in range(rounds):
+        key = None if sigma is None else release_key(rng, t)
+        if rows is not None:
+            how["rows"] = rows[0][rows[1][t] : rows[1][t + 1]]
+        z = np.where(penalized, zhat / (1.0 + prox_step * l2), zhat)
+        z[penalized] = soft_threshold(z[penalized], gamma * l1)
+        if penalty is not None:
+            z[penalized] = prox(penalty, z[penalized], gamma)
+        if state.scale is None:
+            zhat = zhat + _sweep(data, state, z, sigma=sigma, key=key, **how) / n
+        else:
+            S, *public = np.atleast_2d(_sweep(data, state, z, **how))
+            if sigma is not None:
+                S = S + draws(key, GAUSSIAN, [0], data.d, [sigma], [grid])[0]
+            zhat = state.common + S / n if not public else zhat + (public[0] + S) / n
+        points.append(zhat)
+    return np.array(points)
+
+
+def _sweep(
+    data, state, z, *, loss, clip, prox_step, relaxation, grid=None, sigma=None, rows=None, key=None
 ):
     gamma, lam = prox_step, relaxation
     z = np.array(z, dtype=np.float64)
@@ -116,6 +150,6 @@ def prox_sweep(
     message[kept] = round_to_grid(factor * V[kept], grid)
     if sigma is not None:
         n = len(own)
-        message += draws(release_key(rng), USER, own, data.d, [sigma] * n, [grid] * n)
+        message += draws(key, USER, own, data.d, [sigma] * n, [grid] * n)
     state.common[own] = moved + message
     return np.sum(state.common[own] - common, axis=0)

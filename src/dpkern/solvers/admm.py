@@ -104,9 +104,9 @@ async def admm(
     """
     consensus, objective = Consensus(run), run.objective
     gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share
-    zhat = objective.start()
+    zhat, done = consensus.compiled_rounds(objective.start())
     z = objective.full_prox(zhat, gamma)
-    for t in run.numbered_rounds():
+    for t in run.numbered_rounds(done):
         if consensus.silent(t):
             continue
         previous, zhat = zhat, await consensus.advance(t, zhat, z, lam)

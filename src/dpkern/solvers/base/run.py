@@ -280,14 +280,15 @@ class Run(AbstractContextManager["Run"]):
                 if bar is not None:
                     bar.update()
 
-    def chunks(self, steps: FloatArray) -> Iterator[FloatArray]:
+    def chunks(self, steps: FloatArray, share: float = 1.0) -> Iterator[FloatArray]:
         """Iterate over parts of one number per round, for compiled rounds between which Ctrl-C,
-        the progress bar, and other runs of the lock-step are served."""
-        entries = max(1, self.objective.data.X.size)
+        the progress bar, and other runs of the lock-step are served; a round reads this share of
+        the records."""
+        entries = max(1, math.ceil(share * self.objective.data.X.size))
         rounds = min(_CHUNK_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
         rounds = max(1, min(rounds, _ROUNDS_IN_LOCKSTEP if self.in_lockstep else self.rounds))
-        with self._progress_bar(self.rounds) as bar:
-            for first in range(0, self.rounds, rounds):
+        with self._progress_bar(len(steps)) as bar:
+            for first in range(0, len(steps), rounds):
                 part = steps[first : first + rounds]
                 yield part
                 if bar is not None:
@@ -313,11 +314,18 @@ class Run(AbstractContextManager["Run"]):
         self.record(t, w_next, step, (w - w_next) / step)
         return w_next
 
-    def record_rounds(self, w: FloatArray, models: FloatArray, steps: FloatArray) -> None:
-        """Record rounds that nobody looks at, from w through models (T, d), as `record` does."""
-        mappings = np.diff(models, axis=0, prepend=w[np.newaxis]) / -steps[:, np.newaxis]
+    def record_rounds(
+        self, w: FloatArray, points: FloatArray, steps: FloatArray, share: float = 1.0
+    ) -> None:
+        """Record rounds that nobody looks at, from w through points (T, d), as `record` does.
+
+        A point has moved by step times share times the gradient mapping.
+        """
+        mappings = np.diff(points, axis=0, prepend=w[np.newaxis])
+        mappings /= -(steps * share)[:, np.newaxis]
         self.history["step_size"] += steps.tolist()
-        self.history["gradient_norm"] += [math.sqrt(g @ g) for g in mappings]
+        squares = np.matmul(mappings[:, np.newaxis], mappings[:, :, np.newaxis])  # g @ g of every g
+        self.history["gradient_norm"] += np.sqrt(squares.ravel()).tolist()
         self._learning.add(mappings)
 
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:

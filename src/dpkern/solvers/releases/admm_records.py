@@ -8,6 +8,7 @@ different readers, with different sensitivities.
 """
 
 import math
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,7 +30,91 @@ class Users(Protocol):
         """Update the users of round t, make the release, and return the next zhat."""
 
 
-class CentralUsers:
+class RecordUsers(ABC):
+    """Users of which each is a record, with their states and the mechanism of their releases."""
+
+    def __init__(
+        self,
+        run: Run,
+        prox_step: float,
+        state: kernels.ProxState,
+        mechanism: GaussianSum,
+        schedule: ParticipationSchedule | None = None,
+    ) -> None:
+        self._run, self._n, self._prox_step = run, run.objective.data.n, prox_step
+        self._state, self._mechanism, self._schedule = state, mechanism, schedule
+
+    @abstractmethod
+    async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
+        """Update the users of round t, make the release, and return the next zhat."""
+
+    @abstractmethod
+    def _points(
+        self, zhat: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
+    ) -> FloatArray:
+        """Return zhat after each of some rounds, whose releases have this noise."""
+
+    def all_rounds(self, zhat: FloatArray, lam: float, share: float) -> FloatArray:
+        """Run all rounds without Python between them, and return the last zhat."""
+        run, objective = self._run, self._run.objective
+        how: dict[str, Any] = {
+            "relaxation": lam,
+            "l2": objective.l2,
+            "l1": objective.l1,
+            "penalty": objective.other,
+            "penalize_intercept": objective.penalize_intercept,
+        }
+        users, bounds = None, np.zeros(run.rounds + 1, dtype=np.int64)
+        if self._schedule is not None:
+            users, bounds = self._schedule.participants
+        done = 0
+        for steps in run.chunks(np.full(len(bounds) - 1, 2.0 * lam * self._prox_step), share):
+            if users is not None:
+                own = bounds[done : done + len(steps) + 1]
+                how["rows"] = users[own[0] : own[-1]], own - own[0]
+            compute = partial(self._points, zhat, rounds=len(steps), **how)
+            points = self._mechanism.release_steps(len(steps), compute)
+            run.record_rounds(zhat, points, steps, share)
+            zhat, done = points[-1], done + len(steps)
+        return zhat
+
+    def _participants(self, t: int) -> NDArray[np.int64] | None:
+        """Return the users of round t; None means everybody."""
+        return None if self._schedule is None else self._schedule[t]
+
+    def _sweeps(
+        self, grid: FloatArray | None, sigma: FloatArray | None = None
+    ) -> kernels.PreparedSweep:
+        objective = self._run.objective
+        return kernels.PreparedSweep(
+            objective.data,
+            self._state,
+            loss=objective.phi,
+            clip=self._run.clip,
+            prox_step=self._prox_step,
+            grid=None if grid is None else float(grid[0]),
+            sigma=None if sigma is None else float(sigma[0]),
+            n_threads=objective.n_threads,
+        )
+
+
+class HiddenUsers(RecordUsers):
+    """Users whose states are hidden: a sum is released, with noise on it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._sweep = self._sweeps(self._mechanism.grid)
+
+    def _points(
+        self, zhat: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
+    ) -> FloatArray:
+        """Run some rounds with noise on their sums."""
+        with self._run.clock("kernels"):
+            std = None if sigma is None else float(sigma[0])
+            return self._sweep.rounds(zhat, sigma=std, **how)
+
+
+class CentralUsers(HiddenUsers):
     """All users participate in every round, and the mean of all states is released.
 
     The release is V = S + Z with S = sum_i round_q(s_i a_i), where u_i = c + s_i a_i: c is a
@@ -38,8 +123,7 @@ class CentralUsers:
 
     def __init__(self, run: Run, prox_step: float, *, mu: float | None) -> None:
         data = run.objective.data
-        self._run, self._n = run, data.n
-        self._mechanism = GaussianSum(
+        mechanism = GaussianSum(
             run.channel("central"),
             what="sum of the users' states, less its public part",
             clip=bound(run, prox_step),
@@ -48,8 +132,7 @@ class CentralUsers:
             mu=mu,
         )
         state = kernels.ProxState.collapsed(data, np.zeros(data.d))
-        self._common = state.common
-        self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
+        super().__init__(run, prox_step, state, mechanism)
 
     async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return mean(u) by S + Z."""
@@ -57,10 +140,10 @@ class CentralUsers:
             S = self._sweep(z, relaxation=lam)
         with self._run.clock("noise"):
             released = self._mechanism.release(S)
-        return self._common + released / self._n
+        return self._state.common + released / self._n
 
 
-class SampledUsers:
+class SampledUsers(HiddenUsers):
     """Users participate by a public schedule, and the sum of their changes is released.
 
     The change of u_i is 2 lam (z - c_i), which is public, plus 2 lam (t_i - s_i) a_i, of norm at
@@ -77,8 +160,7 @@ class SampledUsers:
         relaxation: float,
     ) -> None:
         data = run.objective.data
-        self._run, self._n, self._schedule = run, data.n, schedule
-        self._mechanism = GaussianSum(
+        mechanism = GaussianSum(
             run.channel("central"),
             what="sum of the participants' changes, less its public part",
             clip=bound(run, prox_step, 4.0 * relaxation),
@@ -88,18 +170,18 @@ class SampledUsers:
             per_record=schedule.most,
         )
         state = kernels.ProxState.per_user(data, np.zeros(data.d))
-        self._sweep = _sweeps(run, state, prox_step, grid=self._mechanism.grid)
+        super().__init__(run, prox_step, state, mechanism, schedule)
 
     async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return zhat plus the sum of changes over n."""
         with self._run.clock("kernels"):
-            S, public = self._sweep(z, relaxation=lam, rows=self._schedule[t])
+            S, public = self._sweep(z, relaxation=lam, rows=self._participants(t))
         with self._run.clock("noise"):
             released = self._mechanism.release(S)
         return zhat + (public + released) / self._n
 
 
-class NoisyUsers:
+class NoisyUsers(RecordUsers):
     """Users add their own noise to their messages, which everybody sees.
 
     A message is round_q(2 lam t_i a_i) + Z_i, of norm at most 2 lam gamma C without noise. The
@@ -123,9 +205,8 @@ class NoisyUsers:
         seen_by: str = "local",
     ) -> None:
         data = run.objective.data
-        self._run, self._n, self._schedule = run, data.n, schedule
         senders = data.n if schedule is None else schedule.users.shape[1]
-        self._mechanism = GaussianSum(
+        mechanism = GaussianSum(
             run.channel(seen_by),
             what="message of a user" if summed is None else "sum of the users' messages",
             clip=bound(run, prox_step, 2.0 * relaxation),
@@ -138,21 +219,32 @@ class NoisyUsers:
             draws=data.d * senders,
         )
         state = kernels.ProxState.public(data, np.zeros(data.d))
-        self._prepare = partial(_sweeps, run, state, prox_step)
+        super().__init__(run, prox_step, state, mechanism, schedule)
         self._sweep: kernels.PreparedSweep | None = None
 
     async def __call__(self, t: int, zhat: FloatArray, z: FloatArray, lam: float) -> FloatArray:
         """Return zhat plus the participants' changes over n."""
-        users = None if self._schedule is None else self._schedule[t]
+        users = self._participants(t)
 
         def messages(*, sigma: FloatArray | None, grid: FloatArray | None, rng: Any) -> FloatArray:
             with self._run.clock("kernels"):
-                if self._sweep is None:  # sigma and grid are the same in every round
-                    self._sweep = self._prepare(grid=grid, sigma=sigma)
-                return self._sweep(z, relaxation=lam, rows=users, rng=rng)
+                return self._prepared(grid, sigma)(z, relaxation=lam, rows=users, rng=rng)
 
         changes = self._mechanism.release_steps(1, messages)
         return zhat + changes / self._n
+
+    def _points(
+        self, zhat: FloatArray, *, sigma: FloatArray | None, grid: FloatArray | None, **how: Any
+    ) -> FloatArray:
+        """Run some rounds with noise on their messages."""
+        with self._run.clock("kernels"):
+            return self._prepared(grid, sigma).rounds(zhat, **how)
+
+    def _prepared(self, grid: FloatArray | None, sigma: FloatArray | None) -> kernels.PreparedSweep:
+        """Return the sweep, for which grid and sigma are the same in every round."""
+        if self._sweep is None:
+            self._sweep = self._sweeps(grid, sigma)
+        return self._sweep
 
 
 def at_most_half(run: Run, lam: float) -> None:
@@ -167,24 +259,3 @@ def at_most_half(run: Run, lam: float) -> None:
 def bound(run: Run, prox_step: float, factor: float = 1.0) -> float:
     """Return factor gamma C, rounded as in the kernel that enforces this bound."""
     return factor * prox_step * run.clip
-
-
-def _sweeps(
-    run: Run,
-    state: kernels.ProxState,
-    prox_step: float,
-    *,
-    grid: FloatArray | None,
-    sigma: FloatArray | None = None,
-) -> kernels.PreparedSweep:
-    objective = run.objective
-    return kernels.PreparedSweep(
-        objective.data,
-        state,
-        loss=objective.phi,
-        clip=run.clip,
-        prox_step=prox_step,
-        grid=None if grid is None else float(grid[0]),
-        sigma=None if sigma is None else float(sigma[0]),
-        n_threads=objective.n_threads,
-    )

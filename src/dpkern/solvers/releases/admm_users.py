@@ -1,16 +1,22 @@
 """The users of ADMM, their participation schedule and their updates."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpkern.papers import noise
 from dpkern.privacy.participation import ParticipationSchedule, sample_users, walk_graph
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import (
     CentralUsers,
     NoisyUsers,
+    RecordUsers,
     SampledUsers,
     Users,
     at_most_half,
 )
 from dpkern.solvers.releases.admm_silos import HiddenSilos, InnerSolve, NoisySilos
+
+FloatArray = NDArray[np.float64]
 
 NOT_SUMMED = (
     "upper bound: every user's noisy message is charged as if it had been released; that only "
@@ -64,6 +70,16 @@ class Consensus:
         self.advance: Users
         self.notes: tuple[str, ...]
         self.advance, self.notes = self._choose() if claim is None else self._as_printed(claim)
+
+    def compiled_rounds(self, zhat: FloatArray) -> tuple[FloatArray, int]:
+        """Run the rounds of users that are records without Python between them.
+
+        Returns the last zhat and the number of rounds that were run: all, with the bits of the
+        caller's own loop; or none, for silos and where somebody looks at every round.
+        """
+        if self._run.is_watched or not isinstance(self.advance, RecordUsers):
+            return zhat, 0
+        return self.advance.all_rounds(zhat, self.relaxation, self.share), self._run.rounds
 
     def silent(self, t: int) -> bool:
         """Return whether all users of round t have reached max_participations."""
