@@ -25,12 +25,14 @@ def setup(n: int, d: int, dtype: type, keep_norms: bool) -> tuple[Contenders, np
     new = old + 0.1 * np.random.default_rng(1).standard_normal(d)
     margins, space, norms = kernels.glm_margins(data, old), np.empty(n), row_norms(X)
     clips = {"clip": DIFFERENCE_CLIP, "gradient_clip": CLIP}
-    ours = partial(kernels.glm_difference, data, new, old, loss="logistic", **clips)
+    # float32 rows on a grid that allows single precision.
+    grid = 2.0**-30 if dtype is np.float32 else None
+    ours = partial(kernels.glm_difference, data, new, old, loss="logistic", grid=grid, **clips)
     kept = partial(ours, margins=margins, new_margins=space)
     mine = (y.astype(dtype), norms, new.astype(dtype), margins.astype(dtype))
     contenders: Contenders = {
         "dpkern": kept,
-        "gradient": partial(kernels.glm_gradient, data, new, clip=CLIP),
+        "gradient": partial(kernels.glm_gradient, data, new, clip=CLIP, grid=grid and 2.0**-26),
         "no margins": partial(ours, new_margins=space),
         "numpy": partial(skilled_difference, X, *mine, dtype(DIFFERENCE_CLIP), dtype(CLIP)),
     }

@@ -111,7 +111,7 @@ def setup_batches(silos: int, d: int, rounds: int) -> tuple[Contenders, None]:
     X = 0.3 * rng.standard_normal((silos * SILO, d))
     y = np.where(X @ rng.standard_normal(d) > 0.0, 1.0, -1.0)
     data = SiloData(X, y, SILO * np.arange(silos + 1))
-    shared = {"rounds": rounds, "step_size": 0.5, "trust": "silo"}
+    shared = {"rounds": rounds, "step_size": 0.5}
     batches = {"sampling": "without_replacement", "batch_size": BATCH}
     contenders = against_no_noise("minibatch_sgd", data, **shared, **batches)
     full = against_no_noise("minibatch_sgd", data, **shared)
@@ -119,7 +119,7 @@ def setup_batches(silos: int, d: int, rounds: int) -> tuple[Contenders, None]:
 
 
 def cases(quick: bool) -> list[Case]:
-    rounds, few = (20, 10) if quick else (1_000, 200)
+    rounds, few = (20, 10) if quick else (1_000, 2_000)
     small = [
         ("gradient_descent", "Wisconsin, 455 x 31", partial(setup_wisconsin, rounds)),
         ("proximal gradient", "800 x 64", partial(setup_proximal, 800, 64, rounds)),

@@ -15,7 +15,14 @@
  * one. That makes d / 32 + 11 roundings of u at most, and the factor 1 - (d + 16) 2^-52 covers 2 d
  * + 32. The other scalars (row ratio, silo weight <= 1) come before the clamp or cannot lengthen.
  * What denormals or flush-to-zero take from the square, at most 2^-1022 per operation, is far below
- * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400. */
+ * d 2^-240; what they take from s x_k is far below the unused roundings, as q >= 2^-400.
+ *
+ * In single precision (single_rows) a record adds rint(t x_k), t = s / q as a float and t x_k as
+ * one. Where t x_k is not a normal float it rounds to 0. Otherwise |t x_k| <= |t| |x_k| (1 + h), h
+ * = 2^-24, and |t| <= |s| / q (1 + h) + 2^-150, as t may be denormal; clamping t to 2^127 shortens
+ * it. With |x|_2 <= 2^128 sqrt(d), |v| <= |s| |x| (1 + h)^2 + q sqrt(d) (1/2 + 2^-22 (1 + h)), so q
+ * counts (1 + 2^-20) times, and (1 + h)^2 (1 - 2^-22) < 1. The two more roundings of clip are among
+ * the unused ones. x_k = 1 of the intercept is a float, too. */
 #pragma once
 
 #include <float.h>
@@ -38,6 +45,32 @@ static inline double inner_bound(double clip, double q, intptr_t d) {
 
 static inline double inner_clip(const dpk_sum *sum, intptr_t j, intptr_t d) {
     return inner_bound(sum->clip, sum->grid ? sum->grid[j] : 0.0, d);
+}
+
+/* The same where s x is computed in floats. */
+static inline double inner_bound_single(double clip, double q, intptr_t d) {
+    return inner_bound(clip, (1.0 + 0x1p-20) * q, d) * (1.0 - 0x1p-22);
+}
+
+/* Shortest and longest rows, and fewest records of a block, that are summed in single precision;
+ * of shorter rows the scalars take the time. */
+enum { SINGLE_FEWEST = 64, SINGLE_COLUMNS = 4096, SINGLE_ROWS = 8 };
+
+/* Records that can be added as 32-bit integers, as a rounded vector has at most clip / q steps in a
+ * coordinate; 0 where sums are in double precision. A function of public numbers: the kind of
+ * rows, their length, clip and grid. */
+static inline intptr_t single_rows(const dpk_data *data, double clip, double q) {
+    const int fits = data->p >= SINGLE_FEWEST && data->p <= SINGLE_COLUMNS;
+    if (!data->x_is_float32 || data->indptr || data->scale || !fits)
+        return 0;
+    const double rows = 0x7fffffff * q / clip;
+    return rows < SINGLE_ROWS ? 0 : rows < 64.0 ? (intptr_t)rows / SINGLE_ROWS * SINGLE_ROWS : 64;
+}
+
+/* s in steps of the grid, as a float that is finite. */
+static inline float single_factor(double s, double steps) {
+    s *= steps;
+    return (float)(s > 0x1p127 ? 0x1p127 : s < -0x1p127 ? -0x1p127 : s);
 }
 
 /* Largest factor on a vector of this norm. A vector whose norm overflows or is NaN is left out of

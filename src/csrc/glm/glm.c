@@ -54,14 +54,19 @@ dpk_status dpk_glm_gradient(const dpk_data *data, const double *w, intptr_t w_st
     const int streamed = dpk_streamed(data, data->offsets[data->m] / sum->n_threads);
     _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
         const task u = task_number(data, sum, t);
+        const double grid = sum->grid ? sum->grid[u.j] : 0.0;
         dpk_gradients of = {data,
                             w + u.j * w_stride,
                             loss,
                             NULL,
-                            sum->grid ? magic(sum->grid[u.j]) : 0.0,
-                            inner_clip(sum, u.j, d),
+                            magic(grid),
+                            inner_bound(sum->clip, grid, d),
                             sum->silo_weight ? sum->silo_weight[u.j] : 1.0,
-                            streamed};
+                            streamed,
+                            single_rows(data, sum->clip, grid),
+                            1.0 / grid};
+        if (of.single)
+            of.clip = inner_bound_single(sum->clip, grid, d);
         dpk_earlier own;
         if (earlier) {
             own = *earlier;

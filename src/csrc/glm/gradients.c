@@ -4,31 +4,56 @@
 #include "core/tasks.h"
 #include "core/variants.h"
 #include "glm/models_dense.h"
+#include "glm/models_single.h"
 #include "glm/models_sparse.h"
 
-/* The models of silo j, and zeros where sums will be. */
+/* The models of silo j whose sums are in single precision, or the others, for one pass. */
+static void choose_models(const dpk_data *data, const dpk_models *models, intptr_t j, int single,
+                          dpk_gradients_memory *own) {
+    own->count = 0;
+    own->single = single ? own->most : 0;
+    for (intptr_t i = 0; i < models->count; i++) {
+        const intptr_t rows = single_rows(data, models->clip[i], models->grid[i * data->m + j]);
+        if (single && rows > 0 && rows < own->single)
+            own->single = rows;
+        if (single == (rows > 0))
+            own->which[own->count++] = i;
+    }
+    own->wide = dpk_padded(own->count);
+}
+
+/* These models, and zeros where sums will be. */
 static void load_models(const dpk_data *data, const dpk_models *models, intptr_t j,
                         const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, width = own->width, p = data->p;
     for (intptr_t i = 0; i < wide; i++) {
         /* Those that fill a tile are copies of the first. */
-        const intptr_t from = i < models->count ? i : 0;
+        const intptr_t from = own->which[i < own->count ? i : 0];
         const double *const w = models->w + from * models->stride + j * models->w_stride;
-        const double grid = models->grid[from * data->m + j];
+        const double grid = models->grid[from * data->m + j], clip = models->clip[from];
         own->bias[i] = data->intercept ? w[p] : 0.0;
-        own->M[i] = magic(grid);
-        own->clip[i] = inner_bound(models->clip[from], grid, data->d);
-        if (data->indptr)
+        own->M[i] = own->single ? 1.0 / grid : magic(grid);
+        own->clip[i] = own->single ? inner_bound_single(clip, grid, data->d)
+                                   : inner_bound(clip, grid, data->d);
+        if (data->indptr) {
             for (intptr_t k = 0; k < data->d; k++) {
                 own->w[k * wide + i] = w[k];
                 own->acc[k * wide + i] = 0.0;
                 own->added[k] = 0;
             }
-        else {
-            memset(own->w + i * width, 0, (size_t)width * sizeof *own->w);
-            memcpy(own->w + i * width, w, (size_t)p * sizeof *w);
-            memset(own->acc + i * width, 0, (size_t)width * sizeof *own->acc);
+            continue;
         }
+        memset(own->w + i * width, 0, (size_t)width * sizeof *own->w);
+        memset(own->acc + i * width, 0, (size_t)width * sizeof *own->acc);
+        if (!own->single)
+            memcpy(own->w + i * width, w, (size_t)p * sizeof *w);
+    }
+    for (intptr_t i = 0; i < wide && own->single; i++) {
+        const intptr_t from = own->which[i < own->count ? i : 0];
+        const double *const w = models->w + from * models->stride + j * models->w_stride;
+        float *const to = (float *)(void *)own->w + i * single_width(data->d);
+        for (intptr_t k = 0; k < p; k++)
+            to[k] = (float)w[k];
     }
 }
 
@@ -55,7 +80,20 @@ DEFINE_FOR_KINDS(static void sum_of_kind, data, 8, sum_rows,
                   int64_t end, const dpk_gradients_memory *own),
                  data, loss, weight, begin, end, own)
 
-/* The sums of model i, in steps of its grid, to `out`, (d,). */
+static void sum_single(const dpk_data *data, const dpk_loss *loss, double weight, int64_t begin,
+                       int64_t end, const dpk_gradients_memory *own) {
+    block b;
+    for (int64_t i = begin; i < end; i += own->single) {
+        const intptr_t n = rows_left(i, end, own->single);
+        prefetch_plan next =
+            plan_prefetch(data, i + n, rows_left(i + n, end, own->single),
+                          (n + TILE - 1) / TILE * ((own->count + TILE - 1) / TILE));
+        single_load(data, NULL, 0.0, i, n, &b);
+        single_block_of_models(data, loss, weight, n, &b, &next, own);
+    }
+}
+
+/* The sums of model i of a pass, in steps of its grid, to `out`, (d,). */
 static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, intptr_t i,
                        int64_t records, int64_t *out) {
     if (data->indptr) {
@@ -65,7 +103,8 @@ static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, in
         return;
     }
     memcpy(out, own->acc + i * own->width, (size_t)data->d * sizeof *out);
-    remove_magic(data->d, records, own->M[i], out);
+    if (!own->single)
+        remove_magic(data->d, records, own->M[i], out);
 }
 
 dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
@@ -75,14 +114,23 @@ dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, con
     const int64_t n_tasks = sum->first_task[data->m];
     _Pragma(PARALLEL) for (int64_t t = 0; t < n_tasks; t++) {
         const task u = task_number(data, sum, t);
-        const dpk_gradients_memory own =
+        const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
+        dpk_gradients_memory own =
             dpk_gradients_divide(data, count, scratch + thread_number() * size);
-        load_models(data, models, u.j, &own);
-        sum_of_kind(data, loss, sum->silo_weight ? sum->silo_weight[u.j] : 1.0, u.begin, u.end,
-                    &own);
-        for (intptr_t i = 0; i < count; i++)
-            store_sums(data, &own, i, u.end - u.begin,
-                       (int64_t *)(void *)(sum->partial + (i * n_tasks + t) * stride));
+        for (int single = 0; single < 2; single++) {
+            choose_models(data, models, u.j, single, &own);
+            if (own.count == 0)
+                continue;
+            load_models(data, models, u.j, &own);
+            if (single)
+                sum_single(data, loss, weight, u.begin, u.end, &own);
+            else
+                sum_of_kind(data, loss, weight, u.begin, u.end, &own);
+            for (intptr_t i = 0; i < own.count; i++)
+                store_sums(
+                    data, &own, i, u.end - u.begin,
+                    (int64_t *)(void *)(sum->partial + (own.which[i] * n_tasks + t) * stride));
+        }
     }
     for (intptr_t i = 0; i < count; i++) {
         dpk_sum one = *sum;

@@ -21,10 +21,13 @@ typedef struct {
 typedef struct {
     intptr_t count, wide;    /* models; and filled up to whole vectors */
     intptr_t width, rows;    /* row length; rows of a block */
+    intptr_t most;           /* rows of a block in single precision, at most */
     double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */
     double *x;               /* dense: (rows, width) */
     double *y, *z, *s;       /* (rows, wide) */
-    double *bias, *clip, *M; /* (wide,) */
+    double *bias, *clip, *M; /* (wide,) M: magic numbers, or steps per unit in single precision */
+    int64_t *which;          /* (count,) numbers of the models of a pass */
+    intptr_t single;         /* most records of a block in single precision, or 0 */
     int64_t *added;          /* sparse: (d,) entries of every column */
     intptr_t size;           /* doubles of all */
 } dpk_gradients_memory;
@@ -38,19 +41,22 @@ static inline dpk_gradients_memory dpk_gradients_divide(const dpk_data *data, in
     /* Packed rows stay in the L1 cache beside what they are multiplied with. */
     const intptr_t rows = 16384 / (8 * own.width) / 4 * 4;
     own.rows = sparse || rows > 64 ? 64 : rows < 4 ? 4 : rows;
+    /* Rows of floats take half of the place. */
+    own.most = data->x_is_float32 && !sparse ? 2 * own.rows > 64 ? 64 : 2 * own.rows : own.rows;
     const intptr_t models = dpk_padded(sparse ? data->d * own.wide : own.wide * own.width);
-    const intptr_t values = dpk_padded(own.rows * own.wide), line = dpk_padded(own.wide);
+    const intptr_t values = dpk_padded(own.most * own.wide), line = dpk_padded(own.wide);
     double **const arrays[] = {&own.w, &own.acc,  &own.x,    &own.y, &own.z,
                                &own.s, &own.bias, &own.clip, &own.M};
     const intptr_t sizes[] = {
-        models, models, sparse ? 0 : own.rows * own.width, values, values, values, line, line,
+        models, models, sparse ? 0 : own.most * own.width, values, values, values, line, line,
         line,   line};
     for (int k = 0; k < 9; k++) {
         *arrays[k] = memory ? memory + own.size : NULL;
         own.size += sizes[k];
     }
-    own.added = memory ? (int64_t *)(void *)(memory + own.size) : NULL;
-    own.size += sparse ? dpk_padded(data->d) : 0;
+    own.which = memory ? (int64_t *)(void *)(memory + own.size) : NULL;
+    own.added = memory ? own.which + line : NULL;
+    own.size += line + (sparse ? dpk_padded(data->d) : 0);
     return own;
 }
 

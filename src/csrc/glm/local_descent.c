@@ -73,8 +73,8 @@ dpk_status dpk_local_descent(const dpk_data *data, const double *w, intptr_t w_s
             capacity, run->steps * d, 0,   0};
         if (run->key)
             reader.sigma = run->sigma[j];
-        const dpk_gradients of = {data,        theta, loss, NULL,
-                                  magic(grid), clip,  1.0,  dpk_streamed(data, n)};
+        const dpk_gradients of = {
+            data, theta, loss, NULL, magic(grid), clip, 1.0, dpk_streamed(data, n), 0, 0.0};
         memcpy(theta, w + j * w_stride, (size_t)d * sizeof(double));
         for (intptr_t t = 0; t < run->steps; t++) {
             const int64_t first = begin + t * run->batch;

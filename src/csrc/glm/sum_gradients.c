@@ -6,6 +6,7 @@
 #include "core/variants.h"
 #include "models/evaluate.h"
 #include "rows/load.h"
+#include "rows/single.h"
 
 /* (n,) the known margins at the earlier point of the records from `first` on, n <= DPK_BLOCK;
  * space: (n,) where they are gathered. */
@@ -178,6 +179,18 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         b->s[i] -= s[i];
 }
 
+/* From a block's rows and margins to the factors of its rows. */
+DPK_INLINE void find_factors(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,
+                             int64_t first, intptr_t n, block *b) {
+    evaluate(of->loss, n, b->y, b->z, NULL, b->s, NULL);
+    /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
+    if (earlier)
+        subtract_earlier(kind, of->data, of->loss, earlier, first, n, b);
+    clamp_factors(of->clip, n, b->norm, earlier ? NULL : b->ratio, b->s);
+    for (intptr_t r = 0; r < n; r++)
+        b->s[r] *= of->weight;
+}
+
 /* earlier: of->earlier, of which NULL is a constant here. */
 DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_earlier *earlier,
                          int64_t begin, int64_t end, double *acc) {
@@ -195,13 +208,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
             load_block(kind, data, of->w, i, n, &b);
-            evaluate(of->loss, n, b.y, b.z, NULL, b.s, NULL);
-            /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
-            if (earlier)
-                subtract_earlier(kind, data, of->loss, earlier, i, n, &b);
-            clamp_factors(of->clip, n, b.norm, earlier ? NULL : b.ratio, b.s);
-            for (intptr_t r = 0; r < n; r++)
-                b.s[r] *= of->weight;
+            find_factors(kind, of, earlier, i, n, &b);
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a
              * branch that leaves such dense rows out takes longer than adding them. */
             added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE),
@@ -209,6 +216,45 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
         }
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);
+}
+
+/* The same in single precision. Differences need margins in double precision, as the derivatives
+ * that are subtracted may be close, and may be at margins that are stored. */
+DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier, int64_t begin,
+                           int64_t end, int64_t *acc) {
+    const dpk_data own = *what->data, *const data = &own;
+    dpk_gradients copy = *what;
+    copy.data = data;
+    const dpk_gradients *const of = &copy;
+    const intptr_t shorter = block_rows(data, 0), longer = single_block(data, of->single);
+    const intptr_t rows = earlier && shorter < longer ? shorter : longer;
+    const double bias = data->intercept ? of->w[data->p] : 0.0;
+    _Alignas(64) float w[SINGLE_COLUMNS];
+    block b;
+    for (intptr_t k = 0; k < data->p && !earlier; k++)
+        w[k] = (float)of->w[k];
+    memset(acc, 0, (size_t)data->d * sizeof *acc);
+    for (int64_t i = begin; i < end; i += rows) {
+        const intptr_t n = rows_left(i, end, rows);
+        if (earlier)
+            load_block(ROW_FLOAT32, data, of->w, i, n, &b);
+        else
+            single_load(data, w, bias, i, n, &b);
+        find_factors(ROW_FLOAT32, of, earlier, i, n, &b);
+        const intptr_t left = left_in(earlier != NULL, n, &b);
+        single_add(data, of->steps, rows_ahead(ROW_FLOAT32, data, i + 2 * rows, n), left, &b, acc);
+    }
+}
+
+static __attribute__((noinline)) void single_gradients(const dpk_gradients *of, int64_t begin,
+                                                       int64_t end, int64_t *acc) {
+    sum_single(of, NULL, begin, end, acc);
+}
+
+static __attribute__((noinline)) void single_differences(const dpk_gradients *of, int64_t begin,
+                                                         int64_t end, int64_t *acc) {
+    const dpk_earlier own = *of->earlier;
+    sum_single(of, &own, begin, end, acc);
 }
 
 DPK_INLINE void add_gradients(row_kind kind, const dpk_gradients *of, int64_t begin, int64_t end,
@@ -230,7 +276,11 @@ DEFINE_FOR_KINDS(static void sum_differences, of->data, 8, add_differences,
                  acc)
 
 void dpk_sum_gradients(const dpk_gradients *of, int64_t begin, int64_t end, double *acc) {
-    if (of->earlier)
+    if (of->single && of->earlier)
+        single_differences(of, begin, end, (int64_t *)(void *)acc);
+    else if (of->single)
+        single_gradients(of, begin, end, (int64_t *)(void *)acc);
+    else if (of->earlier)
         sum_differences(of, begin, end, acc);
     else
         sum_gradients(of, begin, end, acc);

@@ -13,7 +13,9 @@ typedef struct {
     double M;                   /* magic number of the grid, or 0 */
     double clip;                /* the inner clip bound */
     double weight;
-    int streamed; /* the rows are not in this core's cache: other loads, same bits */
+    int streamed;    /* the rows are not in this core's cache: other loads, same bits */
+    intptr_t single; /* most records of a block in single precision (single_rows), or 0 */
+    double steps;    /* 1 / grid there */
 } dpk_gradients;
 
 /* acc = sum over the records begin .. end, weight times the clipped gradient at w, rounded; where

@@ -7,6 +7,7 @@
 #include "rows/clip.h"
 #include "core/variants.h"
 #include "rows/rows.h"
+#include "rows/single.h"
 
 /* Columns whose squares are summed by themselves; these sums are added in order. So the norm of a
  * vector does not depend on how its columns are shared, with fewer roundings than gridsum.h
@@ -194,6 +195,22 @@ DPK_INLINE void clip_task(row_kind kind, const dpk_data *data, double M, double 
         clip_on_grid(kind, data, all, 2, 2, M, clip, begin, end, acc);
 }
 
+/* The same in single precision, in blocks of at most `rows` records. */
+static void clip_single(const dpk_data *data, double clip, double grid, intptr_t rows,
+                        int64_t begin, int64_t end, int64_t *acc) {
+    const double inner = inner_bound_single(clip, grid, data->p);
+    const intptr_t most = single_block(data, rows);
+    block b;
+    memset(acc, 0, (size_t)data->p * sizeof *acc);
+    for (int64_t i = begin; i < end; i += most) {
+        const intptr_t n = rows_left(i, end, most);
+        single_products(data, NULL, i, n, &b);
+        for (intptr_t r = 0; r < n; r++)
+            b.s[r] = clamp_scalar(1.0, factor_limit(inner, b.norm[r]));
+        single_add(data, 1.0 / grid, NULL, left_in(0, n, &b), &b, acc);
+    }
+}
+
 /* Bytes that stay in an L2 cache of 2 MiB. */
 enum { CACHE_BYTES = 7 << 18 };
 
@@ -249,10 +266,14 @@ dpk_status dpk_clip_and_sum(const dpk_data *data, const dpk_sum *sum, double *ou
     else {
         _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
             const task u = task_number(data, sum, t);
-            const double M = sum->grid ? magic(sum->grid[u.j]) : 0.0;
-            const double clip = inner_clip(sum, u.j, d);
+            const double grid = sum->grid ? sum->grid[u.j] : 0.0;
+            const intptr_t rows = single_rows(data, sum->clip, grid);
             double *const acc = sum->partial + t * dpk_thread_stride(d);
-            clip_task_variants[kind_of(data)](data, M, clip, u.begin, u.end, acc);
+            if (rows)
+                clip_single(data, sum->clip, grid, rows, u.begin, u.end, (int64_t *)(void *)acc);
+            else
+                clip_task_variants[kind_of(data)](data, magic(grid), inner_clip(sum, u.j, d),
+                                                  u.begin, u.end, acc);
         }
     }
     sum_partials(sum, data->m, d, out);

@@ -73,15 +73,20 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
     load_margins(kind, data, w, first, n, 1, b);
 }
 
-/* As dpk_add_rows; returns how many were added. with_zeros: also finite rows whose s is 0; ahead:
- * (n,) dense rows of a minibatch that are prefetched, or NULL. */
-DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
-                            const int64_t *ahead, intptr_t n, block *b, double *acc) {
+/* Leaves out rows without a gradient, among them all that are not finite, and returns how many
+ * are left. with_zeros: finite rows whose s is 0 may stay. */
+DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {
     int leave_out = 0;
     for (intptr_t r = 0; r < n; r++)
         leave_out |= with_zeros ? !(b->norm[r] <= DBL_MAX) : b->s[r] == 0.0;
-    /* Rows without a gradient are left out; among them are all that are not finite. */
-    const intptr_t count = leave_out ? leave_out_zeros(n, b) : n;
+    return leave_out ? leave_out_zeros(n, b) : n;
+}
+
+/* As dpk_add_rows; returns how many were added. with_zeros: as above; ahead: (n,) dense rows of a
+ * minibatch that are prefetched, or NULL. */
+DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
+                            const int64_t *ahead, intptr_t n, block *b, double *acc) {
+    const intptr_t count = left_in(with_zeros, n, b);
     intptr_t i = 0;
     if (kind & ROW_SPARSE) {
         for (; i < count; i++)

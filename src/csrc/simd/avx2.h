@@ -7,6 +7,8 @@
 #define LANES 4
 #include "simd/lanes.h"
 DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
+DPK_INLINE sf fma_s(sf a, sf b, sf c) { return (sf)_mm256_fmadd_ps(a, b, c); }
+DPK_INLINE si rint_s(sf a) { return (si)_mm256_cvtps_epi32(a); }
 
 typedef struct {
     __m256i lo, hi;
@@ -23,6 +25,15 @@ DPK_INLINE __m256i mask8_first_32(intptr_t n) {
 DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) {
     const mask8 m = mask8_first(n);
     return (f8){{_mm256_maskload_pd(p, m.lo), _mm256_maskload_pd(p + 4, m.hi)}};
+}
+DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
+    return (f16){{(sf)_mm256_maskload_ps(p, mask8_first_32(n)),
+                  n > 8 ? (sf)_mm256_maskload_ps(p + 8, mask8_first_32(n - 8)) : (sf){0}}};
+}
+DPK_INLINE f8 f16_halves(f16 a) {
+    const __m256 half = (__m256)(a.part[0] + a.part[1]);
+    return (f8){{_mm256_cvtps_pd(_mm256_castps256_ps128(half)),
+                 _mm256_cvtps_pd(_mm256_extractf128_ps(half, 1))}};
 }
 DPK_INLINE f8 f8_load32(const float *p) {
     return (f8){{_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))}};

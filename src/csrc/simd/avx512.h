@@ -6,6 +6,17 @@
 #define LANES 8
 #include "simd/lanes.h"
 DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm512_fmadd_pd(a, b, c); }
+DPK_INLINE sf fma_s(sf a, sf b, sf c) { return (sf)_mm512_fmadd_ps(a, b, c); }
+DPK_INLINE si rint_s(sf a) { return (si)_mm512_cvtps_epi32(a); }
+DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
+    return (f16){{_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}};
+}
+/* The sums of lanes l and l + 8, as doubles. */
+DPK_INLINE f8 f16_halves(f16 a) {
+    const __m512 v = a.part[0];
+    return (f8){
+        {_mm512_cvtps_pd(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)))}};
+}
 DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) {
     return (f8){{_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p)}};
 }

@@ -9,13 +9,22 @@ typedef double vf __attribute__((vector_size(8 * LANES)));
 typedef int64_t vi __attribute__((vector_size(8 * LANES)));
 typedef uint64_t vu __attribute__((vector_size(8 * LANES)));
 typedef uint32_t vu32 __attribute__((vector_size(8 * LANES)));
+typedef float sf __attribute__((vector_size(8 * LANES)));
+typedef int32_t si __attribute__((vector_size(8 * LANES)));
+typedef int32_t half_si __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef vf any_vf __attribute__((may_alias));
+typedef sf loose_sf __attribute__((aligned(4), may_alias));
 typedef vf loose_vf __attribute__((aligned(8), may_alias));
+typedef vi loose_vi __attribute__((aligned(8), may_alias));
 typedef vu loose_vu __attribute__((aligned(8), may_alias));
 typedef vu32 loose_vu32 __attribute__((aligned(8), may_alias));
 
 /* a b + c; fused where the machine does so, except where the order of sums plays no part. */
 DPK_INLINE vf fma_v(vf a, vf b, vf c);
+DPK_INLINE sf fma_s(sf a, sf b, sf c);
+
+/* The nearest integers, ties to even, of numbers within 32 bits. */
+DPK_INLINE si rint_s(sf a);
 
 /* a - 0 is a, whatever its sign: no instruction, unlike 0 + a. */
 DPK_INLINE vf splat(double a) { return a - (vf){0}; }
@@ -115,4 +124,50 @@ DPK_INLINE void i8_store(int64_t *p, i8 a) { EACH_PART *(loose_vu *)(p + r * LAN
 DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
     EACH_PART a.part[r] += (vu)v.part[r];
     return a;
+}
+
+/* The sixteen floats, and integers, of simd.h. */
+typedef struct {
+    sf part[8 / LANES];
+} f16;
+typedef struct {
+    si part[8 / LANES];
+} i16;
+
+DPK_INLINE f16 f16_set(float a) {
+    f16 v;
+    EACH_PART v.part[r] = a - (sf){0};
+    return v;
+}
+DPK_INLINE f16 f16_load(const float *p) {
+    f16 v;
+    EACH_PART v.part[r] = *(const loose_sf *)(p + 2 * r * LANES);
+    return v;
+}
+DPK_INLINE void f16_store(float *p, f16 a) {
+    EACH_PART *(loose_sf *)(p + 2 * r * LANES) = a.part[r];
+}
+DPK_INLINE f16 f16_add(f16 a, f16 b) {
+    EACH_PART a.part[r] += b.part[r];
+    return a;
+}
+DPK_INLINE f16 f16_fma(f16 a, f16 b, f16 c) {
+    EACH_PART c.part[r] = fma_s(a.part[r], b.part[r], c.part[r]);
+    return c;
+}
+/* sum + the integers nearest to a b, the product rounded first. */
+DPK_INLINE i16 i16_add_product(i16 sum, f16 a, f16 b) {
+    EACH_PART sum.part[r] += rint_s(a.part[r] * b.part[r]);
+    return sum;
+}
+/* to[l] += a[l], l < n. */
+DPK_INLINE void i16_add_to(int64_t *to, i16 a, intptr_t n) {
+    int32_t lane[16];
+    memcpy(lane, &a, sizeof lane);
+    if (n == 16)
+        for (int l = 0; l < 16; l += LANES)
+            *(loose_vi *)(to + l) += __builtin_convertvector(*(const half_si *)(lane + l), vi);
+    else
+        for (intptr_t l = 0; l < n; l++)
+            to[l] += lane[l];
 }

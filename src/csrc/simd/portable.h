@@ -10,6 +10,25 @@ DPK_INLINE vf fma_v(vf a, vf b, vf c) {
     return a * b + c;
 #endif
 }
+DPK_INLINE sf fma_s(sf a, sf b, sf c) {
+#ifdef __FP_FAST_FMAF
+    for (int l = 0; l < 4; l++)
+        c[l] = __builtin_fmaf(a[l], b[l], c[l]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+DPK_INLINE si rint_s(sf a) {
+#ifdef __SSE2__
+    return (si)_mm_cvtps_epi32(a);
+#else
+    si n;
+    for (int l = 0; l < 4; l++)
+        n[l] = (int32_t)__builtin_rintf(a[l]);
+    return n;
+#endif
+}
 #define DPK_FIRST_LANES(value)                                                                     \
     double lane[8] = {0};                                                                          \
     for (intptr_t l = 0; l < n; l++)                                                               \
@@ -18,6 +37,16 @@ DPK_INLINE vf fma_v(vf a, vf b, vf c) {
 DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) { DPK_FIRST_LANES(p[l]); }
 DPK_INLINE f8 f8_load32_first(const float *p, intptr_t n) { DPK_FIRST_LANES(p[l]); }
 DPK_INLINE f8 f8_load32(const float *p) { return f8_load32_first(p, 8); }
+DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
+    float lane[16] = {0};
+    for (intptr_t l = 0; l < n; l++)
+        lane[l] = p[l];
+    return f16_load(lane);
+}
+DPK_INLINE f8 f16_halves(f16 a) {
+    const sf low = a.part[0] + a.part[2], high = a.part[1] + a.part[3];
+    return (f8){{{low[0], low[1]}, {low[2], low[3]}, {high[0], high[1]}, {high[2], high[3]}}};
+}
 DPK_INLINE f8 f8_gather_first(const double *p, const int32_t *at, intptr_t n) {
     DPK_FIRST_LANES(p[at[l]]);
 }

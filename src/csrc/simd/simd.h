@@ -3,10 +3,15 @@
  *
  * f8 is eight doubles in a fixed lane order, i8 the bit patterns of grid sums: they give the same
  * sums on every machine with a fused multiply-add. A sum over k uses sixteen lanes: lane l adds the
- * terms k = l (mod 16) in order of k; lanes are added as a fixed tree. vec is one register, of
- * WIDTH doubles, for tiles of matrix products; vf and vu32 are registers too (lanes.h). */
+ * terms k = l (mod 16) in order of k; lanes are added as a fixed tree. f16 is sixteen floats, i16
+ * 32-bit integers; a sum of floats uses 32 lanes, of which pairs l and l + 16, then l and l + 8 are
+ * added as floats, the eight sums as doubles. vec is one register, of WIDTH doubles, for tiles of
+ * matrix products; vf and vu32 are registers too (lanes.h). */
 #pragma once
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 #if defined(__AVX512F__)
 #include "simd/avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -14,11 +19,20 @@
 #else
 #include "simd/portable.h"
 #endif
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 DPK_INLINE f8 f8_zero(void) { return f8_set(0.0); }
+
+DPK_INLINE f16 f16_zero(void) { return f16_set(0.0F); }
+
+/* Sixteen floats, or the first `left` < 16 and zeros. */
+DPK_INLINE f16 f16_load_part(const float *p, intptr_t left) {
+    return left < 16 ? f16_load_first(p, left) : f16_load(p);
+}
+
+/* out[r] = f8_sum(a[r]), r < 8. */
+#if WIDTH < 8
+DPK_INLINE void f8_sum_each(const f8 a[8], double *out) { EACH(r, 8) out[r] = f8_sum(a[r]); }
+#endif
 
 /* Eight doubles, or the first `left` < 8 and zeros. */
 DPK_INLINE f8 f8_load_part(const double *p, intptr_t left) {

@@ -157,7 +157,7 @@ class SiloData:
     silo_names: tuple[Any, ...] | None
     transform: Transform
     row_norms: Float64Array | None
-    _records: Any  # what the kernels keep of it: addresses of the arrays above
+    _records: Any  # addresses for the kernels
 
     def __init__(
         self,

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from dpkern.reference.clip import clip_limit, clipped_sum, drop_in, silo_grids
+from dpkern.reference.clip import (
+    clip_limit,
+    clipped_sum,
+    drop_in,
+    in_single_precision,
+    silo_grids,
+    single_squares,
+)
 from dpkern.reference.loss import block
 
 
@@ -34,6 +41,10 @@ def _silos(data, w, rows=None):
         yield V, square, ratio, y, z
 
 
+def _in_single_precision(data, clip, grid):
+    return data.scale is None and in_single_precision(data.X, clip=clip, grid=grid)
+
+
 @drop_in
 def glm_margins(data, w):
     return np.concatenate([z for *_, z in _silos(data, w)])
@@ -57,11 +68,20 @@ def glm_gradient(
     sums = np.empty((data.m, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     grids = silo_grids(grid, data.m)
+    models = np.broadcast_to(w, (data.m, data.d))
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w, rows)):
-        lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
+        single = _in_single_precision(data, clip, grids[j])
+        if single:
+            X, own = V[:, : data.X.shape[1]].astype(np.float32), models[j]
+            square = single_squares(X, data.intercept)
+            with np.errstate(all="ignore"):
+                ratio = np.minimum(1.0, data.row_bound / np.sqrt(square))
+                z = (X @ own[: X.shape[1]].astype(np.float32)).astype(np.float64)
+                z = ratio * (z + (own[-1] if data.intercept else 0.0))
+        lim = clip_limit(square, data.d, clip=clip, grid=grids[j], single=single)
         with np.errstate(invalid="ignore"):
             s = ratio * block(loss, y, z)[1]
-        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j], single)
         if saturate and grids[j] is not None:
             sums[j] = np.clip(sums[j], -(2.0**52) * grids[j], 2.0**52 * grids[j])
     return sums
@@ -123,8 +143,9 @@ def glm_difference(
                 for s in (new, old)
             )
             s = new - old
-        lim = clip_limit(square, data.d, clip=clip, grid=grids[j])
-        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j])
+        single = _in_single_precision(data, clip, grids[j])
+        lim = clip_limit(square, data.d, clip=clip, grid=grids[j], single=single)
+        sums[j] = clipped_sum(s, V, lim, grids[j], weight[j], single)
         if new_margins is not None:
             new_margins[own] = z
     return sums

@@ -1,0 +1,161 @@
+/* Blocks of dense rows of floats in single precision: margins, and sums on a grid as 32-bit
+ * integers, which are widened at the end of a block. */
+#pragma once
+
+#include "rows/block.h"
+#include "rows/load.h"
+
+/* Rows at a time in products. */
+enum { SINGLE_DOTS = WIDTH == 8 ? 4 : 1 };
+
+/* Prefetch distances, in floats: into the L1 cache from a row that is added, into the L2 cache from
+ * one that is multiplied, so that memory is read at an even pace. */
+enum { SINGLE_NEAR = 4096, SINGLE_FAR = 16384 };
+
+/* Records of a block, `most` at most: 16 KiB of rows. */
+static inline intptr_t single_block(const dpk_data *data, intptr_t most) {
+    const intptr_t rows = 4096 / data->p & ~(intptr_t)7;
+    return rows < 8 ? 8 : rows > most ? most : rows;
+}
+
+/* Upper bounds of |[x, 1]| from squares that were computed in floats: of p terms in 32 lanes, so
+ * with at most p / 32 + 4 roundings of 2^-24 (5 in the baseline). Squares outside the range of
+ * floats are computed in doubles. */
+DPK_INLINE void single_norms(const dpk_data *data, intptr_t n, block *b) {
+    const double up = 1.0 + ((double)data->p / 32.0 + 8.0) * 0x1p-24, one = intercept_of(data);
+    int outside = 0;
+    for (intptr_t i = 0; i < n; i++)
+        outside |= !(b->norm[i] >= 0x1p-60 && b->norm[i] <= 0x1p100);
+    for (intptr_t i = 0; outside && i < n; i++)
+        if (!(b->norm[i] >= 0x1p-60 && b->norm[i] <= 0x1p100))
+            b->norm[i] = square_of(ROW_FLOAT32, data, b->row[i]);
+    for (intptr_t i = 0; i < n; i++)
+        b->norm[i] = norm_up(b->norm[i] * up + one, data->d);
+}
+
+/* z[i] = x[i] . w, where w is not NULL, and square[i] = x[i] . x[i], i < SINGLE_DOTS. w: (p,); far:
+ * distance of prefetches. */
+DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, const float *w,
+                            double *z, double *square) {
+    f16 a[SINGLE_DOTS], b[SINGLE_DOTS], aa[SINGLE_DOTS], bb[SINGLE_DOTS];
+    EACH(i, SINGLE_DOTS) a[i] = b[i] = aa[i] = bb[i] = f16_zero();
+#define ADD_TERMS(sum, squares, k, left)                                                           \
+    do {                                                                                           \
+        const f16 wk = w ? f16_load_part(w + (k), left) : f16_zero();                              \
+        EACH(i, SINGLE_DOTS) {                                                                     \
+            const f16 xk = f16_load_part(x[i] + (k), left);                                        \
+            __builtin_prefetch(x[i] + (k) + far, 0, 2);                                            \
+            if (w)                                                                                 \
+                sum[i] = f16_fma(xk, wk, sum[i]);                                                  \
+            squares[i] = f16_fma(xk, xk, squares[i]);                                              \
+        }                                                                                          \
+    } while (0)
+    intptr_t k = 0;
+    for (; k + 32 <= p; k += 32) {
+        ADD_TERMS(a, aa, k, 16);
+        ADD_TERMS(b, bb, k + 16, 16);
+    }
+    if (k + 16 <= p) {
+        ADD_TERMS(a, aa, k, 16);
+        k += 16;
+        if (k < p)
+            ADD_TERMS(b, bb, k, p & 15);
+    } else if (k < p) {
+        ADD_TERMS(a, aa, k, p & 15);
+    }
+#undef ADD_TERMS
+    f8 sums[8];
+    double all[8];
+    EACH(i, 8) sums[i] = f8_zero();
+    EACH(i, SINGLE_DOTS) {
+        sums[i] = f16_halves(f16_add(a[i], b[i]));
+        sums[SINGLE_DOTS + i] = f16_halves(f16_add(aa[i], bb[i]));
+    }
+    f8_sum_each(sums, all);
+    if (w)
+        memcpy(z, all, SINGLE_DOTS * sizeof *z);
+    memcpy(square, all + SINGLE_DOTS, SINGLE_DOTS * sizeof *square);
+}
+
+/* Numbers and norms of the records first .. first + n, n <= DPK_BLOCK, and products with w where it
+ * is not NULL; norms that are stored are not read, as they are others. w: (p,). */
+DPK_INLINE void single_products(const dpk_data *data, const float *w, int64_t first, intptr_t n,
+                                block *b) {
+    const intptr_t far = data->rows ? 0 : SINGLE_FAR;
+    for (intptr_t i = 0; i < n; i++)
+        b->row[i] = data->rows ? data->rows[first + i] : first + i;
+    for (intptr_t i = 0; i < n; i += SINGLE_DOTS) {
+        const float *x[SINGLE_DOTS];
+        /* The last rows are filled up with copies; blocks have room for their results. */
+        for (int r = 0; r < SINGLE_DOTS; r++)
+            x[r] = (const float *)data->X + b->row[i + r < n ? i + r : n - 1] * data->p;
+        single_dots(data->p, far, x, w, b->z + i, b->norm + i);
+    }
+    single_norms(data, n, b);
+}
+
+/* As load_margins, with margins and norms in single precision. w: (p,), or NULL: no margins; bias:
+ * of the intercept. */
+DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, int64_t first,
+                            intptr_t n, block *b) {
+    single_products(data, w, first, n, b);
+    for (intptr_t i = 0; i < n; i++)
+        b->y[i] = data->y[b->row[i]];
+    find_ratios(data, n, b);
+    for (intptr_t i = 0; w && i < n; i++)
+        b->z[i] = b->ratio[i] * (b->z[i] + bias);
+}
+
+/* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k
+ * on, of which the last has `left` <= 16 columns. */
+DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n,
+                               const float *const *x, const float *const *ahead, const float *t,
+                               int64_t *acc) {
+    i16 sum[4];
+    memset(sum, 0, sizeof sum);
+    for (intptr_t r = 0; r < n; r++) {
+        const f16 factor = f16_set(t[r]);
+        EACH(v, vectors) {
+            const intptr_t at = k + 16 * v;
+            __builtin_prefetch(ahead[r] + at);
+            sum[v] = i16_add_product(sum[v], factor,
+                                     f16_load_part(x[r] + at, v < vectors - 1 ? 16 : left));
+        }
+    }
+    EACH(v, vectors) i16_add_to(acc + k + 16 * v, sum[v], v < vectors - 1 ? 16 : left);
+}
+
+/* acc += the integers nearest to s / q [x, 1] over the block's n rows, steps = 1 / q. Rows that are
+ * not finite must have been left out. ahead: (n,) rows of a minibatch that are prefetched, or NULL;
+ * acc: (d,). */
+DPK_INLINE void single_add(const dpk_data *data, double steps, const int64_t *ahead, intptr_t n,
+                           const block *b, int64_t *acc) {
+    const intptr_t p = data->p, distance = 2 * p < SINGLE_NEAR ? SINGLE_NEAR : 2 * p;
+    const float *const X = data->X, *x[DPK_BLOCK], *next[DPK_BLOCK];
+    float t[DPK_BLOCK] = {0.0F};
+    intptr_t k = 0;
+    for (intptr_t r = 0; r < n; r++) {
+        x[r] = X + b->row[r] * p;
+        next[r] = ahead ? X + ahead[r] * p : x[r] + distance;
+        t[r] = single_factor(b->s[r], steps);
+    }
+    for (; k + 64 <= p; k += 64)
+        single_columns(4, 16, k, n, x, next, t, acc);
+    if (p - k > 48)
+        single_columns(4, p - k - 48, k, n, x, next, t, acc);
+    else if (p - k > 32)
+        single_columns(3, p - k - 32, k, n, x, next, t, acc);
+    else if (p - k > 16)
+        single_columns(2, p - k - 16, k, n, x, next, t, acc);
+    else if (p > k)
+        single_columns(1, p - k, k, n, x, next, t, acc);
+    if (data->intercept) {
+        i16 ones = {0};
+        int64_t lane[16] = {0};
+        for (intptr_t r = 0; r < n; r += 16)
+            ones = i16_add_product(ones, f16_load(t + r), f16_set(1.0F));
+        i16_add_to(lane, ones, 16);
+        for (int l = 0; l < 16; l++)
+            acc[p] += lane[l];
+    }
+}
