@@ -1220,15 +1220,14 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_naming_the_argument_and_no_data(name):
-    wrong, error, message = BAD[name]
-    arguments = {"X": GOOD_X, "y": GOOD_Y, "offsets": [0, 5, 12], **wrong}
-    if len(arguments["X"] if isinstance(arguments["X"], list) else [0]) == 0:
-        arguments["offsets"] = [0, 0]
-    with pytest.raises(error, match=message) as caught:
-        SiloData(**arguments)
-    assert "987654" not in str(caught.value)
+def test_bad_input_is_refused_naming_the_argument_and_no_data():
+    for name, (wrong, error, message) in BAD.items():
+        arguments = {"X": GOOD_X, "y": GOOD_Y, "offsets": [0, 5, 12], **wrong}
+        if len(arguments["X"] if isinstance(arguments["X"], list) else [0]) == 0:
+            arguments["offsets"] = [0, 0]
+        with pytest.raises(error, match=message) as caught:
+            SiloData(**arguments)
+        assert "987654" not in str(caught.value), name
 
 
 @pytest.mark.parametrize("form", [np.array, csr])

@@ -214,10 +214,7 @@ class SiloData:
             self._keep_norms()
 
     def _keep_norms(self) -> None:
-        """Compute the row norms of an X that nobody else can write to.
-
-        In denormals-are-zero mode they would be those of different rows.
-        """
+        # In denormals-are-zero mode they would be those of different rows.
         flushed = kernels.flushes_denormals()
         self._set(row_norms=None if flushed else frozen(kernels.glm_norms(self)))
 
@@ -287,12 +284,11 @@ class SiloData:
 
         Sums over its silos are those of single records.
         """
-        rows = self.X[records]
         k = len(records)
         chosen = object.__new__(type(self))
         chosen._set(**self._state())
         chosen._set(
-            X=frozen_matrix(rows),
+            X=frozen_matrix(self.X[records]),
             y=frozen(self.y[records]),
             offsets=frozen(np.arange(k + 1)),
             sizes=frozen(np.ones(k, dtype=np.int64)),
@@ -431,16 +427,10 @@ class SiloData:
                 f"m must be at most records / min_size, got {m} with {len(y)} records and "
                 f"min_size {min_size}"
             )
-        order, sizes = partition(
-            y,
-            m,
-            how,
-            np.random.default_rng(seed),
-            min_size,
-            {"two_groups": ratio, "dirichlet": concentration},
-            options.get("task"),
-            options.get("classes"),
-        )
+        shapes = {"two_groups": ratio, "dirichlet": concentration}
+        task, classes = options.get("task"), options.get("classes")
+        rng = np.random.default_rng(seed)
+        order, sizes = partition(y, m, how, rng, min_size, shapes, task, classes)
         if sizes.min() < min_size:
             raise ValueError(
                 f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} "
