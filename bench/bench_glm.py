@@ -119,7 +119,8 @@ def cases(quick: bool) -> list[Case]:
             made = partial(setup, n, d, dtype, keep_norms)
             name = f"{size} {np.dtype(dtype)}" + ", norms kept" * keep_norms
             amount = n * d * np.dtype(dtype).itemsize
-            found.append(Case("glm_gradient", name, made, amount, goals=wanted))
+            near = 1e-3 if dtype is np.float32 else 1e-4  # sums that get noise are on coarse grids
+            found.append(Case("glm_gradient", name, made, amount, tolerance=near, goals=wanted))
         wanted = {"float": 1 / 1.25 if in_cache else 1 / 1.1}
         found.append(Case("grid", size, partial(setup_grid, n, d), 8 * n * d, goals=wanted))
     for n, d in (big, small[0]):
