@@ -468,7 +468,7 @@ def test_out_is_written_and_returned():
 def test_fused_instruction_sets_give_the_same_bits():
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
+        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
     G = np.random.default_rng(5).standard_normal((400, 77))
     before, results = _core.isa(), []
     try:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse
 from pairwise import pairwise
 
 import dpkern as dpk
@@ -219,6 +220,29 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
         assert compiled.history == loop.history
         assert compiled.privacy.releases == loop.privacy.releases
         assert compiled.message == loop.message
+
+
+def test_what_a_failure_charges_depends_on_public_numbers_alone(monkeypatch):
+    """Not on how many entries are stored, and not on a private number of records."""
+    monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_ENTRIES", 4000)
+    rng, notes = np.random.default_rng(0), set()
+    for n, stored in ((60, 1.0), (60, 0.1), (90, 1.0)):
+        X = scipy.sparse.csr_array(rng.standard_normal((n, 4)) * (rng.random((n, 4)) < stored))
+        data = dpk.SiloData(X, rng.choice([-1, 1], n), [0, n], row_bound=2.0)
+        hidden = {"neighbours": "add_remove", "public_size": 60}
+        how = {
+            "budget": dpk.Budget(mu=1.0),
+            "clip": 0.7,
+            "rounds": 40,
+            "l2": 1.0,
+            "rng": 0,
+        } | hidden
+        steps = np.where(np.arange(40) < 20, 0.1, 1e308)
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match="finite") as caught:
+            dpk.solve("gradient_descent", data, step_size=steps, **how)
+        notes.add(tuple(caught.value.__notes__))
+    assert len(notes) == 1
+    assert "32 x 4 coordinates" in notes.pop()[0]
 
 
 def test_somebody_who_looks_at_every_round_sees_every_round(monkeypatch):

@@ -362,7 +362,7 @@ def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_rec
 def test_fused_instruction_sets_give_the_same_bits(make, loss, p):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
+        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
     before, results = _core.isa(), []
     try:
         for name in fused:

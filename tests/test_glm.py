@@ -451,7 +451,7 @@ def test_more_silos_than_records_in_the_minibatch(make):
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
+        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
     data = make(n=700, p=77, **layout)
     w = models(data)
     before, results = _core.isa(), []

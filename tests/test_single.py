@@ -280,7 +280,7 @@ def test_differences_have_margins_in_double_precision(make):
 def test_fused_instruction_sets_give_the_same_bits(make):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:
-        pytest.skip("one instruction set with fused multiply-add here")
+        pytest.skip("this processor runs one instruction set with FMA: no other to compare")
     before = _core.isa()
     for p, own in itertools.product((64, 77, 80, 200), ({}, {"intercept": True})):
         data = make(n=400, p=p, dtype=np.float32, **own)

@@ -283,8 +283,12 @@ class Run(AbstractContextManager["Run"]):
     def chunks(self, steps: FloatArray, share: float = 1.0) -> Iterator[FloatArray]:
         """Iterate over parts of one number per round, for compiled rounds between which Ctrl-C,
         the progress bar, and other runs of the lock-step are served; a round reads this share of
-        the records."""
-        entries = max(1, math.ceil(share * self.objective.data.X.size))
+        the records.
+
+        A failure shows how many rounds were charged, so that chunks depend on public numbers alone:
+        not on how many entries are stored, nor on a private number of records.
+        """
+        entries = max(1, math.ceil(share * self.objective.n * self.objective.dim))
         rounds = min(_CHUNK_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
         rounds = max(1, min(rounds, _ROUNDS_IN_LOCKSTEP if self.in_lockstep else self.rounds))
         with self._progress_bar(len(steps)) as bar:
