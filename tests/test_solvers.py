@@ -295,6 +295,17 @@ def test_a_smooth_penalty_is_minimised_with_the_rest(data):
     assert slopes[-1] == 0.0
 
 
+@pytest.mark.parametrize(
+    "penalty", [dpk.L1(0.3), dpk.PL(0.5), dpk.L2Ball(0.5), dpk.Simplex()], ids=lambda p: p.name
+)
+def test_penalties_act_on_every_row_as_on_a_model(data, penalty):
+    how = {"l2": 0.1, "penalty": penalty, "penalize_intercept": False}
+    objective = Objective(data, dpk.losses.Logistic(), **how)
+    rows = np.random.default_rng(0).standard_normal((3, data.d))
+    for act in (objective.penalty_gradient, lambda w: objective.prox(w, 0.2)):
+        np.testing.assert_array_equal(act(rows), [act(row) for row in rows])
+
+
 def test_uniform_weights_move_the_optimum(data):
     a, b = (
         dpk.solve("federated_gd", data, budget=None, l2=0.1, weights=weights, rounds=2000).w

@@ -13,8 +13,9 @@ import numpy as np
 
 def floor_log2(value: Fraction) -> int:
     """Return the largest integer e with 2**e <= value, for value > 0."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return exponent if Fraction(2) ** exponent <= value else exponent - 1
+    numerator, denominator = value.numerator, value.denominator
+    exponent = numerator.bit_length() - denominator.bit_length()
+    return exponent - (numerator << max(-exponent, 0) < denominator << max(exponent, 0))
 
 
 def _nearest(value: Fraction) -> float:

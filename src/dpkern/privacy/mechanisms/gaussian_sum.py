@@ -93,8 +93,10 @@ class GaussianSum:
                 pairs = [(sum(counts), _total_std(stds))] * k
             chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
             grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
+            if finest is None:
+                break
             needed = max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
-            if finest is None or needed <= rounding:
+            if needed <= rounding:
                 break
             # More noise may need a coarser grid, up to a largest one.
             rounding, self.sensitivity = needed, math.nextafter(nominal + needed, math.inf)

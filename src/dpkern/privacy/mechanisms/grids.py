@@ -99,16 +99,12 @@ def _coarsest(
     message names the cause, `name` being the caller's name of `norm`.
     """
     needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
-    exponent = _LEAST_EXPONENT
+    exponent, square = _LEAST_EXPONENT, floor_log2(norm**2 / dim)
     if sigma is not None:
         std = Fraction(positive("sigma", sigma))
         cause = f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"
         needs[cause] = _ceil_log2(std) - 32
-        exponent = min(
-            floor_log2(norm**2 / (dim << 2 * slack)) // 2,
-            floor_log2(std / (n << 9)),
-            _LARGEST_EXPONENT,
-        )
+        exponent = min(square // 2 - slack, floor_log2(std / n) - 9, _LARGEST_EXPONENT)
     cause = max(needs, key=lambda reason: needs[reason])
     exponent = max(exponent, needs[cause])
     if exponent > _LARGEST_EXPONENT:
@@ -116,17 +112,17 @@ def _coarsest(
             f"no grid serves: {cause}, which asks for 2^{exponent}, "
             f"and the coarsest is 2^{_LARGEST_EXPONENT}"
         )
-    grid = Fraction(2) ** exponent
-    if grid**2 * dim * 1024 > norm**2:
+    if 2 * exponent > square - 10:
         raise ValueError(
             f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding dim = {dim} "
             f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
         )
-    return float(grid)
+    return math.ldexp(1.0, exponent)
 
 
 def _ceil_log2(value: Fraction) -> int:
-    return -floor_log2(1 / value)
+    is_power = value.numerator.bit_count() == value.denominator.bit_count() == 1
+    return floor_log2(value) + (not is_power)
 
 
 def grid_records(n: int) -> int:

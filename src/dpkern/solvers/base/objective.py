@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count
-from dpkern._threads import resolve_threads
+from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
@@ -122,7 +122,7 @@ class Objective:
             )
         return np.array(self.public_size)
 
-    @property
+    @cached_property
     def smooth(self) -> SmoothPenalty | None:
         """The penalty term other than l2 that enters through its gradient."""
         return self.other if isinstance(self.other, SmoothPenalty) else None
@@ -221,19 +221,21 @@ class Objective:
         return value
 
     def penalty_gradient(self, w: FloatArray) -> FloatArray:
-        """Return the gradient of `penalty_value`."""
+        """Return the gradient of `penalty_value`, at a model or at every row."""
         coefficient, g = self.l2, self.smooth
+        if g is not None and w.ndim == 2:
+            return np.array([self.penalty_gradient(row) for row in w])
         if g is not None:
             r = math.sqrt(np.sum(self.penalized * w**2))
             coefficient += g.strength * g.coefficient(r)
         return coefficient * self.penalized * w
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
-        """Return the prox of `proximal` at v on the penalised coordinates."""
+        """Return the prox of `proximal` at v, or every row, on the penalised coordinates."""
         if self.proximal is None:
             return v
         out, p = v.copy(), self.n_penalized
-        out[:p] = kernels.prox(self.proximal, v[:p], step)
+        out[..., :p] = kernels.prox(self.proximal, v[..., :p], step)
         return out
 
     def _proximal_value(self, w: FloatArray) -> float:
@@ -260,6 +262,7 @@ class Objective:
             x = kernels.prox(self.other, x, step)
         return x if penalized == len(v) else np.append(x, v[penalized:])
 
+    @one_blas_thread()  # others would wait for busy cores in every step of L-BFGS
     def minimum(self) -> tuple[FloatArray, float]:
         """Return minimiser and minimum of J by L-BFGS; neither is private.
 

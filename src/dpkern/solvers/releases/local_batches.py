@@ -53,10 +53,7 @@ class NoisyBatchSteps:
         theta = np.tile(w, (objective.data.m, 1))
         for k, step in enumerate(eta.tolist()):
             g = await self._means.of_silos(t + k, theta)
-            for j, model in enumerate(theta):
-                theta[j] = objective.prox(
-                    model - step * (g[j] + objective.penalty_gradient(model)), step
-                )
+            theta = objective.prox(theta - step * (g + objective.penalty_gradient(theta)), step)
         weights = self._weights[self._round]
         self._round += 1
         return weights @ theta

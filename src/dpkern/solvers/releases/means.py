@@ -24,7 +24,7 @@ from dpkern.privacy.accounting import Events, Sampled, sampled_scale
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.participation import sample_users
-from dpkern.privacy.record_sampling import RecordSampler, Rows, make_record_sampler
+from dpkern.privacy.record_sampling import FullBatch, RecordSampler, Rows, make_record_sampler
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
@@ -193,6 +193,8 @@ class NoisyMeans:
         capped = family.sampler.per_record is not None
         self._per_record = int(_times(family, silos, self._trust).max()) if capped else None
         self._mechanisms: dict[tuple[object, ...], GaussianSum | BinomialSum] = {}
+        self._everybody = bool(silos.active.all())
+        self._all_records = self._everybody and isinstance(family.sampler, FullBatch)
 
     async def gradient(self, r: int, w: FloatArray) -> FloatArray:
         """Release round r's mean gradient at the public model w; shape (P,)."""
@@ -204,7 +206,7 @@ class NoisyMeans:
         self, w: FloatArray, eta: FloatArray, each: Callable[[FloatArray], None]
     ) -> tuple[FloatArray, int]:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
-        run, drawn, everybody = self._run, self._family.sampler.compiled, self._silos.active.all()
+        run, drawn, everybody = self._run, self._family.sampler.compiled, self._everybody
         linear = isinstance(self._sums, GlmSums)
         if self._trust != "central" or drawn is None or not (linear and everybody):
             return w, 0
@@ -247,18 +249,22 @@ class NoisyMeans:
         each: Callable[[IntArray], FloatArray],
         points: int = 1,
     ) -> FloatArray:
-        run, active = self._run, self._silos.active[r]
+        run, active, rows = self._run, self._silos.active[r], None
         data = run.objective.data
-        rows = self._family.sampler.draw(run.stream, data.offsets, r, active)
+        if not self._all_records:
+            rows = self._family.sampler.draw(run.stream, data.offsets, r, active)
         if self._trust == "shuffle":
             return self._shuffled(clip, each, rows)
         mechanism = self._gaussian(clip, sigma, points)
-        grid = None if mechanism.grid is None else np.broadcast_to(mechanism.grid, (data.m,)).copy()
+        grid = mechanism.grid
+        if grid is not None and len(grid) != data.m:
+            grid = np.full(data.m, grid[0])
         sums = await total(clip=clip, grid=grid, silo_weight=self._silo_weight, rows=rows)
         if self._trust == "central":
             sums = over_silos(run, sums, grid)
         with run.clock("noise"):
-            return mechanism.release(sums, active=active if self._trust == "silo" else None)
+            everybody = self._everybody or self._trust == "central"
+            return mechanism.release(sums, active=None if everybody else active)
 
     def _shuffled(
         self, clip: float, each: Callable[[IntArray], FloatArray], rows: Rows | None
