@@ -1,10 +1,10 @@
 def loss_prox(data, const double[:, ::1] V, double gamma, Loss loss, double bound,
               double[:, ::1] out, double[::1] t, int n_threads):
     cdef Records records = Records(data)
-    cdef Models start = Models(np.zeros((1, V.shape[1])))
+    cdef Models start = models_of(np.zeros((1, V.shape[1])))
     cdef dpk_sweep sweep
     records.join_silos()
-    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    cdef Work work = work_of(records.offsets, records.task_rows(), 0, n_threads)
     sweep.prox_step, sweep.prox_bound = gamma, bound
     sweep.start = <double *> start.c
     sweep.common = <double *> at(&V[0, 0])
@@ -47,9 +47,9 @@ cdef class Sweeps:
         largest = records.offsets if bounds is None else np.array([0, np.diff(bounds).max()])
         cdef intptr_t task_rows = records.task_rows(own_vectors=not self.c.shared)
         cdef bint hidden = self.c.scale != NULL
-        self.work = Work(largest, task_rows, self.d, n_threads, bound, grids if hidden else None)
+        self.work = work_of(largest, task_rows, self.d, n_threads, bound, grids if hidden else None)
         if hidden and not self.c.shared:
-            self.plain = Work(largest, task_rows, self.d, n_threads)
+            self.plain = work_of(largest, task_rows, self.d, n_threads)
         else:
             self.plain = self.work
         self.space = None if hidden else aligned(

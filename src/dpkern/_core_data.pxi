@@ -117,44 +117,54 @@ cdef class Models:
     cdef const double *c
     cdef intptr_t stride
 
-    def __init__(self, const double[:, ::1] w):
-        cdef intptr_t j, rows = w.shape[0], d = w.shape[1]
-        cdef intptr_t width = dpk_padded(d)
-        cdef double[::1] values = aligned(max(1, rows * width))
-        for j in range(rows):
-            memcpy(&values[j * width], &w[j, 0], d * sizeof(double))
-        self.values = values
-        self.c = first(values)
-        self.stride = 0 if rows == 1 else width
+
+cdef Models models_of(const double[:, ::1] w):
+    # No constructor: its arguments are Python objects, and a view would become one and back.
+    cdef Models models = Models.__new__(Models)
+    cdef intptr_t j, rows = w.shape[0], d = w.shape[1]
+    cdef intptr_t width = dpk_padded(d)
+    cdef double[::1] values = aligned(max(1, rows * width))
+    for j in range(rows):
+        memcpy(&values[j * width], &w[j, 0], d * sizeof(double))
+    models.values = values
+    models.c = first(values)
+    models.stride = 0 if rows == 1 else width
+    return models
 
 
 cdef class Work:
     """Work space of one call: tasks per silo, partial sums. shares: threads per task; copies:
     sums per task."""
     cdef dpk_sum c
-    cdef object keep
+    cdef int64_t[::1] first_task
+    cdef double[::1] partial
+    cdef const double[::1] grid, silo_weight
 
-    def __init__(self, const int64_t[::1] offsets, intptr_t task_rows, intptr_t width,
-                 int n_threads, double clip=float("inf"), const double[::1] grid=None,
-                 const double[::1] silo_weight=None, int64_t shares=1, intptr_t copies=1):
-        cdef intptr_t j, m = offsets.shape[0] - 1
-        cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
-        first(offsets)
-        first_task[0] = 0
-        for j in range(m):
-            first_task[j + 1] = first_task[j] + (
-                offsets[j + 1] - offsets[j] + task_rows - 1) // task_rows
-        cdef int64_t n_tasks = first_task[m]
-        n_threads = max(1, min(n_threads, n_tasks * shares))
-        check(dpk_check_rounding(n_threads))
-        cdef double[::1] partial = aligned(
-            max(1, copies * n_tasks * dpk_thread_stride(width) if width else 0))
-        self.keep = (first_task, partial, grid, silo_weight)
-        self.c.clip = clip
-        self.c.grid, self.c.silo_weight = first(grid), first(silo_weight)
-        self.c.task_rows = task_rows
-        self.c.first_task, self.c.partial = first(first_task), first(partial)
-        self.c.n_threads = n_threads
+
+cdef Work work_of(const int64_t[::1] offsets, intptr_t task_rows, intptr_t width, int n_threads,
+                  double clip=INFINITY, const double[::1] grid=None,
+                  const double[::1] silo_weight=None, int64_t shares=1, intptr_t copies=1):
+    cdef Work work = Work.__new__(Work)  # as in `models_of`
+    cdef intptr_t j, m = offsets.shape[0] - 1
+    cdef int64_t[::1] first_task = np.empty(m + 1, dtype=np.int64)
+    first(offsets)
+    first_task[0] = 0
+    for j in range(m):
+        first_task[j + 1] = first_task[j] + (
+            offsets[j + 1] - offsets[j] + task_rows - 1) // task_rows
+    cdef int64_t n_tasks = first_task[m]
+    n_threads = max(1, min(n_threads, n_tasks * shares))
+    check(dpk_check_rounding(n_threads))
+    cdef double[::1] partial = aligned(
+        max(1, copies * n_tasks * dpk_thread_stride(width) if width else 0))
+    work.first_task, work.partial, work.grid, work.silo_weight = (
+        first_task, partial, grid, silo_weight)
+    work.c.clip = clip
+    work.c.grid, work.c.silo_weight = first(grid), first(silo_weight)
+    work.c.task_rows = task_rows
+    work.c.first_task, work.c.partial = first(first_task), first(partial)
+    work.c.n_threads = n_threads
+    return work
 
 
 cdef class Loss:

@@ -7,7 +7,7 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
     elif grid is not None:
         # Exact sums may be split by the number of threads, into few long partial sums.
         task_rows = max(task_rows, G.shape[0] // (1 if n_threads == 1 else 4 * n_threads))
-    cdef Work work = Work(offsets, task_rows, d, n_threads, clip, grid, shares=shares)
+    cdef Work work = work_of(offsets, task_rows, d, n_threads, clip, grid, None, shares)
     memset(&data, 0, sizeof(data))
     data.X = floats(G.reshape(-1))
     data.x_is_float32 = G.dtype == np.float32
@@ -19,23 +19,23 @@ def clip_and_sum(G, const int64_t[::1] offsets, double clip, const double[::1] g
 
 def glm_norms(data, double[::1] out, int n_threads):
     cdef Records records = Records(data)
-    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    cdef Work work = work_of(records.offsets, records.task_rows(), 0, n_threads)
     with nogil:
         check(kernels.glm_norms(&records.c, &work.c, first(out)))
 
 
 def glm_margins(data, const double[:, ::1] w, double[::1] out, int n_threads):
-    cdef Models models = Models(w)
+    cdef Models models = models_of(w)
     cdef Records records = Records(data)
-    cdef Work work = Work(records.offsets, records.task_rows(), 0, n_threads)
+    cdef Work work = work_of(records.offsets, records.task_rows(), 0, n_threads)
     with nogil:
         check(kernels.glm_margins(&records.c, models.c, models.stride, &work.c, first(out)))
 
 
 def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_threads):
-    cdef Models models = Models(w)
+    cdef Models models = models_of(w)
     cdef Records records = Records(data)
-    cdef Work work = Work(records.offsets, records.task_rows(), 1, n_threads)
+    cdef Work work = work_of(records.offsets, records.task_rows(), 1, n_threads)
     with nogil:
         check(kernels.glm_losses(
             &records.c, models.c, models.stride, &loss.c, &work.c, first(out)))
@@ -44,10 +44,10 @@ def glm_losses(data, const double[:, ::1] w, Loss loss, double[::1] out, int n_t
 def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
                  const double[::1] grid, const double[::1] silo_weight, rows,
                  double[:, ::1] out, int n_threads):
-    cdef Models models = Models(w)
+    cdef Models models = models_of(w)
     cdef Records records = Records(data, rows)
-    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
-                          grid, silo_weight)
+    cdef Work work = work_of(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                             grid, silo_weight)
     with nogil:
         check(kernels.glm_gradient(
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
@@ -72,14 +72,14 @@ cdef Work several_work(Records records, intptr_t d, int n_threads, const double[
     cdef intptr_t task_rows = max(
         records.task_rows(),
         records.offsets[records.c.m] // (1 if n_threads == 1 else 8 * n_threads))
-    return Work(records.offsets, task_rows, d, n_threads, 0.0, None, silo_weight, copies=count)
+    return work_of(records.offsets, task_rows, d, n_threads, 0.0, None, silo_weight, 1, count)
 
 
 def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                   const double[:, ::1] grid, const double[::1] silo_weight, rows,
                   double[:, :, ::1] out, int n_threads):
     """w: one row per model, or one per model and silo."""
-    cdef Models each = Models(w)
+    cdef Models each = models_of(w)
     cdef Records records = Records(data, rows)
     cdef intptr_t count = out.shape[0], d = out.shape[2]
     cdef dpk_models models = several(each, count, records.c.m, d, clip, grid)
@@ -96,10 +96,10 @@ def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old,
                    const double[::1] silo_weight, rows, const double[::1] margins,
                    double[::1] new_margins, double[:, ::1] out, int n_threads):
     """margins, at w_old, and new_margins: (n,) or None."""
-    cdef Models models = Models(w_new), old_models = Models(w_old)
+    cdef Models models = models_of(w_new), old_models = models_of(w_old)
     cdef Records records = Records(data, rows)
-    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
-                          grid, silo_weight)
+    cdef Work work = work_of(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
+                             grid, silo_weight)
     cdef dpk_earlier earlier
     earlier.clip, earlier.w, earlier.w_stride = gradient_clip, old_models.c, old_models.stride
     earlier.z, earlier.z_new = first(margins), first(new_margins)
@@ -112,14 +112,14 @@ def glm_hessian(data, const double[:, ::1] w, Loss loss, double hess_clip, doubl
                 const double[::1] grid, const double[::1] silo_weight, intptr_t records,
                 double[:, :, ::1] out, int n_threads):
     """row_grid: 0 for floating-point sums; records: of how many a sum is exact in doubles."""
-    cdef Models models = Models(w)
+    cdef Models models = models_of(w)
     cdef Records rows = Records(data)
     cdef intptr_t n = rows.offsets[rows.c.m], size = dpk_hessian_size(out.shape[1])
     # At most 64 units of work besides one a silo, and fewer where their matrices are large; more
     # where a unit's sum would not be exact.
     cdef intptr_t units = max(4, min(64, (1 << 23) // size))
-    cdef Work work = Work(rows.offsets, min(records, max(1024, (n + units - 1) // units)), size,
-                          n_threads, hess_clip, grid, silo_weight)
+    cdef Work work = work_of(rows.offsets, min(records, max(1024, (n + units - 1) // units)), size,
+                             n_threads, hess_clip, grid, silo_weight)
     cdef double[::1] scratch = aligned(
         work.c.n_threads * dpk_thread_stride(dpk_hessian_scratch(out.shape[1])))
     with nogil:
@@ -134,7 +134,7 @@ def glm_hessians(data, const double[:, ::1] w, Loss loss, const double[::1] hess
                  int n_threads):
     """Of sparse records. w: one row per model, or one per model and silo; records: of how many a
     sum is exact in doubles."""
-    cdef Models each = Models(w)
+    cdef Models each = models_of(w)
     cdef Records rows = Records(data)
     cdef intptr_t count = out.shape[0], d = out.shape[2], n = rows.offsets[rows.c.m]
     if rows.c.indptr == NULL:
@@ -142,8 +142,8 @@ def glm_hessians(data, const double[:, ::1] w, Loss loss, const double[::1] hess
     cdef dpk_models models = several(each, count, rows.c.m, d, hess_clip, grid)
     # A task's sums are large: one task for each thread, more where its sum would not be exact.
     cdef intptr_t task_rows = min(records, max(1, (n + n_threads - 1) // n_threads))
-    cdef Work work = Work(rows.offsets, task_rows, 8 * dpk_hessians_size(d), n_threads, 0.0, None,
-                          silo_weight)
+    cdef Work work = work_of(rows.offsets, task_rows, 8 * dpk_hessians_size(d), n_threads, 0.0,
+                             None, silo_weight)
     cdef double[::1] scratch = aligned(
         work.c.n_threads * dpk_thread_stride(dpk_hessians_scratch(d)))
     with nogil:
@@ -156,9 +156,9 @@ def line_search(data, const double[:, ::1] w, const double[:, ::1] p, Loss loss,
                 const double[::1] step, const double[:, ::1] bound, const double[:, ::1] grid,
                 double[:, ::1] out, int n_threads):
     """bound and grid: (m, len(step)), or None for sums of losses."""
-    cdef Models models = Models(w), directions = Models(p)
+    cdef Models models = models_of(w), directions = models_of(p)
     cdef Records records = Records(data)
-    cdef Work work = Work(records.offsets, records.task_rows(), out.shape[1], n_threads)
+    cdef Work work = work_of(records.offsets, records.task_rows(), out.shape[1], n_threads)
     cdef dpk_search search
     search.count, search.step = step.shape[0], first(step)
     search.bound = NULL if bound is None else at(&bound[0, 0])
@@ -177,7 +177,7 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
                   int n_threads):
     """smooth, prox: numbers in their tables, or -1; key: of a release, or None; rows: `batch`
     records for every step, or None and 0; silos: those that run, at least one."""
-    cdef Models models = Models(w)
+    cdef Models models = models_of(w)
     cdef Records records = Records(data, rows)
     cdef intptr_t d = out.shape[1]
     sizes = np.diff(np.asarray(records.offsets))[np.asarray(silos)]
@@ -191,8 +191,8 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
         glm_norms(data, norms, n_threads)
         records.c.norm = first(norms)
     # A silo is one unit of work.
-    cdef Work work = Work(records.offsets, max(1, records.offsets[records.c.m]), 2 * dpk_padded(d),
-                          n_threads, clip, grid)
+    cdef Work work = work_of(records.offsets, max(1, records.offsets[records.c.m]),
+                             2 * dpk_padded(d), n_threads, clip, grid)
     run.steps, run.step_size, run.batch = step_size.shape[0], first(step_size), batch
     run.penalized, run.l2, run.anchor = penalized, l2, anchor
     run.smooth = NULL if smooth < 0 else kernels.smooths[smooth].factor
@@ -241,7 +241,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                 int noise_threads):
     """w: one row per model, several only with grids, (models, m), a model's all equal; prox: number
     in the table, or -1; keys: of every model's releases; sigma, counts, last: or None."""
-    cdef Models each = Models(w)
+    cdef Models each = models_of(w)
     cdef Records records = Records(data)
     cdef intptr_t i, count = out.shape[0], rounds = out.shape[1], d = out.shape[2], m = records.c.m
     cdef dpk_models models = several(each, count, m, d, clip, grid)
@@ -250,8 +250,8 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
     cdef double[::1] scratch = None
     cdef dpk_rounds run
     if count == 1:
-        work = Work(records.offsets, records.task_rows(), d, n_threads, clip[0],
-                    None if grid is None else grid[0], silo_weight)
+        work = work_of(records.offsets, records.task_rows(), d, n_threads, clip[0],
+                       None if grid is None else grid[0], silo_weight)
     else:
         work = several_work(records, d, n_threads, silo_weight, count)
         scratch = aligned(

@@ -34,7 +34,7 @@ cdef class Keys:
             PyMem_Free(self.words)
 
 
-def chacha20_keys(const uint8_t[::1] key, uint64_t counter, uint64_t nonce, uint8_t[::1] out):
+def chacha20_keys(key, uint64_t counter, uint64_t nonce, uint8_t[::1] out):
     """Write the first 32 bytes of consecutive blocks to `out`."""
     cdef Key k = Key(key)
     cdef uint32_t[16] block
@@ -47,7 +47,7 @@ def chacha20_keys(const uint8_t[::1] key, uint64_t counter, uint64_t nonce, uint
     dpk_wipe(block, 64)
 
 
-def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
+def chacha20_block(key, uint64_t counter, uint64_t nonce,
                    uint8_t[::1] out):
     """Write the 64 bytes of one block to `out`."""
     cdef Key k = Key(key)
@@ -59,14 +59,14 @@ def chacha20_block(const uint8_t[::1] key, uint64_t counter, uint64_t nonce,
     dpk_wipe(block, 64)
 
 
-def chacha20_chunks(const uint8_t[::1] key, uint64_t nonce, uint64_t chunk, uint64_t[::1] out):
+def chacha20_chunks(key, uint64_t nonce, uint64_t chunk, uint64_t[::1] out):
     """Fill `out`, which has whole chunks, with the stream from chunk number `chunk` on."""
     cdef Key k = Key(key)
     cdef size_t n_chunks = out.shape[0] // DPK_CHUNK_WORDS
     kernels.chacha20_chunks(k.words, nonce, chunk, n_chunks, first(out))
 
 
-def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
+def gaussian(key, uint32_t purpose, const double[::1] sigma,
              const double[::1] grid, double[:, ::1] out, int n_threads, int path=DPK_PATH_FAST):
     cdef Key k = Key(key)
     cdef intptr_t m = out.shape[0], n = out.shape[1]
@@ -79,7 +79,7 @@ def gaussian(const uint8_t[::1] key, uint32_t purpose, const double[::1] sigma,
             at(&out[0, 0])))
 
 
-def gaussian_words(const uint8_t[::1] key, uint64_t nonce, const uint64_t[::1] words,
+def gaussian_words(key, uint64_t nonce, const uint64_t[::1] words,
                    const uint64_t[:, ::1] extra, double ratio, int path, double[::1] out,
                    uint8_t[::1] decided_by, const int64_t[::1] silo=None):
     """For tests: draws from given bits of U, and which step decided each; see gaussian.h."""
@@ -113,7 +113,7 @@ cdef class CoinLaw:
         self.c.guide = first[int64_t](guide)
 
 
-def shuffle_sum(const uint8_t[::1] key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
+def shuffle_sum(key, uint32_t rounding, uint32_t noise, const double[:, ::1] V,
                 double bound, int64_t g, int64_t b, many, few, int64_t[::1] count, int n_threads):
     """Compute the analyser's counts; see shuffle.h. many, few: as CoinLaw takes them."""
     cdef Key k = Key(key)
@@ -148,7 +148,7 @@ cdef int64_t words_of(const int64_t[::1] offsets, const int64_t[::1] counts):
     return words
 
 
-def subsets(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets,
+def subsets(key, uint32_t purpose, const int64_t[::1] offsets,
             const int64_t[::1] counts):
     """Return counts[j] of the numbers offsets[j] .. offsets[j + 1] - 1 for every j, and where each
     subset begins and ends; see sampling.h."""
@@ -166,7 +166,7 @@ def subsets(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets
     return out, bounds
 
 
-def poisson_samples(const uint8_t[::1] key, uint32_t purpose, const int64_t[::1] offsets,
+def poisson_samples(key, uint32_t purpose, const int64_t[::1] offsets,
                     const uint64_t[::1] last):
     """Return the samples, and where each silo's begins and ends, as `subsets`; see sampling.h."""
     cdef Key k = Key(key)

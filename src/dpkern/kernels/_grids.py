@@ -14,6 +14,7 @@ from dpkern import _core
 from dpkern.kernels._arguments import FloatArray, IntArray, aligned, per_silo, real_array
 
 
+@functools.lru_cache(maxsize=256)
 def finest_grid(n: int, clip: float, name: str = "clip") -> float:
     """Return the finest power of two q with max(n, 2) C <= 2^52 q, within 2^-400 .. 2^400.
 

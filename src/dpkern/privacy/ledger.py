@@ -187,8 +187,9 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        # An id is unique as long as the object is stored here.
-        self._entries: dict[Release | int, tuple[Release, int]] = {}
+        # By id, which is unique as long as the object is stored here: hashing all fields of a
+        # release would take longer than its noise on little data.
+        self._entries: dict[int, tuple[Release, int]] = {}
         self._n_silos: int | None = None
 
     def append(self, release: Release, repetitions: int = 1) -> None:
@@ -203,17 +204,20 @@ class Ledger:
             raise ValueError(
                 f"release must have one message per silo, {self._n_silos} as earlier ones, got {m}"
             )
-        key = release if release.per_record is None else id(release)
-        _, times = self._entries.get(key, (release, 0))
-        self._entries[key] = release, times + repetitions * release.times
+        _, times = self._entries.get(id(release), (release, 0))
+        self._entries[id(release)] = release, times + repetitions * release.times
         self._n_silos = self._n_silos if m is None else m
 
     @property
     def releases(self) -> tuple[Release, ...]:
         """All releases so far, equal ones merged."""
+        merged: dict[Release | int, tuple[Release, int]] = {}
+        for number, (release, times) in self._entries.items():
+            key = release if release.per_record is None else number
+            merged[key] = release, times + merged.get(key, (release, 0))[1]
         return tuple(
             release if times == release.times else replace(release, times=times)
-            for release, times in self._entries.values()
+            for release, times in merged.values()
         )
 
     @property
@@ -241,7 +245,7 @@ class Ledger:
         return iter(self.releases)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.releases)
 
 
 def text(name: str, value: object) -> None:

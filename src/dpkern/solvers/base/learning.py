@@ -43,8 +43,10 @@ class LearningWatch:
         if self._previous is None:
             self._first, self._last = np.zeros((2, gradients.shape[1]))
             self._previous = gradients[0]
-        # Not by BLAS, whose threads would wait for busy cores.
-        for change in (gradients[:1] - self._previous, gradients[1:] - gradients[:-1]):
+        changes = [gradients[:1] - self._previous]
+        if len(gradients) > 1:
+            changes.append(gradients[1:] - gradients[:-1])
+        for change in changes:  # not by BLAS, whose threads would wait for busy cores
             self._variance += 0.5 * float(np.einsum("ij,ij->", change, change))
         self._previous = gradients[-1].copy()
         seen, self._seen = self._seen, self._seen + len(gradients)

@@ -70,28 +70,22 @@ class Request:
         return self.kernel(self.data, self.w, **self.how)
 
     @property
-    def _has_own_records(self) -> bool:
-        return any(self.how.get(name) is not None for name in _OWN_RECORDS)
-
-    @property
     def kind(self) -> object:
         """What requests of one pass have in common; None where a request is a pass of its own."""
-        several = _SEVERAL.get(self.kernel)
-        if several is None or self.how["grid"] is None or self._has_own_records:
+        several, how = _SEVERAL.get(self.kernel), self.how
+        if several is None or how["grid"] is None:
             return None
-        if isinstance(self.how["loss"], Custom):  # what it returns may depend on its block
+        if isinstance(how["loss"], Custom):  # what it returns may depend on its block
             return None
-        weight = self.how["silo_weight"]
-        others = {k: v for k, v in self.how.items() if k not in (*several.own, "silo_weight")}
-        return (
-            self.kernel,
-            id(self.data),
-            self.w.shape,
-            None if weight is None else weight.tobytes(),
-            tuple(others.items()),
-            self.how.get("sigma") is None,
-            np.shape(self.how.get("step_size", 0)),
-        )
+        kind: list[object] = [self.kernel, id(self.data), self.w.shape, how.get("sigma") is None]
+        for name, value in how.items():
+            if name == "step_size":
+                kind.append(value.shape)
+            elif name in _OWN_RECORDS and value is not None:
+                return None
+            elif name not in several.own:
+                kind.append((name, value.tobytes() if isinstance(value, np.ndarray) else value))
+        return tuple(kind)
 
 
 def finish(algorithm: "Coroutine[Request, FloatArray | None, SolverResult]") -> "SolverResult":
