@@ -113,11 +113,12 @@ def solve_many(
 ) -> Results:
     """Run a solver many times on the same records, in fewer passes over them.
 
-    All runs advance in lock-step, and gradients at up to 32 models are computed in one pass over
-    the records, as are the Hessians of sparse records at up to 8 models of at most 2048
-    coordinates. This serves linear models on all records with a budget, in `gradient_descent`,
-    `federated_gd` with one local step, `minibatch_sgd` with full batches and the Newton methods;
-    every other run is made as by itself.
+    All runs advance in lock-step, and gradients at up to 128 models, 32 of more than 1024
+    coordinates, are computed in one pass over the records, as are the Hessians of sparse records at
+    up to 8 models of at most 2048 coordinates. This serves sums of linear models over all records
+    with a finite clip norm: released gradients, and the Hessians of `local_newton`. Sampled
+    batches, hidden local steps, differences of gradients, the sweeps of `admm`, other models and
+    custom losses are computed for each run by itself.
 
     Parameters
     ----------
