@@ -8,7 +8,7 @@ round_q of an exact sum plus a Gaussian. Rounding may increase distances: with a
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import PerMessage, Release
+from dpkern.privacy.ledger import PerMessage
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 
 FloatArray = NDArray[np.float64]
@@ -41,11 +41,13 @@ class GaussianMessages:
         per_silo: bool = False,
         per_record: int | None = None,
     ) -> None:
-        self._channel, self._what, self._dim = channel, what, dim
-        self._mu, self._per_silo, self._per_record = mu, per_silo, per_record
-        self._calibrated = lru_cache(maxsize=4096)(self._calibrate)  # silos and rounds are alike
+        self._channel, self._dim, self._mu = channel, dim, mu
+        self._per_silo, self._per_record = per_silo, per_record
+        describe = partial(channel.describe, what=what, dim=dim, per_record=per_record)
+        # Silos and rounds are alike. The ledger identifies a series by the object.
+        self._calibrated = lru_cache(maxsize=4096)(self._calibrate)
+        self._described = lru_cache(maxsize=4096)(describe)
         self._series_bounds: tuple[tuple[float, ...], float] | None = None
-        self._series: Release | None = None
 
     def release(
         self,
@@ -117,14 +119,5 @@ class GaussianMessages:
     def _append(
         self, sensitivity: PerMessage, std: PerMessage | None, grid: PerMessage | None
     ) -> None:
-        release = self._channel.describe(
-            what=self._what,
-            sensitivity=sensitivity,
-            std=std,
-            grid=grid,
-            dim=self._dim,
-            per_record=self._per_record,
-        )
-        if self._per_record is not None:  # the ledger identifies a series by the object
-            release = self._series = self._series or release
+        release = self._described(sensitivity=sensitivity, std=std, grid=grid)
         self._channel.ledger.append(release)
