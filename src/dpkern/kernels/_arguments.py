@@ -90,9 +90,9 @@ def finite_array(name: str, value: ArrayLike, *shapes: Shape) -> FloatArray:
 def positive_array(name: str, value: ArrayLike, shape: Shape, *shapes: Shape) -> FloatArray:
     """Return positive, finite numbers of one of the shapes, repeated to the first of them."""
     array = real_array(name, value, shape, *shapes)
-    if not (np.all(array > 0.0) and np.all(np.isfinite(array))):
+    if array.size and not 0.0 < array.min() <= array.max() < np.inf:
         raise ValueError(f"{name} must be positive and finite, got an entry that is not")
-    return np.ascontiguousarray(np.broadcast_to(array, shape))
+    return array if array.shape == shape else np.ascontiguousarray(np.broadcast_to(array, shape))
 
 
 def writeable(name: str, value: object, *shapes: Shape) -> FloatArray:

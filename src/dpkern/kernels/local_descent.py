@@ -115,7 +115,7 @@ def glm_local_descent(
         if not len(silos):
             raise ValueError("silos must hold at least one silo, got none")
         out[:] = w
-    records = int(np.diff(offsets)[silos].sum())
+    records = int((offsets[1:] - offsets[:-1])[silos].sum())
     threads = resolve_threads(n_threads, steps * records * data.d)
     with checked.release_of(rng) if sigma is not None else nullcontext() as release:
         key = None if release is None else release.key

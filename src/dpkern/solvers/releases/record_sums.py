@@ -74,7 +74,7 @@ def clipped(G: Any, clip: float) -> FloatArray:
 class GlmSums(Sums):
     """Sums for linear models."""
 
-    # Margins of all records at the last `new`, which is the next call's `old`.
+    # Margins of all records at the last `new`, which may be the next call's `old`.
     _margins: FloatArray | None = None
     _margins_at: FloatArray | None = None
 
@@ -86,11 +86,10 @@ class GlmSums(Sums):
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         if how["rows"] is None:
-            reusable = self._margins_at is not None and np.array_equal(self._margins_at, old)
-            old_margins = self._margins if reusable else None
+            old_margins = self._margins if self._margins_at is old else None
             self._margins = np.empty(self._data.n) if self._margins is None else self._margins
             how |= {"margins": old_margins, "new_margins": self._margins}
-            self._margins_at = new.copy()
+            self._margins_at = new
         with self._run.clock("kernels"):
             return kernels.glm_difference(
                 self._data,
