@@ -51,10 +51,10 @@ class LearningWatch:
         self._previous = gradients[-1].copy()
         seen, self._seen = self._seen, self._seen + len(gradients)
         if seen < self._quarter:
-            self._first += gradients[: self._quarter - seen].sum(axis=0)
+            self._first += np.add.reduce(gradients[: self._quarter - seen])
         last = self._rounds - self._quarter
         if self._seen > last:
-            self._last += gradients[max(0, last - seen) :].sum(axis=0)
+            self._last += np.add.reduce(gradients[max(0, last - seen) :])
 
     def finding(self) -> str:
         """Return the warning to the user, with a place for the option of steps, or nothing."""
