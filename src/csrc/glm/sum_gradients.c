@@ -155,7 +155,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         z = known_margins(data, earlier, first, n, space);
     else {
         const double bias = data->intercept ? earlier->w[data->p] : 0.0;
-        dots(kind, data, earlier->w, n, b->row, NULL, space);
+        dots(kind, data, earlier->w, n, b->row, NULL, 0, space);
         for (intptr_t i = 0; i < n; i++)
             space[i] = b->ratio[i] * (space[i] + bias);
     }
@@ -226,8 +226,7 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
     dpk_gradients copy = *what;
     copy.data = data;
     const dpk_gradients *const of = &copy;
-    const intptr_t shorter = block_rows(data, 0), longer = single_block(data, of->single);
-    const intptr_t rows = earlier && shorter < longer ? shorter : longer;
+    const intptr_t rows = single_block(data, of->single), far = single_far(data);
     const double bias = data->intercept ? of->w[data->p] : 0.0;
     _Alignas(64) float w[SINGLE_COLUMNS];
     block b;
@@ -237,7 +236,7 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
     for (int64_t i = begin; i < end; i += rows) {
         const intptr_t n = rows_left(i, end, rows);
         if (earlier)
-            load_block(ROW_FLOAT32, data, of->w, i, n, &b);
+            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, 4 * far, &b);
         else
             single_load(data, w, bias, i, n, &b);
         find_factors(ROW_FLOAT32, of, earlier, i, n, &b);

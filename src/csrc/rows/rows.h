@@ -143,11 +143,12 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
 
 #if WIDTH == 8
 /* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
- * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. */
+ * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. far: as for
+ * `dots`. */
 DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
-                           const double *w, int squares, double *out) {
+                           const double *w, int squares, intptr_t far, double *out) {
     const int count = squares ? 4 : 8;
-    const intptr_t p = data->p;
+    const intptr_t p = data->p, size = kind & ROW_FLOAT32 ? 4 : 8;
     f8 a[8], b[8];
     row x[8];
     intptr_t k = 0;
@@ -155,27 +156,29 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         x[i] = row_at(kind, data, rows[i]);
     for (int i = 0; i < 8; i++)
         a[i] = b[i] = f8_zero();
-#define CHUNK(sum, get_x, get_w)                                                                   \
+#define CHUNK(sum, ahead, get_x, get_w)                                                            \
     do {                                                                                           \
         const f8 wk = get_w;                                                                       \
         _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
             const f8 xk = get_x;                                                                   \
             sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
+            if (ahead && far && !(i & 2))                                                          \
+                __builtin_prefetch((const char *)x[i].x + far + k * size, 0, 2);                   \
             if (squares)                                                                           \
                 sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
     } while (0)
     for (; k + 16 <= p; k += 16) {
-        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
-        CHUNK(b, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
+        CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
+        CHUNK(b, 0, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
     }
     if (k + 8 <= p) {
-        CHUNK(a, entries(kind, data, x + i, k, 8), f8_load(w + k));
+        CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
         k += 8;
         if (k < p)
-            CHUNK(b, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
+            CHUNK(b, 0, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     } else if (k < p) {
-        CHUNK(a, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
+        CHUNK(a, 1, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
     }
 #undef CHUNK
     for (int i = 0; i < 8; i++)
@@ -185,26 +188,31 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
 #endif
 
 /* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
- * bits that `dot` gives. */
+ * bits that `dot` gives. far: 0, or distance in bytes at which the L2 cache gets what is ahead of
+ * the first two of every four dense rows. */
 DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
-                     const int64_t *rows, double *square, double *z) {
+                     const int64_t *rows, double *square, intptr_t far, double *z) {
     intptr_t i = 0;
 #if WIDTH == 8
     if (!(kind & ROW_SPARSE)) {
         if (square)
             for (; i + 4 <= n; i += 4) {
                 double both[8];
-                dense_dots(kind, data, rows + i, w, 1, both);
+                dense_dots(kind, data, rows + i, w, 1, far, both);
                 memcpy(z + i, both, 4 * sizeof *z);
                 memcpy(square + i, both + 4, 4 * sizeof *square);
             }
         else
             for (; i + 8 <= n; i += 8)
-                dense_dots(kind, data, rows + i, w, 0, z + i);
+                dense_dots(kind, data, rows + i, w, 0, far, z + i);
     }
 #endif
-    for (; i < n; i++)
+    for (; i < n; i++) {
+        const char *const x = element(kind, data->X, rows[i] * data->p);
+        for (intptr_t k = 0; far && !(i & 2) && k < data->p * (kind & ROW_FLOAT32 ? 4 : 8); k += 64)
+            __builtin_prefetch(x + far + k, 0, 2);
         z[i] = dot(kind, data, rows[i], w, NULL, square ? square + i : NULL, NULL);
+    }
 }
 
 /* The entries k .. k + 8 of the sum of `add_dense`, or the last `left` < 8 with the intercept's. */

@@ -8,9 +8,13 @@
 /* Rows at a time in products. */
 enum { SINGLE_DOTS = WIDTH == 8 ? 4 : 1 };
 
-/* Prefetch distances, in floats: into the L1 cache from a row that is added, into the L2 cache from
- * one that is multiplied, so that memory is read at an even pace. */
+/* Prefetch distances in floats: into the L1 cache from a row that is added, and into the L2 cache,
+ * where memory is to be read at an even pace: of every four rows from the first two while they are
+ * multiplied, and from the other two while they are added. */
 enum { SINGLE_NEAR = 4096, SINGLE_FAR = 16384 };
+
+/* The latter, or 0: rows of a minibatch are no neighbours. */
+static inline intptr_t single_far(const dpk_data *data) { return data->rows ? 0 : SINGLE_FAR; }
 
 /* Records of a block, `most` at most: 16 KiB of rows. */
 static inline intptr_t single_block(const dpk_data *data, intptr_t most) {
@@ -34,7 +38,7 @@ DPK_INLINE void single_norms(const dpk_data *data, intptr_t n, block *b) {
 }
 
 /* z[i] = x[i] . w, where w is not NULL, and square[i] = x[i] . x[i], i < SINGLE_DOTS. w: (p,); far:
- * distance of prefetches. */
+ * distance of prefetches from the first two rows. */
 DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, const float *w,
                             double *z, double *square) {
     f16 a[SINGLE_DOTS], b[SINGLE_DOTS], aa[SINGLE_DOTS], bb[SINGLE_DOTS];
@@ -44,7 +48,8 @@ DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, con
         const f16 wk = w ? f16_load_part(w + (k), left) : f16_zero();                              \
         EACH(i, SINGLE_DOTS) {                                                                     \
             const f16 xk = f16_load_part(x[i] + (k), left);                                        \
-            __builtin_prefetch(x[i] + (k) + far, 0, 2);                                            \
+            if (i < 2)                                                                             \
+                __builtin_prefetch(x[i] + (k) + far, 0, 2);                                        \
             if (w)                                                                                 \
                 sum[i] = f16_fma(xk, wk, sum[i]);                                                  \
             squares[i] = f16_fma(xk, xk, squares[i]);                                              \
@@ -79,9 +84,8 @@ DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, con
 
 /* Numbers and norms of the records first .. first + n, n <= DPK_BLOCK, and products with w where it
  * is not NULL; norms that are stored are not read, as they are others. w: (p,). */
-DPK_INLINE void single_products(const dpk_data *data, const float *w, int64_t first, intptr_t n,
-                                block *b) {
-    const intptr_t far = data->rows ? 0 : SINGLE_FAR;
+static __attribute__((noinline)) void single_products(const dpk_data *data, const float *w,
+                                                      int64_t first, intptr_t n, block *b) {
     for (intptr_t i = 0; i < n; i++)
         b->row[i] = data->rows ? data->rows[first + i] : first + i;
     for (intptr_t i = 0; i < n; i += SINGLE_DOTS) {
@@ -89,7 +93,7 @@ DPK_INLINE void single_products(const dpk_data *data, const float *w, int64_t fi
         /* The last rows are filled up with copies; blocks have room for their results. */
         for (int r = 0; r < SINGLE_DOTS; r++)
             x[r] = (const float *)data->X + b->row[i + r < n ? i + r : n - 1] * data->p;
-        single_dots(data->p, far, x, w, b->z + i, b->norm + i);
+        single_dots(data->p, i & 2 ? 0 : single_far(data), x, w, b->z + i, b->norm + i);
     }
     single_norms(data, n, b);
 }
@@ -108,7 +112,7 @@ DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, i
 
 /* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k
  * on, of which the last has `left` <= 16 columns. */
-DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n,
+DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n, intptr_t far,
                                const float *const *x, const float *const *ahead, const float *t,
                                int64_t *acc) {
     i16 sum[4];
@@ -118,6 +122,8 @@ DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t 
         EACH(v, vectors) {
             const intptr_t at = k + 16 * v;
             __builtin_prefetch(ahead[r] + at);
+            if (r & 2)
+                __builtin_prefetch(x[r] + at + far, 0, 2);
             sum[v] = i16_add_product(sum[v], factor,
                                      f16_load_part(x[r] + at, v < vectors - 1 ? 16 : left));
         }
@@ -133,22 +139,22 @@ DPK_INLINE void single_add(const dpk_data *data, double steps, const int64_t *ah
     const intptr_t p = data->p, distance = 2 * p < SINGLE_NEAR ? SINGLE_NEAR : 2 * p;
     const float *const X = data->X, *x[DPK_BLOCK], *next[DPK_BLOCK];
     float t[DPK_BLOCK] = {0.0F};
-    intptr_t k = 0;
+    intptr_t k = 0, far = single_far(data);
     for (intptr_t r = 0; r < n; r++) {
         x[r] = X + b->row[r] * p;
         next[r] = ahead ? X + ahead[r] * p : x[r] + distance;
         t[r] = single_factor(b->s[r], steps);
     }
     for (; k + 64 <= p; k += 64)
-        single_columns(4, 16, k, n, x, next, t, acc);
+        single_columns(4, 16, k, n, far, x, next, t, acc);
     if (p - k > 48)
-        single_columns(4, p - k - 48, k, n, x, next, t, acc);
+        single_columns(4, p - k - 48, k, n, far, x, next, t, acc);
     else if (p - k > 32)
-        single_columns(3, p - k - 32, k, n, x, next, t, acc);
+        single_columns(3, p - k - 32, k, n, far, x, next, t, acc);
     else if (p - k > 16)
-        single_columns(2, p - k - 16, k, n, x, next, t, acc);
+        single_columns(2, p - k - 16, k, n, far, x, next, t, acc);
     else if (p > k)
-        single_columns(1, p - k, k, n, x, next, t, acc);
+        single_columns(1, p - k, k, n, far, x, next, t, acc);
     if (data->intercept) {
         i16 ones = {0};
         int64_t lane[16] = {0};
