@@ -66,6 +66,28 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"loss/{loss if isinstance(loss, str) else loss.name}", partial(of_loss, y, z, loss)
 
 
+def of_wide_floats() -> Iterator[tuple[str, Call]]:
+    """Sums in single precision."""
+    d = data("float32-wide")
+    w, v = 0.25 * numbers("w", d.m, d.d), 0.25 * numbers("v", d.m, d.d)
+    chosen = np.arange(1, d.n, 3)
+    rows = chosen, np.searchsorted(chosen, d.offsets)
+    how: dict[str, Any] = {"loss": "logistic", "grid": 2.0**-20}
+    gradient = partial(kernels.glm_gradient, d, clip=0.5, **how)
+    difference = partial(kernels.glm_difference, d, clip=0.25, gradient_clip=0.5, **how)
+    several = partial(kernels.glm_gradients, d, w, clip=[0.5, 0.25, 2.0], **how)
+    yield "glm/gradient/float32/wide", partial(gradient, w)
+    yield "glm/gradient/float32/wide/rows", partial(gradient, w, rows=rows)
+    yield "glm/gradients/float32/wide", several
+    yield "glm/difference/float32/wide", partial(difference, w, v)
+    yield (
+        "glm/difference/float32/wide/margins",
+        partial(difference, w, v, margins=kernels.glm_margins(d, v)),
+    )
+    bounds: dict[str, Any] = {"clip": 1.5, "grid": 2.0**-20, "offsets": d.offsets}
+    yield "clip_and_sum/float32/wide", partial(kernels.clip_and_sum, d.X, **bounds)
+
+
 def sweeps(d: Any, kind: str, loss: Any, *, n_threads: int) -> Any:
     """What two sweeps release, and the state after them."""
     state = getattr(kernels.ProxState, kind)(d, 0.25 * numbers("u", d.d))
@@ -151,7 +173,7 @@ def stream_words(*, n_threads: int) -> Any:
 @functools.cache
 def calls() -> dict[str, Call]:
     """All direct calls of kernels by id."""
-    sources = (of_linear_models, of_networks, of_vectors, of_noise)
+    sources = (of_linear_models, of_wide_floats, of_networks, of_vectors, of_noise)
     found = [(f"kernels/{name}", call) for source in sources for name, call in source()]
     assert len(dict(found)) == len(found), "two calls have one id"
     return dict(found)

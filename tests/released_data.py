@@ -25,6 +25,8 @@ def data(key: str) -> dpk.SiloData:
     """Records by name: a layout, then what differs from 60 records in silos of 10, 20 and 30."""
     layout, *others = key.split("-")
     n, p, cuts = (600, 11, [0, 90, 91, 300, 600]) if "large" in others else (60, 4, [0, 10, 30, 60])
+    if "wide" in others:
+        p = 70
     if "even" in others:
         cuts = [0, 20, 40, 60]
     X, noise = numbers("X", n, p), numbers("noise", n)

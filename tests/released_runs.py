@@ -129,6 +129,8 @@ def models_and_layouts() -> Iterator[Case]:
         yield case(solver, "budget/mu", budget=dpk.Budget(mu=0.75), penalize_intercept=False)
         if solver not in NEWTON:
             yield case(solver, "penalty/l1", l1=0.0625, penalize_intercept=False)
+    for solver in ("gradient_descent", "spider", "minibatch_sgd"):  # in single precision
+        yield case(solver, "layout/float32/wide", "float32-wide")
     yield case("gradient_descent", "monitor/train", monitor="train")
     yield case("minibatch_sgd", "monitor/public", monitor=data("dense-even"))
     quartic = Custom(
