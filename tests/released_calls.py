@@ -74,7 +74,7 @@ def of_wide_floats() -> Iterator[tuple[str, Call]]:
     rows = chosen, np.searchsorted(chosen, d.offsets)
     how: dict[str, Any] = {"loss": "logistic", "grid": 2.0**-20}
     gradient = partial(kernels.glm_gradient, d, clip=0.5, **how)
-    difference = partial(kernels.glm_difference, d, clip=0.25, gradient_clip=0.5, **how)
+    difference = partial(kernels.glm_difference, d, clip=0.25, gradient_clip=1.0, **how)
     several = partial(kernels.glm_gradients, d, w, clip=[0.5, 0.25, 2.0], **how)
     yield "glm/gradient/float32/wide", partial(gradient, w)
     yield "glm/gradient/float32/wide/rows", partial(gradient, w, rows=rows)
