@@ -8,7 +8,6 @@ import numpy as np
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetName, PyCapsule_GetPointer
-from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
@@ -137,12 +136,7 @@ include "_core_admm.pxi"
 
 def all_finite(const double[::1] values):
     """Return whether no entry is NaN or infinite."""
-    cdef intptr_t k
-    cdef bint finite = True
-    first(values)
-    for k in range(values.shape[0]):
-        finite &= fabs(values[k]) <= DBL_MAX
-    return finite
+    return kernels.all_finite(values.shape[0], first(values)) == DPK_OK
 
 
 def on_grid(const double[:, ::1] sums, const double[::1] grid):

@@ -9,7 +9,7 @@ dpk_status dpk_prox_sweep(const dpk_data *data, const dpk_loss *loss, const dpk_
                           double *S, double *P) {
     const double lam = sweep->relaxation, keep = 1.0 - 2.0 * lam;
     const intptr_t d = data->d;
-    if (!all_finite(d, z))
+    if (dpk_all_finite(d, z) != DPK_OK)
         return DPK_ERR_NOT_FINITE;
     for (intptr_t k = 0; k < d; k++) {
         sweep->from[k] = 2.0 * z[k];
@@ -41,7 +41,7 @@ static void take_prox(const dpk_admm *run, intptr_t d, const double *zhat, doubl
 /* S += noise, a release; noise: (d,). */
 static dpk_status release(const dpk_admm *run, const uint32_t *key, const dpk_sum *sum, intptr_t d,
                           double *noise, double *S) {
-    if (!all_finite(d, S))
+    if (dpk_all_finite(d, S) != DPK_OK)
         return DPK_ERR_NOT_FINITE;
     if (!key)
         return DPK_OK;
@@ -76,7 +76,7 @@ dpk_status dpk_admm_rounds(const dpk_data *data, const dpk_loss *loss, const dpk
             else
                 exact.n_threads = in_float.n_threads = sum->n_threads;
         }
-        if (!all_finite(d, zhat))
+        if (dpk_all_finite(d, zhat) != DPK_OK)
             return DPK_ERR_NOT_FINITE;
         take_prox(run, d, zhat, S, z);
         if (!sweep->scale)

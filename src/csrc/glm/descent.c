@@ -57,7 +57,7 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
         const double g = run->scale * V[k] + (k < run->penalized ? l2 : 0.0) * w[k];
         w[k] -= eta * g;
     }
-    if ((run->prox || t + 1 < run->rounds) && !all_finite(d, w))
+    if ((run->prox || t + 1 < run->rounds) && dpk_all_finite(d, w) != DPK_OK)
         return DPK_ERR_NOT_FINITE;
     if (run->prox)
         run->prox(0, run->penalized, w, run->gamma[at], run->prox_params, V, w);

@@ -42,7 +42,7 @@ dpk_status dpk_prox_rows(intptr_t m, intptr_t d, const double *v, dpk_prox_fn *p
         double result[PIECE];
         if (streamed)
             prefetch_ahead(n, v + at);
-        finite = all_finite(n, v + at) && finite;
+        finite = dpk_all_finite(n, v + at) == DPK_OK && finite;
         prox(first, n, v + at, gamma, params,
              scratch ? scratch + thread_number() * dpk_thread_stride(d) : NULL,
              streamed ? result : out + at);
