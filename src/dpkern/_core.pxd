@@ -126,6 +126,8 @@ cdef extern from "core/dispatch.h":
         const dpk_samples *samples
         double scale
         const double *step_size
+        const double *momentum
+        const double *start
         const double *l2
         const double *gamma
         const double *prox_params

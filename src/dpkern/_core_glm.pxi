@@ -234,7 +234,8 @@ cdef class Samples:
 
 def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                 const double[:, ::1] grid, const double[::1] silo_weight, double scale,
-                const double[:, ::1] step_size, const double[::1] l2, intptr_t penalized, int prox,
+                const double[:, ::1] step_size, const double[::1] momentum,
+                const double[:, ::1] start, const double[::1] l2, intptr_t penalized, int prox,
                 const double[:, ::1] gamma, const double[::1] prox_params, keys, uint32_t purpose,
                 const double[::1] sigma, uint32_t sampling, const int64_t[::1] counts,
                 const uint64_t[::1] last, bint saturate, double[:, :, ::1] out, int n_threads,
@@ -266,6 +267,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
         secret.add(i * rounds * run.keys, own)
     run.rounds, run.scale, run.penalized = rounds, scale, penalized
     run.step_size, run.l2 = at(&step_size[0, 0]), first(l2)
+    run.momentum, run.start = first(momentum), at(&start[0, 0])
     run.prox = NULL if prox < 0 else kernels.proxes[prox].apply
     run.gamma, run.prox_params = at(&gamma[0, 0]), first(prox_params)
     run.key, run.purpose, run.sigma = secret.words, purpose, first(sigma)

@@ -33,7 +33,13 @@ static void add_saturated(intptr_t m, intptr_t d, const double *S, double grid, 
     }
 }
 
-/* Round t of model i from its sums; out: (d,). */
+/* w <- w + momentum (w - before). */
+static void extrapolate(intptr_t d, double momentum, const double *before, double *w) {
+    for (intptr_t k = 0; k < d; k++)
+        w[k] += momentum * (w[k] - before[k]);
+}
+
+/* Round t of model i from its sums; out: (d,), row t of the model's. */
 static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr_t i, intptr_t t,
                              double grid, double *w, double *out) {
     const intptr_t d = data->d, at = i * run->rounds + t;
@@ -57,12 +63,16 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
         const double g = run->scale * V[k] + (k < run->penalized ? l2 : 0.0) * w[k];
         w[k] -= eta * g;
     }
-    if ((run->prox || t + 1 < run->rounds) && dpk_all_finite(d, w) != DPK_OK)
+    if (run->prox && dpk_all_finite(d, w) != DPK_OK)
         return DPK_ERR_NOT_FINITE;
     if (run->prox)
         run->prox(0, run->penalized, w, run->gamma[at], run->prox_params, V, w);
     memcpy(out, w, (size_t)d * sizeof *w);
-    return DPK_OK;
+    if (t + 1 == run->rounds)
+        return DPK_OK;
+    if (run->momentum[i] > 0.0)
+        extrapolate(d, run->momentum[i], t ? out - d : run->start + i * d, w);
+    return dpk_all_finite(d, w);
 }
 
 /* Sums over the sample of a round, whose key this is, at a single model. */

@@ -1,6 +1,7 @@
 /* Rounds of noisy proximal gradient descent on the sum over all silos, for several models at once:
  *
- *     V = sum_j S_j(w) + Z_t,    w <- prox_{gamma_t h}( w - eta_t (scale V + l2 w) ),
+ *     v = w_t + beta (w_t - w_{t-1}),    V = sum_j S_j(v) + Z_t,
+ *     w_{t+1} = prox_{gamma_t h}( v - eta_t (scale V + l2 v) ),
  *
  * S_j the sum of clipped gradients of silo j (glm.h, gradients.h) and Z_t the noise of round t.
  * Only V is a release: models and rounds share nothing but the pass over the records. */
@@ -23,6 +24,8 @@ typedef struct {
     intptr_t rounds;
     double scale;            /* weight of a record in the mean gradient */
     const double *step_size; /* (count, rounds) eta */
+    const double *momentum;  /* (count,) beta */
+    const double *start;     /* (count, d) w_0 */
     const double *l2;        /* (count,) */
     intptr_t penalized;      /* l2 and prox act on the coordinates before this one */
     dpk_prox_fn *prox;       /* or NULL */
@@ -36,7 +39,7 @@ typedef struct {
     const double *sigma; /* (count,) */
     int saturate;        /* entries of the sum over silos stay within 2^52 steps of the grid */
     int noise_threads;
-    double *w;    /* (count, models->stride) models->w, which every round overwrites */
+    double *w;    /* (count, models->stride) models->w, the points v: every round overwrites them */
     double *sums; /* (count, m, d) */
     double *work; /* (2, d) */
 } dpk_rounds;

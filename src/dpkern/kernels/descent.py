@@ -28,6 +28,8 @@ def glm_descent(
     clip: ArrayLike,
     step_size: ArrayLike,
     scale: float,
+    momentum: ArrayLike = 0.0,
+    before: ArrayLike | None = None,
     l2: ArrayLike = 0.0,
     prox: str | Term | None = None,
     prox_step: ArrayLike | None = None,
@@ -43,8 +45,8 @@ def glm_descent(
 ) -> FloatArray:
     r"""Run T rounds of noisy proximal gradient descent, for one model or several at once.
 
-    For every round, V = sum_j S_j(w) + Z_t with S_j as in `glm_gradient`, and
-    w = prox_{gamma_t h}(w - eta_t (scale V + l2 w)).
+    For every round, v = w_t + beta (w_t - w_{t-1}), V = sum_j S_j(v) + Z_t with S_j as in
+    `glm_gradient`, and w_{t+1} = prox_{gamma_t h}(v - eta_t (scale V + l2 v)).
 
     Parameters
     ----------
@@ -58,6 +60,10 @@ def glm_descent(
         eta_t of every model, finite and > 0, for T >= 1 rounds.
     scale : float
         Weight of a record in the mean gradient, 1 / N for instance; finite and > 0.
+    momentum : float or array_like, shape (k,)
+        beta of every model, in [0, 1).
+    before : array_like, shape of w, optional
+        The models one round before `w`; by default `w` itself.
     l2 : float or array_like, shape (k,)
         Penalty (l2/2) |w|^2 of every model, finite and >= 0.
     prox : str or Term, optional
@@ -99,8 +105,7 @@ def glm_descent(
     start = checked.finite_array("w", w)
     if start.ndim not in (1, 2) or start.shape[-1] != data.d:
         raise ValueError(f"w must have shape ({data.d},) or (k, {data.d}), got {start.shape}")
-    points = np.atleast_2d(start)
-    k = len(points)
+    k = 1 if start.ndim == 1 else len(start)
     eta = _rounds("step_size", step_size, k)
     eta = checked.positive_array("step_size", eta, eta.shape)
     gamma = eta if prox_step is None else _rounds("prox_step", prox_step, k)
@@ -108,6 +113,13 @@ def glm_descent(
         raise ValueError(f"prox_step must have one number for each round, got {gamma.shape[1]}")
     if not np.all(gamma >= 0.0):
         raise ValueError("prox_step must be at least 0, got an entry that is not")
+    beta = checked.per_silo("momentum", momentum, k)
+    if not np.all((beta >= 0.0) & (beta < 1.0)):
+        raise ValueError("momentum must lie in [0, 1), got a number that does not")
+    previous = start if before is None else checked.finite_array("before", before)
+    if previous.shape != start.shape:
+        raise ValueError(f"before must have the shape {start.shape} of w, got {previous.shape}")
+    points = start + (beta if start.ndim == 1 else beta[:, np.newaxis]) * (start - previous)
     factors = checked.per_silo("l2", l2, k)
     for value in factors.tolist():
         not_negative("l2", value)
@@ -117,6 +129,7 @@ def glm_descent(
         gamma = gamma * strength
         checked.require_prox(prox, penalized, "prox_step", float(gamma.max()))
     grid = None if grid is None else checked.per_silo("grid", grid, k)
+    points = np.atleast_2d(points)
     _, clips, chosen = several_models(data, points, "clip", clip, grid)
     if k > 1 and (math.isinf(clips[0]) or checked.is_custom(loss)):
         raise ValueError("w must be one model where clip is infinite or the loss a custom one")
@@ -143,9 +156,9 @@ def glm_descent(
         # fmt: off
         _core.glm_descent(
             data, points, checked.compiled_loss(loss), clips, grids, weights,
-            positive("scale", scale), eta, factors, penalized, number, gamma, params, keys,
-            Purpose.GAUSSIAN, stds, Purpose.SAMPLING, *drawn, saturate, out, threads,
-            resolve_threads(n_threads, data.d),
+            positive("scale", scale), eta, beta, np.atleast_2d(start), factors, penalized, number,
+            gamma, params, keys, Purpose.GAUSSIAN, stds, Purpose.SAMPLING, *drawn, saturate, out,
+            threads, resolve_threads(n_threads, data.d),
         )
         # fmt: on
     return out[0] if start.ndim == 1 else out

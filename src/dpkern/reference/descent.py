@@ -17,6 +17,8 @@ def glm_descent(
     clip,
     step_size,
     scale,
+    momentum=0.0,
+    before=None,
     l2=0.0,
     prox=None,
     prox_step=None,
@@ -29,6 +31,7 @@ def glm_descent(
 ):
     if np.ndim(w) == 2:
         own = {"clip": clip, "l2": l2, "sigma": sigma, "grid": grid, "rng": rng}
+        own |= {"momentum": momentum, "before": before}
         models = []
         for i, start in enumerate(w):
             more = {k: v if v is None or np.ndim(v) == 0 else v[i] for k, v in own.items()}
@@ -45,16 +48,18 @@ def glm_descent(
     penalized = np.ones(data.d, dtype=bool)
     penalized[-1] = penalize_intercept or not data.intercept
     models = []
+    before = w if before is None else before
     for t, eta in enumerate(step_size):
+        v = w + momentum * (w - before)
         sums = glm_gradient(
-            data, w, loss=loss, clip=clip, grid=grid, silo_weight=silo_weight, saturate=saturate
+            data, v, loss=loss, clip=clip, grid=grid, silo_weight=silo_weight, saturate=saturate
         )
         V = np.sum(sums, axis=0)
         if saturate:
             V = np.clip(V, -(2.0**52) * grid, 2.0**52 * grid)
         if sigma is not None:
             V = V + draws(release_key(rng, t), GAUSSIAN, [0], data.d, [sigma], [grid])[0]
-        w = w - eta * (scale * V + l2 * np.where(penalized, w, 0.0))
+        before, w = w, v - eta * (scale * V + l2 * np.where(penalized, v, 0.0))
         if prox is not None:
             gamma = eta if prox_step is None else prox_step[t]
             w[penalized] = apply_prox(prox, w[penalized], gamma)

@@ -26,7 +26,8 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import federated_descent
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
     GradientStep,
@@ -36,12 +37,12 @@ from dpkern.solvers.releases.local_runs import (
 )
 
 
-@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central",))
+@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central",), settings=federated_descent)
 async def federated_gd(
     run: Run,
     *,
-    rounds: Count = 300,
-    local_steps: Count = 1,
+    rounds: Count = AUTO,
+    local_steps: Count = AUTO,
     step_size: StepSize = "auto",
     accounting: Literal["composition", "last_iterate"] = "composition",
 ) -> SolverResult:

@@ -6,34 +6,55 @@ and more general", NeurIPS 2017. Silo trust: GDP-GD, Algorithm A1 of Cao, Guo, Z
 
     w = 0
     for t = 1..T:
-        central:  g = sum_j p_j grad L_j(w) + N(0, s^2 I)
-        silo:     g = sum_j p_j (grad L_j(w) + N(0, s_j^2 I)),  every silo adds its own
-        w = prox_{eta_t h}( w - eta_t (g + l2 w + grad r(w)) )
-    return w
+        v = w + beta (w - previous w)
+        central:  g = sum_j p_j grad L_j(v) + N(0, s^2 I)
+        silo:     g = sum_j p_j (grad L_j(v) + N(0, s_j^2 I)),  every silo adds its own
+        w = prox_{eta_t h}( v - eta_t (g + l2 v + grad r(v)) )
+    return w, or the average of the last ones
 
 L_j is the mean over silo j of the clipped losses; the noise is added to the exact sum. h is the
 proximal penalty, and r the smooth penalty other than l2.
 """
 
+from typing import Literal
+
 from dpkern.papers import noise
-from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import (
+    AUTO,
+    BOTH,
+    Count,
+    Momentum,
+    Run,
+    SolverResult,
+    StepSize,
+    solver,
+)
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
+from dpkern.solvers.releases.returned import Returned
 
 
 @solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"))
 async def gradient_descent(
     run: Run,
     *,
-    rounds: Count = 300,
+    rounds: Count = AUTO,
     step_size: StepSize = "auto",
+    momentum: Momentum = AUTO,
+    returns: Literal["auto", "last", "average", "tail"] = "auto",
 ) -> SolverResult:
     """Noisy gradient descent on the clipped objective.
+
+    Parameters
+    ----------
+    returns : {"auto", "last", "average", "tail"}
+        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
+        is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----
     Every round releases, under central trust, V = sum_j om_j S_j + Z to whoever sees the aggregate;
     under silo trust, S_j + Z_j of every silo to whoever sees its messages. S_j is the exact sum on
-    a grid of clipped per-record gradients at the public w, so that replacing one record changes V,
+    a grid of clipped per-record gradients at the public v, so that replacing one record changes V,
     or one S_j, by at most 2 C, and adding or removing one by C. Steps, penalties and prox are
     post-processing. T releases with mu_t = mu / sqrt(T) compose
     to mu: on the mean gradient s = max_j (2 C p_j / n_j) sqrt(T) / mu, s_j = (2 C / n_j) sqrt(T) /
@@ -50,7 +71,11 @@ async def gradient_descent(
     else:
         gradient = NoisyMeanGradient(run, mu=run.mu_of_one(rounds))
 
-    w, done = await gradient.compiled_rounds(objective.start(), eta)
+    returned, w = Returned(run, rounds), objective.start()
+    done = await gradient.compiled_rounds(w, eta, returned.add, momentum)
+    previous = w
     for t in run.numbered_rounds(done):
-        w = run.proximal_step(t, w, await gradient(w), eta[t])
-    return run.result(w)
+        v = w + momentum * (w - previous)
+        previous, w = w, run.proximal_step(t, v, await gradient(v), eta[t])
+        returned.add(w)
+    return run.result(returned.model)

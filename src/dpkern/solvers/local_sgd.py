@@ -22,19 +22,25 @@ import numpy as np
 
 from dpkern.papers import noise as printed
 from dpkern.privacy.record_sampling import SAMPLERS
-from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import local_descent
 from dpkern.solvers.releases.local_batches import NoisyBatchSteps, hidden_batch_steps
 from dpkern.solvers.releases.local_runs import HIDDEN, IN_TURN, average_runs
 
 
 @solver(
-    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), samplers=SAMPLERS, models="any"
+    trusts=("central", "silo"),
+    neighbours=BOTH,
+    paper=("silo",),
+    samplers=SAMPLERS,
+    models="any",
+    settings=local_descent,
 )
 async def local_sgd(
     run: Run,
     *,
-    rounds: Count = 25,
-    local_steps: Count = 5,
+    rounds: Count = AUTO,
+    local_steps: Count = AUTO,
     noise: Literal["step", "round"] | None = None,
     step_size: StepSize = "auto",
 ) -> SolverResult:

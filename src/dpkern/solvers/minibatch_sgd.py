@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpkern.papers import noise
 from dpkern.privacy.record_sampling import SAMPLERS
-from dpkern.solvers.base import BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 from dpkern.solvers.releases.returned import Returned
@@ -31,7 +31,7 @@ from dpkern.solvers.releases.returned import Returned
 async def minibatch_sgd(
     run: Run,
     *,
-    rounds: Count = 50,
+    rounds: Count = AUTO,
     step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy minibatch SGD on the clipped objective.
@@ -39,8 +39,8 @@ async def minibatch_sgd(
     Parameters
     ----------
     step_size : float, sequence of R floats or str
-        "auto" = 1 / (L + l2), L = phi''max row_bound^2, or the smoothness that a model
-        declares; "theorem" is the same here.
+        "auto" follows from public numbers; "theorem" = 1 / (L + l2), L = phi''max row_bound^2, or
+        the smoothness that a model declares.
 
     Notes
     -----
@@ -77,7 +77,8 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.rounds)
 
-    w, done = await gradient.compiled_rounds(objective.start(), eta, returned.add)
+    w = objective.start()
+    done = await gradient.compiled_rounds(w, eta, returned.add)
     for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])
         returned.add(w)

@@ -21,15 +21,16 @@ sensitivity is that of the steps.
 
 from dpkern.papers import noise
 from dpkern.papers.mechanisms import LaplaceAverage
-from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import hidden_descent
 from dpkern.solvers.releases.local_runs import HIDDEN, HiddenSteps, average_runs
 
 
-@solver(trusts=("central", "silo"), paper=("central",))
+@solver(trusts=("central", "silo"), paper=("central",), settings=hidden_descent)
 async def output_perturbation(
     run: Run,
     *,
-    local_steps: Count = 50,
+    local_steps: Count = AUTO,
     step_size: StepSize = "auto",
 ) -> SolverResult:
     """Average of local models with noise on the result.

@@ -13,18 +13,23 @@ A record is in one release, so the releases compose in parallel: s_j = 2 C / (K 
 prints the step 1/beta; its analysis and Algorithm 6 have 1/(2 beta).)
 """
 
-from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import one_pass
 from dpkern.solvers.minibatch_sgd import descend
 
 
 @solver(
-    trusts=("central", "silo", "shuffle"), paper=("silo",), samplers=("one_pass",), models="any"
+    trusts=("central", "silo", "shuffle"),
+    paper=("silo",),
+    samplers=("one_pass",),
+    models="any",
+    settings=one_pass,
 )
 async def prox_sgd(
     run: Run,
     *,
-    rounds: Count = 20,
-    step_size: StepSize = "theorem",
+    rounds: Count = AUTO,
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy proximal SGD on disjoint batches.
 

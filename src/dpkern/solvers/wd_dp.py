@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from dpkern.papers import noise
 from dpkern.papers.mechanisms import WeightNoise
-from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import hidden_descent
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
     Advance,
@@ -36,11 +37,11 @@ from dpkern.solvers.releases.local_runs import (
 )
 
 
-@solver(trusts=("central", "silo"), paper=("central",))
+@solver(trusts=("central", "silo"), paper=("central",), settings=hidden_descent)
 async def wd_dp(
     run: Run,
     *,
-    local_steps: Count = 50,
+    local_steps: Count = AUTO,
     step_size: StepSize = "auto",
     accounting: Literal["composition", "last_iterate"] = "composition",
 ) -> SolverResult:

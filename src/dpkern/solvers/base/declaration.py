@@ -28,6 +28,7 @@ from dpkern.solvers.base.lockstep import Algorithm, finish
 from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.settings import Rule, descent
 from dpkern.solvers.base.shared import COMMON, SHARED, batch_options
 
 _BUDGET = "budget=dpkern.Budget(epsilon=..., delta=...)"
@@ -48,6 +49,7 @@ class Declaration:
     samplers: tuple[str, ...] = ()  #: values of `sampling`; empty unless batches are drawn
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
+    settings: Rule = descent  #: the rule for options that are "auto"
     summary: str = ""  #: the documentation of the algorithm
     notes: str = ""  #: its privacy argument
 
@@ -146,7 +148,7 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
         if budget is inspect.Parameter.empty:
             raise TypeError(f"budget must be given: {_BUDGET}, or None for a run without privacy")
         with Run(declaration, data, budget, values) as run:
-            return finish(algorithm(run, **{name: values[name] for name in declaration.options}))
+            return finish(algorithm(run, **run.options))
 
     published = cast(Any, public)  # a function, to which attributes are added
     published.__name__ = published.__qualname__ = declaration.name

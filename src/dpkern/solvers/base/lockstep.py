@@ -44,7 +44,7 @@ class Several:
 
 # Arguments with which the records of a request are not all those of the run.
 _OWN_RECORDS = ("rows", "subset_sizes", "poisson_last")
-_OF_DESCENT = ("clip", "grid", "sigma", "step_size", "l2", "prox_step", "rng")
+_OF_DESCENT = ("clip", "grid", "sigma", "step_size", "l2", "prox_step", "rng", "momentum", "before")
 _SEVERAL: dict[object, Several] = {
     kernels.glm_gradient: Several("glm_gradients", ("clip", "grid"), 1),
     kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid"), 2),

@@ -184,8 +184,7 @@ def solve_many(
             parameters = declaration.complete({**arguments, **own})
             run = stack.enter_context(Run(declaration, data, budget, parameters))
             run.in_lockstep = True
-            options = {name: parameters[name] for name in declaration.options}
-            runs.append((run, solver.algorithm(run, **options)))
+            runs.append((run, solver.algorithm(run, **run.options)))
             stack.callback(runs[-1][1].close)
         try:
             return Results(tuple(settings), tuple(finish_together(runs)))

@@ -15,6 +15,9 @@ from dpkern._numbers import count, not_negative, positive, probability, real
 
 Check = Callable[[str, Any], Any]
 
+#: The default of an option whose value follows from public numbers (settings.py).
+AUTO: Any = "auto"
+
 
 @dataclass(frozen=True)
 class Option:
@@ -68,6 +71,8 @@ def options_of(
         if not doc and function.__doc__ is not None:  # None under python -OO
             raise TypeError(f"{function.__name__} does not describe its argument {name}")
         check = one_of(*choices) if choices else option.check
+        if isinstance(parameter.default, str) and parameter.default == AUTO and check:
+            check = or_auto(check)
         found[name] = replace(option, default=parameter.default, check=check, kind=kind, doc=doc)
     if described:
         raise TypeError(f"{function.__name__} has no argument {', '.join(described)}")
@@ -124,11 +129,28 @@ def or_none(check: Check) -> Check:
     return checked
 
 
+def or_auto(check: Check) -> Check:
+    """Return the check that a value is "auto" or passes another check."""
+
+    def checked(name: str, value: object) -> object:
+        return value if isinstance(value, str) and value == AUTO else check(name, value)
+
+    return checked
+
+
 def up_to_one(name: str, value: object) -> float:
     """Check that a number lies in (0, 1]."""
     number = real(name, value)
     if not 0.0 < number <= 1.0:
         raise ValueError(f"{name} must lie in (0, 1], got {number!r}")
+    return number
+
+
+def below_one(name: str, value: object) -> float:
+    """Check that a number lies in [0, 1)."""
+    number = real(name, value)
+    if not 0.0 <= number < 1.0:
+        raise ValueError(f"{name} must lie in [0, 1), got {number!r}")
     return number
 
 
@@ -153,6 +175,7 @@ Count = Annotated[int, Option(count)]
 Positive = Annotated[float, Option(positive)]
 NotNegative = Annotated[float, Option(not_negative)]
 CountOrNone = Annotated[int | None, Option(or_none(count))]
+Momentum = Annotated[float, Option(below_one)]
 Share = Annotated[float, Option(probability)]
 UpToOne = Annotated[float, Option(up_to_one)]
 StepSize = float | str | Sequence[float] | NDArray[np.float64]

@@ -26,6 +26,7 @@ from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
+from dpkern.solvers.base.settings import is_auto, public_numbers
 from dpkern.solvers.base.steps import auto_step, step_sizes
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -106,9 +107,10 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError(f"{given} must be absent in {self.solver}, which takes l2 alone")
         self.trust: str = parameters["trust"]
         self.neighbours: str = parameters["neighbours"]
-        self.rounds: int = parameters.get("rounds", 1)
-        self.local_steps: int = parameters.get("local_steps", 1)
         self._check_neighbours()
+        self._settle()
+        self.rounds: int = self.parameters.get("rounds", 1)
+        self.local_steps: int = self.parameters.get("local_steps", 1)
         self.monitor = _monitor(parameters["monitor"], self.objective)
         self.ledger = Ledger()
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
@@ -130,7 +132,8 @@ class Run(AbstractContextManager["Run"]):
         clip: float | None = self.parameters["clip"]
         if clip is None and self.budget is not None:
             raise ValueError(
-                "clip must be given with a budget: the l2 bound of one record's gradient"
+                "clip must be given with a budget: the l2 bound of one record's gradient; 'auto' "
+                "needs a linear model, a row_bound and a loss with a bounded second derivative"
             )
         if clip == math.inf and self.budget is not None:
             raise ValueError("clip must be finite with a budget, got inf")
@@ -165,6 +168,21 @@ class Run(AbstractContextManager["Run"]):
             )
         if self.objective.data.n >= MAX_RECORDS:
             raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
+
+    def _settle(self) -> None:
+        """Replace arguments that are "auto" by what the solver's rule makes of public numbers."""
+        numbers = public_numbers(self.objective, self.budget, self.trust, self.neighbours)
+        found: dict[str, Any] = {"clip": None, "rounds": 300, "local_steps": 1, "returns": "last"}
+        if numbers is not None and math.isfinite(numbers.smoothness):
+            found = self.declaration.settings(numbers, self.parameters)
+        for name, value in found.items():
+            if is_auto(self.parameters.get(name)):
+                self.parameters[name] = value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The solver's own arguments."""
+        return {name: self.parameters[name] for name in self.declaration.options}
 
     def resolve(self, **values: float | FloatArray) -> None:
         """Replace arguments by their resolved numbers; an array of equal numbers becomes one."""
@@ -319,14 +337,13 @@ class Run(AbstractContextManager["Run"]):
         return w_next
 
     def record_rounds(
-        self, w: FloatArray, points: FloatArray, steps: FloatArray, share: float = 1.0
+        self, starts: FloatArray, points: FloatArray, steps: FloatArray, share: float = 1.0
     ) -> None:
-        """Record rounds that nobody looks at, from w through points (T, d), as `record` does.
+        """Record rounds that nobody looks at, from starts to points (T, d), as `record` does.
 
         A point has moved by step times share times the gradient mapping.
         """
-        mappings = np.diff(points, axis=0, prepend=w[np.newaxis])
-        mappings /= -(steps * share)[:, np.newaxis]
+        mappings = (starts - points) / (steps * share)[:, np.newaxis]
         self.history["step_size"] += steps.tolist()
         squares = np.matmul(mappings[:, np.newaxis], mappings[:, :, np.newaxis])  # g @ g of every g
         self.history["gradient_norm"] += np.sqrt(squares.ravel()).tolist()

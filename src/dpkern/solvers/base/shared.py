@@ -14,8 +14,10 @@ from dpkern.models.oracles import Oracle
 from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
 from dpkern.solvers.base.options import (
+    AUTO,
     UNDECLARED,
     Count,
+    Momentum,
     NotNegative,
     Option,
     StepSize,
@@ -65,7 +67,7 @@ def _callback(name: str, value: object) -> object:
 
 def _shared(
     *,
-    clip: Annotated[float | None, Option(check=_clip)] = None,
+    clip: Annotated[float | None, Option(check=_clip)] = AUTO,
     loss: Annotated[str | Loss, Option(check=_loss)] = "logistic",
     model: Annotated[Oracle | None, Option(check=_model)] = None,
     penalty: Annotated[Penalty | None, Option(check=_penalty)] = None,
@@ -87,9 +89,10 @@ def _shared(
 
     Parameters
     ----------
-    clip : float
-        Clip norm C: per-record gradients of larger l2 norm are scaled down to it. Required with
-        a budget; without one, gradients are not clipped by default.
+    clip : float, None or "auto"
+        Clip norm C: per-record gradients of larger l2 norm are scaled down to it. "auto" follows
+        from the budget, the row bound and public numbers, and is none without a budget; None is
+        none.
     loss : str or Loss
         Loss of a linear model: a name or an object of `dpkern.models.losses`.
     model : Oracle or None
@@ -146,15 +149,16 @@ SHARED = options_of(_shared)
 
 def _common(
     *,
-    rounds: Count = 300,
-    local_steps: Count = 1,
+    rounds: Count = AUTO,
+    local_steps: Count = AUTO,
     step_size: StepSize = "auto",
+    momentum: Momentum = AUTO,
     accounting: Literal["composition", "last_iterate"] = "composition",
     hess_clip: float | None = None,
     sampling: str = "full",
     batch_size: int | None = None,
     participation: int | None = None,
-    returns: Literal["last", "random", "average"] = "last",
+    returns: Literal["auto", "last", "random", "average", "tail"] = "auto",
 ) -> None:
     """Declare options that several solvers have; this function is never called.
 
@@ -165,10 +169,13 @@ def _common(
     local_steps : int
         Steps of every silo in a round.
     step_size : float, sequence of floats or str
-        One step size, or one for every step of all rounds. "auto" = 1 / (L + l2),
-        L = sup phi'' row_bound^2 for the loss phi, or the smoothness that a model declares;
-        "theorem" = 2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1,
+        One step size, or one for every step of all rounds. "auto" follows from public numbers,
+        with the clip norm and the number of rounds (docs/utility.md); 1 / beta for a model, beta
+        the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1,
         local_steps).
+    momentum : float or "auto"
+        beta in [0, 1): the gradient is taken at w_t + beta (w_t - w_{t-1}), and the step from
+        there. "auto" follows from public numbers where step_size does, and is 0 otherwise.
     accounting : {"composition", "last_iterate"}
         Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
         a round instead of for all of them: it needs steps that contract, equal within a round.
@@ -187,8 +194,9 @@ def _common(
     participation : int or None
         Number M of the m silos that participate in a round. The participation schedule is
         drawn in advance and public; None means all.
-    returns : {"last", "random", "average"}
-        Which iterate is returned.
+    returns : {"auto", "last", "random", "average", "tail"}
+        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
+        is "tail" with a budget and step_size "auto", else "last".
     """
 
 

@@ -74,7 +74,7 @@ class RecordUsers(ABC):
                 how["rows"] = users[own[0] : own[-1]], own - own[0]
             compute = partial(self._points, zhat, rounds=len(steps), **how)
             points = self._mechanism.release_steps(len(steps), compute)
-            run.record_rounds(zhat, points, steps, share)
+            run.record_rounds(np.vstack([zhat, points[:-1]]), points, steps, share)
             zhat, done = points[-1], done + len(steps)
         return zhat
 

@@ -15,6 +15,7 @@ from dpkern.privacy.mechanisms.grids import total_on_grid
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
+Each = Callable[[FloatArray], None]
 
 
 class NoisyMeanGradient:
@@ -70,13 +71,14 @@ class NoisyMeanGradient:
             return await self._release(w) / self._run.objective.sizes[:, np.newaxis]
         return self._scale * (await self._release(w[0]))[np.newaxis]
 
-    async def compiled_rounds(self, w: FloatArray, eta: FloatArray) -> tuple[FloatArray, int]:
+    async def compiled_rounds(
+        self, w: FloatArray, eta: FloatArray, each: Each, momentum: float = 0.0
+    ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         if self._per_silo or self._shares:
-            return w, 0
-        return await compiled_rounds(
-            self._run, self._mechanism, w, eta, scale=self._scale, silo_weight=self._silo_weight
-        )
+            return 0
+        how = {"scale": self._scale, "silo_weight": self._silo_weight}
+        return await compiled_rounds(self._run, self._mechanism, w, eta, each, momentum, **how)
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
@@ -101,19 +103,19 @@ async def compiled_rounds(
     mechanism: GaussianSum,
     w: FloatArray,
     eta: FloatArray,
-    *,
-    each: Callable[[FloatArray], None] = lambda _: None,
+    each: Each,
+    momentum: float,
     **how: Any,
-) -> tuple[FloatArray, int]:
+) -> int:
     """Run the rounds of proximal gradient descent without Python between them.
 
-    Returns the model and the number of rounds that were run: all, with the bits of the loop in the
-    solver's page; or none, where a callback or monitor looks at every round, or a penalty is
-    smooth. `each` is called with every model; further keywords are the kernel's.
+    Returns the number of rounds that were run: all, with the bits of the loop in the solver's page;
+    or none, where a callback or monitor looks at every round, or a penalty is smooth. `each` is
+    called with every model; further keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
     if objective.smooth is not None or run.is_watched:
-        return w, 0
+        return 0
     strength = 1.0 if prox is None else prox.strength
     if prox is not None and not isinstance(prox, Constraint):
         prox = dataclasses.replace(prox, strength=1.0)  # the same one for runs in lock-step
@@ -132,14 +134,22 @@ async def compiled_rounds(
         std, q = (None if numbers is None else float(numbers[0]) for numbers in (sigma, grid))
         return run.sums(kernels.glm_descent, w, sigma=std, grid=q, **how, **more)
 
+    before = w
     for steps in run.chunks(eta):
-        compute = partial(descend, step_size=steps, prox_step=strength * steps)
+        compute = partial(
+            descend,
+            step_size=steps,
+            prox_step=strength * steps,
+            momentum=momentum,
+            before=before,
+        )
         models = await mechanism.release_steps(len(steps), compute)
-        run.record_rounds(w, models, steps)
+        path = np.vstack([before, w, models])
+        run.record_rounds(path[1:-1] + momentum * np.diff(path[:-1], axis=0), models, steps)
         for model in models:
             each(model)
-        w = models[-1]
-    return w, run.rounds
+        before, w = path[-2:]
+    return run.rounds
 
 
 def over_silos(

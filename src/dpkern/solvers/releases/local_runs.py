@@ -64,7 +64,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
     if isinstance(advance, GradientStep):
-        w, done = await advance.compiled_rounds(w, eta[:, 0])
+        done = await advance.compiled_rounds(w, eta[:, 0], returned.add)
     for r in run.numbered_rounds(done):
         w_next = await advance(w, eta[r])
         step = float(np.sum(eta[r]))
@@ -72,7 +72,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         w = w_next
         returned.add(w)
     return run.result(
-        w if done else returned.model,
+        returned.model,
         bound="upper" if NOT_HIDDEN in notes else "exact",
         notes=notes if run.budget is not None else (),
     )

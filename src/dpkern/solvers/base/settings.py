@@ -1,0 +1,190 @@
+"""Settings "auto" of solvers, from public numbers alone: no rule reads a record.
+
+The rules are about noise in margins. T steps eta_t along the mean gradient with noise of std s on
+it move a record's margin by noise of std at most R s (sum of eta_t^2)^(1/2). With the budget
+divided over the steps, s = u C sqrt(T) / mu, this is
+
+    R u C h / mu,    h = sum of eta_t the horizon, u the std at C = mu = 1 of one release:
+
+whatever the number of rounds, it depends on the product of clip norm and horizon. A gradient that
+is clipped to a fraction of R |phi'(0)| still has its direction, and a longer horizon serves
+directions in which the records vary little. So the clip norm is a small one, and the horizon such
+that the noise in margins, before curvature and averages reduce it, has std `spread`. Where the
+rounds do not permit so long a horizon, the clip norm is larger. The constants were fitted on public
+sets; docs/utility.md says on which, and shows others.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpkern import kernels
+from dpkern.models.oracles import Oracle
+from dpkern.privacy import Budget
+from dpkern.solvers.base.objective import Objective
+from dpkern.solvers.base.options import AUTO
+
+# Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
+# which larger clip norms go: with noise in every round, of which most is lost again, and with noise
+# that is added once to the result.
+_EVERY_ROUND, _ONCE = (0.14, 5.0, 3.0), (0.5, 1.2, 1.2)
+_IN_TURN = (0.5, 2.0, 2.0)  # every record in one round
+_LARGEST_CLIP = 1.0
+# Steps in 1 / smoothness: the mean of the records' curvatures is far below their bound.
+_BOLD_STEP = 4.0
+_MOMENTUM = 0.95
+
+
+@dataclass(frozen=True)
+class PublicNumbers:
+    """What settings may depend on.
+
+    Attributes
+    ----------
+    mu : float
+        Budget; infinite without one.
+    noise : float
+        u, the std of the noise on the mean gradient of one release at C = mu = 1.
+    row_bound : float
+    smoothness : float
+        Lipschitz constant of the gradient of the smooth part of the objective.
+    slope : float
+        |phi'(1, 0)|, the size of a record's derivative at the start.
+    smallest : int
+        Number of records of the smallest silo.
+    trust : str
+    hidden_steps : bool
+        Whether local steps can be hidden: the loss is convex, and the sizes are public.
+    """
+
+    mu: float
+    noise: float
+    row_bound: float
+    smoothness: float
+    slope: float
+    smallest: int
+    trust: str
+    hidden_steps: bool
+
+
+Rule = Callable[[PublicNumbers, Mapping[str, Any]], dict[str, Any]]
+
+
+def public_numbers(
+    objective: Objective, budget: Budget | None, trust: str, neighbours: str
+) -> PublicNumbers | None:
+    """Return the public numbers of a run; None for a model that is not linear."""
+    if isinstance(objective.loss, Oracle):
+        return None
+    slope = float(abs(kernels.loss_derivatives([1.0], [0.0], loss=objective.phi)[0]))
+    weights = objective.record_weights() if trust == "silo" else objective.record_weight()
+    return PublicNumbers(
+        mu=math.inf if budget is None else budget.mu,
+        noise=(2.0 if neighbours == "replace_one" else 1.0) * float(np.linalg.norm(weights)),
+        row_bound=objective.data.row_bound,
+        smoothness=objective.smoothness,
+        slope=slope or 1.0,
+        smallest=int(np.min(objective.public_size or objective.data.sizes)),
+        trust=trust,
+        hidden_steps=objective.phi.convex and neighbours == "replace_one",
+    )
+
+
+def is_auto(value: object) -> bool:
+    """Whether a setting is left to the rules."""
+    return isinstance(value, str) and value == AUTO
+
+
+def clip_and_horizon(
+    numbers: PublicNumbers, given: Mapping[str, Any], longest: float, noise: tuple[float, float, float]
+) -> tuple[float | None, float]:
+    """Return the clip norm, None without a budget, and the horizon, at most `longest`."""
+    clip = given["clip"]
+    if numbers.mu == math.inf:
+        return None if is_auto(clip) else clip, longest
+    least, spread, growth = noise
+    product = numbers.mu / (numbers.row_bound * numbers.noise)
+    if is_auto(clip):
+        unit = numbers.row_bound * numbers.slope
+        clip = min(max(growth * product / longest, least * unit), _LARGEST_CLIP * unit)
+    return clip, min(longest, spread * product / clip) if clip else longest
+
+
+def descent(
+    numbers: PublicNumbers,
+    given: Mapping[str, Any],
+    *,
+    rounds: int = 300,
+    local_steps: int = 1,
+    bold: float = _BOLD_STEP,
+    noise: tuple[float, float, float] = _EVERY_ROUND,
+) -> dict[str, Any]:
+    """Settings of a method with noisy steps, on all records or equivalent samples of them."""
+    R, K = (
+        default if is_auto(given.get(name, default)) else given.get(name, default)
+        for name, default in (("rounds", rounds), ("local_steps", local_steps))
+    )
+    found = {"rounds": R, "local_steps": K, "momentum": 0.0, "returns": "last"}
+    step, L = given["step_size"], numbers.smoothness
+    if not is_auto(step):
+        horizon = (
+            R * K / L if isinstance(step, str) else float(np.sum(np.broadcast_to(step, R * K)))
+        )
+        return found | {"clip": clip_and_horizon(numbers, given, horizon, noise)[0]}
+    momentum = given.get("momentum", 0.0)
+    most = _MOMENTUM if is_auto(momentum) else momentum
+    bold = 1.0 if "momentum" in given else bold
+    clip, horizon = clip_and_horizon(numbers, given, R * K * bold / L / (1.0 - most), noise)
+    eta = horizon / (R * K)  # the step that momentum makes of step_size
+    if is_auto(momentum):
+        found["momentum"] = momentum = min(most, max(0.0, 1.0 - bold / (L * eta)))
+    noisy = numbers.mu < math.inf
+    return found | {
+        "clip": clip,
+        "step_size": eta * (1.0 - momentum),
+        "returns": "tail" if noisy else "last",
+    }
+
+
+def hidden_descent(
+    numbers: PublicNumbers, given: Mapping[str, Any], *, rounds: int = 1, local_steps: int = 600
+) -> dict[str, Any]:
+    """Settings of local steps of which only the result is seen, where eta <= 2 / smoothness."""
+    R = rounds if is_auto(given.get("rounds", AUTO)) else given["rounds"]
+    noise = _ONCE if R == 1 else _EVERY_ROUND
+    return descent(numbers, given, rounds=rounds, local_steps=local_steps, bold=1.0, noise=noise)
+
+
+def federated_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an aggregation every few local steps, hidden ones if that is possible."""
+    if given["calibration"] == "paper" or not numbers.hidden_steps:
+        return descent(numbers, given)
+    return hidden_descent(numbers, given, rounds=100, local_steps=20)
+
+
+def local_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of local steps on batches."""
+    if given["noise"] == "step" or (given["noise"] is None and numbers.trust == "silo"):
+        return descent(numbers, given, rounds=60, local_steps=5)
+    return hidden_descent(numbers, given, rounds=60, local_steps=20)
+
+
+def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of one pass over disjoint batches, whose noise grows with their number.
+
+    A batch of n / R records has sqrt(R) times as much noise in margins as all records in every
+    round, so that R^(3/2) is chosen such that half the largest clip norm suits the horizon.
+    """
+    R, unit = given["rounds"], 0.5 * _LARGEST_CLIP * numbers.row_bound * numbers.slope
+    if is_auto(R):
+        R = 300
+        if numbers.mu < math.inf:
+            product = _IN_TURN[1] * numbers.mu / (numbers.row_bound * numbers.noise)
+            power = product * numbers.smoothness / (unit * _BOLD_STEP)
+            R = max(1, min(R, math.ceil(power ** (2.0 / 3.0)), numbers.smallest // 5))
+    least, spread, growth = _IN_TURN
+    noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
+    return descent(numbers, {**given, "rounds": R}, noise=noise)
