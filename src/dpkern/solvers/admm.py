@@ -27,16 +27,17 @@ gradient steps, and means are weighted (`dpkern.solvers.releases.admm_silos`).
 import math
 from typing import Any, Literal
 
-from dpkern.solvers.base import Count, Run, SolverResult, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, solver
 from dpkern.solvers.base.options import CountOrNone, UpToOne
+from dpkern.solvers.base.settings import implicit
 from dpkern.solvers.releases.admm_users import NOT_SUMMED, Consensus
 
 
-@solver(trusts=("central", "local", "silo"), paper=("central", "local"))
+@solver(trusts=("central", "local", "silo"), paper=("central", "local"), settings=implicit)
 async def admm(
     run: Run,
     *,
-    rounds: Count = 300,
+    rounds: Count = AUTO,
     users: Literal["records", "silos"] = "records",
     local_steps: CountOrNone = None,
     prox_step: float | str = "auto",

@@ -21,7 +21,8 @@ which shrinks with the gradient.
 from typing import Literal
 
 from dpkern.privacy import split_budget
-from dpkern.solvers.base import BOTH, Count, Run, SolverResult, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
+from dpkern.solvers.base.settings import newton
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import hessian_bound
 from dpkern.solvers.releases.newton_direction import NoisyDirection
@@ -39,12 +40,12 @@ CLIPPED = (
 )
 
 
-@solver(trusts=("central",), neighbours=BOTH, penalties="l2")
+@solver(trusts=("central",), neighbours=BOTH, penalties="l2", settings=newton)
 async def double_noise_newton(
     run: Run,
     *,
     hess_clip: float | None = None,
-    rounds: Count = 10,
+    rounds: Count = AUTO,
     variant: Literal["add", "clip"] = "add",
 ) -> SolverResult:
     """Newton's method on the clipped objective that releases directions instead of Hessians.

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.privacy.participation import activate_blocks
-from dpkern.solvers.base import Count, Run, SolverResult, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, solver
 from dpkern.solvers.base.options import Option, UpToOne
+from dpkern.solvers.base.settings import relaxed
 from dpkern.solvers.releases.operators import (
     Declared,
     block_sizes,
@@ -36,12 +37,12 @@ UNCHECKED = (
 )
 
 
-@solver(trusts=("central",))
+@solver(trusts=("central",), settings=relaxed)
 async def fixed_point(
     run: Run,
     *,
     operator: Annotated[str | Declared, Option(check=check_operator)] = "proximal_gradient",
-    rounds: Count = 300,
+    rounds: Count = AUTO,
     relaxation: float | Sequence[float] | NDArray[np.float64] | None = None,
     step_size: float | str = "auto",
     prox_step: float | str = "auto",

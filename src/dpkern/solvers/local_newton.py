@@ -24,7 +24,8 @@ import numpy as np
 
 from dpkern.papers import noise
 from dpkern.papers.line_search import PaperSearch
-from dpkern.solvers.base import BOTH, Count, Positive, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import newton
 from dpkern.solvers.releases.hessian import NewtonSystem, hessian_bound
 from dpkern.solvers.releases.newton_steps import Steps, step_rule
 
@@ -34,12 +35,14 @@ NOT_SEEN = (
 )
 
 
-@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2")
+@solver(
+    trusts=("central", "silo"), neighbours=BOTH, paper=("silo",), penalties="l2", settings=newton
+)
 async def local_newton(
     run: Run,
     *,
     hess_clip: float | None = None,
-    rounds: Count = 10,
+    rounds: Count = AUTO,
     local_steps: Count = 1,
     step_size: StepSize = "damped",
     max_step: Positive = 1.0,
@@ -60,7 +63,7 @@ async def local_newton(
         Largest step of "damped" and of the searches.
     floor : float or "auto"
         Lower bound to which the eigenvalues of H are truncated. "auto" is the larger of l2 and
-        the expected spectral norm of the noise on the mean Hessian.
+        a quarter of the expected spectral norm of the noise on the mean Hessian.
 
     Notes
     -----

@@ -23,7 +23,8 @@ import numpy as np
 
 from dpkern.papers import noise
 from dpkern.privacy.record_sampling import FullBatch
-from dpkern.solvers.base import Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import variance_reduced
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -37,16 +38,17 @@ from dpkern.solvers.releases.returned import Returned
 @solver(
     trusts=("central", "silo", "shuffle"),
     paper=("silo",),
+    settings=variance_reduced,
     samplers=("full", "without_replacement"),
     models="any",
 )
 async def prox_svrg(
     run: Run,
     *,
-    rounds: Count = 50,
+    rounds: Count = AUTO,
     restarts: Count = 1,
     refresh_every: Count = 10,
-    step_size: StepSize = "theorem",
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy proximal SVRG on the clipped objective.
 

@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base import Count, Run, Share, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, Count, Run, Share, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import variance_reduced
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -33,17 +34,18 @@ from dpkern.solvers.releases.returned import Returned
 @solver(
     trusts=("central", "silo", "shuffle"),
     paper=("silo",),
+    settings=variance_reduced,
     samplers=("full", "without_replacement"),
     models="any",
 )
 async def spider(
     run: Run,
     *,
-    rounds: Count = 50,
+    rounds: Count = AUTO,
     refresh_every: Count = 2,
     variant: Literal["spider", "alternate"] = "spider",
     refresh_share: Share = 0.5,
-    step_size: StepSize = "theorem",
+    step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy proximal SPIDER on the clipped objective.
 

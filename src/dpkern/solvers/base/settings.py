@@ -31,10 +31,11 @@ from dpkern.solvers.base.options import AUTO
 # which larger clip norms go: with noise in every round, of which most is lost again, and with noise
 # that is added once to the result.
 _EVERY_ROUND, _ONCE = (0.14, 5.0, 3.0), (0.5, 1.2, 1.2)
+_DIFFERENCES = (0.14, 2.5, 1.5)
 _IN_TURN = (0.5, 2.0, 2.0)  # every record in one round
-_LARGEST_CLIP = 1.0
+_LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
 # Steps in 1 / smoothness: the mean of the records' curvatures is far below their bound.
-_BOLD_STEP = 4.0
+_BOLD_STEP, _IMPLICIT_STEP = 4.0, 8.0
 _MOMENTUM = 0.95
 
 
@@ -70,6 +71,7 @@ class PublicNumbers:
     hidden_steps: bool
 
 
+Noise = tuple[float, float, float]
 Rule = Callable[[PublicNumbers, Mapping[str, Any]], dict[str, Any]]
 
 
@@ -99,7 +101,10 @@ def is_auto(value: object) -> bool:
 
 
 def clip_and_horizon(
-    numbers: PublicNumbers, given: Mapping[str, Any], longest: float, noise: tuple[float, float, float]
+    numbers: PublicNumbers,
+    given: Mapping[str, Any],
+    longest: float,
+    noise: tuple[float, float, float],
 ) -> tuple[float | None, float]:
     """Return the clip norm, None without a budget, and the horizon, at most `longest`."""
     clip = given["clip"]
@@ -120,33 +125,50 @@ def descent(
     rounds: int = 300,
     local_steps: int = 1,
     bold: float = _BOLD_STEP,
-    noise: tuple[float, float, float] = _EVERY_ROUND,
+    noise: Noise = _EVERY_ROUND,
+    step: str = "step_size",
+    relaxation: float = 1.0,
 ) -> dict[str, Any]:
-    """Settings of a method with noisy steps, on all records or equivalent samples of them."""
+    """Settings of a method with noisy steps, on all records or equivalent samples of them.
+
+    `step` is the name of the option of step sizes, of which a round takes `relaxation` times one.
+    """
     R, K = (
-        default if is_auto(given.get(name, default)) else given.get(name, default)
+        default if given.get(name, AUTO) in (AUTO, None) else given[name]
         for name, default in (("rounds", rounds), ("local_steps", local_steps))
     )
     found = {"rounds": R, "local_steps": K, "momentum": 0.0, "returns": "last"}
-    step, L = given["step_size"], numbers.smoothness
-    if not is_auto(step):
-        horizon = (
-            R * K / L if isinstance(step, str) else float(np.sum(np.broadcast_to(step, R * K)))
-        )
-        return found | {"clip": clip_and_horizon(numbers, given, horizon, noise)[0]}
+    steps, L = R * K * relaxation, numbers.smoothness
+    if not is_auto(given[step]):
+        own = 1.0 / L if isinstance(given[step], str) else np.mean(given[step])
+        return found | {"clip": clip_and_horizon(numbers, given, steps * own, noise)[0]}
     momentum = given.get("momentum", 0.0)
     most = _MOMENTUM if is_auto(momentum) else momentum
     bold = 1.0 if "momentum" in given else bold
-    clip, horizon = clip_and_horizon(numbers, given, R * K * bold / L / (1.0 - most), noise)
-    eta = horizon / (R * K)  # the step that momentum makes of step_size
+    clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
+    eta = horizon / steps  # the step that momentum makes of the option
     if is_auto(momentum):
         found["momentum"] = momentum = min(most, max(0.0, 1.0 - bold / (L * eta)))
-    noisy = numbers.mu < math.inf
-    return found | {
-        "clip": clip,
-        "step_size": eta * (1.0 - momentum),
-        "returns": "tail" if noisy else "last",
-    }
+    found |= {"clip": clip, step: eta * (1.0 - momentum)}
+    return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
+
+
+def implicit(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of ADMM, whose steps are proximal ones: long ones do not diverge."""
+    relaxation = 2.0 * given["relaxation"] * (0.5 if given["users"] == "silos" else 1.0)
+    return descent(numbers, given, step="prox_step", bold=_IMPLICIT_STEP, relaxation=relaxation)
+
+
+def relaxed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of fixed-point iterations, which average the steps of an operator."""
+    own = given["relaxation"]
+    if given["operator"] == "admm":
+        share = 2.0 * float(np.mean(0.5 if own is None else own))
+        return descent(numbers, given, step="prox_step", bold=_IMPLICIT_STEP, relaxation=share)
+    found = descent(
+        numbers, given, bold=1.0, relaxation=float(np.mean(1.0 if own is None else own))
+    )
+    return found if isinstance(given["operator"], str) else found | {"clip": None}
 
 
 def hidden_descent(
@@ -170,6 +192,18 @@ def local_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str,
     if given["noise"] == "step" or (given["noise"] is None and numbers.trust == "silo"):
         return descent(numbers, given, rounds=60, local_steps=5)
     return hidden_descent(numbers, given, rounds=60, local_steps=20)
+
+
+def newton(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of Newton methods, whose steps are those of the released curvature."""
+    rounds = 10 if is_auto(given["rounds"]) else given["rounds"]
+    noiseless = None if numbers.mu == math.inf else _NEWTON_CLIP * numbers.row_bound * numbers.slope
+    return {"rounds": rounds, "local_steps": 1, "clip": noiseless}
+
+
+def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of methods that divide the budget between gradients and differences of them."""
+    return descent(numbers, given, noise=_DIFFERENCES)
 
 
 def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -171,8 +171,8 @@ def _common(
     step_size : float, sequence of floats or str
         One step size, or one for every step of all rounds. "auto" follows from public numbers,
         with the clip norm and the number of rounds (docs/utility.md); 1 / beta for a model, beta
-        the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t, gamma = max(8 (L + l2) / l2 - 1,
-        local_steps).
+        the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t,
+        gamma = max(8 (L + l2) / l2 - 1, local_steps), L = sup phi'' row_bound^2.
     momentum : float or "auto"
         beta in [0, 1): the gradient is taken at w_t + beta (w_t - w_{t-1}), and the step from
         there. "auto" follows from public numbers where step_size does, and is 0 otherwise.

@@ -15,6 +15,8 @@ FloatArray = NDArray[np.float64]
 
 # The eigenvalue floor where neither penalty nor noise gives a scale.
 _LEAST_FLOOR = 1e-8
+# The floor as a share of the noise's spectral norm, fitted on public sets (docs/utility.md).
+_NOISE_SHARE = 0.25
 
 
 class NoisyMeanHessian:
@@ -94,14 +96,15 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
 def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
     """Return the public eigenvalue floor of every message, shape (k,).
 
-    "auto" is the larger of l2 and the expected spectral norm of the noise on the mean Hessian,
-    sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), or 1e-8 where both are 0.
+    "auto" is the larger of l2 and a quarter of the expected spectral norm of the noise on the mean
+    Hessian, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), or 1e-8 where both are 0.
+    Directions whose curvature is below the noise are worth more than the noise that they let in.
     """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
     if floor != "auto":
         raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
-    floors = np.maximum(noise_norm, run.objective.l2)
+    floors = np.maximum(_NOISE_SHARE * noise_norm, run.objective.l2)
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 
 
