@@ -1,0 +1,120 @@
+"""Settings "auto": from public numbers alone, as documented, and respected where they are given."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.settings import public_numbers
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
+TRUSTS = [
+    (name, trust)
+    for name, solver in SOLVERS.items()
+    for trust in solver.declaration.trusts
+    if trust in ("central", "silo")
+]
+SETTINGS = (
+    "clip", "rounds", "local_steps", "step_size", "prox_step", "momentum", "returns", "batch_size",
+    "hess_clip", "floor",
+)  # fmt: skip
+
+
+def make_data(seed=0, scale=0.2, n=600, **options):
+    rng = np.random.default_rng(seed)
+    X = scale * rng.standard_normal((n, 6))
+    y = np.where(X @ rng.standard_normal(6) + 0.1 * rng.standard_normal(n) > 0.0, 1, -1)
+    return dpk.SiloData.split(X, y, 3, seed=0, **{"row_bound": 1.0, "intercept": True} | options)
+
+
+def run(name, data, trust="central", **options):
+    users = {"users": "silos"} if (name, trust) == ("admm", "silo") else {}
+    arguments = {"budget": BUDGET, "trust": trust, "rng": 0} | users | options
+    return dpk.solve(name, data, **arguments)
+
+
+def settings(result):
+    return {name: result.parameters[name] for name in SETTINGS if name in result.parameters}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "trust"), TRUSTS)
+def test_no_rule_reads_a_record(name, trust):
+    """Data of equal public numbers, of other laws, have equal settings and equal noise."""
+    others = make_data(seed=1, scale=40.0)
+    results = [run(name, data, trust) for data in (make_data(), others)]
+    first, second = map(settings, results)
+    assert first == second
+    assert "auto" not in map(str, first.values())
+    assert results[0].privacy.declared["clip"] == first["clip"]
+    if name not in ("spider", "prox_svrg", "prox_pl_svrg", "double_noise_newton"):
+        # The noise of differences and of directions follows the released models.
+        stds = [sorted(release.std for release in r.privacy.releases) for r in results]
+        np.testing.assert_allclose(stds[0], stds[1], rtol=0.2)
+
+
+def test_noise_in_margins_is_what_the_rule_says():
+    """R u C h / mu, h = T eta / (1 - momentum): 5 where C is the least, less where it is larger."""
+    data = make_data()
+    found = settings(run("gradient_descent", data))
+    R, u = data.row_bound, 2.0 / data.n
+    horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
+    noise = R * u * found["clip"] * horizon / BUDGET.mu
+    assert found["clip"] == pytest.approx(0.14 * 0.5 * R)
+    assert noise == pytest.approx(5.0)
+    many = make_data(n=600_000)
+    found = settings(run("gradient_descent", many, rounds=3))
+    assert found["clip"] == pytest.approx(0.5 * R)
+    assert found["momentum"] == 0.95
+
+
+def test_what_is_given_is_kept():
+    data = make_data()
+    given = {"clip": 0.3, "rounds": 7, "step_size": 0.5}
+    found = settings(run("gradient_descent", data, **given))
+    assert {name: found[name] for name in given} == given
+    assert (found["momentum"], found["returns"]) == (0.0, "last")
+    found = settings(run("gradient_descent", data, clip=0.3))
+    assert found["clip"] == 0.3
+    assert found["returns"] == "tail"
+    assert found["step_size"] > 0.0
+
+
+def test_without_a_budget_nothing_is_clipped():
+    result = run("gradient_descent", make_data(), budget=None)
+    assert result.parameters["clip"] is None
+    assert result.parameters["returns"] == "last"
+
+
+def test_hidden_steps_do_not_exceed_the_smoothness():
+    data = make_data()
+    for name in ("wd_dp", "output_perturbation", "federated_gd", "local_sgd"):
+        found = settings(run(name, data))
+        assert found["step_size"] * data.row_bound**2 * 0.25 <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "says"),
+    [
+        ({"row_bound": None}, {}, "row_bound"),
+        ({}, {"loss": "hinge"}, "bounded second derivative"),
+        ({}, {"model": dpk.MLP(hidden=(3,))}, "clip must be given"),
+    ],
+)
+def test_where_no_rule_holds_the_error_says_what_to_give(options, given, says):
+    solver = "minibatch_sgd" if "model" in given else "gradient_descent"
+    data = make_data(**options | ({"intercept": False} if "model" in given else {}))
+    with pytest.raises(ValueError, match=says):
+        run(solver, data, **given)
+
+
+def test_public_numbers_under_add_or_remove_are_the_declared_ones():
+    data = make_data()
+    objective = dpk.Objective(data, dpk.get_loss("logistic"), public_size=(500, 400, 300))
+    numbers = public_numbers(objective, BUDGET, "central", "add_remove")
+    assert numbers.noise == pytest.approx(1.0 / 1200)
+    assert numbers.smallest == 300
+    assert not numbers.hidden_steps
+    assert public_numbers(objective, None, "silo", "add_remove").mu == math.inf
