@@ -73,6 +73,7 @@ def calls():
     G, V = RNG.standard_normal((N, P)), RNG.standard_normal((N, P))
     models = loss(), np.ones(M), np.full((M, M), 2.0**-20)
     steps = np.full((M, 2), 0.1), np.full(M, 0.1), P, 0, np.full((M, 2), 0.1)
+    rounds = steps[0], np.full(M, 0.5), sums + 0.2, *steps[1:]
     H, g = square + np.eye(P), sums + 1.0
     differences = (loss(), 1.0, 0.5, grid, weight, None, ones, 2 * ones)
     return {
@@ -98,7 +99,7 @@ def calls():
         ),
         "local_descent": (records(), w, loss(), *descent, *noise, sums, 1),
         "glm_descent": (
-            *(records(), sums + 0.1, *models, weight, 0.1, *steps, np.zeros(1), []),
+            *(records(), sums + 0.1, *models, weight, 0.1, *rounds, np.zeros(1), []),
             *(1, np.ones(M), 4, np.ones(M, np.int64), np.ones(M, np.uint64), True),
             *(np.zeros((M, 2, P)), 1, 1),
         ),

@@ -723,7 +723,7 @@ def test_import_is_cheap():
         (["compare", "TRAIN", "--solvers", "admm:silo"], "NAME:silo needs --set users=silos"),
         (
             ["compare", "TRAIN", "--solvers", "spider,admm", "--row-bound", "inf"],
-            "--solvers spider: --set step_size=theorem needs the smoothness of the loss",
+            "--solvers spider: --set step_size=auto needs the smoothness of the loss",
         ),
         (["compare", "TRAIN", "--set", "trust=silo"], "--solvers"),
         (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no option of these solvers"),
@@ -899,7 +899,7 @@ def test_the_target_is_named_and_said_where_the_last_column_was_taken(capsys, tr
         assert "\ntarget         state: classification" in out
         assert "no --target" not in err
     out, err = shown(capsys, ["predict", model, test, "--target", "state"])
-    assert err.startswith("accuracy of state 0.")
+    assert err.startswith("accuracy of state ")
 
 
 def test_targets_without_a_name_are_numbered(capsys, tmp_path):

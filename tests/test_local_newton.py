@@ -152,7 +152,7 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     )
     mask = 0.05 * np.array([1.0, 1, 1, 1, 0])
     sigma = next(m.sigma for m, *_ in spied if isinstance(m, GaussianHessian))
-    floors = np.maximum(0.05, sigma * scale * math.sqrt(2 * 5))
+    floors = np.maximum(0.05, 0.25 * sigma * scale * math.sqrt(2 * 5))
     candidates = 0.75 * 0.5 ** np.arange(8)
     released = iter([out for _, _, out in spied])
     w, walked = np.zeros(5), []
@@ -303,7 +303,7 @@ def test_no_two_releases_share_their_noise(data, spied):
 def test_floor_is_the_noise_or_the_penalty_or_what_was_given(data):
     hessian = run(data, l2=0.0).privacy.releases[1]
     floor = run(data, l2=0.0).parameters["floor"]
-    np.testing.assert_allclose(floor, hessian.std[0] / data.sizes * math.sqrt(2 * 5))
+    np.testing.assert_allclose(floor, 0.25 * hessian.std[0] / data.sizes * math.sqrt(2 * 5))
     assert run(data, l2=1e4).parameters["floor"] == 1e4
     assert run(data, floor=0.125).parameters["floor"] == 0.125
     assert free(data, l2=0.25).parameters["floor"] == 0.25
@@ -339,7 +339,9 @@ def test_searches_of_neighbours_move_within_the_ledgers_sensitivity(monkeypatch,
             X[i] = 1e4 * fixed[0]
         neighbour = dpk.SiloData(X, y, data.offsets)
         spied.clear()
-        result = run(neighbour, rounds=1, trust=trust, step_size="private_search", hess_clip=1.0)
+        result = run(
+            neighbour, rounds=1, trust=trust, step_size="private_search", hess_clip=1.0, floor=1.0
+        )
         (total,) = [total for mechanism, total, _ in spied if mechanism._dim == 8]
         sums.append(np.atleast_2d(total))
     bound = Fraction(np.atleast_1d(result.privacy.releases[-1].sensitivity)[0])

@@ -263,16 +263,15 @@ def test_noise_of_steps_has_the_deviation_that_steps_carry():
 
 def test_local_steps_of_one_silo_are_gradient_descent():
     data = silos(sizes=(160,))
-    plain = run("gradient_descent", data, budget=None, rounds=60, l1=0.01, penalty=dpk.PL(0.02))
+    how = {"budget": None, "l1": 0.01, "penalty": dpk.PL(0.02)}
+    plain = run("gradient_descent", data, rounds=60, momentum=0.0, **how)
     for name, options in (
         ("federated_gd", {"rounds": 6, "local_steps": 10}),
         ("wd_dp", {"local_steps": 60}),
         ("output_perturbation", {"local_steps": 60}),
     ):
         for trust in ("central", "silo"):
-            result = run(
-                name, data, budget=None, l1=0.01, penalty=dpk.PL(0.02), trust=trust, **options
-            )
+            result = run(name, data, trust=trust, **how, **options)
             np.testing.assert_allclose(result.w, plain.w, rtol=1e-9, atol=1e-12)
 
 
@@ -345,12 +344,12 @@ def test_messages_of_the_sum_carry_their_weights_and_those_of_silos_do_not(spied
             if (name, trust) == ("wd_dp", "silo"):
                 continue
             spied.clear()
-            run(name, data, trust=trust, weights="size")
+            how = {"local_steps": 50, "step_size": 2.5}
+            run(name, data, trust=trust, weights="size", **how)
             (values,) = spied
             theta = dpk.kernels.glm_local_descent(
-                data, np.zeros(4), loss="logistic", clip=CLIP, steps=50, l2=0.1,
-                step_size=1 / (0.25 * (1 + 2.0**-40) + 0.1),
-            )  # fmt: skip
+                data, np.zeros(4), loss="logistic", clip=CLIP, steps=50, l2=0.1, step_size=2.5
+            )
             np.testing.assert_allclose(values, weights[:, np.newaxis] * theta, rtol=1e-9)
 
 
@@ -499,7 +498,7 @@ REFUSED = [
     ("federated_gd", SILO | {"rounds": 2, "step_size": [0.1, 19.9]}, "local steps that contract"),
     ("wd_dp", SILO | {"penalty": dpk.PL(0.1)}, "local steps that contract"),
     ("wd_dp", {"step_size": 30.0}, r"at most 2 / 0.1, "),
-    ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 50, one a step"),
+    ("wd_dp", {"step_size": [0.1, 0.2]}, "one number or 600, one a step"),
     ("wd_dp", {"penalty": dpk.PL(1.0), "step_size": 0.2, "local_steps": 5000},
      "exceeds every double"),
 ]  # fmt: skip

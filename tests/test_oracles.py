@@ -247,7 +247,7 @@ def test_models_and_data_that_do_not_fit_are_refused():
         dpk.solve("spider", labels, loss="logistic", model=MLP(), **how)
     with pytest.raises(TypeError, match="model must be None or an Oracle, got Logistic"):
         dpk.solve("spider", labels, model=dpk.losses.Logistic(), **how)
-    with pytest.raises(ValueError, match="step_size='theorem'"):
+    with pytest.raises(ValueError, match="step_size='auto'"):
         dpk.solve("spider", make_data("classification"), budget=None, model=MLP())
 
 

@@ -262,6 +262,9 @@ def test_the_certificate_declares_every_public_number_of_the_run(name):
     }  # fmt: skip
     if name == "federated_gd":
         parameters |= {"local_steps": 1, "accounting": "composition"}
+    else:
+        parameters |= {"momentum": 0.5}
+    parameters["returns"] = "average"
     declared = run(name, data, monitor=silos(5), **parameters).privacy.declared
     assert declared == parameters | {
         "penalty": {"name": "pl", "strength": 0.5}, "clip": 0.7,

@@ -298,6 +298,8 @@ def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust)
         options = {"trust": trust, "weights": weights, "step_size": 0.5, "rounds": 4}
         if name == "prox_sgd":
             options["batch_size"] = 4
+        if name == "local_sgd":
+            options["local_steps"] = 5
         kernels, oracle = both(name, **options)
         for a, b in zip(kernels.privacy.releases, oracle.privacy.releases, strict=True):
             assert (a.what, a.times, a.grid, a.coins) == (b.what, b.times, b.grid, b.coins)
@@ -449,7 +451,7 @@ def test_random_iterates_are_all_possible():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("minibatch_sgd", {"returns": "best"}, "returns must be 'last' or 'random' or 'average'"),
+        ("minibatch_sgd", {"returns": "best"}, "returns must be 'auto' or 'last'"),
         ("minibatch_sgd", {"sampling": "with_replacement"}, "sampling must be 'full' or"),
         ("minibatch_sgd", {"batch_size": 3}, "batch_size must be None with sampling='full', got 3"),
         ("minibatch_sgd", {"sampling": "without_replacement"}, "batch_size must be given"),

@@ -45,13 +45,18 @@ async def federated_gd(
     local_steps: Count = AUTO,
     step_size: StepSize = "auto",
     accounting: Literal["composition", "last_iterate"] = "composition",
+    returns: Literal["auto", "last", "average", "tail"] = "auto",
 ) -> SolverResult:
     """Federated gradient descent on the clipped objective, with one aggregation per round.
 
     Parameters
     ----------
     local_steps : int
-        Steps K of every silo between two aggregations; T = rounds K.
+        Steps K of every silo between two aggregations; T = rounds K. "auto" is 1, which has the
+        least noise for its horizon; more of them save communication.
+    returns : {"auto", "last", "average", "tail"}
+        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
+        is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----

@@ -26,7 +26,7 @@ from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
-from dpkern.solvers.base.settings import is_auto, public_numbers
+from dpkern.solvers.base.settings import settled
 from dpkern.solvers.base.steps import auto_step, step_sizes
 
 if TYPE_CHECKING:  # declaration imports this module
@@ -108,7 +108,7 @@ class Run(AbstractContextManager["Run"]):
         self.trust: str = parameters["trust"]
         self.neighbours: str = parameters["neighbours"]
         self._check_neighbours()
-        self._settle()
+        self.parameters = settled(declaration.settings, self.objective, budget, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
         self.local_steps: int = self.parameters.get("local_steps", 1)
         self.monitor = _monitor(parameters["monitor"], self.objective)
@@ -168,16 +168,6 @@ class Run(AbstractContextManager["Run"]):
             )
         if self.objective.data.n >= MAX_RECORDS:
             raise ValueError("neighbours='add_remove' needs fewer than 2^31 records")
-
-    def _settle(self) -> None:
-        """Replace arguments that are "auto" by what the solver's rule makes of public numbers."""
-        numbers = public_numbers(self.objective, self.budget, self.trust, self.neighbours)
-        found: dict[str, Any] = {"clip": None, "rounds": 300, "local_steps": 1, "returns": "last"}
-        if numbers is not None and math.isfinite(numbers.smoothness):
-            found = self.declaration.settings(numbers, self.parameters)
-        for name, value in found.items():
-            if is_auto(self.parameters.get(name)):
-                self.parameters[name] = value
 
     @property
     def options(self) -> dict[str, Any]:

@@ -71,6 +71,17 @@ class PublicNumbers:
     hidden_steps: bool
 
 
+_UNKNOWN = PublicNumbers(
+    mu=math.inf,
+    noise=1.0,
+    row_bound=1.0,
+    smoothness=1.0,
+    slope=1.0,
+    smallest=1,
+    trust="silo",
+    hidden_steps=False,
+)
+
 Noise = tuple[float, float, float]
 Rule = Callable[[PublicNumbers, Mapping[str, Any]], dict[str, Any]]
 
@@ -100,6 +111,33 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
+def settled(
+    rule: Rule, objective: Objective, budget: Budget | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a run, those that are "auto" replaced by what the rule says.
+
+    For a model that is not linear, or without a row bound or a bounded second derivative, only
+    numbers of rounds follow from the rule: a step size stays "auto", and a clip norm is none.
+    """
+    numbers = public_numbers(objective, budget, given["trust"], given["neighbours"])
+    if numbers is not None and math.isfinite(numbers.smoothness):
+        found = rule(numbers, given)
+    else:
+        unknown = {"clip": None, "momentum": 0.0, "returns": "last"}
+        known = ("rounds", "local_steps")
+        found = unknown | {k: v for k, v in rule(_UNKNOWN, given).items() if k in known}
+    return {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
+
+
+def _mean(value: Any, default: float) -> float:
+    """Return the mean of numbers, or the default where the solver will refuse them."""
+    try:
+        mean = float(np.mean(np.asarray(value, dtype=np.float64)))
+    except (TypeError, ValueError):
+        return default
+    return mean if 0.0 < mean < math.inf else default
+
+
 def clip_and_horizon(
     numbers: PublicNumbers,
     given: Mapping[str, Any],
@@ -115,7 +153,8 @@ def clip_and_horizon(
     if is_auto(clip):
         unit = numbers.row_bound * numbers.slope
         clip = min(max(growth * product / longest, least * unit), _LARGEST_CLIP * unit)
-    return clip, min(longest, spread * product / clip) if clip else longest
+    bounded = clip is not None and clip < math.inf
+    return clip, min(longest, spread * product / clip) if bounded else longest
 
 
 def descent(
@@ -139,12 +178,13 @@ def descent(
     )
     found = {"rounds": R, "local_steps": K, "momentum": 0.0, "returns": "last"}
     steps, L = R * K * relaxation, numbers.smoothness
-    if not is_auto(given[step]):
-        own = 1.0 / L if isinstance(given[step], str) else np.mean(given[step])
-        return found | {"clip": clip_and_horizon(numbers, given, steps * own, noise)[0]}
+    if not is_auto(given.get(step)):
+        longest = steps * _mean(given.get(step), 1.0 / L)
+        return found | {"clip": clip_and_horizon(numbers, given, longest, noise)[0]}
     momentum = given.get("momentum", 0.0)
     most = _MOMENTUM if is_auto(momentum) else momentum
-    bold = 1.0 if "momentum" in given else bold
+    if "momentum" in given or numbers.mu == math.inf:
+        bold = min(bold, 1.0)  # longer steps rely on clipped gradients
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if is_auto(momentum):
@@ -155,19 +195,19 @@ def descent(
 
 def implicit(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of ADMM, whose steps are proximal ones: long ones do not diverge."""
-    relaxation = 2.0 * given["relaxation"] * (0.5 if given["users"] == "silos" else 1.0)
-    return descent(numbers, given, step="prox_step", bold=_IMPLICIT_STEP, relaxation=relaxation)
+    relaxation = 2.0 * given["relaxation"]
+    # What silos send is near their prox after few inner steps if its step is short.
+    bold = 0.5 if given["users"] == "silos" else _IMPLICIT_STEP
+    return descent(numbers, given, step="prox_step", bold=bold, relaxation=relaxation)
 
 
 def relaxed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of fixed-point iterations, which average the steps of an operator."""
     own = given["relaxation"]
     if given["operator"] == "admm":
-        share = 2.0 * float(np.mean(0.5 if own is None else own))
+        share = 2.0 * _mean(own, 0.5)
         return descent(numbers, given, step="prox_step", bold=_IMPLICIT_STEP, relaxation=share)
-    found = descent(
-        numbers, given, bold=1.0, relaxation=float(np.mean(1.0 if own is None else own))
-    )
+    found = descent(numbers, given, bold=1.0, relaxation=_mean(own, 1.0))
     return found if isinstance(given["operator"], str) else found | {"clip": None}
 
 
@@ -181,10 +221,9 @@ def hidden_descent(
 
 
 def federated_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of an aggregation every few local steps, hidden ones if that is possible."""
-    if given["calibration"] == "paper" or not numbers.hidden_steps:
-        return descent(numbers, given)
-    return hidden_descent(numbers, given, rounds=100, local_steps=20)
+    """Settings of an aggregation after every step, or every few of them, which must not diverge."""
+    hidden = given["local_steps"] not in (AUTO, 1) or given["accounting"] == "last_iterate"
+    return descent(numbers, given, bold=1.0 if hidden else _BOLD_STEP)
 
 
 def local_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

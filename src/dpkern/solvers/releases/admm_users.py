@@ -57,7 +57,7 @@ class Consensus:
 
     def __init__(self, run: Run) -> None:
         _check_arguments(run)
-        self._run, self.prox_step = run, _prox_step(run)
+        self._run, self.prox_step = run, run.number_or_auto("prox_step")
         self.relaxation: float = run.parameters["relaxation"]
         if run.trust == "central" and run.claimed is None:
             at_most_half(run, self.relaxation)
@@ -150,14 +150,6 @@ class Consensus:
             seen_by="central" if central else "local",
         )
         return users, () if summed else (NOT_SUMMED,) if central else (NETWORK,)
-
-
-def _prox_step(run: Run) -> float:
-    half = run.parameters["prox_step"] == "auto" and run.parameters["users"] == "silos"
-    gamma = run.number_or_auto("prox_step")
-    if half:  # for which 20 inner steps converge to the prox, whatever the number of records
-        gamma = run.parameters["prox_step"] = 0.5 * gamma
-    return gamma
 
 
 def _check_arguments(run: Run) -> None:
