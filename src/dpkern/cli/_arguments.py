@@ -106,11 +106,10 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
     add("--loss", choices=LOSSES, help="default: logistic; squared for regression")
-    clip = "bound of a record's gradient (default, where Python asks for one:"
-    add("--clip", type=float, help=f"{clip} {_solvers.CLIP:g} with a budget)")
+    add("--clip", type=float, help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")
-    add("--rounds", type=int, help="number of rounds")
+    add("--rounds", type=int, help="number of rounds (default: auto)")
     add(
         "--set",
         action="append",

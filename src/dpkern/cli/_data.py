@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dpkern import datasets
 from dpkern._numbers import positive
-from dpkern.cli import _solvers
 from dpkern.cli._output import Line, remark
 from dpkern.data import SiloData, is_sparse
 from dpkern.data.partition import NUMBERS
@@ -122,8 +121,6 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
 def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
     if arguments.row_bound is not None:
         return positive("row_bound", arguments.row_bound, or_infinite=True)
-    if arguments.data is None:
-        return _solvers.WISCONSIN_ROW_BOUND
     if source.feature_range is None or is_sparse(source.table.X):
         return ROW_BOUND
     # Features in [-1, 1] and the constant: no row within the range is scaled down.

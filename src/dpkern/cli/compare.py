@@ -8,7 +8,7 @@ import statistics
 import sys
 import typing
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
         "data",
         metavar="DATA",
         nargs="?",
-        help="records (default: the Wisconsin diagnostic set, with "
-        f"{', '.join(f'{k} {v}' for k, v in _solvers.WISCONSIN.items())} and "
-        f"row bound {_solvers.WISCONSIN_ROW_BOUND:g})",
+        help="records (default: the Wisconsin diagnostic set)",
     )
     what = "NAME or NAME:TRUST, separated by commas (default: all that fit the task)"
     add("--solvers", type=_arguments.list_of(str), metavar="A,B", help=what)
@@ -84,7 +82,6 @@ def run(arguments: argparse.Namespace) -> None:
             *_data.data_lines(source, data, arguments),
             ("test", split),
             ("parameters", f"{', '.join(stated)}; else the solvers' own (dpkern info SOLVER)"),
-            *comparison.own_lines(solvers),
             ("draws", f"{comparison.draws} runs per row, each with fresh noise"),
         ]
     )
@@ -169,25 +166,16 @@ class _Comparison:
     ) -> None:
         self._data, self._test, self._given, self._arguments = data, test, given, arguments
         wisconsin = arguments.data is None
-        defaults: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task], "clip": _solvers.CLIP}
-        self.common: dict[str, Any] = (_solvers.WISCONSIN if wisconsin else defaults) | given
-        self._own = _solvers.WISCONSIN_OWN if wisconsin else {}
+        self.common: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task]} | given
         self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self.rows: list[CompareRow] = []
         self.failures: list[str] = []
         self._minima: dict[Objective, float] = {}
         self._certificates: list[Certificate] = []
 
-    def own_lines(self, solvers: Iterable[str]) -> list[Line]:
-        """The solvers' own defaults that the settings of the Wisconsin set do not replace."""
-        kept = {s: [k for k in self._own.get(s, ()) if k not in self._given] for s in solvers}
-        return [("", f"{s}: its own {' and '.join(names)}") for s, names in kept.items() if names]
-
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
-        own = self._own.get(solver, ())
-        common = {k: v for k, v in self.common.items() if k in self._given or k not in own}
         settable = _solvers.options(solver)
-        return {k: v for k, v in common.items() if k in settable} | {"trust": trust}
+        return {k: v for k, v in self.common.items() if k in settable} | {"trust": trust}
 
     def plan(
         self, variants: dict[str, list[tuple[str, str]]], budgets: list[Budget]

@@ -64,8 +64,6 @@ def run(arguments: argparse.Namespace) -> None:
         test = _data.read_test(arguments, source.table, data)
         lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
     parameters = {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
-    if budget is not None:
-        parameters.setdefault("clip", _solvers.CLIP)
     draws = arguments.draws
     if budget is None and draws > 1:
         draws = 1

@@ -31,7 +31,7 @@ from dpkern.solvers.base.options import AUTO
 # which larger clip norms go: with noise in every round, of which most is lost again, and with noise
 # that is added once to the result.
 _EVERY_ROUND, _ONCE = (0.14, 5.0, 3.0), (0.5, 1.2, 1.2)
-_DIFFERENCES = (0.14, 2.5, 1.5)
+_DIFFERENCES = (0.14, 4.0, 1.5)
 _IN_TURN = (0.5, 2.0, 2.0)  # every record in one round
 _LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
 # Steps in 1 / smoothness: the mean of the records' curvatures is far below their bound.
