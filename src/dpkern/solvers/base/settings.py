@@ -16,7 +16,7 @@ sets; docs/utility.md says on which, and shows others.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,10 +100,16 @@ def public_numbers(
         row_bound=objective.data.row_bound,
         smoothness=objective.smoothness,
         slope=slope or 1.0,
-        smallest=int(np.min(objective.public_size or objective.data.sizes)),
+        smallest=smallest_silo(objective),
         trust=trust,
         hidden_steps=objective.phi.convex and neighbours == "replace_one",
     )
+
+
+def smallest_silo(objective: Objective) -> int:
+    """Return the public number of records of the smallest silo."""
+    sizes = objective.public_size
+    return int(np.min(objective.data.sizes if sizes is None else sizes))
 
 
 def is_auto(value: object) -> bool:
@@ -125,7 +131,8 @@ def settled(
     else:
         unknown = {"clip": None, "momentum": 0.0, "returns": "last"}
         known = ("rounds", "local_steps")
-        found = unknown | {k: v for k, v in rule(_UNKNOWN, given).items() if k in known}
+        nothing = replace(_UNKNOWN, smallest=smallest_silo(objective))
+        found = unknown | {k: v for k, v in rule(nothing, given).items() if k in known}
     return {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
 
 
@@ -253,11 +260,11 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     """
     R, unit = given["rounds"], 0.5 * _LARGEST_CLIP * numbers.row_bound * numbers.slope
     if is_auto(R):
-        R = 300
+        R = max(1, min(300, numbers.smallest // 5))
         if numbers.mu < math.inf:
             product = _IN_TURN[1] * numbers.mu / (numbers.row_bound * numbers.noise)
             power = product * numbers.smoothness / (unit * _BOLD_STEP)
-            R = max(1, min(R, math.ceil(power ** (2.0 / 3.0)), numbers.smallest // 5))
+            R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
     return descent(numbers, {**given, "rounds": R}, noise=noise)
