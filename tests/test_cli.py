@@ -476,7 +476,7 @@ def test_newtons_method_keeps_its_own_rounds_and_steps_unless_they_are_given(
 ):
     seen = []
 
-    def kept(data, *, budget, clip, loss, rounds=10, step_size="damped", trust="silo", **others):
+    def kept(data, *, budget, loss, rounds=10, step_size="damped", trust="silo", **others):
         seen.append((rounds, step_size))
         raise ValueError("enough")
 
@@ -662,7 +662,7 @@ def test_import_is_cheap():
     ("arguments", "message"),
     [
         ([], "required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, info"),
+        (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, plan, info"),
         (["comapre"], "invalid choice: 'comapre'; did you mean 'compare'?"),
         (
             ["fit", "TRAIN", "--epsilom", "1"],
@@ -1053,7 +1053,7 @@ def test_more_than_two_labels_are_explained_without_options_that_do_not_exist(ca
     assert "name both in Python (SiloData" in refused(capsys, "fit", path, *BUDGET)
 
 
-def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, train, monkeypatch):
+def test_solvers_get_nothing_but_what_was_given_and_a_loss(capsys, train, monkeypatch):
     """The command line has no defaults of its own, but where the library asks for a value."""
     seen = []
 
@@ -1067,15 +1067,14 @@ def test_solvers_get_nothing_but_what_was_given_and_a_clip_and_a_loss(capsys, tr
         for budget in (BUDGET, ["--no-privacy"]):
             assert main(["fit", train, "--solver", solver, *budget]) == 2
             name, parameters, row_bound, intercept = seen.pop()
-            clip = {"clip": 1.0} if budget is BUDGET else {}
             fixed = {k: parameters.pop(k) for k in ("budget", "rng", "progress")}
-            assert (name, parameters) == (solver, {"loss": "logistic", **clip})
+            assert (name, parameters) == (solver, {"loss": "logistic"})
             assert fixed["rng"] is None
             assert (row_bound, intercept) == (1.0, True)
         assert main(["compare", train, "--solvers", solver, "--no-plot"]) == 2
         for name, parameters, *_ in seen:
             assert name == solver
-            assert parameters.keys() == {"budget", "rng", "callback", "loss", "clip", "trust"}
+            assert parameters.keys() == {"budget", "rng", "callback", "loss", "trust"}
         seen.clear()
 
 

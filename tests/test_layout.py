@@ -57,7 +57,12 @@ ARROWS = {
         *("data", *MODELS),
     },
     "plotting": {"io"},
+    "planning": {
+        *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses"),
+        *("plotting", "_numbers"),
+    },
     "cli": {
+        "planning",
         *("cli", "solvers", "solvers/base", "privacy", "data", "datasets", "plotting", "kernels"),
         *(*MODELS, "io", "_numbers"),
     },

@@ -119,5 +119,4 @@ def test_public_numbers_under_add_or_remove_are_the_declared_ones():
     numbers = public_numbers(objective, BUDGET, "central", "add_remove")
     assert numbers.noise == pytest.approx(1.0 / 1200)
     assert numbers.smallest == 300
-    assert not numbers.hidden_steps
     assert public_numbers(objective, None, "silo", "add_remove").mu == math.inf

@@ -20,6 +20,7 @@ from dpkern.models.penalties import (
     NonNegative,
     Simplex,
 )
+from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
@@ -39,6 +40,7 @@ __all__ = [
     "NoiseStream",
     "NonNegative",
     "Oracle",
+    "Plan",
     "SiloData",
     "Simplex",
     "SolverResult",
@@ -50,6 +52,7 @@ __all__ = [
     "losses",
     "models",
     "penalties",
+    "plan",
     "privacy",
     "solve",
     "solve_many",

@@ -1,8 +1,8 @@
-"""The figure of ``dpkern compare``; matplotlib is imported when it is drawn."""
+"""The figures of the command line; matplotlib is imported when they are drawn."""
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpkern.io import replacing
@@ -114,6 +114,46 @@ def plot_compare(
         axes.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
     panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def plot_plan(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+) -> None:
+    """Draw predicted errors, a panel per quantity and a curve of points per solver, as a PNG.
+
+    Axes are logarithmic. The file is written atomically. Raises ImportError where matplotlib is
+    not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 5.2), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (quantity, curves) in zip(drawn, panels.items(), strict=True):
+        for i, (solver, points) in enumerate(curves.items()):
+            axes.plot(
+                *zip(*points, strict=True),
+                label=solver,
+                color=_COLOURS[i % len(_COLOURS)],
+                linestyle=_LINES[i // len(_COLOURS) % len(_LINES)],
+                linewidth=2.6 if i == 0 else 1.3,
+                zorder=3 if i == 0 else 2,
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(quantity, fontsize=10)
+        axes.grid(color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    drawn[0].set_ylabel("predicted test error above no privacy")
+    drawn[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     with replacing(path) as file:
         figure.savefig(file, format="png")

@@ -1,4 +1,4 @@
-"""The command line: ``dpkern fit``, ``predict``, ``compare`` and ``info``, a module for each.
+"""The command line: ``dpkern fit``, ``predict``, ``compare``, ``plan`` and ``info``, a module each.
 
 Whatever a user can get wrong ends as one line on standard error and exit status 2.
 """
@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, fit, info, predict
+from dpkern.cli import compare, fit, info, plan, predict
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
 
-_COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "info": info}
+_COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "plan": plan, "info": info}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

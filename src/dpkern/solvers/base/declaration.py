@@ -257,7 +257,7 @@ def shared_documentation(solvers: Iterable[str]) -> str:
     """Return the docstring of `dpkern.solve`, which documents the shared arguments."""
     names = textwrap.fill(", ".join(solvers), 92)
     entries = [
-        _entry("name", "str", "The solver."),
+        _entry("name", "str", 'The solver; "auto" takes the one that suits the trust model.'),
         _entry("data", "SiloData", "N records in m silos."),
         _entry(
             "budget",

@@ -123,7 +123,7 @@ def solve_many(
     Parameters
     ----------
     name : str
-        The solver.
+        The solver; "auto" takes the one that suits the trust model.
     data : SiloData
         N records in m silos.
     budgets : Budget, None or sequence of these

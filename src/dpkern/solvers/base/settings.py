@@ -57,8 +57,8 @@ class PublicNumbers:
     smallest : int
         Number of records of the smallest silo.
     trust : str
-    hidden_steps : bool
-        Whether local steps can be hidden: the loss is convex, and the sizes are public.
+    convex : bool
+        Whether the loss is convex.
     """
 
     mu: float
@@ -68,7 +68,7 @@ class PublicNumbers:
     slope: float
     smallest: int
     trust: str
-    hidden_steps: bool
+    convex: bool
 
 
 _UNKNOWN = PublicNumbers(
@@ -79,7 +79,7 @@ _UNKNOWN = PublicNumbers(
     slope=1.0,
     smallest=1,
     trust="silo",
-    hidden_steps=False,
+    convex=True,
 )
 
 Noise = tuple[float, float, float]
@@ -102,7 +102,7 @@ def public_numbers(
         slope=slope or 1.0,
         smallest=smallest_silo(objective),
         trust=trust,
-        hidden_steps=objective.phi.convex and neighbours == "replace_one",
+        convex=objective.phi.convex,
     )
 
 
@@ -221,10 +221,17 @@ def relaxed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
 def hidden_descent(
     numbers: PublicNumbers, given: Mapping[str, Any], *, rounds: int = 1, local_steps: int = 600
 ) -> dict[str, Any]:
-    """Settings of local steps of which only the result is seen, where eta <= 2 / smoothness."""
-    R = rounds if is_auto(given.get("rounds", AUTO)) else given["rounds"]
-    noise = _ONCE if R == 1 else _EVERY_ROUND
-    return descent(numbers, given, rounds=rounds, local_steps=local_steps, bold=1.0, noise=noise)
+    """Settings of local steps of which only the result is seen.
+
+    What one record changes does not grow with eta <= 2 / smoothness where the loss is convex, and
+    by (1 + eta smoothness) a step otherwise.
+    """
+    R, K = (
+        default if is_auto(given.get(name, AUTO)) else given[name]
+        for name, default in (("rounds", rounds), ("local_steps", local_steps))
+    )
+    noise, bold = _ONCE if R == 1 else _EVERY_ROUND, 1.0 if numbers.convex else 1.0 / K
+    return descent(numbers, {**given, "local_steps": K}, rounds=rounds, bold=bold, noise=noise)
 
 
 def federated_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

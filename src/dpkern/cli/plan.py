@@ -1,0 +1,51 @@
+"""``dpkern plan``: what a budget buys, before any record is read."""
+
+import argparse
+import math
+
+from dpkern.cli import _arguments, _output
+from dpkern.models.losses import LOSSES
+from dpkern.planning import plan
+from dpkern.privacy import Budget
+
+HELP = "settings, noise, error and time of every solver, from public numbers alone"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    add = parser.add_argument
+    size = _arguments.count
+    add("--records", type=size, required=True, metavar="N", help="number of records")
+    add("--features", type=size, required=True, metavar="P", help="number of features")
+    add("--epsilon", type=float, required=True, help="budget of one run")
+    add("--delta", type=float, required=True, help="well below 1 / (number of records)")
+    bound = "of a record, without the constant (default: sqrt(features), for features in [-1, 1])"
+    add("--row-bound", type=float, metavar="R", help=bound)
+    add("--silos", type=size, default=1, metavar="M", help="number of silos (default: 1)")
+    add("--trust", choices=("central", "silo"), default="central", help="default: central")
+    relation = ("replace_one", "add_remove")
+    add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
+    add("--loss", choices=LOSSES, default="logistic", help="default: logistic")
+    add("--no-intercept", action="store_true", help="no constant beside the features")
+    add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    intercept = not arguments.no_intercept
+    bound = math.sqrt(arguments.features)
+    if arguments.row_bound is not None:
+        bound = arguments.row_bound
+    how = {
+        "budget": Budget(epsilon=arguments.epsilon, delta=arguments.delta),
+        "row_bound": math.sqrt(bound**2 + intercept),
+        "loss": arguments.loss,
+        "m": arguments.silos,
+        "trust": arguments.trust,
+        "neighbours": arguments.neighbours,
+    }
+    if arguments.plot is not None:
+        _output.refuse_output(arguments.plot)
+    found = plan(arguments.records, arguments.features + intercept, **how)
+    print(found)
+    if arguments.plot is not None:
+        found.plot(arguments.plot)
+        print(f"\npicture: {arguments.plot}")

@@ -1,0 +1,122 @@
+"""Plans: public numbers alone, the settings that "auto" means, a table and a picture."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from dpkern.solvers import SOLVERS
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
+
+
+def make_data(n=600, m=3):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(n) > 0.5, 1, -1)
+    X = rng.standard_normal((n, 6)) * 0.1
+    return dpk.SiloData.split(X, y, m, seed=0, row_bound=1.0, intercept=True)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
+    data = make_data()
+    hidden = {"public_size": [200] * 3} if neighbours == "add_remove" else {}
+    plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0, m=3, trust=trust, neighbours=neighbours)
+    offered = {
+        name
+        for name, solver in SOLVERS.items()
+        if trust in solver.declaration.trusts and neighbours in solver.declaration.neighbours
+    }
+    if (trust, neighbours) == ("central", "add_remove"):
+        offered.remove("local_sgd")  # whose hidden steps have no bound there
+    assert {row.solver for row in plan.rows} == offered
+    for row in plan.rows:
+        users = {"users": "silos"} if (row.solver, trust) == ("admm", "silo") else {}
+        result = dpk.solve(
+            row.solver, data, budget=BUDGET, trust=trust, neighbours=neighbours, rng=0,
+            **hidden, **users,
+        )  # fmt: skip
+        for name, value in row.settings.items():
+            if isinstance(value, float):
+                assert result.parameters[name] == pytest.approx(value), (row.solver, name)
+            else:
+                assert result.parameters[name] == value, (row.solver, name)
+    best = dpk.solve("auto", data, budget=BUDGET, trust=trust, rng=0)
+    assert plan.best.solver == best.solver
+
+
+def test_noise_is_that_of_a_coordinate_of_the_mean_gradient():
+    plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0)
+    row = plan.best
+    std = 2.0 * row.settings["clip"] / 600 * math.sqrt(row.settings["rounds"]) / BUDGET.mu
+    assert row.noise == pytest.approx(std)
+    run = dpk.solve("gradient_descent", make_data(m=1), budget=BUDGET, rng=0)
+    (release,) = run.privacy.releases
+    assert release.std / 600 == pytest.approx(row.noise, rel=0.01)
+
+
+def test_more_records_or_budget_mean_less_error():
+    def error(n, epsilon):
+        budget = dpk.Budget(epsilon=epsilon, delta=1e-6)
+        return [row.error for row in dpk.plan(n, 50, budget=budget, row_bound=2.0).rows]
+
+    assert max(error(50, 0.01)) <= 0.5
+    for small, large in zip(sorted(error(10_000, 1.0)), sorted(error(100_000, 1.0)), strict=True):
+        assert large < small
+    for small, large in zip(sorted(error(10_000, 0.5)), sorted(error(10_000, 1.0)), strict=True):
+        assert large < small
+
+
+def test_every_solver_has_a_measured_error():
+    from dpkern import planning
+
+    assert set(planning._ERROR) == set(SOLVERS)
+    assert set(planning._TIME) <= set(SOLVERS)
+
+
+def test_the_table_and_the_picture(tmp_path):
+    plan = dpk.plan(569, 31, budget=BUDGET, row_bound=5.6)
+    first, _, head, best, *_ = str(plan).splitlines()
+    assert first.startswith("569 records, 31 coefficients; epsilon 1, delta 1e-06, mu 0.2367")
+    assert head.split()[:4] == ["solver", "rounds", "steps", "clip"]
+    assert best.startswith("gradient_descent ")
+    pytest.importorskip("matplotlib")
+    plan.plot(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    dpk.plan(569, 31, budget=dpk.Budget(mu=0.5), row_bound=5.6).plot(tmp_path / "mu.png")
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "says"),
+    [
+        ({"n": 0}, ValueError, "n must be at least 1"),
+        ({"d": 2.5}, TypeError, "d must be an integer"),
+        ({"budget": 1.0}, TypeError, "budget must be a dpkern.Budget"),
+        ({"row_bound": 0.0}, ValueError, "row_bound must be positive"),
+        ({"loss": "hinge"}, ValueError, "loss must be one of"),
+        ({"m": 601}, ValueError, "m must be at most the 600 records"),
+        ({"trust": "local"}, ValueError, "trust must be 'central' or 'silo'"),
+        ({"neighbours": "edit"}, ValueError, "neighbours must be"),
+        ({"l2": -1.0}, ValueError, "l2 must be"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(bad, error, says):
+    how = {"n": 600, "d": 7, "budget": BUDGET, "row_bound": 1.0} | bad
+    with pytest.raises(error, match=says):
+        dpk.plan(how.pop("n"), how.pop("d"), **how)
+
+
+def test_the_command_prints_the_plan(capsys, tmp_path):
+    from dpkern.cli import main
+
+    numbers = ["--records", "569", "--features", "30", "--epsilon", "1", "--delta", "1e-5"]
+    assert main(["plan", *numbers]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("569 records, 31 coefficients; epsilon 1, delta 1e-05")
+    pytest.importorskip("matplotlib")
+    assert main(["plan", *numbers, "--plot", str(tmp_path / "p.png")]) == 0
+    assert (tmp_path / "p.png").exists()
+    assert main(["plan", "--records", "5"]) == 2
