@@ -244,6 +244,7 @@ def plan(
         row_bound=bound,
         smoothness=phi.smoothness * bound**2 + not_negative("l2", l2),
         slope=float(abs(kernels.loss_derivatives([1.0], [0.0], loss=phi)[0])) or 1.0,
+        dim=d,
         smallest=n // m,
         trust=trust,
         convex=phi.convex,

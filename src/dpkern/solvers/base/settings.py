@@ -28,14 +28,15 @@ from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import AUTO
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
-# which larger clip norms go: with noise in every round, of which most is lost again, and with noise
-# that is added once to the result.
-_EVERY_ROUND, _ONCE = (0.14, 5.0, 3.0), (0.5, 1.2, 1.2)
-_DIFFERENCES = (0.14, 4.0, 1.5)
-_IN_TURN = (0.5, 2.0, 2.0)  # every record in one round
+# which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of
+# which most is lost again; with noise that is added once to the result; with budgets for gradients
+# and for differences of them; with every record in one round alone.
+_EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
+_DIFFERENCES, _IN_TURN = (0.14, 0.7, 0.25), (0.5, 0.25, 0.25)
 _LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
-# Steps in 1 / smoothness: the mean of the records' curvatures is far below their bound.
-_BOLD_STEP, _IMPLICIT_STEP = 4.0, 8.0
+# Steps in 1 / smoothness, relying on clipped gradients: the mean of the records' curvatures is far
+# below their bound, and what oscillates is averaged.
+_BOLD_STEP, _IMPLICIT_STEP = 16.0, 16.0
 _MOMENTUM = 0.95
 
 
@@ -54,6 +55,8 @@ class PublicNumbers:
         Lipschitz constant of the gradient of the smooth part of the objective.
     slope : float
         |phi'(1, 0)|, the size of a record's derivative at the start.
+    dim : int
+        Number of coefficients.
     smallest : int
         Number of records of the smallest silo.
     trust : str
@@ -66,9 +69,15 @@ class PublicNumbers:
     row_bound: float
     smoothness: float
     slope: float
+    dim: int
     smallest: int
     trust: str
     convex: bool
+
+    @property
+    def margin_noise(self) -> float:
+        """Std of the noise in margins that a run takes; less in many dimensions."""
+        return min(8.0, 42.0 / math.sqrt(self.dim))
 
 
 _UNKNOWN = PublicNumbers(
@@ -77,6 +86,7 @@ _UNKNOWN = PublicNumbers(
     row_bound=1.0,
     smoothness=1.0,
     slope=1.0,
+    dim=1,
     smallest=1,
     trust="silo",
     convex=True,
@@ -100,6 +110,7 @@ def public_numbers(
         row_bound=objective.data.row_bound,
         smoothness=objective.smoothness,
         slope=slope or 1.0,
+        dim=objective.dim,
         smallest=smallest_silo(objective),
         trust=trust,
         convex=objective.phi.convex,
@@ -156,10 +167,10 @@ def clip_and_horizon(
     if numbers.mu == math.inf:
         return None if is_auto(clip) else clip, longest
     least, spread, growth = noise
-    product = numbers.mu / (numbers.row_bound * numbers.noise)
+    product = numbers.margin_noise * numbers.mu / (numbers.row_bound * numbers.noise)
     if is_auto(clip):
-        unit = numbers.row_bound * numbers.slope
-        clip = min(max(growth * product / longest, least * unit), _LARGEST_CLIP * unit)
+        start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
+        clip = min(max(growth * product / longest, least * start), _LARGEST_CLIP * start)
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * product / clip) if bounded else longest
 
@@ -190,12 +201,12 @@ def descent(
         return found | {"clip": clip_and_horizon(numbers, given, longest, noise)[0]}
     momentum = given.get("momentum", 0.0)
     most = _MOMENTUM if is_auto(momentum) else momentum
-    if "momentum" in given or numbers.mu == math.inf:
-        bold = min(bold, 1.0)  # longer steps rely on clipped gradients
+    if numbers.mu == math.inf:
+        bold = min(bold, 1.0)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
     if is_auto(momentum):
-        found["momentum"] = momentum = min(most, max(0.0, 1.0 - bold / (L * eta)))
+        found["momentum"] = momentum = min(most, max(0.0, 1.0 - 1.0 / (L * eta)))
     found |= {"clip": clip, step: eta * (1.0 - momentum)}
     return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
 
@@ -269,7 +280,12 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
     if is_auto(R):
         R = max(1, min(300, numbers.smallest // 5))
         if numbers.mu < math.inf:
-            product = _IN_TURN[1] * numbers.mu / (numbers.row_bound * numbers.noise)
+            product = (
+                _IN_TURN[1]
+                * numbers.margin_noise
+                * numbers.mu
+                / (numbers.row_bound * numbers.noise)
+            )
             power = product * numbers.smoothness / (unit * _BOLD_STEP)
             R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
