@@ -52,8 +52,9 @@ def test_no_rule_reads_a_record(name, trust):
         del first["prox_step"]
     assert "auto" not in map(str, first.values())
     assert results[0].privacy.declared["clip"] == first["clip"]
-    if name not in ("spider", "prox_svrg", "prox_pl_svrg", "double_noise_newton"):
-        # The noise of differences and of directions follows the released models.
+    follow = ("spider", "prox_svrg", "prox_pl_svrg", "double_noise_newton")
+    if name not in follow and (name, trust) != ("admm", "silo"):
+        # The noise of differences, of directions and of inner solves follows released models.
         stds = [sorted(release.std for release in r.privacy.releases) for r in results]
         np.testing.assert_allclose(stds[0], stds[1], rtol=0.2)
 

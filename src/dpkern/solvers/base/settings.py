@@ -11,7 +11,7 @@ is clipped to a fraction of R |phi'(0)| still has its direction, and a longer ho
 directions in which the records vary little. So the clip norm is a small one, and the horizon such
 that the noise in margins, before curvature and averages reduce it, has std `spread`. Where the
 rounds do not permit so long a horizon, the clip norm is larger. The constants were fitted on public
-sets; docs/utility.md says on which, and shows others.
+sets, which docs/settings.md names.
 """
 
 import math

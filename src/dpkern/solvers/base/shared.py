@@ -170,7 +170,7 @@ def _common(
         Steps of every silo in a round.
     step_size : float, sequence of floats or str
         One step size, or one for every step of all rounds. "auto" follows from public numbers,
-        with the clip norm and the number of rounds (docs/utility.md); 1 / beta for a model, beta
+        with the clip norm and the number of rounds (docs/settings.md); 1 / beta for a model, beta
         the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t,
         gamma = max(8 (L + l2) / l2 - 1, local_steps), L = sup phi'' row_bound^2.
     momentum : float or "auto"

@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 
 # The eigenvalue floor where neither penalty nor noise gives a scale.
 _LEAST_FLOOR = 1e-8
-# The floor as a share of the noise's spectral norm, fitted on public sets (docs/utility.md).
+# The floor as a share of the noise's spectral norm, fitted on public sets (docs/settings.md).
 _NOISE_SHARE = 0.25
 
 
