@@ -31,6 +31,8 @@ import dpkern as dpk
 
 DELTA = 1e-6
 SILOS = {"synthetic": 50, "a9a": 50, "ijcnn1": 50}
+# Steps of gradient descent: 1 / (L + l2), L = 1/4 for rows of norm 1 and the logistic loss.
+DESCENT = {"step_size": 1.0 / (0.25 + 1e-3)}
 # The paper's budgets: of the figures over rounds, and of those with several local steps.
 MUS = (1.0, 5.0, 10.0)
 LOCAL_MUS = {"synthetic": (1.0, 2.0), "a9a": (2.0, 4.0), "ijcnn1": (1.0, 2.0)}
@@ -139,7 +141,7 @@ def over_budgets(problem: Problem, quick: bool) -> Iterator[Curve]:
     for mu in MUS[:: 2 if quick else 1]:
         yield Curve(problem, problem.set, f"mu = {mu:g}", "local_newton", mu, silo)
     yield Curve(problem, problem.set, "no noise", "local_newton", None, silo)
-    yield Curve(problem, problem.set, "GDP-GD, mu = 1", "gradient_descent", 1.0, silo)
+    yield Curve(problem, problem.set, "GDP-GD, mu = 1", "gradient_descent", 1.0, silo | DESCENT)
 
 
 def over_local_steps(problem: Problem, quick: bool) -> Iterator[Curve]:
@@ -175,11 +177,11 @@ def over_methods(problem: Problem, quick: bool) -> Iterator[Curve]:
     silo, central = common | {"trust": "silo"}, common | {"trust": "central"}
     methods: list[tuple[str, str, dict[str, Any]]] = [
         ("LocalNewton, silo", "local_newton", silo),
-        ("GDP-GD, silo", "gradient_descent", silo),
+        ("GDP-GD, silo", "gradient_descent", silo | DESCENT),
         ("Newton, central", "local_newton", central),
         ("double-noise Newton, add", "double_noise_newton", common),
         ("double-noise Newton, clip", "double_noise_newton", common | {"variant": "clip"}),
-        ("gradient descent, central", "gradient_descent", central),
+        ("gradient descent, central", "gradient_descent", central | DESCENT),
     ]
     for mu in EQUAL_MUS[:: 4 if quick else 1]:
         for method in methods:

@@ -140,7 +140,10 @@ def measure(case: Case, draws: int) -> Point:
     budget = None
     if case.epsilon < NO_NOISE:
         budget = dpk.Budget(epsilon=case.share * case.epsilon, delta=case.share * delta)
-    data, parameters = problem.split(*case.split), problem.parameters | case.options
+    data = problem.split(*case.split)
+    # Equal steps of 1 / smoothness, as in the papers.
+    steps = {"step_size": 1.0 / problem.objective.smoothness}
+    parameters = problem.parameters | steps | case.options
     results = [
         dpk.solve(case.solver, data, budget=budget, **parameters)
         for _ in range(draws if budget else 1)

@@ -63,7 +63,7 @@ async def admm(
         the prox, 20 by default: their error is at most (gamma L / (1 + gamma L))^K gamma C,
         which the certificate states as a number.
     prox_step : float or "auto"
-        gamma > 0. "auto" is 1 / (L + l2), L = phi''max row_bound^2; half of that with silos.
+        gamma > 0. "auto" follows from public numbers, with clip norm and rounds.
     relaxation : float
         lam in (0, 1]; with a clip norm under central trust and sound calibration, at most 1/2.
     mode : {"central", "federated", "token"}

@@ -64,9 +64,10 @@ async def fixed_point(
         lam_k in (0, 1]; at most 1/2 for "admm" with a clip norm. By default 1/2 for "admm",
         else 1.
     step_size : float or "auto"
-        Step size of the gradient operators. "auto" = 1 / (L + l2), L = phi''max row_bound^2.
+        Step size of the gradient operators. "auto" follows from public numbers and is at most
+        1 / (L + l2), L = phi''max row_bound^2.
     prox_step : float or "auto"
-        gamma of "admm"; "auto" = 1 / (L + l2).
+        gamma of "admm"; "auto" follows from public numbers.
     blocks : int or sequence of int
         Number of consecutive blocks of u, whose sizes differ by at most one, or their sizes. One
         by default, d for "coordinate".

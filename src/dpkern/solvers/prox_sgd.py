@@ -36,8 +36,8 @@ async def prox_sgd(
     Parameters
     ----------
     step_size : float, sequence of R floats or str
-        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
-        twice that.
+        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto"
+        follows from public numbers, and is twice that for a model.
 
     Notes
     -----

@@ -58,8 +58,8 @@ async def spider(
     refresh_share : float
         Share of mu^2 for the rounds that release gradients; all of it if q = 1 or R = 1.
     step_size : float, sequence of R floats or str
-        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto" is
-        twice that.
+        "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto"
+        follows from public numbers, and is twice that for a model.
 
     Notes
     -----

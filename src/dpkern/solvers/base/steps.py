@@ -31,7 +31,8 @@ def step_sizes(
 ) -> FloatArray:
     """Return the public step sizes of all rounds, shape (rounds, local_steps).
 
-    "auto" is 1 / (L + l2), L including the curvature of a smooth penalty; "theorem" is
+    "auto", where no rule has replaced it (settings.py), is 1 / (L + l2), L including the curvature
+    of a smooth penalty; "theorem" is
     2 / (l2 (t + gamma)), t = 1, 2, ..., gamma = max(8 (L + l2) / l2 - 1, local_steps) (Huang,
     utility theorem).
     """
