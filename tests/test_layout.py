@@ -56,6 +56,11 @@ ARROWS = {
         *("solvers", "solvers/base", "solvers/releases", "papers", "papers/noise", "privacy"),
         *("data", *MODELS),
     },
+    "candidates": {"solvers", "solvers/base", "privacy", "data", "models/networks"},
+    "selection": {
+        *("candidates", "solvers", "solvers/base", "privacy", "kernels", "data"),
+        *("models/losses", "stream", "_numbers"),
+    },
     "plotting": {"io"},
     "planning": {
         *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses"),
@@ -84,7 +89,9 @@ PRIVACY = {
     "record_sampling": {"accounting"},
     "ledger": {"accounting", "report", "shuffle.binomial"},
     "channel": {"ledger"},
-    "certificate": {"accounting", "gdp", "ledger", "report", "shuffle.zcdp"} | _ROUNDING,
+    "selection": {"gdp"} | _ROUNDING,
+    "certificate": {"accounting", "gdp", "ledger", "report", "selection", "shuffle.zcdp"}
+    | _ROUNDING,
     "composition": {"certificate"} | _ROUNDING,
     "mechanisms.grids": _ROUNDING,
     "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,

@@ -22,6 +22,7 @@ from dpkern.models.penalties import (
 )
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
+from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
 del _openmp
@@ -41,6 +42,8 @@ __all__ = [
     "NonNegative",
     "Oracle",
     "Plan",
+    "SelectionError",
+    "SelectionResult",
     "SiloData",
     "Simplex",
     "SolverResult",
@@ -54,6 +57,7 @@ __all__ = [
     "penalties",
     "plan",
     "privacy",
+    "select",
     "solve",
     "solve_many",
     "solvers",

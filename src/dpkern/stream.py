@@ -60,6 +60,9 @@ class Purpose(enum.IntEnum):
     USER = 7  # the silo is a record
     ROUNDING = 8
     SHUFFLE = 9
+    SPLIT = 10
+    SELECTION = 11
+    CHILD = 12
 
 
 class _Secret:
@@ -115,14 +118,17 @@ class ReleaseKey(_Secret):
         return words[:count]
 
     def subsets(
-        self, offsets: NDArray[np.int64], counts: NDArray[np.int64]
+        self,
+        offsets: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        purpose: Purpose = Purpose.SAMPLING,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return for every silo counts[j] of the numbers offsets[j] .. offsets[j + 1] - 1.
 
         A silo's numbers are sorted, and every set of so many is equally likely. The subset of silo
         j is between the entries j and j + 1 of the second array. Each silo has its own words.
         """
-        return _core.subsets(self.key, Purpose.SAMPLING, offsets, counts)
+        return _core.subsets(self.key, purpose, offsets, counts)
 
     def poisson_samples(
         self, offsets: NDArray[np.int64], last: NDArray[np.uint64]
@@ -213,6 +219,17 @@ class NoiseStream(_Secret):
     def releases(self, count: int) -> ReleaseKeys:
         """Return the keys of the next `count` releases; raise as `release` does."""
         return ReleaseKeys(self._reserve(count)[1])
+
+    def child(self) -> "NoiseStream":
+        """Return a new stream whose key this one's next release determines.
+
+        How many releases the new one makes cannot be told from this one.
+        """
+        with self.release() as key:
+            words = key.words(Purpose.CHILD, 4)
+        made = NoiseStream(int.from_bytes(words.tobytes(), "little"))
+        made.kind = self.kind
+        return made
 
     def _reserve(self, count: int) -> tuple[int, bytearray]:
         """Return number of the first of the next releases, and their keys."""

@@ -284,16 +284,19 @@ class SiloData:
 
         Sums over its silos are those of single records.
         """
-        k = len(records)
+        return self.part(records, np.arange(len(records) + 1))
+
+    def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
+        """Return a copy of records, by their indices, in new silos; all else public is kept."""
         chosen = object.__new__(type(self))
         chosen._set(**self._state())
         chosen._set(
             X=frozen_matrix(self.X[records]),
             y=frozen(self.y[records]),
-            offsets=frozen(np.arange(k + 1)),
-            sizes=frozen(np.ones(k, dtype=np.int64)),
-            m=k,
-            n=k,
+            offsets=frozen(offsets),
+            sizes=frozen(np.diff(offsets)),
+            m=len(offsets) - 1,
+            n=len(records),
             silo_names=None,
             row_norms=None if self.row_norms is None else frozen(self.row_norms[records]),
         )

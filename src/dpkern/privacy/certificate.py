@@ -8,7 +8,7 @@ from dp-accounting where secret samples make them smaller.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta,
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
 from dpkern.privacy.ledger import Ledger, Release, decoded_fields, text
 from dpkern.privacy.report import report
+from dpkern.privacy.selection import Selection
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
 
 #: Total variation distance of one draw from the rounded real Gaussian.
@@ -33,6 +34,11 @@ ADVERSARIES = {
     "shuffle": "sees the shuffled multiset of messages",
     "local": "sees every message of every record's owner",
 }
+
+SELECTED = (
+    "sees the published run's aggregates of every round, its settings and its score; trusts who "
+    "makes the runs, holds all records and shows nothing else, not even how long it takes"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +54,11 @@ class Certificate:
     noise : str
         "os", or "seeded: not private", where the figures are those that fresh noise would give.
     mu : float
-        GDP parameter, rounded up; infinity means no guarantee unless `zcdp` states one.
+        GDP parameter, rounded up; infinity means no guarantee unless `zcdp` or `selection` states
+        one.
     n_draws : int
-        Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation.
+        Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation;
+        of a selection, a bound of its mean.
     releases : tuple of Release
         All releases of the run.
     unit : str
@@ -74,6 +82,9 @@ class Certificate:
         complement has probability at most n_draws 2^-100; mu is infinite then.
     amplified : bool
         Whether epsilon and delta use the secrecy of samples; mu and rho never do.
+    selection : Selection or None
+        What states the guarantee of the best of a random number of runs (`dpkern.select`), which
+        has neither mu nor rho; the releases are then those of the published run.
     """
 
     trust: str
@@ -91,6 +102,7 @@ class Certificate:
     at_delta: float | None = None
     zcdp: float | None = None
     amplified: bool = False
+    selection: Selection | None = None
 
     def __post_init__(self) -> None:
         text("trust", self.trust)
@@ -110,6 +122,14 @@ class Certificate:
         zcdp = None if self.zcdp is None else positive("zcdp", self.zcdp)
         if zcdp is not None and (mu < math.inf or self.arithmetic == "float"):
             raise ValueError(f"zcdp must be None with a mu or float arithmetic, got {zcdp!r}")
+        if self.selection is not None and (
+            not isinstance(self.selection, Selection)
+            or (mu, zcdp, self.bound, self.arithmetic) != (math.inf, None, "upper", "grid")
+        ):
+            raise ValueError(
+                "selection must be None, or a Selection with mu inf, zcdp None, bound 'upper' and "
+                f"arithmetic 'grid', got {self.selection!r}"
+            )
         for release in self.releases:
             if not isinstance(release, Release):
                 raise TypeError(f"releases must hold a Release each, got {type(release).__name__}")
@@ -199,7 +219,14 @@ class Certificate:
     @property
     def adversary(self) -> str:
         """The view of the adversary under this trust model."""
+        if self.selection is not None:
+            return SELECTED
         return "; ".join(ADVERSARIES[trust] for trust in self.trust.split(" + "))
+
+    @property
+    def states_something(self) -> bool:
+        """Whether there is any guarantee."""
+        return self.rho < math.inf or self.selection is not None
 
     @property
     def rho(self) -> float:
@@ -216,16 +243,17 @@ class Certificate:
         optimal. Without a mu it is where the correction equals delta, at most twice the optimum.
         """
         error = min(1.0, self.n_draws * DRAW_ERROR)
-        if error == 0.0 or self.rho in (0.0, math.inf):
+        if error == 0.0 or self.rho == 0.0 or not self.states_something:
             return 0.0, math.inf
-        if self.zcdp is not None:
-            rho, high = self.zcdp, 1.0 - math.log(error)
-            turn = bisect(lambda e: zcdp_delta(rho, e) <= error * math.exp(e), 0.0, high)[1]
-            return error, turn
+        if self.mu == math.inf:
+            exact, high = self._delta_of_exact_noise, 1.0 - math.log(error)
+            return error, bisect(lambda e: exact(e) <= error * math.exp(e), 0.0, high)[1]
         return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
 
     def _delta_of_exact_noise(self, epsilon: float) -> float:
         """Return the delta for exact draws, rounded up."""
+        if self.selection is not None:
+            return self.selection.delta(epsilon)
         if self.zcdp is None:
             return gdp_delta_upper(self.mu, epsilon)
         return zcdp_delta(self.zcdp, epsilon)
@@ -243,7 +271,7 @@ class Certificate:
         delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term bounds the
         sampler's distance from the real Gaussian, on both sides of the definition. Where the sum
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
-        first term is that of concentrated DP.
+        first term is that of concentrated DP, or of the selection.
         """
         exact = self._delta_of_exact_noise(epsilon)
         error, turn = self._turning_point()
@@ -322,7 +350,12 @@ class Certificate:
             self,
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
-            mu=self.mu if self.mu == math.inf else round_up(r * Fraction(self.mu)),
+            mu=_times(r, self.mu),
+            # A person's records may be in the training part and in the other one: (r_1 mu)^2 +
+            # (r_2 mu)^2 <= (r mu)^2.
+            selection=None
+            if self.selection is None
+            else replace(self.selection, mu=_times(r, self.selection.mu)),
             # A paper's figures are for one record, not for a group.
             claimed=self.claimed if r == 1 else None,
             bound=self.bound if r == 1 else "upper",
@@ -369,12 +402,18 @@ class Certificate:
         """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         values["releases"] = [release.to_dict() for release in self.releases]
+        if self.selection is None:
+            del values["selection"]
+        else:
+            values["selection"] = asdict(self.selection)
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the certificate of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, values)
+        decoded = decoded_fields(cls, {"selection": None, **values})
+        if decoded["selection"] is not None:
+            decoded["selection"] = Selection(**decoded["selection"])
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
         return cls(**decoded)
 
@@ -391,3 +430,8 @@ class Certificate:
 
     def __str__(self) -> str:
         return report(self)
+
+
+def _times(r: int, mu: float) -> float:
+    """Return r mu, rounded up."""
+    return mu if mu == math.inf else round_up(r * Fraction(mu))

@@ -59,6 +59,11 @@ def _refuse_others(certificates: tuple[object, ...]) -> None:
                 "certificates must hold a Certificate each, such as the privacy of a result, got "
                 f"{type(c).__name__}"
             )
+        if c.selection is not None:
+            raise ValueError(
+                "certificates must have a mu or a rho to compose, got that of a selection: add "
+                "epsilon and delta of the others to its own"
+            )
 
 
 def _merged(

@@ -19,16 +19,16 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     c = certificate
     most = "at most " if c.bound == "upper" else ""
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
-    if c.rho < math.inf:
+    if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
         ("trust", c.trust),
         ("adversary", c.adversary),
-        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None else "none"),
-        ("rho", f"{most}{_rounded_up(c.rho)}"),
-        ("noise", f"{c.noise}, {c.n_draws} draws" if c.n_draws else "none"),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not c.selection else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}" if not c.selection else "none"),
+        ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
         ("arithmetic", c.arithmetic),
     ]
     rows += _rows("releases", _release_lines(c.releases))
@@ -76,9 +76,14 @@ def _folded(head: str, text: str, width: int) -> list[str]:
 def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
-    if epsilon == math.inf and certificate.rho < math.inf:
-        text += " (too small a delta for this rho and 2^-100 of sampling error per draw)"
+    if epsilon == math.inf and certificate.states_something:
+        what = "rho" if certificate.selection is None else "selection"
+        text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
+
+
+def _draws(certificate: "Certificate") -> str:
+    return f"{'at most ' if certificate.selection is not None else ''}{certificate.n_draws}"
 
 
 def _true_beside_claimed(certificate: "Certificate") -> str:
