@@ -12,6 +12,7 @@
 `dpkern.privacy.selection`; docs/selection.md proves it.
 """
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -243,6 +244,7 @@ def _certificate(law: Selection, budget: Budget) -> Certificate:
     )
 
 
+@functools.lru_cache(maxsize=64)
 def _within(budget: Budget, law: Selection) -> Selection:
     """Return the selection with the largest mu of one run that keeps the budget."""
     epsilon, delta = budget.epsilon, budget.delta
