@@ -89,7 +89,7 @@ PRIVACY = {
     "record_sampling": {"accounting"},
     "ledger": {"accounting", "report", "shuffle.binomial"},
     "channel": {"ledger"},
-    "selection": {"gdp"} | _ROUNDING,
+    "selection": _ROUNDING,
     "certificate": {"accounting", "gdp", "ledger", "report", "selection", "shuffle.zcdp"}
     | _ROUNDING,
     "composition": {"certificate"} | _ROUNDING,

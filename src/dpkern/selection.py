@@ -30,6 +30,7 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy._exact import bisect
+from dpkern.privacy.certificate import DRAW_ERROR
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -165,9 +166,10 @@ def select(
 
         delta(epsilon) <= E K delta(epsilon - epsilon_2; mu)
 
-    with epsilon_2 of `dpkern.privacy.selection`, and mu is the largest that keeps the budget. This
-    holds of the law of K as a whole: K, and all of the losing runs, must stay secret. Nothing of
-    them is in the result; who can see how long the selection took learns about K.
+    with epsilon_2 and a sharper form in `dpkern.privacy.selection`, and mu is the largest that
+    keeps the budget. This holds of the law of K as a whole: K, and all of the losing runs, must
+    stay secret. Nothing of them is in the result; who can see how long the selection took learns
+    about K.
 
     References
     ----------
@@ -189,7 +191,7 @@ def select(
         raise TypeError(
             f"budget must be dpkern.Budget(epsilon=..., delta=...), got {type(budget).__name__}"
         )
-    law = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=0.0))
+    law = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=1.0))
     measure = _Measure.of(score, score_bound, data)
     drawn = Candidates.of(candidates, solver, shared, measure.loss is None)
     counts = _held_out(data, holdout)
@@ -230,14 +232,21 @@ def select(
     return SelectionResult(result, best.settings, measure.mean(best.order[0], test.n))
 
 
+def _draws(law: Selection) -> int:
+    """Return a bound of the mean number of draws of noise in all runs.
+
+    One more is for the law of K and for ties, which have an error below 2^-100 too.
+    """
+    return math.ceil(Fraction(law.mean_runs) * _MOST_DRAWS) + 1
+
+
 def _certificate(law: Selection, budget: Budget) -> Certificate:
     """Return the certificate of a selection before it is made."""
     return Certificate(
         trust="central",
         noise="os",
         mu=math.inf,
-        # One more for the law of K and for ties, which have an error below 2^-100 too.
-        n_draws=math.ceil(Fraction(law.mean_runs) * _MOST_DRAWS) + 1,
+        n_draws=_draws(law),
         bound="upper",
         at_delta=budget.delta,
         selection=law,
@@ -254,16 +263,18 @@ def _within(budget: Budget, law: Selection) -> Selection:
             f"Gaussian DP; got mu {budget.mu!r}"
         )
 
-    def exceeded(mu: float) -> bool:
-        return _certificate(replace(law, mu=mu), budget).delta(epsilon) > delta
+    error = (1.0 + math.exp(epsilon)) * _draws(law) * DRAW_ERROR
+    most = delta * (1.0 - 2.0**-40) - error  # what the certificate adds is rounded up
 
-    mu = 0.0 if exceeded(_LEAST_MU) else bisect(exceeded, _LEAST_MU, max(2.0 * budget.mu, 1.0))[0]
-    if not mu:
+    def exceeded(mu: float) -> bool:
+        return replace(law, mu=mu).delta(epsilon) > most
+
+    if exceeded(_LEAST_MU):
         raise ValueError(
             f"budget must be larger for {law.mean_runs:.6g} runs in the mean, got epsilon "
             f"{epsilon!r} and delta {delta!r}: nothing is left for a run"
         )
-    return replace(law, mu=mu)
+    return replace(law, mu=bisect(exceeded, _LEAST_MU, 2.0 * budget.mu)[0])
 
 
 def _held_out(data: SiloData, holdout: float) -> NDArray[np.int64]:

@@ -6,10 +6,11 @@ truncated negative binomial law (eta, gamma)
     P(K = k) proportional to (1 - gamma)^k Gamma(k + eta) / k!,   k >= 1,
 
 which is logarithmic for eta = 0 and geometric for eta = 1, and the run of the best score alone is
-published. With E K the mean of K,
+published. With the mean E K of K, a(t) = E K (gamma / (gamma + (1 - gamma) Phi(t)))^(eta + 1), and
+P, Q the laws N(mu, 1), N(0, 1) with densities p, q,
 
-    delta(epsilon) <= E K delta(epsilon - epsilon_2; mu),
-    epsilon_2 = (eta + 1) max_t log[(a + Phi(t + mu)) / (a + Phi(t))],    a = gamma / (1 - gamma)
+    delta(epsilon) <= integral of max_t (a(t) p - e^epsilon a(t + mu) q)+
+                   <= E K delta(epsilon - max_t log(a(t) / a(t + mu)); mu)
 
 (docs/selection.md has the proof). The law is that of Papernot and Steinke, "Hyperparameter tuning
 with Renyi differential privacy", ICLR 2022, whose bound in Renyi DP is larger.
@@ -20,23 +21,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
+from numpy.typing import NDArray
 
-from dpkern._numbers import not_negative, probability, real
+from dpkern._numbers import not_negative, positive, probability, real
 from dpkern.privacy._exact import bisect
-from dpkern.privacy.gdp import gdp_delta_upper
+
+Point: TypeAlias = tuple[float, float]
 
 #: Bits of the uniform number from which K is drawn, and of the fixed-point probabilities.
 LAW_BITS = 192
 # The law is tabulated up to about 133 / gamma runs.
 _LEAST_GAMMA = 2.0**-16
-# Relative error bound of the computed mean, and absolute one of a computed log ratio (the normal
-# distribution function of SciPy has 13 correct digits).
-_SLACK = 2.0**-40
-_POINTS = 4097
+# Relative error bound of the computed mean and of powers of the normal distribution function, of
+# which SciPy has 13 correct digits.
+_SLACK = 2.0**-38
+# Points of the curve from which delta follows.
+_POINTS = 2049
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,7 @@ class Selection:
     gamma: float
 
     def __post_init__(self) -> None:
-        not_negative("mu", self.mu)
+        positive("mu", self.mu)
         check_eta(self.eta)
         probability("gamma", self.gamma)
 
@@ -78,34 +82,57 @@ class Selection:
 
     @cached_property
     def mean_runs(self) -> float:
-        """The mean of K, rounded up by a relative 2^-40."""
+        """The mean of K, rounded up by a relative 2^-38."""
         return _mean(self.eta, self.gamma) * (1.0 + _SLACK)
 
     @cached_property
-    def loss(self) -> float:
-        """The largest log ratio of the two data sets' E[K F^(K - 1)], epsilon_2, rounded up.
+    def _edges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return (A_j, s_j) with max_t (a(t) p - a(t + mu) r)+ <= sum_j (A_j p - A_j e^-s_j r)+.
 
-        The log ratio L has the derivative h(t + mu) - h(t), h = phi / (a + Phi), a = gamma /
-        (1 - gamma). Since h' = -h (t + h) and h (t + h) < 1, t + h increases and h has one maximum,
-        h0 at t0 = -h0, so that L has one maximum, between t0 - mu and t0. There and mu beyond,
-        |t + h| <= mu + h0, and |L''| <= 2 h0 (mu + h0) bounds what L may gain between two points.
+        The maximum is over a curve of points (a(t + mu), a(t)), and is that over its upper hull
+        from the origin on, whose edges are the terms of the sum. The hull is of points of the
+        curve, enlarged by kappa. With h = phi / (o + Phi), o = gamma / (1 - gamma), whose maximum
+        h0 is at -h0 since h' = -h (t + h) and h (t + h) < 1: a'' / a = (eta + 1)^2 h^2 - (eta + 1)
+        h', and |h'| <= max(1, h0 T) where phi(T) <= o h0. So a(t) - a(t + mu) r falls by at most
+        kappa (a(t) + a(t + mu) r) from its maximum in t to the next point. log(a(t) / a(t + mu))
+        falls beyond t = -h0, so that larger t are below the first edge.
         """
-        mu, gamma = self.mu, self.gamma
-        a = gamma / (1.0 - gamma)
-        h0 = bisect(lambda x: x >= _density(x) / (a + float(scipy.special.ndtr(-x))), 0.0, 40.0)[1]
-        t = -h0 - mu * np.linspace(-0.01, 1.01, _POINTS)
-        below, above = (gamma + (1.0 - gamma) * scipy.special.ndtr(s) for s in (t, t + mu))
-        best = float(np.log1p((above - below) / below).max())
-        spacing = 1.03 * mu / (_POINTS - 1)
-        between = 0.25 * spacing**2 * 1.01 * h0 * (1.02 * mu + 1.01 * h0)
-        return (self.eta + 1.0) * (best * (1.0 + _SLACK) + between + _SLACK)
+        mu, gamma, power = self.mu, self.gamma, self.eta + 1.0
+        odds = gamma / (1.0 - gamma)
+        h0 = bisect(lambda x: x >= _density(x) / (odds + _normal(-x)), 0.0, 40.0)[1]
+        far = math.sqrt(max(1.0, h0**2, -2.0 * math.log(math.sqrt(2.0 * math.pi) * odds * h0)))
+        t, step = np.linspace(-h0 + 0.01, -9.0 - mu, _POINTS, retstep=True)
+        bend = 1.01 * power * (power * h0**2 + max(1.0, h0 * far))
+        kappa = bend * step**2 / 8.0 * math.exp(1.01 * power * h0 * abs(step)) + _SLACK
+
+        top, right = (
+            self.mean_runs * (gamma / (gamma + (1.0 - gamma) * scipy.special.ndtr(x))) ** power
+            for x in (t, t + mu)
+        )
+        top = np.append(top, self.mean_runs) * (1.0 + kappa)
+        right = np.append(right, right[-1]) * max(0.0, 1.0 - kappa)
+        hull = [(0.0, 0.0)]
+        for point in zip(right.tolist(), top.tolist(), strict=True):
+            while len(hull) > 1 and _turns_up(hull[-2], hull[-1], point):
+                hull.pop()
+            hull.append(point)
+        edges = np.diff(np.array(hull), axis=0)
+        widths, heights = edges[edges[:, 1] > 0.0].T
+        return heights, np.log(heights / np.maximum(widths, 1e-300))
 
     def delta(self, epsilon: float) -> float:
-        """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1."""
-        rest = math.nextafter(not_negative("epsilon", epsilon) - self.loss, -math.inf)
-        if rest < 0.0:
-            return 1.0
-        return min(1.0, self.mean_runs * gdp_delta_upper(self.mu, rest) * (1.0 + 2.0**-50))
+        """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
+
+        Each edge has A_j delta(x; mu), x = epsilon - s_j: the tail Q(z), z = x / mu - mu / 2, times
+        1 - R(z + mu) / R(z), R the Mills ratio; 1 for x < 0. Error bounds cover the cancellation.
+        """
+        heights, shifts = self._edges
+        x = not_negative("epsilon", epsilon) - shifts - _SLACK
+        z = np.maximum(x, 0.0) / self.mu - 0.5 * self.mu
+        of_z, beyond = (scipy.special.erfcx(v / math.sqrt(2.0)) for v in (z, z + self.mu))
+        parts = scipy.special.ndtr(-z) * (1.0 - beyond / of_z + 2.0**-44)
+        total = float(heights @ np.where(x < 0.0, 1.0, parts))
+        return min(1.0, total * (1.0 + 2.0**-38) + 2.0**-1000)
 
     def weights(self) -> Iterator[int]:
         """Iterate over numbers proportional to P(K = 1), P(K = 2), ..., in units of 2^-192.
@@ -150,3 +177,13 @@ def _mean(eta: float, gamma: float) -> float:
 
 def _density(x: float) -> float:
     return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
+def _normal(x: float) -> float:
+    return float(scipy.special.ndtr(x))
+
+
+def _turns_up(first: Point, second: Point, third: Point) -> bool:
+    """Return whether the slope does not fall from the first two to the last two points."""
+    (x, y), (x2, y2), (x3, y3) = first, second, third
+    return (y2 - y) * (x3 - x2) <= (y3 - y2) * (x2 - x)
