@@ -289,12 +289,12 @@ def check_audit(runs, least):
 
 
 def test_an_audit_finds_less_than_the_certificate():
-    check_audit(250, 0.2)
+    check_audit(150, 0.1)
 
 
 @pytest.mark.slow
 def test_a_long_audit_finds_less_too():
-    check_audit(6000, 1.0)
+    check_audit(6000, 0.7)
 
 
 # ------------------------------------------------------------------------------ secrets
@@ -328,9 +328,10 @@ def test_results_show_neither_the_number_of_runs_nor_those_that_failed(
 
         monkeypatch.setattr(Candidates, "solve", solved)
         stream = NoiseStream(3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
             chosen = dpk.select([GD, {**GD, "l2": 0.0}], data, budget=BUDGET, rng=stream)
+        assert not seen
         assert next(calls) == k
         shapes.append((*shape(chosen), repr(stream)))
     assert all(found == shapes[0] for found in shapes)
@@ -526,17 +527,20 @@ def test_a_loss_is_clipped_to_its_bound_and_negated():
 
 @pytest.mark.parametrize("value", [0.0, 1e-3, 1e150, 1e300, -1e308])
 def test_one_record_changes_a_sum_of_losses_by_the_bound_at_most(value):
+    """An infinite loss is the bound, and not nothing, as `clip_and_sum` has it."""
     data, result = a_model(loss="squared")
     measure = selection._Measure.of("squared", 0.25, data)
     totals = []
     for x in (value, 0.0):
         X, y = np.array(data.X), np.array(data.y)
-        X[7] = x
+        X[7], y[7] = x, 0.0
         with np.errstate(all="ignore"):
             whole = dpk.SiloData(X, y, data.offsets, task="regression", feature_range=(-1e9, 1e9))
             changed = whole.each_alone(np.arange(data.n))
             totals.append(scored(measure, result, changed, mu=1e6)[0])
     assert abs(totals[0] - totals[1]) <= 0.25 + 1e-5
+    if abs(value) > 1.0:
+        assert totals[0] - totals[1] == pytest.approx(-0.25, abs=1e-3)
 
 
 def test_a_multiclass_perceptron_is_scored_by_its_labels():
