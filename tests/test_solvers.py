@@ -64,7 +64,7 @@ def one_shot(solver):
 def stays_apart(solver):
     """Whether silos go several steps alone, so that only equal ones share an optimum."""
     steps = DECLARED[solver].own.get("local_steps")
-    return steps is not None and steps.default is not None and steps.default > 1
+    return steps is not None and steps.default is not None and solver != "federated_gd"
 
 
 def alike(data, m):
