@@ -16,7 +16,8 @@ _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
 # Arguments of readers and of `SiloData`; those of solvers come from the solvers.
 _OF_DATA = (
-    *("target", "silo_column", "header", "sep", "row_bound", "feature_range", "task"),
+    *("target", "silo_column", "header", "sep", "row_bound", "target_bound"),
+    *("feature_range", "task"),
     *("epsilon", "delta"),
 )
 _RENAMED = {
@@ -97,6 +98,8 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
         "none: the longest row inside the feature range of dense data, "
         f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
     )
+    what = "positive: targets of a regression beyond it are clipped to it (default: none)"
+    add("--target-bound", type=float, help=what)
     what = "fit no constant beside the features (Python fits one with intercept=True only)"
     add("--no-intercept", action="store_true", help=what)
     add_column_arguments(parser)

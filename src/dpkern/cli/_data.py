@@ -91,6 +91,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     options: dict[str, Any] = {
         "intercept": not arguments.no_intercept,
         "row_bound": None if math.isinf(row_bound) else row_bound,
+        "target_bound": arguments.target_bound,
         "feature_range": source.feature_range,
         "task": arguments.task,
         "feature_names": source.table.feature_names,
@@ -160,6 +161,9 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     labels = ""
     if data.classes is not None:
         labels = f", labels {data.classes[0]} and {data.classes[1]}"
+    bound = f"row bound {data.row_bound:g}"
+    if math.isfinite(data.target_bound):
+        bound += f", target bound {data.target_bound:g}"
     ranged = "none stated" if data.feature_range is None else "stated"
     if sparse and data.feature_range is not None:
         ranged += " (scale only, so that 0 stays 0: the data are sparse)"
@@ -167,5 +171,5 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
         ("target", f"{source.table.target or 'y'}: {data.task}{labels}"),
-        ("bounds", f"row bound {data.row_bound:g}, feature range {ranged}"),
+        ("bounds", f"{bound}, feature range {ranged}"),
     ]

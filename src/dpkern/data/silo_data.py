@@ -1,8 +1,8 @@
 """Records held by silos: `SiloData`.
 
 Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
-the feature range and the row bound. In particular, the two labels are read from y and assumed to be
-public.
+the feature range and the bounds of rows and targets. In particular, the two labels are read from y
+and assumed to be public.
 """
 
 from __future__ import annotations  # help() then shows type aliases by name
@@ -34,6 +34,7 @@ from dpkern.data.validation import (
     checked_matrix,
     checked_offsets,
     checked_options,
+    clip_targets,
     far_apart,
     frozen,
     frozen_matrix,
@@ -73,6 +74,8 @@ class SiloData:
         norm, and its coefficient is the last entry of w.
     row_bound : float, optional
         Public R > 0; rows of larger norm are scaled down to norm R.
+    target_bound : float, optional
+        Public bound > 0 of |y| in a regression, to which other targets are clipped.
     feature_range : pair (lo, hi), optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
         are mapped affinely too, not clipped. For sparse X only the scale 2 / (hi - lo) is applied,
@@ -102,8 +105,8 @@ class SiloData:
     m, n, n_features, d : int
         Numbers of silos, records, columns of X, and entries of w (features, then intercept).
     intercept : bool
-    row_bound : float
-        ``inf`` without a row bound.
+    row_bound, target_bound : float
+        ``inf`` where not given.
     feature_range : pair of ndarrays of shape (n_features,), or None
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
@@ -146,6 +149,7 @@ class SiloData:
     d: int
     intercept: bool
     row_bound: float
+    target_bound: float
     feature_range: tuple[Float64Array, Float64Array] | None
     scale: Float64Array | None
     shift: Float64Array | None
@@ -167,6 +171,7 @@ class SiloData:
         *,
         intercept: bool = False,
         row_bound: float | None = None,
+        target_bound: float | None = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
         classes: ArrayLike | None = None,
@@ -176,12 +181,12 @@ class SiloData:
         n, n_features = rows.shape
         names = None if feature_names is None else checked_names(feature_names, n_features)
         y, task, known = targets(labels(y, n), task, classes)
+        bound_y = clip_targets(y, task, target_bound)
         offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
-        bounds, scale, shift = affine(
-            feature_range, n_features, scale_only=is_sparse(rows), names=names
-        )
+        sparse = is_sparse(rows)
+        bounds, scale, shift = affine(feature_range, n_features, scale_only=sparse, names=names)
         refuse_non_finite(rows, scale, shift, names)
         if feature_range is None and far_apart(rows):
             warn(SCALES, ScaleWarning)
@@ -198,6 +203,7 @@ class SiloData:
             d=transform.d,
             intercept=transform.intercept,
             row_bound=transform.row_bound,
+            target_bound=bound_y,
             feature_range=bounds,
             scale=None if scale is None else frozen(np.array(scale)),
             shift=None if shift is None else frozen(np.array(shift)),
@@ -255,8 +261,9 @@ class SiloData:
         parts = [f"m={self.m}", f"n={self.n}", f"d={self.d}", self.task]
         if self.intercept:
             parts.append("intercept")
-        if math.isfinite(self.row_bound):
-            parts.append(f"row_bound={self.row_bound:g}")
+        for name in ("row_bound", "target_bound"):
+            if math.isfinite(getattr(self, name)):
+                parts.append(f"{name}={getattr(self, name):g}")
         if self.feature_range is not None:
             parts.append("feature_range")
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
@@ -357,7 +364,7 @@ class SiloData:
         groups : array_like of shape (N,)
             The silo of each record, numbers or strings. Groups and their sizes are public.
         **options
-            As for the class: intercept, row_bound, feature_range, task, classes, feature_names.
+            As for the class, from `intercept` on.
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
@@ -415,7 +422,7 @@ class SiloData:
             Positive; required for "dirichlet", and only there. Small values give each silo few
             labels.
         **options
-            As for the class: intercept, row_bound, feature_range, task, classes, feature_names.
+            As for the class, from `intercept` on.
 
         Raises
         ------

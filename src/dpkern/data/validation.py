@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import counted
+from dpkern._numbers import counted, positive
 from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
 from dpkern.data.frames import frame_matrix, is_frame
 
@@ -31,6 +31,7 @@ class RowOptions(TypedDict, total=False):
 
     intercept: bool
     row_bound: float | None
+    target_bound: float | None
     feature_range: FeatureRange
     task: Task | None
     classes: ArrayLike | None
@@ -158,6 +159,17 @@ def targets(
         f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
         f"{cure}{numbers_too}"
     )
+
+
+def clip_targets(y: Float64Array, task: Task, target_bound: float | None) -> float:
+    """Clip the targets in place to the bound and return it, infinity without one."""
+    if target_bound is None:
+        return math.inf
+    bound = positive("target_bound", target_bound)
+    if task != "regression":
+        raise ValueError(f"target_bound must be None where task is {task!r}, got {bound!r}")
+    np.clip(y, -bound, bound, out=y)
+    return bound
 
 
 def _known_targets(

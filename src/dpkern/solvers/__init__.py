@@ -23,6 +23,7 @@ from dpkern.solvers.prox_pl_svrg import prox_pl_svrg
 from dpkern.solvers.prox_sgd import prox_sgd
 from dpkern.solvers.prox_svrg import prox_svrg
 from dpkern.solvers.releases.operators import Declared
+from dpkern.solvers.ridge import ridge
 from dpkern.solvers.spider import spider
 from dpkern.solvers.wd_dp import wd_dp
 
@@ -45,6 +46,7 @@ __all__ = [
     "prox_pl_svrg",
     "prox_sgd",
     "prox_svrg",
+    "ridge",
     "solve",
     "solve_many",
     "spider",
@@ -60,6 +62,7 @@ SOLVERS: dict[str, Solver] = {
         output_perturbation,
         local_newton,
         double_noise_newton,
+        ridge,
         admm,
         fixed_point,
         prox_sgd,

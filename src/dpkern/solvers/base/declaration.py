@@ -50,6 +50,7 @@ class Declaration:
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
+    loss: str = ""  #: its default loss, where that is not the one of all solvers
     summary: str = ""  #: the documentation of the algorithm
     notes: str = ""  #: its privacy argument
 
@@ -89,7 +90,8 @@ class Declaration:
         offered = self.offers
         values = {}
         for name, option in known.items():
-            value = arguments.get(name, option.default)
+            default = self.loss if self.loss and name == "loss" else option.default
+            value = arguments.get(name, default)
             if isinstance(value, np.ndarray | list):
                 value = copy.copy(value)  # callbacks may change the caller's
             if name in offered:
@@ -225,6 +227,8 @@ def _documentation(declaration: Declaration) -> str:
         offers[-1] += f' ("paper" under trust {_list(declaration.paper)})'
     if declaration.penalties == "l2":
         offers.append("the penalty l2")
+    if declaration.loss:
+        offers.append(f'loss "{declaration.loss}" by default')
     offers.append("linear models" if declaration.models == "linear" else "every model")
     shared = f"See `dpkern.solve`, which documents them. Offered here: {'; '.join(offers)}."
     entries = [

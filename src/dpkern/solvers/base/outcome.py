@@ -66,6 +66,8 @@ def declared(run: "Run") -> dict[str, Any]:
     if run.declaration.samplers:
         values["sampling"] = run.parameters["sampling"]
     values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
+    if math.isfinite(data.target_bound):
+        values["target_bound"] = data.target_bound
     return values | {
         "clip": math.inf if run.parameters["clip"] is None else run.parameters["clip"],
         "sizes": plain(data.sizes if sizes is None else sizes),

@@ -54,7 +54,7 @@ class PublicNumbers:
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
     slope : float
-        |phi'(1, 0)|, the size of a record's derivative at the start.
+        |phi'(y, 0)|, the size of a record's derivative at the start, for the largest target, or 1.
     dim : int
         Number of coefficients.
     smallest : int
@@ -62,6 +62,8 @@ class PublicNumbers:
     trust : str
     convex : bool
         Whether the loss is convex.
+    target_bound : float
+        Bound of the targets: 1 for labels, infinite where none is stated.
     """
 
     mu: float
@@ -73,6 +75,7 @@ class PublicNumbers:
     smallest: int
     trust: str
     convex: bool
+    target_bound: float = 1.0
 
     @property
     def margin_noise(self) -> float:
@@ -102,18 +105,22 @@ def public_numbers(
     """Return the public numbers of a run; None for a model that is not linear."""
     if isinstance(objective.loss, Oracle):
         return None
-    slope = float(abs(kernels.loss_derivatives([1.0], [0.0], loss=objective.phi)[0]))
+    data = objective.data
+    target = 1.0 if data.task == "classification" else data.target_bound
+    largest = target if math.isfinite(target) else 1.0
+    slope = float(abs(kernels.loss_derivatives([largest], [0.0], loss=objective.phi)[0]))
     weights = objective.record_weights() if trust == "silo" else objective.record_weight()
     return PublicNumbers(
         mu=math.inf if budget is None else budget.mu,
         noise=(2.0 if neighbours == "replace_one" else 1.0) * float(np.linalg.norm(weights)),
-        row_bound=objective.data.row_bound,
+        row_bound=data.row_bound,
         smoothness=objective.smoothness,
         slope=slope or 1.0,
         dim=objective.dim,
         smallest=smallest_silo(objective),
         trust=trust,
         convex=objective.phi.convex,
+        target_bound=target,
     )
 
 
@@ -263,6 +270,18 @@ def newton(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     rounds = 10 if is_auto(given["rounds"]) else given["rounds"]
     noiseless = None if numbers.mu == math.inf else _NEWTON_CLIP * numbers.row_bound * numbers.slope
     return {"rounds": rounds, "local_steps": 1, "clip": noiseless}
+
+
+def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of one release at w = 0: the clip norm that clips nothing."""
+    if numbers.mu == math.inf or not is_auto(given["clip"]):
+        return {"clip": None}
+    if not math.isfinite(numbers.target_bound):
+        raise ValueError(
+            "target_bound must be given with a budget, the public bound of |y|, or clip, the l2 "
+            "bound of one record's gradient at 0; dpkern.private_range finds one privately"
+        )
+    return {"clip": numbers.row_bound * numbers.slope}
 
 
 def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class NoisyMeanGradient:
         self._silo_weight = None if per_silo else objective.silo_weight()
         self._scale = objective.record_weights() if per_silo else objective.record_weight()
 
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise on every coordinate of the mean gradient; public."""
+        return float(np.linalg.norm(self._mechanism.sigma * self._scale))
+
     async def __call__(self, w: FloatArray) -> FloatArray:
         """Release the mean gradient of the data part at the public model w; shape (d,)."""
         released = await self._release(w)
