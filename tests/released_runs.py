@@ -67,8 +67,8 @@ def budget() -> dpk.Budget:
 
 def case(solver: str, label: str, on: str = "dense", **options: Any) -> Case:
     """A run of few rounds under a small budget, where the options say nothing else."""
-    length = {} if solver in ("wd_dp", "output_perturbation") else {"rounds": 4}
-    few = length or {"local_steps": 4}
+    length = "local_steps" if solver in ("wd_dp", "output_perturbation") else "rounds"
+    few = {} if solver == "ridge" else {length: 4}
     shared = {"budget": budget(), "clip": 1.0, "l2": 0.125, "rng": SEED}
     if solver in ("local_newton", "local_sgd", *STOCHASTIC):
         shared["trust"] = "silo"
@@ -225,6 +225,10 @@ def newton() -> Iterator[Case]:
     yield run("central/hess_clip", trust="central", hess_clip=0.25)
     yield run("central/uniform/private_search", "dense-even", trust="central", weights="uniform",
               step_size="private_search")  # fmt: skip
+    run = functools.partial(case, "ridge")
+    for trust in ("central", "silo"):
+        yield run(f"{trust}/logistic", trust=trust, loss="logistic")
+        yield run(f"{trust}/add_remove", trust=trust, **HIDDEN)
     run = functools.partial(case, "double_noise_newton")
     for variant in ("add", "clip"):
         yield run(variant, variant=variant)

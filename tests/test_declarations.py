@@ -44,9 +44,10 @@ def data():
 
 def short(name, trust="central"):
     """Arguments of a run of two steps; a silo that is a user of ADMM needs to be named as one."""
-    length = "rounds" if "rounds" in DECLARED[name].own else "local_steps"
+    own = [option for option in ("rounds", "local_steps") if option in DECLARED[name].own]
+    length = dict.fromkeys(own[:1], 2)
     users = {"users": "silos"} if (name, trust) == ("admm", "silo") else {}
-    return {"budget": dpk.Budget(mu=1.0), "clip": 1.0, "trust": trust, length: 2, **users}
+    return {"budget": dpk.Budget(mu=1.0), "clip": 1.0, "trust": trust, **length, **users}
 
 
 # ------------------------------------------------------------------ signature and documentation

@@ -21,6 +21,7 @@ OWN = {
     "minibatch_sgd": {"rounds": 5, "penalty": [dpk.L1(0.01), dpk.L1(0.1)]},
     "local_newton": {"rounds": [3, 4], "hess_clip": [0.5, 1.0]},
     "double_noise_newton": {"rounds": 3, "hess_clip": 0.5},
+    "ridge": {"hess_clip": [0.5, 1.0], "l2": 0.1},
     "fixed_point": {"rounds": 5, "step_size": 0.5},
     "admm": {"rounds": 5, "prox_step": 1.0},
     "spider": {"rounds": 5, "step_size": 0.5},

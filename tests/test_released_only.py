@@ -41,7 +41,7 @@ CASES = [
 # Solvers whose rounds release something else, or more; their tests have files of their own.
 OTHERS = {
     *("wd_dp", "output_perturbation", "local_newton", "double_noise_newton", "admm"),
-    *("prox_sgd", "prox_pl_svrg"),
+    *("prox_sgd", "prox_pl_svrg", "ridge"),
 }
 SIZES = (7, 40, 41)
 
@@ -114,6 +114,7 @@ LONG_RUNS = dict.fromkeys(SOLVERS, ROUNDS | STEP) | {
     "admm": ROUNDS | {"prox_step": 0.1},
     "local_newton": ROUNDS,
     "double_noise_newton": ROUNDS,
+    "ridge": {},
     "prox_sgd": {"rounds": 5} | STEP,
     "wd_dp": {"local_steps": 60} | STEP,
     "output_perturbation": {"local_steps": 60} | STEP,
