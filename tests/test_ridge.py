@@ -197,7 +197,7 @@ def test_a_penalty_shrinks_the_mean():
     np.testing.assert_allclose(found, [1 / 4, 1 / 3, 1.0], rtol=1e-3)
 
 
-@pytest.mark.parametrize("law", ["sphere_2000", "unrelated"])
+@pytest.mark.parametrize("law", ["sphere_2000", "correlated"])
 def test_it_is_not_worse_than_adassp_at_equal_budgets(source_tree, monkeypatch, law):
     """Mean test errors of 50 draws, at three budgets; with the paper's noise of AdaSSP."""
     monkeypatch.syspath_prepend(source_tree / "examples" / "papers")

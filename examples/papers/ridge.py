@@ -75,8 +75,8 @@ def synthetic(n: int, d: int, law: str, noise: float, n_test: int = 5000) -> Tas
 
 
 def adassp(
-    X: Array,
-    y: Array,
+    G: Array,
+    g: Array,
     *,
     R: float,
     target_bound: float,
@@ -85,14 +85,16 @@ def adassp(
     paper: bool = True,
     replaced: bool = True,
 ) -> Array:
-    """Algorithm 2 of Wang 2018 (rho = 0.05); rows have norm at most R, |y| <= target_bound.
+    """Algorithm 2 of Wang 2018 (rho = 0.05), of G = X^T X and g = X^T y.
+
+    Rows of X have norm at most R, and |y| <= target_bound.
 
     Multipliers sqrt(log(6/delta)) / (epsilon/3) of the sensitivities, which are R^2, R^2 and R B
     for a record that is added, and R^2, sqrt(2) R^2 and 2 R B for one that is replaced; without
     `paper` they are sqrt(3) / mu. The least eigenvalue is lowered by log(6/delta) / (epsilon/3)
     R^2, or three stds.
     """
-    d, rho = X.shape[1], 0.05
+    d, rho = len(g), 0.05
     if paper:
         tail = math.log(6.0 / budget.delta) / (budget.epsilon / 3.0)
         s = tail / math.sqrt(math.log(6.0 / budget.delta))
@@ -100,12 +102,11 @@ def adassp(
         s = math.sqrt(3.0) / budget.mu
         tail = 3.0 * s
     two, root = (2.0, math.sqrt(2.0)) if replaced else (1.0, 1.0)
-    G = X.T @ X
     least = np.linalg.eigvalsh(G)[0] + (s * rng.standard_normal() - tail) * R**2
     bound = math.sqrt(d * math.log(2.0 * d**2 / rho)) * root * s * R**2
     ridge = max(0.0, bound - max(least, 0.0))
     noise = np.triu(rng.standard_normal((d, d))) * root * s * R**2
-    g = X.T @ y + two * s * R * target_bound * rng.standard_normal(d)
+    g = g + two * s * R * target_bound * rng.standard_normal(d)
     return np.linalg.solve(G + noise + np.triu(noise, 1).T + ridge * np.eye(d), g)
 
 
@@ -125,9 +126,13 @@ def errors(task: Task, R: float, intercept: bool, draws: int) -> Iterator[tuple[
     how = {"row_bound": R, "target_bound": 1.0, "intercept": intercept, "task": "regression"}
     data = dpk.SiloData(np.ascontiguousarray(task.X), task.y, offsets, **how)
     rows, test = data.transform.apply(task.X), data.transform.apply(task.X_test)
+    sums = rows.T @ rows, rows.T @ data.y
+
+    squares = test.T @ test / len(test), test.T @ task.y_test / len(test)
+    mean_square = float(np.mean(task.y_test**2))
 
     def error(w: Array) -> float:
-        return float(np.mean((test @ w - task.y_test) ** 2))
+        return float(w @ squares[0] @ w - 2.0 * w @ squares[1]) + mean_square
 
     exact = error(dpk.solve("ridge", data, budget=None).w)
     for epsilon in EPSILONS:
@@ -135,8 +140,8 @@ def errors(task: Task, R: float, intercept: bool, draws: int) -> Iterator[tuple[
         known = {"R": R, "target_bound": 1.0, "budget": budget, "rng": rng}
         found = [
             [
-                error(adassp(rows, data.y, paper=True, **known)),
-                error(adassp(rows, data.y, paper=False, **known)),
+                error(adassp(*sums, paper=True, **known)),
+                error(adassp(*sums, paper=False, **known)),
                 error(dpk.solve("ridge", data, budget=budget).w),
             ]
             for _ in range(draws)
