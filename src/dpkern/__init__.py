@@ -23,6 +23,7 @@ from dpkern.models.penalties import (
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.selection import SelectionError, SelectionResult, select
+from dpkern.ranges import PrivateRange, private_range
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
 del _openmp
@@ -44,6 +45,7 @@ __all__ = [
     "Plan",
     "SelectionError",
     "SelectionResult",
+    "PrivateRange",
     "SiloData",
     "Simplex",
     "SolverResult",
@@ -58,6 +60,7 @@ __all__ = [
     "plan",
     "privacy",
     "select",
+    "private_range",
     "solve",
     "solve_many",
     "solvers",
