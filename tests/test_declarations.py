@@ -428,7 +428,7 @@ def test_auto_step_needs_a_row_bound(name):
 @every_solver
 def test_classification_loss_needs_labels(name):
     with pytest.raises(ValueError, match="classification"):
-        dpk.solve(name, make_data("regression"), budget=None)
+        dpk.solve(name, make_data("regression"), budget=None, loss="logistic")
 
 
 def test_arguments_are_checked_before_the_data_are_looked_at():

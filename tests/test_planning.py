@@ -37,7 +37,7 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
         users = {"users": "silos"} if (row.solver, trust) == ("admm", "silo") else {}
         result = dpk.solve(
             row.solver, data, budget=BUDGET, trust=trust, neighbours=neighbours, rng=0,
-            **hidden, **users,
+            loss="logistic", **hidden, **users,
         )  # fmt: skip
         for name, value in row.settings.items():
             if isinstance(value, float):
