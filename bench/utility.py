@@ -1,0 +1,256 @@
+"""Test accuracy with settings "auto", beside the same solvers tuned on the test set and rivals.
+
+    python -m bench.utility [--sets A,B] [--solvers A,B] [--epsilons E,F] [--draws N]
+        [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--out DIR] [--page FILE.md]
+
+Every cell is one line of JSON in --out, and a cell that is there is not computed again: a run that
+was interrupted goes on, and after a change of the rules auto.jsonl is deleted. Then the page and
+its picture are written from all lines. The sets come from the folder in the environment variable
+DPKERN_DATA.
+
+A solver is tuned in three steps, so that its best settings have as many draws as are needed to tell
+them apart: two draws of every setting of its grid (utility_grids.py), four more of the best
+quarter, and of the five that are best then up to --draws. The one with the best mean over its draws
+is run again with fresh draws, whose mean is what is reported: the maximum over noise does not
+count, but the test set does.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from bench import utility_page
+from bench.utility_grids import GRIDS, in_units, settings
+from bench.utility_sets import SETS, Problem, problem
+from dpkern import Budget, SolverResult, solve_many
+from dpkern.solvers import SOLVERS
+from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.settings import public_numbers
+
+DELTA = 1e-6
+EPSILONS = [0.1, 0.5, 1.0, 3.0]
+RIVALS = ("diffprivlib", "opacus")
+_FIRST, _SECOND, _LAST = 2, 6, 5  # draws of every setting, of the best quarter; settings at the end
+_ROOT = Path(__file__).parents[1]
+
+
+class Lines:
+    """Cells that have been computed, by kind, as files of JSON lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        path = self._folder / f"{kind}.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+    def has(self, kind: str, draws: int, **key: Any) -> bool:
+        """Whether there is such a cell of at least as many draws."""
+        return any(
+            row["draws"] >= draws and all(row[name] == value for name, value in key.items())
+            for row in self.rows(kind)
+        )
+
+    def add(self, kind: str, row: dict[str, Any]) -> None:
+        with (self._folder / f"{kind}.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def mean_and_error(scores: NDArray[np.float64]) -> dict[str, float]:
+    error = float(scores.std(ddof=1) / math.sqrt(len(scores))) if len(scores) > 1 else math.nan
+    return {"accuracy": float(scores.mean()), "error": error}
+
+
+class Runs:
+    """Runs of one solver on one set at one budget; all have seeds of their own."""
+
+    def __init__(self, name: str, solver: str, epsilon: float) -> None:
+        self.problem, self._solver = problem(name), solver
+        self._budget = Budget(epsilon=epsilon, delta=DELTA)
+        self._seed = zlib.crc32(f"{name} {solver} {epsilon}".encode())
+
+    def __call__(
+        self, draws: int, **arguments: Any
+    ) -> tuple[Sequence[SolverResult], NDArray[np.float64], NDArray[np.float64]]:
+        """Return results, their models and their test accuracies."""
+        self._seed += 1
+        results = solve_many(
+            self._solver,
+            self.problem.data,
+            budgets=self._budget,
+            draws=draws,
+            rng=self._seed,
+            **arguments,
+        )
+        models = np.array([result.w for result in results])
+        return results, models, self.problem.accuracies(models)
+
+    def auto(self, draws: int) -> dict[str, Any]:
+        """The cell of the solver's own defaults."""
+        results, models, scores = self(draws)
+        used = {name: results[0].parameters[name] for name in GRIDS[self._solver]}
+        gap = float(np.mean(self.problem.gaps(models)))
+        return mean_and_error(scores) | {"gap": gap, "settings": used}
+
+    def tuned(self, draws: int) -> dict[str, Any]:
+        """The cell of the best settings of the grid."""
+        numbers = public_numbers(self.problem.objective(), self._budget, "central", "replace_one")
+        assert numbers is not None  # the model is linear
+        gradient, smoothness = numbers.row_bound * numbers.slope, numbers.smoothness
+        grid = in_units(GRIDS[self._solver], gradient=gradient, smoothness=smoothness)
+        each = settings(grid)
+        scores = [list(row) for row in self(_FIRST, **grid)[2].reshape(len(each), _FIRST)]
+
+        def best(count: int) -> list[int]:
+            order = np.argsort([-np.mean(row) for row in scores], kind="stable")
+            return [int(i) for i in order[:count]]
+
+        for count, enough in ((len(each) // 4, _SECOND), (_LAST, draws)):
+            for i in best(count):
+                if enough > len(scores[i]):
+                    scores[i] += list(self(enough - len(scores[i]), **each[i])[2])
+        longest = max(map(len, scores))
+        chosen = max(
+            (i for i, row in enumerate(scores) if len(row) == longest),
+            key=lambda i: np.mean(scores[i]),
+        )
+        fresh = mean_and_error(self(draws, **each[chosen])[2])
+        found = {"selected": float(np.mean(scores[chosen])), "grid": len(each)}
+        units = settings(GRIDS[self._solver])[chosen]
+        return fresh | found | {"settings": each[chosen], "in_units": units}
+
+
+def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
+    """Every solver with its own settings and tuned, set by set."""
+    cells = (
+        (kind, name, solver, epsilon)
+        for name in options.sets
+        for kind in ("tuned", "auto")
+        for solver in options.solvers
+        for epsilon in options.epsilons
+    )
+    for kind, name, solver, epsilon in cells:
+        key = {"set": name, "solver": solver, "epsilon": epsilon}
+        if lines.has(kind, options.draws, **key):
+            continue
+        begin, runs = time.perf_counter(), Runs(name, solver, epsilon)
+        cell = runs.auto(options.draws) if kind == "auto" else runs.tuned(options.draws)
+        lines.add(kind, key | {"draws": options.draws} | cell)
+        said = f"{name} {solver} {epsilon:g} {kind} {100 * cell['accuracy']:.2f}"
+        print(f"{said}, {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def set_cells(lines: Lines, names: Iterable[str]) -> None:
+    """What needs no privacy: the majority class and the minimiser of the objective."""
+    for name in names:
+        if not lines.has("set", 1, set=name):
+            it = problem(name)
+            found = {"n": it.data.n, "d": it.data.d, "row_bound": it.data.row_bound}
+            found |= {"test": len(it.task.y_test), "majority": it.majority}
+            found["no_privacy"] = float(it.accuracies(it.minimiser[np.newaxis])[0])
+            lines.add("set", {"set": name, "draws": 1} | found)
+
+
+def rival_cells(lines: Lines, options: argparse.Namespace) -> None:
+    """Every rival in the interpreter that has it."""
+    for rival, python in options.rival:
+        for name in options.sets:
+            left = [
+                epsilon
+                for epsilon in options.epsilons
+                if not lines.has(
+                    "rival", options.rival_draws, set=name, solver=rival, epsilon=epsilon
+                )
+            ]
+            for row in rival_rows(rival, python, problem(name), left, options.rival_draws):
+                lines.add("rival", {"set": name, "solver": rival} | row)
+                print(f"{name} {rival} {row['epsilon']:g} {100 * row['accuracy']:.2f}", flush=True)
+
+
+def rival_rows(
+    rival: str, python: str, it: Problem, epsilons: list[float], draws: int
+) -> Iterator[dict[str, Any]]:
+    """Run utility_rivals.py elsewhere, on files with the same records."""
+    if not epsilons:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        parts = {"X": it.task.X, "X_test": it.task.X_test}
+        dense = {k: X.toarray() if scipy.sparse.issparse(X) else X for k, X in parts.items()}
+        labels = {"y": it.task.y, "y_test": it.task.y_test}
+        positive = {k: np.asarray(y) == it.data.classes[1] for k, y in labels.items()}
+        np.savez(Path(folder, "records.npz"), **dense, **positive)
+        request = {"rival": rival, "epsilons": epsilons, "delta": DELTA, "draws": draws}
+        request |= {"row_bound": it.data.row_bound, "records": str(Path(folder, "records.npz"))}
+        command = [python, str(_ROOT / "bench" / "utility_rivals.py"), json.dumps(request)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+        if process.returncode:
+            print(f"{rival} failed in {python}: exit status {process.returncode}", flush=True)
+
+
+def _names(known: Iterable[str]) -> Any:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                wanted = ", ".join(known)
+                raise argparse.ArgumentTypeError(f"must be among {wanted}, got {name!r}")
+        return names
+
+    return parse
+
+
+def _rival(text: str) -> tuple[str, str]:
+    name, equals, python = text.partition("=")
+    if name not in RIVALS or not equals:
+        wanted = " or ".join(RIVALS)
+        raise argparse.ArgumentTypeError(f"must be NAME=PYTHON with {wanted}, got {text!r}")
+    return name, python
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.utility", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("--sets", type=_names(SETS), default=list(SETS), metavar="A,B")
+    add("--solvers", type=_names(SOLVERS), default=list(SOLVERS), metavar="A,B")
+    epsilons = {"type": lambda text: [float(e) for e in text.split(",")], "default": EPSILONS}
+    add("--epsilons", **epsilons, metavar="E,F")
+    add("--draws", type=int, default=20, metavar="N", help="of every cell (default: 20)")
+    add("--rival", type=_rival, action="append", default=[], metavar="NAME=PYTHON")
+    add("--rival-draws", type=int, default=5, metavar="N", help="default: 5")
+    add("--out", type=Path, default=_ROOT / "bench" / "results" / "utility", metavar="DIR")
+    add("--page", type=Path, default=_ROOT / "docs" / "utility.md", metavar="FILE.md")
+    options = parser.parse_args()
+
+    warnings.simplefilter("ignore", NothingLearntWarning)
+    lines = Lines(options.out)
+    set_cells(lines, options.sets)
+    solver_cells(lines, options)
+    rival_cells(lines, options)
+    utility_page.write(
+        options.page, {kind: lines.rows(kind) for kind in ("set", "auto", "tuned", "rival")}
+    )
+    print(f"written to {options.page}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+"""The page docs/utility.md and its picture, from the cells of bench.utility."""
+
+import io
+import statistics
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.utility_sets import SETS
+from dpkern.io import replacing
+from dpkern.solvers import SOLVERS
+
+Row = dict[str, Any]
+Cells = dict[tuple[str, str, float], Row]
+Regrets = dict[tuple[str, float], float]
+
+_SHOWN = "gradient_descent"  # of the picture
+_LABELS = {"diffprivlib": "diffprivlib, best C", "opacus": "Opacus, best learning rate"}
+_STYLES = {
+    "auto": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
+    "tuned on the test set": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
+    "best rival": {"color": "#009E73", "marker": "^", "linestyle": "-."},
+}
+
+_HOW = """\
+`python -m bench.utility`, from the source tree and with the public sets in the folder of
+the environment variable `DPKERN_DATA`, computes what is on this page and writes it.
+Every run is private at (epsilon, 1e-6) for the replacement of one record, under central
+trust, with an intercept, the logistic loss and no penalty. Row bounds are declared, not
+read off the records. The constant feature counts in the row norm, and longer rows are
+scaled down. Every solver has its defaults, which is to say the settings "auto" that
+follow from the budget, the number of records, the row bound and other public numbers,
+never from a record.
+
+*Tuned* is the same solver with the best settings of a grid of {grid} settings: clip norm,
+number of rounds, step size, and what else the solver has (`bench/utility_grids.py`). They
+are chosen by accuracy on the test set, which nobody may do who has only private records.
+All settings have two draws, the best quarter six, and the best five as many as the solver
+has with its defaults. The accuracy of the best is then measured with fresh draws, so that
+the largest of many noisy means does not count; the mean from which it was chosen was
+{flattery:.2f} points higher on average. What remains is that settings were chosen for
+this very test set, which matters where it is small ({small}).
+"""
+_RIVALS = """\
+The rivals are given the test set too: the best of five values of C for diffprivlib's
+`LogisticRegression` with `data_norm` = the row bound, and of three learning rates for
+Opacus' DP-SGD (the same linear model, clip norm 1, ten epochs of Poisson batches of n / 50
+records and at least 64). Figures are means of {draws} draws. diffprivlib guarantees pure
+epsilon, which is more than the (epsilon, delta) of the other rows; Opacus guarantees its
+epsilon where a record is added or removed, which is less than where one is replaced.
+"""
+
+
+def write(path: Path, rows: dict[str, list[Row]]) -> None:
+    """Write the page, and beside it the picture as PNG."""
+    facts = {row["set"]: row for row in rows["set"]}
+    cells = {kind: _latest(rows[kind]) for kind in ("auto", "tuned", "rival")}
+    names = [name for name in SETS if any(key[0] == name for key in cells["auto"])]
+    picture = path.with_suffix(".png")
+    parts = [
+        "# What accuracy to expect of the defaults\n",
+        _expectations(cells, facts, names),
+        f"![accuracy over epsilon]({picture.name})\n",
+        "## How it was obtained\n",
+        _method(cells),
+        _sets_table(facts, names),
+        "## Tuned minus auto\n",
+        _summary(cells, names),
+        *(part for name in names for part in _one_set(name, cells, facts[name])),
+    ]
+    with replacing(path) as file:
+        file.write("\n".join(parts).encode())
+    with replacing(picture) as file:
+        file.write(_draw(cells, facts, names))
+
+
+def _latest(rows: Iterable[Row]) -> Cells:
+    """The cell of most draws of every set, solver and budget."""
+    found: Cells = {}
+    for row in sorted(rows, key=lambda row: row["draws"]):
+        found[row["set"], row["solver"], row["epsilon"]] = row
+    return found
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 88, break_on_hyphens=False) + "\n"
+
+
+def _table(head: list[str], body: list[list[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _percent(x: float) -> str:
+    return f"{100.0 * x:.1f}"
+
+
+def _regrets(
+    cells: dict[str, Cells], solver: str, names: list[str]
+) -> dict[tuple[str, float], float]:
+    """Tuned minus auto, in points, by set and epsilon, where both were measured."""
+    return {
+        (key[0], key[2]): 100.0 * (cells["tuned"][key]["accuracy"] - row["accuracy"])
+        for key, row in cells["auto"].items()
+        if key[1] == solver and key[0] in names and key in cells["tuned"]
+    }
+
+
+def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[str]) -> str:
+    """What the cells of `gradient_descent` say, in sentences."""
+    found = _regrets(cells, _SHOWN, names)
+    if not found:
+        return _wrapped(f"`{_SHOWN}` has not been measured.")
+    worst = max(found, key=lambda key: found[key])
+    text = (
+        f"`{_SHOWN}` with its defaults is {statistics.fmean(found.values()):.1f} points of test "
+        f"accuracy behind the same solver with settings that were chosen on the test set, in the "
+        f"mean over {len({name for name, _ in found})} sets and "
+        f"{len({epsilon for _, epsilon in found})} budgets, and {found[worst]:.1f} at worst "
+        f"(`{worst[0]}` at epsilon {worst[1]:g})."
+    )
+    others = {k: v for k, v in found.items() if not SETS[k[0]].fitted}
+    if others:
+        text += (
+            f" On the sets on which the constants of the rules were not fitted, the mean is "
+            f"{statistics.fmean(others.values()):.1f} points."
+        )
+    below = {
+        key: 100.0 * (facts[key[0]]["majority"] - cells["auto"][key[0], _SHOWN, key[1]]["accuracy"])
+        for key in found
+    }
+    low = max(below, key=lambda key: below[key])
+    if below[low] > 0.0:
+        text += (
+            f" It is never more than {below[low]:.1f} points below the accuracy of predicting the "
+            f"majority class, which is the least that a user expects (`{low[0]}` at epsilon "
+            f"{low[1]:g})."
+        )
+    else:
+        text += " It is nowhere below the accuracy of predicting the majority class."
+    paragraphs = [_wrapped(text)]
+    rivals = [
+        100.0 * (cells["auto"][key[0], _SHOWN, key[2]]["accuracy"] - row["accuracy"])
+        for key, row in cells["rival"].items()
+        if (key[0], _SHOWN, key[2]) in cells["auto"]
+    ]
+    if rivals:
+        ahead = sum(difference > 0.0 for difference in rivals)
+        paragraphs.append(
+            _wrapped(
+                f"It is more accurate than the rivals, whose one setting was chosen on the test "
+                f"set, in {ahead} of {len(rivals)} comparisons, by {statistics.fmean(rivals):.1f} "
+                f"points in the mean; the smallest difference is {min(rivals):.1f}."
+            )
+        )
+    paragraphs.append(
+        _wrapped(
+            "A budget buys more where there are more records and the row bound is smaller: noise "
+            "is in proportion to the row bound, and inversely to epsilon and to the number of "
+            "records. Declare the smallest row bound that you can justify without looking at the "
+            "records, since rows beyond it are scaled down, which often costs less than the noise "
+            "of a loose bound: compare `ijcnn1` with `ijcnn1_tight`. Where nothing is learnt at a "
+            "budget, settings do not help much, and more records do."
+        )
+    )
+    return "\n".join(paragraphs)
+
+
+def _method(cells: dict[str, Cells]) -> str:
+    tuned = list(cells["tuned"].values())
+    if not tuned:
+        return _wrapped(_HOW.split("\n\n")[0])
+    grids = sorted({row["grid"] for row in tuned})
+    flattery = statistics.fmean(100.0 * (row["selected"] - row["accuracy"]) for row in tuned)
+    small = "`wdbc` has 114 test records, `wisconsin` 137"
+    how = _HOW.format(grid=f"{grids[0]} to {grids[-1]}", flattery=flattery, small=small)
+    parts = [_wrapped(part) for part in how.split("\n\n")]
+    draws: dict[int, set[str]] = {}
+    for row in cells["auto"].values():
+        draws.setdefault(row["draws"], set()).add(row["set"])
+    said = "; ".join(f"{n} on {', '.join(sorted(names))}" for n, names in draws.items())
+    parts.append(_wrapped(f"Means and standard errors are those of {said} draws per cell."))
+    rival = list(cells["rival"].values())
+    if rival:
+        parts.append(_wrapped(_RIVALS.format(draws=max(row["draws"] for row in rival))))
+    else:
+        parts.append(_wrapped("The rivals diffprivlib and Opacus were not installed here."))
+    return "\n".join(parts)
+
+
+def _sets_table(facts: dict[str, Row], names: list[str]) -> str:
+    head = ["set", "records", "test", "coefficients", "row bound", "because", "constants fitted"]
+    body = []
+    for name in names:
+        it, row = SETS[name], facts[name]
+        numbers = [f"{row['n']}", f"{row['test']}", f"{row['d']}", f"{row['row_bound']:.3g}"]
+        body.append([f"`{name}`", *numbers, it.bound, it.fitting])
+    return _table(head, body)
+
+
+def _summary(cells: dict[str, Cells], names: list[str]) -> str:
+    epsilons = sorted({key[2] for key in cells["auto"]})
+    head = ["solver", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "worst cell", "sets"]
+    body = []
+    for solver in SOLVERS:
+        found = _regrets(cells, solver, names)
+        if found:
+            means = []
+            for epsilon in epsilons:
+                here = [value for (_, e), value in found.items() if e == epsilon]
+                means.append(f"{statistics.fmean(here):.1f}" if here else "")
+            worst = max(found, key=lambda key: found[key])
+            said = f"{found[worst]:.1f} ({worst[0]}, {worst[1]:g})"
+            body.append([f"`{solver}`", *means, said, str(len({name for name, _ in found}))])
+    text = (
+        "Points of test accuracy that settings chosen on the test set gain over the defaults: "
+        "means over sets. A negative number is a grid that does not hold settings as good as the "
+        "defaults. Solvers that were tuned on fewer sets have their number in the last column."
+    )
+    return _wrapped(text) + "\n" + _table(head, body)
+
+
+def _one_set(name: str, cells: dict[str, Cells], facts: Row) -> list[str]:
+    """Two tables of a set: accuracy, and the gap of the training objective."""
+    epsilons = sorted({key[2] for key in cells["auto"] if key[0] == name})
+    head = ["percent", *(f"epsilon {epsilon:g}" for epsilon in epsilons)]
+    accuracy, gaps = [], []
+    for solver in SOLVERS:
+        here = [(name, solver, epsilon) for epsilon in epsilons]
+        if any(key in cells["auto"] for key in here):
+            auto = [cells["auto"].get(key) for key in here]
+            tuned = [cells["tuned"].get(key) for key in here]
+            accuracy.append(
+                [f"`{solver}`", *(_both(a, t) for a, t in zip(auto, tuned, strict=True))]
+            )
+            gaps.append([f"`{solver}`", *("" if a is None else f"{a['gap']:.3g}" for a in auto)])
+    for rival, label in _LABELS.items():
+        found = [cells["rival"].get((name, rival, epsilon)) for epsilon in epsilons]
+        texts = [_both(row, None) or "not measured" for row in found]
+        accuracy.append([label, *texts])
+    for label, key in (("majority class", "majority"), ("no privacy", "no_privacy")):
+        accuracy.append([label, *[_percent(facts[key])] * len(epsilons)])
+    return [
+        f"## {name}\n",
+        _wrapped("Test accuracy: auto ± standard error / tuned."),
+        _table(head, accuracy),
+        _wrapped("Training objective above its minimum, auto."),
+        _table(["gap", *head[1:]], gaps),
+    ]
+
+
+def _both(auto: Row | None, tuned: Row | None) -> str:
+    if auto is None:
+        return ""
+    text = f"{_percent(auto['accuracy'])} ± {_percent(auto['error'])}"
+    return text if tuned is None else f"{text} / {_percent(tuned['accuracy'])}"
+
+
+def _draw(cells: dict[str, Cells], facts: dict[str, Row], names: list[str]) -> bytes:
+    """A panel for each set: `gradient_descent`, tuned, the best rival, and two levels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    columns = min(4, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(0.6 + 2.5 * columns, 0.9 + 2.4 * lines), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(lines, columns, squeeze=False)
+    legend: dict[str, Any] = {}
+    for axes in panels.flat[len(names) :]:
+        axes.set_visible(False)
+    for name, axes in zip(names, panels.flat, strict=False):
+        epsilons = sorted({key[2] for key in cells["auto"] if key[0] == name})
+        for label, key, dashes in (
+            ("no privacy", "no_privacy", (6, 3)),
+            ("majority class", "majority", (1, 2)),
+        ):
+            level = {"color": "#444444", "linewidth": 1.1, "linestyle": (0, dashes), "zorder": 1}
+            legend[label] = axes.axhline(100.0 * facts[name][key], **level)
+        curves = {
+            "auto": _curve(cells["auto"], name, (_SHOWN,)),
+            "tuned on the test set": _curve(cells["tuned"], name, (_SHOWN,)),
+            "best rival": _curve(cells["rival"], name, tuple(_LABELS)),
+        }
+        for z, (label, curve) in enumerate(curves.items()):
+            if curve:
+                legend[label] = axes.errorbar(
+                    [row["epsilon"] for row in curve],
+                    [100.0 * row["accuracy"] for row in curve],
+                    yerr=[100.0 * row["error"] for row in curve],
+                    linewidth=1.5,
+                    markersize=4.5,
+                    capsize=2.0,
+                    zorder=3 - z,
+                    **_STYLES[label],
+                )
+        axes.set_xscale("log")
+        axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_title(name, fontsize=10)
+        axes.tick_params(labelsize=9)
+        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("privacy budget ε of one run (log scale), delta 1e-6", fontsize=10)
+    figure.supylabel("test accuracy in percent", fontsize=10)
+    place = {"loc": "outside upper center", "ncols": len(legend), "frameon": False, "fontsize": 9}
+    figure.legend(legend.values(), legend.keys(), **place)
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()
+
+
+def _curve(cells: Cells, name: str, solvers: tuple[str, ...]) -> list[Row]:
+    """The best of the solvers at every budget."""
+    best: dict[float, Row] = {}
+    for (where, solver, epsilon), row in cells.items():
+        better = epsilon not in best or row["accuracy"] > best[epsilon]["accuracy"]
+        if where == name and solver in solvers and better:
+            best[epsilon] = row
+    return [best[epsilon] for epsilon in sorted(best)]
