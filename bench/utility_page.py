@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.utility_sets import SETS
 from dpkern.io import replacing
-from dpkern.solvers import SOLVERS
+from dpkern.solvers import SOLVERS, chosen
 
 Row = dict[str, Any]
 Cells = dict[tuple[str, str, float], Row]
@@ -154,17 +154,61 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
                 f"points in the mean; the smallest difference is {min(rivals):.1f}."
             )
         )
-    paragraphs.append(
-        _wrapped(
-            "A budget buys more where there are more records and the row bound is smaller: noise "
-            "is in proportion to the row bound, and inversely to epsilon and to the number of "
-            "records. Declare the smallest row bound that you can justify without looking at the "
-            "records, since rows beyond it are scaled down, which often costs less than the noise "
-            "of a loose bound: compare `ijcnn1` with `ijcnn1_tight`. Where nothing is learnt at a "
-            "budget, settings do not help much, and more records do."
-        )
-    )
+    paragraphs += [_other_solvers(cells["auto"]), _row_bounds(cells["auto"])]
     return "\n".join(paragraphs)
+
+
+def _other_solvers(auto: Cells) -> str:
+    """Where the defaults of another solver are better than those of `gradient_descent`."""
+    pairs = [
+        (100.0 * (row["accuracy"] - auto[key[0], _SHOWN, key[2]]["accuracy"]), key)
+        for key, row in auto.items()
+        if key[1] != _SHOWN and (key[0], _SHOWN, key[2]) in auto
+    ]
+    if not pairs:
+        return ""
+    ahead, (name, solver, epsilon) = max(pairs)
+    better = sum(difference > 0.5 for difference, _ in pairs)
+    return _wrapped(
+        f'Under central trust `solve("auto", ...)` takes `{chosen()}`. The defaults of another '
+        f"solver were more than half a point better in {better} of {len(pairs)} cells, and "
+        f"{ahead:.1f} points at most (`{solver}` on `{name}` at epsilon {epsilon:g})."
+    )
+
+
+def _row_bounds(auto: Cells) -> str:
+    """What a tight row bound is worth, on the set that is here with two."""
+    gains = {
+        key[2]: 100.0 * (row["accuracy"] - auto["ijcnn1", _SHOWN, key[2]]["accuracy"])
+        for key, row in auto.items()
+        if key[:2] == ("ijcnn1_tight", _SHOWN) and ("ijcnn1", _SHOWN, key[2]) in auto
+    }
+    text = (
+        "The noise is in proportion to the row bound, and inversely to epsilon and to the number "
+        "of records. Declare the smallest row bound that you can justify without looking at the "
+        "records; longer rows are scaled down to it."
+    )
+    if gains:
+        listed = ", ".join(f"{gains[epsilon]:.1f} at {epsilon:g}" for epsilon in sorted(gains))
+        tight, loose = (SETS[name].row_bound for name in ("ijcnn1_tight", "ijcnn1"))
+        text += (
+            f" A row bound of {tight:g} in place of {loose:.3g} is worth these points on "
+            f"`ijcnn1`, by epsilon: {listed}."
+        )
+    return _wrapped(text)
+
+
+def _draws(auto: Cells) -> str:
+    """The number of draws of a cell, and which cells have others."""
+    numbers = [row["draws"] for row in auto.values()]
+    usual = statistics.mode(numbers)
+    text = f"Every cell is the mean of {usual} draws of the noise, with its standard error"
+    for other in sorted(set(numbers) - {usual}):
+        here = [key for key, row in auto.items() if row["draws"] == other]
+        solvers = ", ".join(f"`{solver}`" for solver in dict.fromkeys(key[1] for key in here))
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(key[0] for key in here))
+        text += f"; of {other} draws for {solvers} on {names}"
+    return _wrapped(text + ".")
 
 
 def _method(cells: dict[str, Cells]) -> str:
@@ -176,11 +220,7 @@ def _method(cells: dict[str, Cells]) -> str:
     small = "`wdbc` has 114 test records, `wisconsin` 137"
     how = _HOW.format(grid=f"{grids[0]} to {grids[-1]}", flattery=flattery, small=small)
     parts = [_wrapped(part) for part in how.split("\n\n")]
-    draws: dict[int, set[str]] = {}
-    for row in cells["auto"].values():
-        draws.setdefault(row["draws"], set()).add(row["set"])
-    said = "; ".join(f"{n} on {', '.join(sorted(names))}" for n, names in draws.items())
-    parts.append(_wrapped(f"Means and standard errors are those of {said} draws per cell."))
+    parts.append(_draws(cells["auto"]))
     rival = list(cells["rival"].values())
     if rival:
         parts.append(_wrapped(_RIVALS.format(draws=max(row["draws"] for row in rival))))
