@@ -155,7 +155,7 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
             )
         )
     paragraphs += [_other_solvers(cells["auto"]), _row_bounds(cells["auto"])]
-    return "\n".join(paragraphs)
+    return "\n".join(filter(None, paragraphs))
 
 
 def _other_solvers(auto: Cells) -> str:
@@ -216,9 +216,10 @@ def _method(cells: dict[str, Cells]) -> str:
     if not tuned:
         return _wrapped(_HOW.split("\n\n")[0])
     grids = sorted({row["grid"] for row in tuned})
+    sizes = " to ".join(str(size) for size in dict.fromkeys((grids[0], grids[-1])))
     flattery = statistics.fmean(100.0 * (row["selected"] - row["accuracy"]) for row in tuned)
     small = "`wdbc` has 114 test records, `wisconsin` 137"
-    how = _HOW.format(grid=f"{grids[0]} to {grids[-1]}", flattery=flattery, small=small)
+    how = _HOW.format(grid=sizes, flattery=flattery, small=small)
     parts = [_wrapped(part) for part in how.split("\n\n")]
     parts.append(_draws(cells["auto"]))
     rival = list(cells["rival"].values())
