@@ -22,8 +22,8 @@ from dpkern.models.penalties import (
 )
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
-from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.ranges import PrivateRange, private_range
+from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
 del _openmp
@@ -43,9 +43,9 @@ __all__ = [
     "NonNegative",
     "Oracle",
     "Plan",
+    "PrivateRange",
     "SelectionError",
     "SelectionResult",
-    "PrivateRange",
     "SiloData",
     "Simplex",
     "SolverResult",
@@ -59,8 +59,8 @@ __all__ = [
     "penalties",
     "plan",
     "privacy",
-    "select",
     "private_range",
+    "select",
     "solve",
     "solve_many",
     "solvers",

@@ -38,21 +38,7 @@ _ERROR = {
     "spider": (0.61, 0.66),
     "minibatch_sgd": (0.40, 0.66),
     "local_sgd": (0.28, 0.53),
-    "gradient_descent": (0.45, 0.73),
-    "federated_gd": (0.43, 0.71),
-    "wd_dp": (0.48, 0.66),
-    "output_perturbation": (0.48, 0.66),
-    "local_newton": (0.54, 0.71),
-    "double_noise_newton": (1.23, 0.66),
     "ridge": (0.64, 0.68),
-    "admm": (0.53, 0.74),
-    "fixed_point": (0.29, 0.50),
-    "prox_sgd": (0.60, 0.49),
-    "prox_svrg": (0.81, 0.67),
-    "prox_pl_svrg": (0.49, 0.51),
-    "spider": (0.60, 0.65),
-    "minibatch_sgd": (0.43, 0.71),
-    "local_sgd": (0.52, 0.73),
 }
 _LARGEST_ERROR = 0.5
 # Time of a step: passes over the records, in those of a gradient, products of an entry of the
