@@ -54,7 +54,7 @@ ARROWS = {
     },
     "solvers": {
         *("solvers", "solvers/base", "solvers/releases", "papers", "papers/noise", "privacy"),
-        *("data", *MODELS),
+        *("data", *MODELS, "_threads"),
     },
     "candidates": {"solvers", "solvers/base", "privacy", "data", "models/networks"},
     "selection": {
@@ -66,6 +66,7 @@ ARROWS = {
         *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses"),
         *("plotting", "_numbers"),
     },
+    "ranges": {"data", "privacy", "_numbers"},
     "cli": {
         "planning",
         *("cli", "solvers", "solvers/base", "privacy", "data", "datasets", "plotting", "kernels"),
@@ -96,6 +97,7 @@ PRIVACY = {
     "mechanisms.grids": _ROUNDING,
     "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.counts": {"channel", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.messages": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
     "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids"} | _ROUNDING,

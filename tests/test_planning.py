@@ -48,6 +48,23 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     assert plan.best.solver == best.solver
 
 
+def test_squared_loss_of_bounded_targets_means_ridge():
+    rng = np.random.default_rng(0)
+    X = 0.3 * rng.standard_normal((400, 4))
+    y = np.clip(X @ np.ones(4), -1.0, 1.0)
+    how = {"m": 2, "row_bound": 1.0, "task": "regression"}
+    bounded, unbounded = (
+        dpk.SiloData.split(X, y, seed=0, target_bound=bound, **how) for bound in (1.0, None)
+    )
+    assert dpk.plan(400, 4, budget=BUDGET, row_bound=1.0, loss="squared").best.solver == "ridge"
+    assert dpk.solve("auto", bounded, budget=BUDGET, rng=0).solver == "ridge"
+    assert dpk.solve("auto", bounded, budget=BUDGET, loss="huber", rng=0).solver == (
+        "gradient_descent"
+    )
+    found = dpk.solve("auto", unbounded, budget=BUDGET, loss="squared", rng=0, rounds=20)
+    assert found.solver == "gradient_descent"
+
+
 def test_noise_is_that_of_a_coordinate_of_the_mean_gradient():
     plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0)
     row = plan.best

@@ -12,7 +12,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
-from dpkern.models.losses import Loss, get_loss
+from dpkern.models.losses import Loss, Squared, get_loss
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS, chosen
@@ -259,7 +259,7 @@ def plan(
         and neighbours in solver.declaration.neighbours
         and (name, trust, neighbours) != _REFUSED
     ]
-    first = chosen(trust)
+    first = chosen(trust, ridge=isinstance(phi, Squared))
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
     arguments = {
         "row_bound": bound,

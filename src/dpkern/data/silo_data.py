@@ -259,13 +259,11 @@ class SiloData:
 
     def __repr__(self) -> str:
         parts = [f"m={self.m}", f"n={self.n}", f"d={self.d}", self.task]
-        if self.intercept:
-            parts.append("intercept")
+        parts += ["intercept"] if self.intercept else []
         for name in ("row_bound", "target_bound"):
             if math.isfinite(getattr(self, name)):
                 parts.append(f"{name}={getattr(self, name):g}")
-        if self.feature_range is not None:
-            parts.append("feature_range")
+        parts += [] if self.feature_range is None else ["feature_range"]
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
 
     def weights(self, weights: Literal["size", "uniform"] = "size") -> Float64Array:
@@ -287,10 +285,7 @@ class SiloData:
         raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:
-        """Return a copy of records, by their indices, with one silo for each: m = n = k >= 1.
-
-        Sums over its silos are those of single records.
-        """
+        """Return a copy of k >= 1 records, by their indices, each a silo by itself."""
         return self.part(records, np.arange(len(records) + 1))
 
     def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:

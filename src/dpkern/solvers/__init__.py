@@ -1,9 +1,11 @@
 """One solver per file, and the table of their names."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
 from dpkern.data import SiloData
+from dpkern.models.losses import Squared
 from dpkern.solvers.admm import admm
 from dpkern.solvers.base import many
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
@@ -76,27 +78,34 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solve(name: str, data: SiloData, **arguments: Any) -> SolverResult:
-    return _solver(name, arguments)(data, **arguments)
+    return _solver(name, data, arguments)(data, **arguments)
 
 
 def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
-    return many.solve_many(_solver(name, arguments), data, **arguments)
+    return many.solve_many(_solver(name, data, arguments), data, **arguments)
 
 
-def chosen(trust: object = "central", model: object = None) -> str:
+def chosen(trust: object = "central", model: object = None, *, ridge: bool = False) -> str:
     """Return the name of the solver that "auto" is, by public numbers alone.
 
     Of the methods with noise in every round, gradient descent on all records was the most accurate
-    one, or as good as it, on all sets and budgets that were tried (docs/utility.md).
+    one, or as good as it, on all sets and budgets that were tried (docs/utility.md). `ridge` says
+    that it is the squared loss of targets with a public bound.
     """
+    if ridge and model is None and trust in ("central", "silo"):
+        return "ridge"
     if trust == "local":
         return "admm"
     return "gradient_descent" if model is None and trust != "shuffle" else "minibatch_sgd"
 
 
-def _solver(name: str, arguments: Mapping[str, Any]) -> Solver:
+def _solver(name: str, data: SiloData, arguments: Mapping[str, Any]) -> Solver:
     if name == "auto":
-        name = chosen(arguments.get("trust", "central"), arguments.get("model"))
+        loss, nonsmooth = arguments.get("loss", "squared"), {"l1", "penalty"} & set(arguments)
+        squared = loss == "squared" or isinstance(loss, Squared)
+        regression = isinstance(data, SiloData) and data.task == "regression"
+        ridge = regression and squared and not nonsmooth and data.target_bound < math.inf
+        name = chosen(arguments.get("trust", "central"), arguments.get("model"), ridge=ridge)
     if name not in SOLVERS:
         names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(name, SOLVERS)
         raise ValueError(f"name must be one of {names}, got {name!r}{close}")
