@@ -4,9 +4,9 @@
         [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--out DIR] [--page FILE.md]
 
 Every cell is one line of JSON in --out, and a cell that is there is not computed again: a run that
-was interrupted goes on, and after a change of the rules auto.jsonl is deleted. Then the page and
-its picture are written from all lines. The sets come from the folder in the environment variable
-DPKERN_DATA.
+was interrupted goes on. After a change of the rules delete auto.jsonl and add_remove.jsonl. Then
+the page and its picture are written from all lines. The sets come from the folder in the
+environment variable DPKERN_DATA.
 
 A solver is tuned in three steps, so that its best settings have as many draws as are needed to tell
 them apart: two draws of every setting of its grid (utility_grids.py), four more of the best
@@ -101,9 +101,9 @@ class Runs:
         models = np.array([result.w for result in results])
         return results, models, self.problem.accuracies(models)
 
-    def auto(self, draws: int) -> dict[str, Any]:
+    def auto(self, draws: int, **arguments: Any) -> dict[str, Any]:
         """The cell of the solver's own defaults."""
-        results, models, scores = self(draws)
+        results, models, scores = self(draws, **arguments)
         used = {name: results[0].parameters[name] for name in GRIDS[self._solver]}
         gap = float(np.mean(self.problem.gaps(models)))
         return mean_and_error(scores) | {"gap": gap, "settings": used}
@@ -141,16 +141,21 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
     cells = (
         (kind, name, solver, epsilon)
         for name in options.sets
-        for kind in ("tuned", "auto")
+        for kind in ("tuned", "auto", "add_remove")
         for solver in options.solvers
         for epsilon in options.epsilons
+        if kind != "add_remove" or solver == utility_page.SHOWN
     )
     for kind, name, solver, epsilon in cells:
         key = {"set": name, "solver": solver, "epsilon": epsilon}
         if lines.has(kind, options.draws, **key):
             continue
         begin, runs = time.perf_counter(), Runs(name, solver, epsilon)
-        cell = runs.auto(options.draws) if kind == "auto" else runs.tuned(options.draws)
+        if kind == "tuned":
+            cell = runs.tuned(options.draws)
+        else:
+            relation = {"neighbours": "add_remove", "public_size": runs.problem.data.n}
+            cell = runs.auto(options.draws, **(relation if kind == "add_remove" else {}))
         lines.add(kind, key | {"draws": options.draws} | cell)
         said = f"{name} {solver} {epsilon:g} {kind} {100 * cell['accuracy']:.2f}"
         print(f"{said}, {time.perf_counter() - begin:.0f} s", flush=True)
@@ -246,9 +251,7 @@ def main() -> None:
     set_cells(lines, options.sets)
     solver_cells(lines, options)
     rival_cells(lines, options)
-    utility_page.write(
-        options.page, {kind: lines.rows(kind) for kind in ("set", "auto", "tuned", "rival")}
-    )
+    utility_page.write(options.page, {kind: lines.rows(kind) for kind in utility_page.KINDS})
     print(f"written to {options.page}")
 
 

@@ -2,7 +2,7 @@
 
 Clip norms are shares of row_bound |phi'(0)|, above which nothing is clipped at the start; step
 sizes and clip norms of Hessians are in units of the smoothness L = sup phi'' row_bound^2: step / L,
-and share L.
+and share L. So are the strengths of the penalty of ridge, whose targets are -1 and 1.
 """
 
 import itertools
@@ -53,6 +53,11 @@ GRIDS: dict[str, Grid] = {
         "local_steps": (1, 5, 20),
         "step_size": (0.05, 0.2, 0.6, 2.0),
     },
+    "ridge": {
+        "clip": (0.25, 0.5, 1.0, 1.5, 2.0),
+        "hess_clip": (0.25, 0.5, 1.0, 2.0, 4.0),
+        "l2": (0.0, 0.001, 0.01, 0.1, 1.0),
+    },
     "local_newton": _NEWTON | {"max_step": (0.3, 1.0)},
     "double_noise_newton": _NEWTON | {"variant": ("add", "clip")},
 }
@@ -63,6 +68,7 @@ def in_units(grid: Grid, *, gradient: float, smoothness: float) -> dict[str, lis
     units = {
         "clip": gradient,
         "hess_clip": smoothness,
+        "l2": smoothness,
         "step_size": 1.0 / smoothness,
         "prox_step": 1.0 / smoothness,
     }

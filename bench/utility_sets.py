@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 
 from dpkern import SiloData
+from dpkern.data import train_test_split
 from dpkern.models.losses import get_loss
 from dpkern.solvers import Objective
 from examples.papers import public_sets
@@ -23,11 +25,7 @@ class Set:
     load: Callable[[], Task]
     row_bound: float
     bound: str
-    fitting: str  # whether the constants of the rules were fitted on it
-
-    @property
-    def fitted(self) -> bool:
-        return self.fitting == "yes"
+    fitting: str  # whether the constants of the rules were fitted on it: yes, looked at, no
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,25 @@ def _mnist() -> Task:
     return Task("odd digit", X.astype(np.float32), y % 2, X_test.astype(np.float32), y_test % 2)
 
 
+def _digits() -> Task:
+    table = load_digits()
+    parts = train_test_split(table.data / 16.0, table.target % 2, seed=public_sets.SEED)
+    return Task("odd digit", *parts)
+
+
+def _synthetic() -> Task:
+    """Features uniform in [-1, 1], labels of law 1 / (1 + exp(-x.w)), w a Gaussian vector."""
+    rng, n, d = np.random.default_rng(0), 20_000, 40
+    X, w = rng.uniform(-1.0, 1.0, (2 * n, d)), rng.standard_normal(d)
+    y = np.where(rng.uniform(size=2 * n) * (1.0 + np.exp(-X @ w)) < 1.0, 1, -1)
+    return Task("label of a logistic model", X[:n], y[:n], X[n:], y[n:])
+
+
 def _public(name: str) -> Callable[[], Task]:
     return functools.partial(public_sets.load, name)
 
 
+_SCALED = "longer rows are scaled down to it"
 SETS = {
     it.name: it
     for it in (
@@ -74,9 +87,11 @@ SETS = {
         Set("adult", _public("adult"), math.sqrt(12), "5 features in [0, 1], 7 of 43 are 1", "yes"),
         Set("wdbc", _public("wdbc"), math.sqrt(30), "30 features in [-1, 1]", "yes"),
         Set("wisconsin", _public("wisconsin"), 3.0, "9 features in [-1, 1]", "yes"),
-        Set("ijcnn1", _public("ijcnn1"), math.sqrt(22), "22 features in [-1, 1]", "looked at once"),
-        Set("ijcnn1_tight", _public("ijcnn1"), 2.0, "longer rows are scaled down to it", "no"),
-        Set("mnist", _mnist, 10.0, "longer rows are scaled down to it", "no"),
+        Set("ijcnn1", _public("ijcnn1"), math.sqrt(22), "22 features in [-1, 1]", "looked at"),
+        Set("ijcnn1_tight", _public("ijcnn1"), 2.0, _SCALED, "looked at"),
+        Set("digits", _digits, 8.0, "64 features in [0, 1]", "no"),
+        Set("synthetic", _synthetic, math.sqrt(40), "40 features in [-1, 1]", "no"),
+        Set("mnist", _mnist, 10.0, _SCALED, "looked at"),
     )
 }
 
