@@ -308,7 +308,7 @@ def _one_set(name: str, cells: dict[str, Cells], facts: Row) -> list[str]:
         f"## {name}\n",
         _wrapped("Test accuracy: auto ± standard error / tuned."),
         _table(head, accuracy),
-        _wrapped("Training objective above its minimum, auto."),
+        _wrapped("Logistic training objective above its minimum, auto."),
         _table(["gap", *head[1:]], gaps),
     ]
 
