@@ -1,12 +1,13 @@
 """Test accuracy with settings "auto", beside the same solvers tuned on the test set and rivals.
 
     python -m bench.utility [--sets A,B] [--solvers A,B] [--epsilons E,F] [--draws N]
-        [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--out DIR] [--page FILE.md]
+        [--no-tuning] [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--out DIR]
+        [--page FILE.md]
 
 Every cell is one line of JSON in --out, and a cell that is there is not computed again: a run that
-was interrupted goes on. After a change of the rules delete auto.jsonl and add_remove.jsonl. Then
-the page and its picture are written from all lines. The sets come from the folder in the
-environment variable DPKERN_DATA.
+was interrupted goes on; after a change of the rules, all files but tuned.jsonl, set.jsonl and
+rival.jsonl are deleted. Then the page and its picture are written from all lines. The sets come
+from the folder in the environment variable DPKERN_DATA.
 
 A solver is tuned in three steps, so that its best settings have as many draws as are needed to tell
 them apart: two draws of every setting of its grid (utility_grids.py), four more of the best
@@ -24,7 +25,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 from bench import utility_page
 from bench.utility_grids import GRIDS, in_units, settings
 from bench.utility_sets import SETS, Problem, problem
-from dpkern import Budget, SolverResult, solve_many
+from dpkern import Budget, SiloData, SolverResult, solve_many
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.settings import public_numbers
@@ -44,6 +45,11 @@ DELTA = 1e-6
 EPSILONS = [0.1, 0.5, 1.0, 3.0]
 RIVALS = ("diffprivlib", "opacus")
 _FIRST, _SECOND, _LAST = 2, 6, 5  # draws of every setting, of the best quarter; settings at the end
+# Arguments of runs with other defaults for the rest, of the solver that the page shows first.
+VARIANTS: dict[str, Callable[[SiloData], dict[str, Any]]] = {
+    "add_remove": lambda data: {"neighbours": "add_remove", "public_size": data.n},
+    "half_bound": lambda data: {"clip": 0.5 * data.row_bound},
+}
 _ROOT = Path(__file__).parents[1]
 
 
@@ -141,10 +147,11 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
     cells = (
         (kind, name, solver, epsilon)
         for name in options.sets
-        for kind in ("tuned", "auto", "add_remove")
+        for kind in ("tuned", "auto", *VARIANTS)
         for solver in options.solvers
         for epsilon in options.epsilons
-        if kind != "add_remove" or solver == utility_page.SHOWN
+        if kind not in VARIANTS or solver == utility_page.SHOWN
+        if kind != "tuned" or not options.no_tuning
     )
     for kind, name, solver, epsilon in cells:
         key = {"set": name, "solver": solver, "epsilon": epsilon}
@@ -154,8 +161,8 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
         if kind == "tuned":
             cell = runs.tuned(options.draws)
         else:
-            relation = {"neighbours": "add_remove", "public_size": runs.problem.data.n}
-            cell = runs.auto(options.draws, **(relation if kind == "add_remove" else {}))
+            given = VARIANTS[kind](runs.problem.data) if kind in VARIANTS else {}
+            cell = runs.auto(options.draws, **given)
         lines.add(kind, key | {"draws": options.draws} | cell)
         said = f"{name} {solver} {epsilon:g} {kind} {100 * cell['accuracy']:.2f}"
         print(f"{said}, {time.perf_counter() - begin:.0f} s", flush=True)
@@ -167,7 +174,7 @@ def set_cells(lines: Lines, names: Iterable[str]) -> None:
         if not lines.has("set", 1, set=name):
             it = problem(name)
             found = {"n": it.data.n, "d": it.data.d, "row_bound": it.data.row_bound}
-            found |= {"test": len(it.task.y_test), "majority": it.majority}
+            found |= {"test": len(it.task.y_test), "majority": it.majority, "minimum": it.optimum}
             found["no_privacy"] = float(it.accuracies(it.minimiser[np.newaxis])[0])
             lines.add("set", {"set": name, "draws": 1} | found)
 
@@ -240,6 +247,7 @@ def main() -> None:
     epsilons = {"type": lambda text: [float(e) for e in text.split(",")], "default": EPSILONS}
     add("--epsilons", **epsilons, metavar="E,F")
     add("--draws", type=int, default=20, metavar="N", help="of every cell (default: 20)")
+    add("--no-tuning", action="store_true", help="leave out the grids, which take hours")
     add("--rival", type=_rival, action="append", default=[], metavar="NAME=PYTHON")
     add("--rival-draws", type=int, default=5, metavar="N", help="default: 5")
     add("--out", type=Path, default=_ROOT / "bench" / "results" / "utility", metavar="DIR")

@@ -65,9 +65,9 @@ def test_the_page_shows_the_cells_and_is_written_with_its_picture(utility):
 
 def test_cells_that_are_there_are_not_computed_again_unless_more_draws_are_wanted(utility):
     folder, run, said = utility
-    assert said.count("wdbc gradient_descent 1 ") == 3
+    assert said.count("wdbc gradient_descent 1 ") == 4
     assert "gradient_descent" not in run("3")
-    assert run("4").count("wdbc gradient_descent 1 ") == 3
+    assert run("4").count("wdbc gradient_descent 1 ") == 4
     assert [row["draws"] for row in cells(folder, "auto")] == [3, 4]
 
 
