@@ -88,7 +88,7 @@ def test_accuracies_are_those_of_the_results(bench):
 
 def test_every_solver_has_a_grid_of_at_least_100_settings_in_units_of_public_numbers(bench):
     grids = bench("utility_grids")
-    assert set(grids.GRIDS) == set(SOLVERS) - {"ridge"}  # regression: examples/papers/ridge.py
+    assert set(grids.GRIDS) == set(SOLVERS)
     for grid in grids.GRIDS.values():
         each = grids.settings(grids.in_units(grid, gradient=2.0, smoothness=4.0))
         assert len(each) >= 100
