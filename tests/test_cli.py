@@ -1163,3 +1163,10 @@ def test_values_of_set(text, value):
     found = _arguments.value(text)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_auto_may_be_said(capsys, train):
+    out, _ = shown(capsys, ["fit", train, *BUDGET, "--clip", "auto", "--rounds", "auto"])
+    assert "rounds 300" in out
+    said = refused(capsys, "fit", train, *BUDGET, "--clip", "much")
+    assert "argument --clip: invalid float value: 'much'" in said

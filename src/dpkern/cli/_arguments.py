@@ -109,10 +109,10 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
     add("--loss", choices=LOSSES, help="default: logistic; squared for regression")
-    add("--clip", type=float, help="bound of a record's gradient (default: auto)")
+    add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")
-    add("--rounds", type=int, help="number of rounds (default: auto)")
+    add("--rounds", type=auto_or(int), help="number of rounds (default: auto)")
     add(
         "--set",
         action="append",
@@ -130,6 +130,16 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
+
+
+def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Parse "auto" or a number, named as the number in errors."""
+
+    def parse(text: str) -> Any:
+        return text if text == "auto" else kind(text)
+
+    parse.__name__ = kind.__name__
+    return parse
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
