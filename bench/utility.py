@@ -37,6 +37,7 @@ from bench import utility_page
 from bench.utility_grids import GRIDS, in_units, settings
 from bench.utility_sets import SETS, Problem, problem
 from dpkern import Budget, SiloData, SolverResult, solve_many
+from dpkern.data.validation import ScaleWarning
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.settings import public_numbers
@@ -254,7 +255,8 @@ def main() -> None:
     add("--page", type=Path, default=_ROOT / "docs" / "utility.md", metavar="FILE.md")
     options = parser.parse_args()
 
-    warnings.simplefilter("ignore", NothingLearntWarning)
+    for kind in (NothingLearntWarning, ScaleWarning):
+        warnings.simplefilter("ignore", kind)
     lines = Lines(options.out)
     set_cells(lines, options.sets)
     solver_cells(lines, options)
