@@ -234,3 +234,15 @@ def test_targets_names_and_silos():
 def test_bad_arguments_are_refused_by_name(bad, error, message):
     with pytest.raises(error, match=message):
         dpk.private_range(features(), **{"bounds": WIDE, "budget": BUDGET} | bad)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_value_of_a_record_is_in_an_error_or_a_warning():
+    how = {"bounds": WIDE, "budget": BUDGET, "target_bounds": (0, 1)}
+    y = np.array(["1.0"] * len(features()))
+    y[7] = "secret"
+    with pytest.raises(TypeError, match=r"y must be real numbers, got dtype <U3$"):
+        dpk.private_range(features(), y=y, **how)
+    huge = features().astype(np.longdouble)
+    huge[3, 0] *= np.longdouble(10) ** 400 if np.finfo(np.longdouble).max > 1e308 else 1
+    dpk.private_range(huge, bounds=WIDE, budget=BUDGET)

@@ -375,7 +375,11 @@ def test_a_model_that_is_not_finite_fails(number_of_runs, monkeypatch):
         dpk.select([GD], records(), budget=BUDGET, rng=3)
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+class Stop(BaseException):
+    """What the handler of a signal may raise."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Stop])
 def test_an_interruption_shows_nothing_of_the_run(kind, monkeypatch):
     def interrupted(*args):
         error = kind()
@@ -383,10 +387,20 @@ def test_an_interruption_shows_nothing_of_the_run(kind, monkeypatch):
         raise error
 
     monkeypatch.setattr(Candidates, "solve", interrupted)
-    with pytest.raises(kind) as caught:
+    with pytest.raises(KeyboardInterrupt if kind is Stop else kind) as caught:
         dpk.select([GD], records(), budget=BUDGET)
     assert caught.value.__context__ is None
     assert not hasattr(caught.value, "__notes__")
+
+
+def test_an_operator_with_records_of_its_own_is_refused():
+    """It would read those that score as well: a run would cost sqrt(2) times what is charged."""
+    operator = dpk.solvers.Declared(lambda u: 0.5 * u, sensitivity=0.01)
+    with pytest.raises(TypeError, match="operator must be a name in a selection"):
+        dpk.select(
+            [{"rounds": 3}], records(), solver="fixed_point", operator=operator, clip=1.0,
+            budget=BUDGET,
+        )  # fmt: skip
 
 
 def test_a_run_that_spends_more_than_its_share_is_not_chosen(number_of_runs, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget
-from dpkern.solvers import SOLVERS, SolverResult
+from dpkern.solvers import SOLVERS, Declared, SolverResult
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.outcome import plain
 from dpkern.solvers.base.run import Run
@@ -113,6 +113,11 @@ class Candidates:
             raise TypeError(
                 "model must be None, or an MLP with score 'accuracy', in a selection, got "
                 f"{type(model).__name__}"
+            )
+        if isinstance(values.get("operator"), Declared):
+            raise TypeError(
+                "operator must be a name in a selection: a Declared reads records of its own, "
+                "which are not divided into those that train and those that score"
             )
         with Run(declaration, data, Budget(mu=mu), values) as run:
             run.clip  # noqa: B018  (raises where there is none)

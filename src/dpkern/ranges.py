@@ -117,7 +117,8 @@ def private_range(
     bin, exact integers, with Gaussian noise rounded to integers. A record has at most one value in
     the bins of a feature, so that the sensitivity is sqrt(2 f) for f features and targets together,
     and sqrt(f) with "add_remove". Values that are NaN or infinite are in no bin: nothing is raised,
-    which would depend on the records, and they widen no range.
+    which would depend on the records, and they widen no range. Missing values of a data frame are
+    refused, as they are by `SiloData`.
 
     A range reaches from the first to the last count that stands out of the noise of all bins, and
     over the counts beside them that are above two of its stds. Counts at its ends are then left
@@ -193,7 +194,7 @@ def _values(
         X, names = numeric_matrix(given), column_names(given)
         if (y is None) != (target_bounds is None):
             raise ValueError("y and target_bounds must be given together, or neither")
-        targets = None if y is None else np.asarray(y, dtype=np.float64)
+        targets = None if y is None else _real("y", y)
         if targets is not None and targets.shape != (X.shape[0],):
             raise ValueError(f"y must have shape ({X.shape[0]},), got {targets.shape}")
     if 0 in X.shape:
@@ -202,6 +203,15 @@ def _values(
         X = X.tocsc()
         X.sum_duplicates()  # a record has one value of a feature
     return X, targets, names
+
+
+def _real(name: str, values: ArrayLike) -> FloatArray:
+    """Return real numbers as float64; an error says no value."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
+    with np.errstate(all="ignore"):
+        return array.astype(np.float64)
 
 
 def _wide(name: str, bounds: Any, n_features: int) -> list[tuple[float, float]]:
@@ -226,8 +236,8 @@ def _edges(lo: float, hi: float) -> FloatArray:
 def _column(X: Any, k: int) -> tuple[FloatArray, int]:
     """Return the stored values of a feature, and the number of zeros that are not stored."""
     if not is_sparse(X):
-        return np.asarray(X[:, k], dtype=np.float64), 0
-    values = X.data[X.indptr[k] : X.indptr[k + 1]].astype(np.float64)
+        return _real("X", X[:, k]), 0
+    values = _real("X", X.data[X.indptr[k] : X.indptr[k + 1]])
     return values, X.shape[0] - len(values)
 
 

@@ -303,7 +303,11 @@ def _uninterrupted(work: Callable[[], "_Outcome | None"]) -> "_Outcome | None":
     try:
         return work()
     except (KeyboardInterrupt, SystemExit) as error:
-        stopped = type(error)(*error.args)
+        stopped: BaseException = type(error)(*error.args)
+    except Exception:
+        raise
+    except BaseException:  # of a signal handler
+        stopped = KeyboardInterrupt()
     raise stopped
 
 

@@ -379,7 +379,7 @@ def far_apart(X: Any) -> bool:
     else:
         largest = np.maximum(part.max(axis=0), -part.min(axis=0))
     largest = largest[np.isfinite(largest) & (largest > 0.0)]
-    return bool(len(largest)) and bool(largest.max() > _FAR_APART * largest.min())
+    return bool(len(largest)) and bool(largest.max() / _FAR_APART > largest.min())
 
 
 def _entries(X: Any) -> Iterator[tuple[NDArray[Any], Any, Any]]:
