@@ -88,9 +88,9 @@ def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
 def chosen(trust: object = "central", model: object = None, *, ridge: bool = False) -> str:
     """Return the name of the solver that "auto" is, by public numbers alone.
 
-    By docs/utility.md the defaults of gradient descent are within half a point of the best of other
-    solvers, but for a few small sets and budgets. `ridge` says
-    that it is the squared loss of targets with a public bound.
+    The defaults of gradient descent are within half a point of those of the best other solver, but
+    for a few small sets and budgets (docs/utility.md). `ridge` says that it is the squared loss of
+    targets with a public bound.
     """
     if ridge and model is None and trust in ("central", "silo"):
         return "ridge"
