@@ -24,6 +24,7 @@ OPTIONS = [
     {"prox": Simplex(), "silo_weight": np.array([0.5, 1.0, 0.25, 1.0])},
     {"sigma": 0.7, "saturate": True},
     {"sigma": 0.0, "prox_step": np.array([0.1, 0.2, 0.3])},
+    {"sigma": 0.7, "momentum": 0.9, "l2": 0.2, "prox": dpk.L1(0.05)},
 ]
 
 
@@ -36,18 +37,21 @@ def start(data, k=None):
     return np.random.default_rng(0).normal(0, 0.3, data.d if k is None else (k, data.d))
 
 
-def by_rounds(data, w, *, rng, sigma=None, prox=None, l2=0.0, scale, step_size, **options):
+def by_rounds(
+    data, w, *, rng=None, sigma=None, prox=None, l2=0.0, scale, step_size, momentum=0.0, **options
+):
     """The rounds one by one, by the kernels of which they consist."""
     stream, models = None if sigma is None else NoiseStream(rng), []
     penalized = np.ones(data.d)
     penalized[-1] = options.pop("penalize_intercept", True) or not data.intercept
     gamma = options.pop("prox_step", step_size)
-    p = int(penalized.sum())
+    p, first = int(penalized.sum()), w
     for t, eta in enumerate(step_size):
-        V = kernels.glm_gradient(data, w, **options).sum(axis=0)
+        v = w + momentum * (w - (models[-2] if t > 1 else first if t else w))
+        V = kernels.glm_gradient(data, v, **options).sum(axis=0)
         if sigma is not None:
             V = V + kernels.gaussian(data.d, sigma, grid=options["grid"], rng=stream)
-        w = w - eta * (scale * V + l2 * penalized * w)
+        w = v - eta * (scale * V + l2 * penalized * v)
         if prox is not None:
             w[:p] = kernels.prox(prox, w[:p], gamma[t])
         models.append(w)
@@ -163,7 +167,12 @@ RUNS = [
 
 
 OWN_RUNS = {
-    "gradient_descent": [{"calibration": "paper"}],
+    "gradient_descent": [
+        {"calibration": "paper"},
+        {"momentum": 0.9},
+        {"momentum": 0.7, "l1": 0.01, "l2": 0.1, "returns": "tail"},
+        {"momentum": 0.7, "penalty": PL(0.01), "returns": "average"},
+    ],
     "federated_gd": [{"calibration": "paper"}],
     "minibatch_sgd": [
         {"sampling": "without_replacement", "batch_size": 7},

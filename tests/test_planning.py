@@ -94,6 +94,7 @@ def test_every_solver_has_a_measured_error():
     assert set(planning._TIME) <= set(SOLVERS)
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_table_and_the_picture(tmp_path):
     plan = dpk.plan(569, 31, budget=BUDGET, row_bound=5.6)
     first, _, head, best, *_ = str(plan).splitlines()
@@ -103,7 +104,7 @@ def test_the_table_and_the_picture(tmp_path):
     pytest.importorskip("matplotlib")
     plan.plot(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    dpk.plan(569, 31, budget=dpk.Budget(mu=0.5), row_bound=5.6).plot(tmp_path / "mu.png")
+    dpk.plan(569, 31, budget=dpk.Budget(mu=5.0), row_bound=5.6).plot(tmp_path / "mu.png")
 
 
 @pytest.mark.parametrize(

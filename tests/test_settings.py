@@ -121,3 +121,16 @@ def test_public_numbers_under_add_or_remove_are_the_declared_ones():
     assert numbers.noise == pytest.approx(1.0 / 1200)
     assert numbers.smallest == 300
     assert public_numbers(objective, None, "silo", "add_remove").mu == math.inf
+
+
+def test_tail_is_the_mean_of_the_last_third_of_the_models():
+    data, models = make_data(), []
+    for rounds in range(1, 12):
+        models.append(
+            run("gradient_descent", data, budget=None, rounds=rounds, clip=1.0, step_size=1.0).w
+        )
+    for rounds in (3, 7, 11):
+        how = {"budget": None, "rounds": rounds, "clip": 1.0, "returns": "tail", "step_size": 1.0}
+        expected = np.mean(models[rounds - math.ceil(rounds / 3) : rounds], axis=0)
+        found = run("gradient_descent", data, **how).w
+        np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -120,7 +120,7 @@ class Candidates:
                 "which are not divided into those that train and those that score"
             )
         with Run(declaration, data, Budget(mu=mu), values) as run:
-            run.clip  # noqa: B018  (raises where there is none)
+            float(run.clip)  # raises where there is none
         return values
 
     def solve(self, settings: Settings, data: SiloData, mu: float, rng: Any) -> SolverResult:

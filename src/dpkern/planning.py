@@ -3,6 +3,7 @@
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, Squared, get_loss
 from dpkern.plotting import plot_plan
-from dpkern.privacy import Budget
+from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.settings import PublicNumbers, is_auto
@@ -129,12 +130,14 @@ class Plan:
         Raises ImportError where matplotlib is not installed.
         """
         mu, how = self.budget.mu, dict(self.arguments)
-        over_budget = [
-            (f * mu, plan(self.n, self.d, budget=Budget(mu=f * mu), **how)) for f in _FACTORS
-        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BudgetWarning)  # nobody spends these
+            budgets = [Budget(mu=f * mu) for f in _FACTORS]
+        over_budget = [(b.mu, plan(self.n, self.d, budget=b, **how)) for b in budgets]
         if self.budget.delta is not None:  # the same budgets, as people state them
             delta = self.budget.delta
-            over_budget = [(Budget(mu=x).epsilon_at(delta), row) for x, row in over_budget]
+            epsilons = (b.epsilon_at(delta) for b in budgets)
+            over_budget = [(e, row) for e, (_, row) in zip(epsilons, over_budget, strict=True)]
         sizes = [max(math.ceil(f * self.n), how["m"]) for f in _FACTORS]
         over_n = [(float(n), plan(n, self.d, budget=self.budget, **how)) for n in sizes]
         unit = "mu" if self.budget.delta is None else f"epsilon at delta {self.budget.delta:g}"

@@ -15,8 +15,7 @@ NOT_SETTABLE = ("data", "budget", "model", "rng", "progress", "callback")
 LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 # Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by
-# 0.024
-# and the mean's by 0.005.
+# 0.024 and the mean's by 0.005.
 WISCONSIN_DRAWS = 24
 
 

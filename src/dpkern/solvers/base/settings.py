@@ -268,8 +268,8 @@ def local_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str,
 def newton(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of Newton methods, whose steps are those of the released curvature."""
     rounds = 10 if is_auto(given["rounds"]) else given["rounds"]
-    noiseless = None if numbers.mu == math.inf else _NEWTON_CLIP * numbers.row_bound * numbers.slope
-    return {"rounds": rounds, "local_steps": 1, "clip": noiseless}
+    clip = None if numbers.mu == math.inf else _NEWTON_CLIP * numbers.row_bound * numbers.slope
+    return {"rounds": rounds, "local_steps": 1, "clip": clip}
 
 
 def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
