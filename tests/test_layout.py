@@ -11,7 +11,7 @@ import dpkern
 
 MODELS = (
     *("models", "models/losses", "models/terms", "models/penalties"),
-    *("models/oracles", "models/networks"),
+    *("models/scale", "models/oracles", "models/networks"),
 )
 
 # Who may import whom. A name with a slash is a part of a package; "solvers" are the modules on top.
@@ -27,8 +27,9 @@ ARROWS = {
     "models/losses": {"_numbers"},
     "models/terms": {"_numbers"},
     "models/penalties": {"models/terms", "_numbers"},
-    "models/oracles": {"kernels", "_numbers"},
-    "models/networks": {"kernels", "models/oracles", "models/losses", "_numbers"},
+    "models/scale": {"kernels", "models/losses"},
+    "models/oracles": {"kernels", "models/scale", "_numbers"},
+    "models/networks": {"kernels", "models/oracles", "models/scale", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
     "privacy": {"_warn", "privacy", "kernels", "stream", "_numbers", "_serialize"},
     "data": {"_warn", "data", "kernels", "_numbers"},
@@ -63,7 +64,7 @@ ARROWS = {
     },
     "plotting": {"io"},
     "planning": {
-        *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses"),
+        *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses", "models/scale"),
         *("plotting", "_numbers"),
     },
     "ranges": {"data", "privacy", "_numbers"},

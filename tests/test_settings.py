@@ -103,8 +103,8 @@ def test_hidden_steps_do_not_exceed_the_smoothness():
     ("options", "given", "says"),
     [
         ({"row_bound": None}, {}, "row_bound"),
-        ({}, {"model": dpk.MLP(hidden=(3,))}, "step_size='auto' needs a loss"),
-        ({}, {"model": dpk.MLP(hidden=(3,)), "step_size": 0.1}, "clip must be given"),
+        ({"row_bound": None}, {"model": dpk.MLP(hidden=(3,))}, "step_size='auto' needs a loss"),
+        ({"row_bound": None}, {"model": dpk.MLP(), "step_size": 0.1}, "clip must be given"),
     ],
 )
 def test_where_no_rule_holds_the_error_says_what_to_give(options, given, says):
@@ -134,3 +134,49 @@ def test_tail_is_the_mean_of_the_last_third_of_the_models():
         expected = np.mean(models[rounds - math.ceil(rounds / 3) : rounds], axis=0)
         found = run("gradient_descent", data, **how).w
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["minibatch_sgd", "prox_sgd", "prox_svrg", "spider"])
+def test_models_have_the_settings_of_their_scale(solver):
+    """Softmax regression has those of a linear model, a perceptron less noise in margins."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(900, 4)), np.arange(900) % 3
+    data = dpk.SiloData.split(X, y, 3, row_bound=2.0, task="multiclass", classes=[0, 1, 2])
+    linear, deep = (
+        run(
+            solver,
+            data,
+            model=dpk.MLP(hidden=hidden),
+            **({"rounds": 9} if solver == "prox_sgd" else {}),
+        )
+        for hidden in ((), (5,))
+    )
+    found = settings(linear)
+    assert "auto" not in map(str, [*found.values(), *settings(deep).values()])
+    bound = math.sqrt(5.0)
+    assert found["clip"] <= bound * math.sqrt(2.0 / 3.0)
+    assert settings(deep)["step_size"] <= found["step_size"] + 1e-12
+    if solver == "minibatch_sgd":
+        horizon = found["rounds"] * found["step_size"]
+        noise = bound * (2.0 / data.n) * found["clip"] * horizon / BUDGET.mu
+        assert noise == pytest.approx(8.0)
+        other = settings(deep)
+        assert other["rounds"] * other["step_size"] * other["clip"] == pytest.approx(
+            0.4 * horizon * found["clip"]
+        )
+
+
+def test_batches_are_so_large_that_larger_ones_have_hardly_less_noise():
+    pytest.importorskip("dp_accounting")
+    data, options = make_data(n=6000), {"sampling": "without_replacement", "rounds": 100}
+    chosen = settings(run("minibatch_sgd", data, **options))["batch_size"]
+    assert chosen == math.ceil(2000 * BUDGET.mu / 10.0)
+    noise = {}
+    for size in (chosen // 8, chosen, 4 * chosen):
+        drawn = run("minibatch_sgd", data, clip=0.1, batch_size=size, **options)
+        noise[size] = drawn.privacy.releases[0].std / size
+    assert noise[chosen] < 1.15 * noise[4 * chosen]
+    assert noise[chosen] < 0.7 * noise[chosen // 8]
+    one_pass = settings(run("prox_sgd", data))
+    assert one_pass["batch_size"] == 2000 // one_pass["rounds"]
+    assert settings(run("minibatch_sgd", data, budget=None, **options))["batch_size"] == 2000

@@ -454,7 +454,11 @@ def test_random_iterates_are_all_possible():
         ("minibatch_sgd", {"returns": "best"}, "returns must be 'auto' or 'last'"),
         ("minibatch_sgd", {"sampling": "with_replacement"}, "sampling must be 'full' or"),
         ("minibatch_sgd", {"batch_size": 3}, "batch_size must be None with sampling='full', got 3"),
-        ("minibatch_sgd", {"sampling": "without_replacement"}, "batch_size must be given"),
+        (
+            "minibatch_sgd",
+            {"sampling": "without_replacement", "batch_size": None},
+            "batch_size must be given",
+        ),
         ("minibatch_sgd", {"sampling": "without_replacement", "batch_size": 21},
          "batch_size must be at most 20, the smallest silo having 20 records, got 21"),
         ("prox_sgd", {"batch_size": 4}, "at most 3 for 6 disjoint batches"),

@@ -14,6 +14,7 @@ from dpkern import kernels
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, Squared, get_loss
+from dpkern.models.scale import margin_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
@@ -241,18 +242,14 @@ def plan(
         raise ValueError(f"m must be at most the {n} records, got {m}")
     if not math.isfinite(phi.smoothness):
         raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
-    numbers = PublicNumbers(
-        mu=budget.mu,
-        noise=(2.0 if neighbours == "replace_one" else 1.0)
-        * (math.sqrt(m) if trust == "silo" else 1.0)
-        / n,
-        row_bound=bound,
-        smoothness=phi.smoothness * bound**2 + not_negative("l2", l2),
-        slope=float(abs(kernels.loss_derivatives([1.0], [0.0], loss=phi)[0])) or 1.0,
-        dim=d,
+    numbers = PublicNumbers.of(
+        margin_scale(phi, bound, dim=d),
+        budget,
+        neighbours=neighbours,
+        weight=(math.sqrt(m) if trust == "silo" else 1.0) / n,
+        penalty=not_negative("l2", l2),
         smallest=n // m,
         trust=trust,
-        convex=phi.convex,
     )
     pace = _seconds_of_an_entry(d)
     rows = [

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.models.losses import LOSSES
+from dpkern.models.losses import LOSSES, get_loss
 from dpkern.models.oracles import FloatArray, NotKept, Oracle
+from dpkern.models.scale import Scale, largest_target, margin_scale, softmax_scale
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -72,6 +73,17 @@ class MLP(Oracle):
 
     def dim(self, data: "SiloData") -> int:
         return kernels.mlp_size(data.n_features, self.layers(data))
+
+    def scale(self, data: "SiloData") -> Scale:
+        """Return the scale of the model without its hidden layers, which only guides settings."""
+        bound, dim = math.hypot(data.row_bound, 1.0), data.n_features + 1
+        if self.loss == "softmax":
+            linear = softmax_scale(self.layers(data)[-1], bound, dim=dim)
+        else:
+            loss, target = get_loss(self.loss), largest_target(data)
+            linear = margin_scale(loss, bound, dim=dim, target=target)
+        deep = bool(self.hidden)
+        return replace(linear, convex=linear.convex and not deep, hidden_layers=deep)
 
     def start(self, data: "SiloData") -> FloatArray:
         rng = np.random.default_rng(self.seed)

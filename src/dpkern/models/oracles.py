@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern.models.scale import Scale
 
 if TYPE_CHECKING:
     from dpkern.data import SiloData
@@ -75,6 +76,10 @@ class Oracle(ABC):
     def start(self, data: "SiloData") -> FloatArray:
         """Return the public starting point of runs, shape (P,), by default 0."""
         return np.zeros(self.dim(data))
+
+    def scale(self, data: "SiloData") -> Scale | None:
+        """Return the sizes of its derivatives for settings "auto"; None, if it cannot say."""
+        return None
 
     def losses(self, w: FloatArray, X: NDArray[Any], y: FloatArray) -> FloatArray:
         """Return the loss of each record, shape (k,)."""

@@ -37,7 +37,7 @@ async def prox_sgd(
     ----------
     step_size : float, sequence of R floats or str
         "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto"
-        follows from public numbers, and is twice that for a model.
+        follows from public numbers.
 
     Notes
     -----
@@ -49,7 +49,4 @@ async def prox_sgd(
     By default batches have floor(n / R) records, n of the smallest silo. Calibration "paper" draws
     s_j = sqrt(8 ln(1/delta)) C / (epsilon K) and certifies its true guarantee.
     """
-    if run.parameters["batch_size"] is None:
-        smallest = int(run.objective.data.sizes.min())
-        run.parameters["batch_size"] = max(1, smallest // rounds)
     return await descend(run, run.step_sizes(theorem=0.5)[:, 0], 1)

@@ -64,7 +64,7 @@ async def prox_svrg(
     step_size : float, sequence of R floats or str
         "theorem" = min(1, K^(3/2) sqrt(M) / n) / (8 beta), beta the smoothness of the loss and
         the penalties, n and K of the largest silo; "auto" follows from public
-        numbers, and is 1 / beta for a model.
+        numbers.
 
     Notes
     -----

@@ -59,7 +59,7 @@ async def spider(
         Share of mu^2 for the rounds that release gradients; all of it if q = 1 or R = 1.
     step_size : float, sequence of R floats or str
         "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto"
-        follows from public numbers, and is twice that for a model.
+        follows from public numbers.
 
     Notes
     -----

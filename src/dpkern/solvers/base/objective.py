@@ -17,6 +17,7 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
+from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
 from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 
@@ -163,14 +164,26 @@ class Objective:
         """L = phi''max R^2 (1 + 2^-40), R bounding the effective rows; infinity without a bound."""
         if isinstance(self.loss, Oracle):
             return self.loss.smoothness
-        return self.loss.smoothness * self.data.row_bound**2 * (1.0 + 2.0**-40)
+        return curvature_of_rows(self.loss.smoothness, self.data.row_bound)
+
+    @property
+    def penalty_smoothness(self) -> float:
+        """Lipschitz constant of the gradient of the smooth penalties: l2 + that of g."""
+        g = self.smooth
+        return self.l2 + (0.0 if g is None else g.strength * g.smoothness)
 
     @property
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient of the smooth part: L + l2 + that of g."""
-        g = self.smooth
-        curvature = 0.0 if g is None else g.strength * g.smoothness
-        return self.data_smoothness + self.l2 + curvature
+        """Lipschitz constant of the gradient of the smooth part: L + that of the penalties."""
+        return self.data_smoothness + self.penalty_smoothness
+
+    @property
+    def scale(self) -> Scale | None:
+        """The sizes of a record's derivatives; None for a model that does not state them."""
+        data = self.data
+        if isinstance(self.loss, Oracle):
+            return self.loss.scale(data)
+        return margin_scale(self.loss, data.row_bound, dim=data.d, target=largest_target(data))
 
     def shares(self) -> FloatArray:
         """Return the silo weights p_j, shape (m,)."""

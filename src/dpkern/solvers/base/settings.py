@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkern import kernels
-from dpkern.models.oracles import Oracle
+from dpkern.models.scale import Scale
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import AUTO
@@ -38,6 +37,10 @@ _LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
 # below their bound, and what oscillates is averaged.
 _BOLD_STEP, _IMPLICIT_STEP = 16.0, 16.0
 _MOMENTUM = 0.95
+_MULTIPLIER = 1.0
+_REPEATS = ("rounds", "local_steps")
+# Share of the noise in margins that a model with hidden layers takes.
+_HIDDEN_LAYERS = 0.4
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,11 @@ class PublicNumbers:
     row_bound : float
     smoothness : float
         Lipschitz constant of the gradient of the smooth part of the objective.
-    slope : float
-        |phi'(y, 0)|, the size of a record's derivative at the start, for the largest target, or 1.
-    dim : int
-        Number of coefficients.
+    slope, dim, convex, hidden_layers
+        Those of the model's `Scale`.
     smallest : int
         Number of records of the smallest silo.
     trust : str
-    convex : bool
-        Whether the loss is convex.
     target_bound : float
         Bound of the targets: 1 for labels, infinite where none is stated.
     """
@@ -72,15 +71,45 @@ class PublicNumbers:
     smoothness: float
     slope: float
     dim: int
+    convex: bool
+    hidden_layers: bool
     smallest: int
     trust: str
-    convex: bool
     target_bound: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        scale: Scale,
+        budget: Budget | None,
+        *,
+        neighbours: str,
+        weight: float,
+        penalty: float,
+        **others: Any,
+    ) -> "PublicNumbers":
+        """Return the numbers of a run with a model of this scale.
+
+        `weight` is that of a record in the mean gradient, or the norm of the silos' weights where
+        each of them adds noise; `penalty` is the smoothness of the penalty.
+        """
+        return cls(
+            mu=math.inf if budget is None else budget.mu,
+            noise=(2.0 if neighbours == "replace_one" else 1.0) * weight,
+            row_bound=scale.row_bound,
+            smoothness=scale.smoothness + penalty,
+            slope=scale.slope,
+            dim=scale.dim,
+            convex=scale.convex,
+            hidden_layers=scale.hidden_layers,
+            **others,
+        )
 
     @property
     def margin_noise(self) -> float:
         """Std of the noise in margins that a run takes; less in many dimensions."""
-        return min(8.0, 42.0 / math.sqrt(self.dim))
+        most = min(8.0, 42.0 / math.sqrt(self.dim))
+        return _HIDDEN_LAYERS * most if self.hidden_layers else most
 
 
 _UNKNOWN = PublicNumbers(
@@ -93,6 +122,7 @@ _UNKNOWN = PublicNumbers(
     smallest=1,
     trust="silo",
     convex=True,
+    hidden_layers=False,
 )
 
 Noise = tuple[float, float, float]
@@ -102,25 +132,20 @@ Rule = Callable[[PublicNumbers, Mapping[str, Any]], dict[str, Any]]
 def public_numbers(
     objective: Objective, budget: Budget | None, trust: str, neighbours: str
 ) -> PublicNumbers | None:
-    """Return the public numbers of a run; None for a model that is not linear."""
-    if isinstance(objective.loss, Oracle):
+    """Return the public numbers of a run; None for a model that does not state its scale."""
+    scale, data = objective.scale, objective.data
+    if scale is None:
         return None
-    data = objective.data
-    target = 1.0 if data.task == "classification" else data.target_bound
-    largest = target if math.isfinite(target) else 1.0
-    slope = float(abs(kernels.loss_derivatives([largest], [0.0], loss=objective.phi)[0]))
     weights = objective.record_weights() if trust == "silo" else objective.record_weight()
-    return PublicNumbers(
-        mu=math.inf if budget is None else budget.mu,
-        noise=(2.0 if neighbours == "replace_one" else 1.0) * float(np.linalg.norm(weights)),
-        row_bound=data.row_bound,
-        smoothness=objective.smoothness,
-        slope=slope or 1.0,
-        dim=objective.dim,
+    return PublicNumbers.of(
+        scale,
+        budget,
+        neighbours=neighbours,
+        weight=float(np.linalg.norm(weights)),
+        penalty=objective.penalty_smoothness,
         smallest=smallest_silo(objective),
         trust=trust,
-        convex=objective.phi.convex,
-        target_bound=target,
+        target_bound=data.target_bound if data.task == "regression" else 1.0,
     )
 
 
@@ -140,18 +165,36 @@ def settled(
 ) -> dict[str, Any]:
     """Return the arguments of a run, those that are "auto" replaced by what the rule says.
 
-    For a model that is not linear, or without a row bound or a bounded second derivative, only
-    numbers of rounds follow from the rule: a step size stays "auto", and a clip norm is none.
+    For a user's own model, or without a row bound or a bounded second derivative, only numbers of
+    rounds follow from the rule: a step size stays "auto", and a clip norm is none.
     """
     numbers = public_numbers(objective, budget, given["trust"], given["neighbours"])
     if numbers is not None and math.isfinite(numbers.smoothness):
         found = rule(numbers, given)
     else:
         unknown = {"clip": None, "momentum": 0.0, "returns": "last"}
-        known = ("rounds", "local_steps")
         nothing = replace(_UNKNOWN, smallest=smallest_silo(objective))
-        found = unknown | {k: v for k, v in rule(nothing, given).items() if k in known}
+        found = unknown | {k: v for k, v in rule(nothing, given).items() if k in _REPEATS}
+    if is_auto(given.get("batch_size")):
+        rounds, steps = (found.get(k) if is_auto(given.get(k)) else given.get(k) for k in _REPEATS)
+        mu = math.inf if budget is None else budget.mu
+        smallest, releases = smallest_silo(objective), (rounds or 1) * (steps or 1)
+        found["batch_size"] = _batch_size(given.get("sampling", "full"), smallest, releases, mu)
     return {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
+
+
+def _batch_size(sampling: str, smallest: int, releases: int, mu: float) -> int | None:
+    """Return the records per batch: of secret samples, so many that more reduce hardly any noise.
+
+    With samples of a share q of the records and noise of `multiplier` times the sensitivity, mu is
+    about q sqrt(releases) / multiplier for multipliers above 1 (Bu, Dong, Long, Su 2020): then the
+    noise on the mean does not depend on q.
+    """
+    if sampling == "full":
+        return None
+    if sampling in ("one_pass", "cyclic"):
+        return max(1, smallest // releases)
+    return math.ceil(smallest * min(1.0, _MULTIPLIER * mu / math.sqrt(releases)))
 
 
 def _mean(value: Any, default: float) -> float:
@@ -199,7 +242,7 @@ def descent(
     """
     R, K = (
         default if given.get(name, AUTO) in (AUTO, None) else given[name]
-        for name, default in (("rounds", rounds), ("local_steps", local_steps))
+        for name, default in zip(_REPEATS, (rounds, local_steps), strict=True)
     )
     found = {"rounds": R, "local_steps": K, "momentum": 0.0, "returns": "last"}
     steps, L = R * K * relaxation, numbers.smoothness
@@ -246,7 +289,7 @@ def hidden_descent(
     """
     R, K = (
         default if is_auto(given.get(name, AUTO)) else given[name]
-        for name, default in (("rounds", rounds), ("local_steps", local_steps))
+        for name, default in zip(_REPEATS, (rounds, local_steps), strict=True)
     )
     noise, bold = _ONCE if R == 1 else _EVERY_ROUND, 1.0 if numbers.convex else 1.0 / K
     return descent(numbers, {**given, "local_steps": K}, rounds=rounds, bold=bold, noise=noise)

@@ -156,7 +156,7 @@ def _common(
     accounting: Literal["composition", "last_iterate"] = "composition",
     hess_clip: float | None = None,
     sampling: str = "full",
-    batch_size: int | None = None,
+    batch_size: int | None = AUTO,
     participation: int | None = None,
     returns: Literal["auto", "last", "random", "average", "tail"] = "auto",
 ) -> None:
@@ -170,8 +170,8 @@ def _common(
         Steps of every silo in a round.
     step_size : float, sequence of floats or str
         One step size, or one for every step of all rounds. "auto" follows from public numbers,
-        with the clip norm and the number of rounds (docs/settings.md); 1 / beta for a model, beta
-        the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t,
+        with the clip norm and the number of rounds (docs/settings.md), or is 1 / beta for a user's
+        own model, beta the smoothness that it declares; "theorem" = 2 / (l2 (t + gamma)) at step t,
         gamma = max(8 (L + l2) / l2 - 1, local_steps), L = sup phi'' row_bound^2.
     momentum : float or "auto"
         beta in [0, 1): the gradient is taken at w_t + beta (w_t - w_{t-1}), and the step from
@@ -188,9 +188,10 @@ def _common(
         install 'dpkern[accounting]') for a budget of epsilon and delta. "one_pass": disjoint
         consecutive batches of a random order of the records; "cyclic" starts over at its end,
         and charges a record for every batch that it is in.
-    batch_size : int or None
-        Records per batch and silo, on average for Poisson batches; None is the sampler's
-        default.
+    batch_size : int, None or "auto"
+        Records per batch and silo, on average for Poisson batches; None with sampling "full".
+        "auto" uses every record once with "one_pass" and "cyclic", and is the number beyond which
+        secret samples have hardly less noise.
     participation : int or None
         Number M of the m silos that participate in a round. The participation schedule is
         drawn in advance and public; None means all.
