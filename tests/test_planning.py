@@ -138,3 +138,23 @@ def test_the_command_prints_the_plan(capsys, tmp_path):
     assert main(["plan", *numbers, "--plot", str(tmp_path / "p.png")]) == 0
     assert (tmp_path / "p.png").exists()
     assert main(["plan", "--records", "5"]) == 2
+
+
+def test_several_classes_are_those_of_softmax_regression():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(600, 6)), np.arange(600) % 5
+    data = dpk.SiloData.split(X, y, 3, row_bound=2.0, task="multiclass", classes=range(5))
+    bound = math.sqrt(5.0)
+    plan = dpk.plan(600, 7, budget=BUDGET, row_bound=bound, m=3, n_classes=5)
+    assert plan.best.solver == "minibatch_sgd"
+    for row in plan.rows:
+        result = dpk.solve(
+            row.solver, data, budget=BUDGET, trust="central", model=dpk.MLP(hidden=()), rng=0
+        )
+        for name, value in row.settings.items():
+            assert result.parameters[name] == pytest.approx(value), (row.solver, name)
+    two = dpk.plan(600, 7, budget=BUDGET, row_bound=bound, m=3)
+    errors = {row.solver: row.error for row in two.rows}
+    assert all(errors[row.solver] < row.error <= 0.8 for row in plan.rows)
+    with pytest.raises(ValueError, match="loss must be 'logistic' for 5 classes, got 'huber'"):
+        dpk.plan(600, 7, budget=BUDGET, row_bound=bound, loss="huber", n_classes=5)

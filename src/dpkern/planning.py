@@ -14,7 +14,7 @@ from dpkern import kernels
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, Squared, get_loss
-from dpkern.models.scale import margin_scale
+from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
@@ -23,8 +23,8 @@ from dpkern.solvers.base.settings import PublicNumbers, is_auto
 from dpkern.solvers.base.shared import SHARED
 
 # Test error above that without privacy, A (sqrt(d) / x)^p of x = 2 mu / u (n mu under central trust
-# and replacement): A and p of every solver, fitted to measurements on a9a, adult, wdbc,
-# ijcnn1 and the original Wisconsin set at epsilon 0.1 to 3.
+# and replacement), times 2 / K for K classes: A and p of every solver, fitted to measurements on
+# a9a, adult, wdbc, ijcnn1 and the original Wisconsin set at epsilon 0.1 to 3.
 _ERROR = {
     "gradient_descent": (0.41, 0.68),
     "federated_gd": (0.40, 0.66),
@@ -42,7 +42,6 @@ _ERROR = {
     "local_sgd": (0.28, 0.53),
     "ridge": (0.64, 0.68),
 }
-_LARGEST_ERROR = 0.5
 # Time of a step: passes over the records, in those of a gradient, products of an entry of the
 # records with the d of its row, in the same unit, and microseconds of Python.
 _STEP = (1.2, 0.0, 10.0)
@@ -55,8 +54,6 @@ _TIME = {
     "prox_pl_svrg": (1.6, 0.0, 80.0),
     "spider": (1.6, 0.0, 55.0),
 }
-# Hidden local steps have no bound for a record that is added or removed.
-_REFUSED = ("local_sgd", "central", "add_remove")
 _FACTORS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of epsilon and of n in the picture
 
 
@@ -189,13 +186,14 @@ def plan(
     trust: str = "central",
     neighbours: str = "replace_one",
     l2: float = 0.0,
+    n_classes: int = 2,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
 
     Parameters
     ----------
     n, d : int
-        Number of records, and of coefficients, the intercept's included.
+        Number of records, and of coefficients of one output, the intercept's included.
     budget : Budget
         Total budget of a run.
     row_bound : float
@@ -208,6 +206,8 @@ def plan(
         As in `dpkern.solve`.
     l2 : float
         Strength of the penalty (l2/2) |w|^2.
+    n_classes : int
+        Number of classes; more than two are those of softmax regression, `dpkern.MLP(hidden=())`.
 
     Returns
     -------
@@ -232,7 +232,7 @@ def plan(
     >>> plan.best.solver
     'gradient_descent'
     """
-    n, d, m = count("n", n), count("d", d), count("m", m)
+    n, d, m, K = count("n", n), count("d", d), count("m", m), count("n_classes", n_classes, 2)
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
@@ -242,8 +242,10 @@ def plan(
         raise ValueError(f"m must be at most the {n} records, got {m}")
     if not math.isfinite(phi.smoothness):
         raise ValueError(f"loss must have a bounded second derivative, got {phi.name!r}")
+    if K > 2 and phi.name != "logistic":
+        raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
     numbers = PublicNumbers.of(
-        margin_scale(phi, bound, dim=d),
+        margin_scale(phi, bound, dim=d) if K == 2 else softmax_scale(K, bound, dim=d),
         budget,
         neighbours=neighbours,
         weight=(math.sqrt(m) if trust == "silo" else 1.0) / n,
@@ -252,14 +254,17 @@ def plan(
         trust=trust,
     )
     pace = _seconds_of_an_entry(d)
+    # Hidden local steps have no bound for added records, nor for other than linear models.
+    hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, n, d, pace)
+        _planned(name, numbers, n, d, K, pace)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
+        and (K == 2 or solver.declaration.models == "any")
         and neighbours in solver.declaration.neighbours
-        and (name, trust, neighbours) != _REFUSED
+        and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
     ]
-    first = chosen(trust, ridge=isinstance(phi, Squared))
+    first = chosen(trust, "softmax" if K > 2 else None, ridge=isinstance(phi, Squared))
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
     arguments = {
         "row_bound": bound,
@@ -268,11 +273,12 @@ def plan(
         "trust": trust,
         "neighbours": neighbours,
         "l2": l2,
+        "n_classes": K,
     }
     return Plan(n, d, budget, tuple(order), arguments)
 
 
-def _planned(name: str, numbers: PublicNumbers, n: int, d: int, pace: float) -> Planned:
+def _planned(name: str, numbers: PublicNumbers, n: int, d: int, K: int, pace: float) -> Planned:
     declaration = SOLVERS[name].declaration
     given = {k: o.default for k, o in (SHARED | declaration.own).items()} | {
         "trust": numbers.trust,
@@ -287,17 +293,17 @@ def _planned(name: str, numbers: PublicNumbers, n: int, d: int, pace: float) -> 
     hidden = steps > 1 and numbers.trust == "central"
     releases = rounds if hidden else rounds * steps
     noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
-    x = 2.0 * numbers.mu / numbers.noise
+    x = 2.0 * numbers.mu / numbers.noise * (2.0 / K)  # of one of K classes
     scale, power = _ERROR[name]
     passes, products, python = _TIME.get(name, _STEP)
     reads = 1 if declaration.samplers == ("one_pass",) else rounds * steps
-    entries = n * d * reads * (passes + products * d)
+    entries = n * d * (K if K > 2 else 1) * reads * (passes + products * d)
     return Planned(
         solver=name,
         settings=settings,
         noise=noise,
-        signal=clip / math.sqrt(d),
-        error=min(_LARGEST_ERROR, scale * (math.sqrt(d) / x) ** power),
+        signal=clip / math.sqrt(d * (K if K > 2 else 1)),
+        error=min(1.0 - 1.0 / K, scale * (math.sqrt(d) / x) ** power),
         seconds=entries * pace + rounds * steps * python * 1e-6,
     )
 

@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     relation = ("replace_one", "add_remove")
     add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
     add("--loss", choices=LOSSES, default="logistic", help="default: logistic")
+    add("--classes", type=size, default=2, metavar="K", help="number of classes (default: 2)")
     add("--no-intercept", action="store_true", help="no constant beside the features")
     add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
 
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         "m": arguments.silos,
         "trust": arguments.trust,
         "neighbours": arguments.neighbours,
+        "n_classes": arguments.classes,
     }
     if arguments.plot is not None:
         _output.refuse_output(arguments.plot)
