@@ -13,14 +13,15 @@ FloatArray = NDArray[np.float64]
 
 def auto_step(objective: Objective, name: str, value: str = "auto") -> float:
     """Return 1 / (L + l2), L including the curvature of a smooth penalty, for argument `name`."""
-    if math.isinf(objective.loss.smoothness):
+    unbounded = math.isinf(objective.data.row_bound)
+    if math.isinf(objective.loss.smoothness) and not (unbounded and objective.scale):
         raise ValueError(
             f"{name}={value!r} needs a loss with a bounded second derivative, which "
             f"{objective.loss.name!r} is not: give {name} a number"
         )
     if not math.isfinite(objective.smoothness):
         raise ValueError(
-            f"{name}={value!r} needs the smoothness of the loss: give the data a row_bound=R, or "
+            f"{name}={value!r} needs a bound of the rows: give the data a row_bound=R, or "
             f"{name}=NUMBER"
         )
     return 1.0 / objective.smoothness
