@@ -723,7 +723,7 @@ def test_import_is_cheap():
         (["compare", "TRAIN", "--solvers", "admm:silo"], "NAME:silo needs --set users=silos"),
         (
             ["compare", "TRAIN", "--solvers", "spider,admm", "--row-bound", "inf"],
-            "--solvers spider: --set step_size=auto needs the smoothness of the loss",
+            "--solvers spider: --set step_size=auto needs a bound of the rows",
         ),
         (["compare", "TRAIN", "--set", "trust=silo"], "--solvers"),
         (["compare", "TRAIN", "--set", "colour=red"], "'colour' is no option of these solvers"),

@@ -414,10 +414,10 @@ def test_transform_follows_the_formula(dtype, intercept, row_bound, bounded, mon
     data = SiloData.from_silos(
         [(X, records(40)[1])],
         intercept=intercept,
-        row_bound=row_bound,
+        row_bound=math.inf if row_bound is None else row_bound,
         feature_range=(lo, hi) if bounded else None,
     )
-    expected = effective_rows(X, lo, hi, intercept, math.inf if row_bound is None else row_bound)
+    expected = effective_rows(X, lo, hi, intercept, data.row_bound)
     rows = data.transform.apply(X)
     assert rows.dtype == np.float64
     assert rows.shape == (40, data.d)
@@ -689,11 +689,27 @@ def test_dense_and_sparse_rows_have_the_same_effective_rows_and_margins(
     )
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rows_within_the_feature_range_are_within_the_default_row_bound(intercept):
+    X, y = records(40)
+    how = {"feature_range": (-2.0, 3.0), "intercept": intercept}
+    data = SiloData(X, y, [0, 40], **how)
+    assert data.row_bound == math.sqrt(X.shape[1] + intercept)
+    inside = np.array([[-2.0, 3.0, -2.0], [0.0, 1.0, 3.0], [-9.0, 0.0, 0.0]])
+    mapped = np.array([[-1.0, 1.0, -1.0], [-0.2, 0.2, 1.0]])
+    np.testing.assert_allclose(data.transform.apply(inside)[:2, :3], mapped, rtol=1e-15)
+    assert np.linalg.norm(data.transform.apply(inside)[2]) <= data.row_bound * (1 + 1e-15)
+    assert SiloData(X, y, [0, 40], intercept=intercept).row_bound == math.inf
+    assert SiloData(csr(X), y, [0, 40], **how).row_bound == math.inf
+    assert SiloData(X, y, [0, 40], row_bound=math.inf, **how).row_bound == math.inf
+
+
 def test_the_feature_range_only_scales_sparse_rows():
     X, y = sparse_records()
     lo, hi = np.array([-4, 0, 7, 1, -1, 0.5]), np.array([4, 0.1, 9, 3, 1, 2.0])
     dense, sparse = (
-        SiloData(rows, y, [0, 40], feature_range=(lo, hi), intercept=True) for rows in (X, csr(X))
+        SiloData(rows, y, [0, 40], feature_range=(lo, hi), intercept=True, row_bound=math.inf)
+        for rows in (X, csr(X))
     )
     np.testing.assert_array_equal(sparse.scale, 2 / (hi - lo))
     assert sparse.shift is None
@@ -1192,14 +1208,13 @@ BAD = {
     "row_bound is zero": (
         {"row_bound": 0.0},
         ValueError,
-        "row_bound must be positive and finite, got 0.0",
+        "row_bound must be positive, got 0.0",
     ),
     "row_bound is negative": (
         {"row_bound": -1.0},
         ValueError,
-        "row_bound must be positive and finite, got -1.0",
+        "row_bound must be positive, got -1.0",
     ),
-    "row_bound is infinite": ({"row_bound": math.inf}, ValueError, "row_bound must be .* got inf"),
     "row_bound is NaN": ({"row_bound": math.nan}, ValueError, "row_bound must be .* got nan"),
     "row_bound is text": ({"row_bound": "1"}, TypeError, "row_bound must be .* got '1'"),
     "row_bound is a boolean": ({"row_bound": True}, TypeError, "row_bound must be .* got True"),

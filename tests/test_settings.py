@@ -103,7 +103,11 @@ def test_hidden_steps_do_not_exceed_the_smoothness():
     ("options", "given", "says"),
     [
         ({"row_bound": None}, {}, "row_bound"),
-        ({"row_bound": None}, {"model": dpk.MLP(hidden=(3,))}, "step_size='auto' needs a bound of the rows: give the data a row_bound"),
+        (
+            {"row_bound": None},
+            {"model": dpk.MLP(hidden=(3,))},
+            "step_size='auto' needs a bound of the rows",
+        ),
         ({"row_bound": None}, {"model": dpk.MLP(), "step_size": 0.1}, "clip must be given"),
     ],
 )

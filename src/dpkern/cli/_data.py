@@ -87,10 +87,9 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     if rows is not None:
         X, y = X[rows], y[rows]
         groups = None if groups is None else groups[rows]
-    row_bound = _row_bound(source, arguments)
     options: dict[str, Any] = {
         "intercept": not arguments.no_intercept,
-        "row_bound": None if math.isinf(row_bound) else row_bound,
+        "row_bound": _row_bound(source, arguments),
         "target_bound": arguments.target_bound,
         "feature_range": source.feature_range,
         "task": arguments.task,
@@ -119,13 +118,11 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     return SiloData.split(X, y, m, how=how, seed=arguments.seed, **options)
 
 
-def _row_bound(source: Source, arguments: argparse.Namespace) -> float:
+def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
     if arguments.row_bound is not None:
         return positive("row_bound", arguments.row_bound, or_infinite=True)
-    if source.feature_range is None or is_sparse(source.table.X):
-        return ROW_BOUND
-    # Features in [-1, 1] and the constant: no row within the range is scaled down.
-    return math.sqrt(source.table.X.shape[1] + (not arguments.no_intercept))
+    ranged = source.feature_range is not None and not is_sparse(source.table.X)
+    return None if ranged else ROW_BOUND  # None is the bound of rows within the range
 
 
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:

@@ -1,8 +1,7 @@
 """Records held by silos: `SiloData`.
 
 Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
-the feature range and the bounds of rows and targets. In particular, the two labels are read from y
-and assumed to be public.
+the feature range and the bounds of rows and targets. The two labels are read from y.
 """
 
 from __future__ import annotations  # help() then shows type aliases by name
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern import kernels
-from dpkern._numbers import count, positive
+from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
@@ -40,6 +39,7 @@ from dpkern.data.validation import (
     frozen_matrix,
     labels,
     no_buffer,
+    public_row_bound,
     records,
     refuse_non_finite,
     targets,
@@ -73,7 +73,8 @@ class SiloData:
         Whether a constant feature 1 follows the columns of X. It is not stored, counts in the row
         norm, and its coefficient is the last entry of w.
     row_bound : float, optional
-        Public R > 0; rows of larger norm are scaled down to norm R.
+        Public R > 0; rows of larger norm are scaled down to norm R. By default that of rows within
+        the feature_range of dense X, and infinite without one.
     target_bound : float, optional
         Public bound > 0 of |y| in a regression, to which other targets are clipped.
     feature_range : pair (lo, hi), optional
@@ -190,8 +191,8 @@ class SiloData:
         refuse_non_finite(rows, scale, shift, names)
         if feature_range is None and far_apart(rows):
             warn(SCALES, ScaleWarning)
-        bound = math.inf if row_bound is None else positive("row_bound", row_bound)
-        transform = Transform(n_features, bool(intercept), bound, scale, shift)
+        R = public_row_bound(row_bound, n_features + intercept, sparse or bounds is None)
+        transform = Transform(n_features, bool(intercept), R, scale, shift)
         self._set(
             X=frozen_matrix(rows),
             y=frozen(y),

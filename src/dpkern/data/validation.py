@@ -318,6 +318,13 @@ def affine(
     return bounds, factor, None if scale_only else offset
 
 
+def public_row_bound(row_bound: float | None, d: int, unscaled: bool) -> float:
+    """Return R, by default sqrt(d), the norm of d features of size 1 and the constant."""
+    if row_bound is not None:
+        return positive("row_bound", row_bound, or_infinite=True)
+    return math.inf if unscaled else math.sqrt(d)
+
+
 def in_columns(counts: Mapping[int, int], names: Sequence[str] | None) -> str:
     """Return the first columns with their counts, for a message."""
     columns = sorted(counts)
