@@ -549,7 +549,9 @@ def test_one_record_changes_a_sum_of_losses_by_the_bound_at_most(value):
         X, y = np.array(data.X), np.array(data.y)
         X[7], y[7] = x, 0.0
         with np.errstate(all="ignore"):
-            whole = dpk.SiloData(X, y, data.offsets, task="regression", feature_range=(-1e9, 1e9))
+            whole = dpk.SiloData(
+                X, y, data.offsets, task="regression", feature_range=(-1e9, 1e9), row_bound=math.inf
+            )
             changed = whole.each_alone(np.arange(data.n))
             totals.append(scored(measure, result, changed, mu=1e6)[0])
     assert abs(totals[0] - totals[1]) <= 0.25 + 1e-5
@@ -696,5 +698,5 @@ def test_distributions_are_declared_as_they_were_given():
     )  # fmt: skip
     declared = chosen.privacy.declared
     assert declared["candidates"] == {"clip": "loguniform(0.1, 4.0)", "l2": (0.0, 0.1)}
-    assert (declared["mean_runs"], declared["eta"], declared["holdout"]) == (10.0, 0.0, 0.2)
+    assert (declared["mean_runs"], declared["eta"], declared["holdout"]) == (30.0, 5.0, 0.2)
     assert candidates._text(object()) == "object()"

@@ -102,8 +102,8 @@ def select(
     *,
     budget: Budget,
     solver: str | None = None,
-    mean_runs: float = 10.0,
-    eta: float = 0.0,
+    mean_runs: float = 30.0,
+    eta: float = 5.0,
     holdout: float = 0.2,
     score: str | Loss = "accuracy",
     score_bound: float | None = None,
@@ -125,11 +125,11 @@ def select(
         The total budget, as epsilon and delta: the selection is not Gaussian DP.
     solver : str, optional
         The solver of all candidates, where they do not name it.
-    mean_runs : float, default=10
+    mean_runs : float, default=30
         Mean of the number K of runs, which is random.
-    eta : float, default=0
+    eta : float, default=5
         Shape of the law of K, above -1: 0 is logarithmic, 1 geometric. A smaller eta costs less
-        privacy at the same mean, and K varies more.
+        privacy at the same mean, but K varies more, and one run alone is likelier.
     holdout : float, default=0.2
         Share of every silo's records that score the runs and train none.
     score : str or Loss, default="accuracy"
