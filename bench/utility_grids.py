@@ -46,6 +46,10 @@ GRIDS: dict[str, Grid] = {
     "prox_sgd": _DESCENT | {"rounds": (1, 3, 10, 30, 100)} | _TAIL,
     "admm": {"clip": CLIPS, "rounds": ROUNDS, "prox_step": LONGER},
     "output_perturbation": _HIDDEN,
+    "objective_perturbation": {
+        "clip": (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0),
+        "added_l2": tuple(2.0**k for k in range(-13, 0)),  # too small ones are refused
+    },
     "wd_dp": _HIDDEN,
     "local_sgd": {
         "clip": CLIPS,
@@ -69,6 +73,7 @@ def in_units(grid: Grid, *, gradient: float, smoothness: float) -> dict[str, lis
         "clip": gradient,
         "hess_clip": smoothness,
         "l2": smoothness,
+        "added_l2": smoothness,
         "step_size": 1.0 / smoothness,
         "prox_step": 1.0 / smoothness,
     }

@@ -68,7 +68,7 @@ def budget() -> dpk.Budget:
 def case(solver: str, label: str, on: str = "dense", **options: Any) -> Case:
     """A run of few rounds under a small budget, where the options say nothing else."""
     length = "local_steps" if solver in ("wd_dp", "output_perturbation") else "rounds"
-    few = {} if solver == "ridge" else {length: 4}
+    few = {} if solver in ("ridge", "objective_perturbation") else {length: 4}
     shared = {"budget": budget(), "clip": 1.0, "l2": 0.125, "rng": SEED}
     if solver in ("local_newton", "local_sgd", *STOCHASTIC):
         shared["trust"] = "silo"
@@ -207,6 +207,20 @@ def local_runs() -> Iterator[Case]:
     yield case("output_perturbation", "central/theorem", step_size="theorem")
     yield case("wd_dp", "silo/plain", "plain", trust="silo", step_size=0.25)
     yield case("wd_dp", "paper/range", "range", calibration="paper", local_steps=2)
+
+
+def minimisers() -> Iterator[Case]:
+    run = functools.partial(case, "objective_perturbation")
+    yield run("central")
+    yield run("central/none", budget=None, clip=None)
+    yield run("central/added", added_l2=0.5, l2=0.0, penalize_intercept=False)
+    yield run("central/uniform", weights="uniform")
+    yield run("central/add_remove", **HIDDEN)
+    for layout in ("float32", "csr", "range"):
+        yield run(f"layout/{layout}", layout)
+    for name, loss, on in (("huber", Huber(0.75), "dense-regression"),
+                           ("smoothed_hinge", SmoothedHinge(0.5), "dense")):  # fmt: skip
+        yield run(f"loss/{name}", on, loss=loss)
 
 
 def newton() -> Iterator[Case]:
@@ -363,6 +377,7 @@ SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (
     penalties,
     gradient_descent,
     local_runs,
+    minimisers,
     newton,
     admm,
     fixed_point,

@@ -47,7 +47,8 @@ def short(name, trust="central"):
     own = [option for option in ("rounds", "local_steps") if option in DECLARED[name].own]
     length = dict.fromkeys(own[:1], 2)
     users = {"users": "silos"} if (name, trust) == ("admm", "silo") else {}
-    return {"budget": dpk.Budget(mu=1.0), "clip": 1.0, "trust": trust, **length, **users}
+    budget = dpk.Budget(epsilon=5.0, delta=1e-5)
+    return {"budget": budget, "clip": 1.0, "trust": trust, **length, **users}
 
 
 # ------------------------------------------------------------------ signature and documentation

@@ -89,12 +89,16 @@ PRIVACY = {
     "shuffle.protocol": set(),
     "participation": set(),
     "record_sampling": {"accounting"},
-    "ledger": {"accounting", "report", "shuffle.binomial"},
+    "ledger": {"accounting", "objective_perturbation", "report", "shuffle.binomial"},
     "channel": {"ledger"},
     "selection": _ROUNDING,
-    "certificate": {"accounting", "gdp", "ledger", "report", "selection", "shuffle.zcdp"}
+    "objective_perturbation": _ROUNDING,
+    "certificate": {
+        *("accounting", "gdp", "ledger", "objective_perturbation", "report", "selection"),
+        "shuffle.zcdp",
+    }
     | _ROUNDING,
-    "composition": {"certificate"} | _ROUNDING,
+    "composition": {"certificate", "objective_perturbation"} | _ROUNDING,
     "mechanisms.grids": _ROUNDING,
     "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
@@ -103,6 +107,12 @@ PRIVACY = {
     "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
     "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids"} | _ROUNDING,
     "local_runs": {"mechanisms.grids"} | _ROUNDING,
+    "minimisation": {"mechanisms.grids"},
+    "mechanisms.perturbed_minimiser": {
+        *("budget", "channel", "local_runs", "mechanisms.grids", "mechanisms.messages"),
+        *("minimisation", "objective_perturbation"),
+    }
+    | _ROUNDING,
 }
 
 

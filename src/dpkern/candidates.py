@@ -103,6 +103,8 @@ class Candidates:
             if argument in arguments:
                 raise TypeError(f"{argument} must be left out of the candidates of a selection")
         declaration = SOLVERS[name].declaration
+        if not declaration.gaussian:
+            raise ValueError(f"solver must be one of Gaussian DP in a selection, got {name!r}")
         values = declaration.complete(arguments)
         for option, allowed in _EXACT.items():
             if option in values:

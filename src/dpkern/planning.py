@@ -30,6 +30,7 @@ _ERROR = {
     "federated_gd": (0.40, 0.66),
     "wd_dp": (0.32, 0.48),
     "output_perturbation": (0.32, 0.48),
+    "objective_perturbation": (0.80, 0.78),
     "local_newton": (0.54, 0.69),
     "double_noise_newton": (1.02, 0.59),
     "admm": (0.38, 0.66),
@@ -49,11 +50,14 @@ _TIME = {
     "local_newton": (1.0, 0.13, 250.0),
     "double_noise_newton": (1.0, 0.13, 350.0),
     "ridge": (1.0, 0.13, 350.0),
+    "objective_perturbation": (1.0, 0.0, 60.0),
     "fixed_point": (1.5, 0.0, 40.0),
     "prox_svrg": (1.6, 0.0, 55.0),
     "prox_pl_svrg": (1.6, 0.0, 80.0),
     "spider": (1.6, 0.0, 55.0),
 }
+# The noise of a perturbed objective is that of a Gaussian release of about this share of mu.
+_PERTURBED_SHARE = 0.65
 _FACTORS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of epsilon and of n in the picture
 
 
@@ -131,11 +135,10 @@ class Plan:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BudgetWarning)  # nobody spends these
             budgets = [Budget(mu=f * mu) for f in _FACTORS]
-        over_budget = [(b.mu, plan(self.n, self.d, budget=b, **how)) for b in budgets]
-        if self.budget.delta is not None:  # the same budgets, as people state them
-            delta = self.budget.delta
-            epsilons = (b.epsilon_at(delta) for b in budgets)
-            over_budget = [(e, row) for e, (_, row) in zip(epsilons, over_budget, strict=True)]
+            if self.budget.delta is not None:  # the same budgets, as people state them
+                delta = self.budget.delta
+                budgets = [Budget(epsilon=b.epsilon_at(delta), delta=delta) for b in budgets]
+        over_budget = [(b.epsilon or b.mu, plan(self.n, self.d, budget=b, **how)) for b in budgets]
         sizes = [max(math.ceil(f * self.n), how["m"]) for f in _FACTORS]
         over_n = [(float(n), plan(n, self.d, budget=self.budget, **how)) for n in sizes]
         unit = "mu" if self.budget.delta is None else f"epsilon at delta {self.budget.delta:g}"
@@ -236,6 +239,7 @@ def plan(
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
+    l2 = not_negative("l2", l2)
     check_choice("trust", trust, ("central", "silo"))
     check_choice("neighbours", neighbours, ("replace_one", "add_remove"))
     if m > n:
@@ -249,20 +253,23 @@ def plan(
         budget,
         neighbours=neighbours,
         weight=(math.sqrt(m) if trust == "silo" else 1.0) / n,
-        penalty=not_negative("l2", l2),
+        penalty_smoothness=l2,
         smallest=n // m,
         trust=trust,
+        penalty=l2,
     )
     pace = _seconds_of_an_entry(d)
+    stated = {"trust": trust, "neighbours": neighbours, "budget": budget}
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, n, d, K, pace)
+        _planned(name, numbers, stated, n, K, pace)
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
         and neighbours in solver.declaration.neighbours
         and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
+        and (solver.declaration.gaussian or budget.epsilon is not None)
     ]
     first = chosen(trust, "softmax" if K > 2 else None, ridge=isinstance(phi, Squared))
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
@@ -278,11 +285,13 @@ def plan(
     return Plan(n, d, budget, tuple(order), arguments)
 
 
-def _planned(name: str, numbers: PublicNumbers, n: int, d: int, K: int, pace: float) -> Planned:
-    declaration = SOLVERS[name].declaration
+def _planned(
+    name: str, numbers: PublicNumbers, stated: Mapping[str, Any], n: int, K: int, pace: float
+) -> Planned:
+    declaration, d = SOLVERS[name].declaration, numbers.dim
     given = {k: o.default for k, o in (SHARED | declaration.own).items()} | {
-        "trust": numbers.trust,
         "calibration": "sound",
+        **stated,
     }
     if name == "admm" and numbers.trust == "silo":
         given["users"] = "silos"
@@ -293,10 +302,13 @@ def _planned(name: str, numbers: PublicNumbers, n: int, d: int, K: int, pace: fl
     hidden = steps > 1 and numbers.trust == "central"
     releases = rounds if hidden else rounds * steps
     noise = numbers.noise * clip * math.sqrt(releases) / numbers.mu
+    if not declaration.gaussian:
+        noise /= _PERTURBED_SHARE
     x = 2.0 * numbers.mu / numbers.noise * (2.0 / K)  # of one of K classes
     scale, power = _ERROR[name]
     passes, products, python = _TIME.get(name, _STEP)
-    reads = 1 if declaration.samplers == ("one_pass",) else rounds * steps
+    steps = found.get("passes", rounds * steps)
+    reads = 1 if declaration.samplers == ("one_pass",) else steps
     entries = n * d * (K if K > 2 else 1) * reads * (passes + products * d)
     return Planned(
         solver=name,
@@ -304,7 +316,7 @@ def _planned(name: str, numbers: PublicNumbers, n: int, d: int, K: int, pace: fl
         noise=noise,
         signal=clip / math.sqrt(d * (K if K > 2 else 1)),
         error=min(1.0 - 1.0 / K, scale * (math.sqrt(d) / x) ** power),
-        seconds=entries * pace + rounds * steps * python * 1e-6,
+        seconds=entries * pace + steps * python * 1e-6,
     )
 
 

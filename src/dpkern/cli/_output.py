@@ -98,6 +98,8 @@ def spread(scores: Sequence[float]) -> float:
 def epsilon_text(certificate: Certificate, delta: float) -> str:
     most = "at most " if certificate.bound == "upper" else ""
     mu, epsilon = _up(certificate.mu), certificate.epsilon(delta)
+    if certificate.minimiser is not None:
+        return f"{most}epsilon {_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.mu < math.inf:
         return f"{most}mu {mu}, which is too large to certify an epsilon at delta {delta!r}"
     return f"{most}mu {mu}, epsilon {_up(epsilon)} at delta {delta!r}"

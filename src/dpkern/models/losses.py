@@ -30,11 +30,12 @@ class Loss(ABC):
     convex : bool
         Whether phi is convex in z. Clipping per-record gradients keeps a convex loss convex, and
         bounds the gradient of any loss: convexity matters for utility, not for privacy, except for
-        hidden local steps.
+        hidden local steps and for objective perturbation.
     kappa : float
         Error bound of the computed derivative: it is within kappa 2^-53 |phi'(y, z)| + 2^-1020 of
         the true one for the doubles y and z, on every instruction set; ``inf`` if rounded terms
-        cancel, so that there is no bound. Hidden local steps need a finite one.
+        cancel, so that there is no bound. Hidden local steps and objective perturbation need a
+        finite one.
 
     Notes
     -----
@@ -246,7 +247,8 @@ class Custom(Loss):
     - It is called from several threads at once without the GIL, and must not access Python objects.
       A ctypes callback of a Python function acquires the GIL for every block, which is slow.
     - The bounds, kappa and convexity are true. The clip norm bounds every sum in any case, but step
-      sizes, and the sensitivity of hidden local steps, are computed from them.
+      sizes, the sensitivity of hidden local steps and the guarantee of objective perturbation are
+      computed from them.
 
     Derivatives that are not finite, or were not written, count as 0.
     """

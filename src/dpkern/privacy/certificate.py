@@ -20,6 +20,7 @@ from dpkern.privacy._exact import bisect, round_up, sqrt_up
 from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta, sampled_epsilon
 from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
 from dpkern.privacy.ledger import Ledger, Release, decoded_fields, text
+from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.report import report
 from dpkern.privacy.selection import Selection
 from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
@@ -41,6 +42,10 @@ SELECTED = (
 )
 
 
+# What may state a guarantee that has neither mu nor rho, by the name of its field.
+_LAWS: dict[str, type[Any]] = {"selection": Selection, "minimiser": ObjectivePerturbation}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """The privacy guarantee of a run, with its adversary and its assumptions.
@@ -54,8 +59,8 @@ class Certificate:
     noise : str
         "os", or "seeded: not private", where the figures are those that fresh noise would give.
     mu : float
-        GDP parameter, rounded up; infinity means no guarantee unless `zcdp` or `selection` states
-        one.
+        GDP parameter, rounded up; infinity means no guarantee unless `zcdp`, `selection` or
+        `minimiser` states one.
     n_draws : int
         Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation;
         of a selection, a bound of its mean.
@@ -85,6 +90,8 @@ class Certificate:
     selection : Selection or None
         What states the guarantee of the best of a random number of runs (`dpkern.select`), which
         has neither mu nor rho; the releases are then those of the published run.
+    minimiser : ObjectivePerturbation or None
+        What states the guarantee of the minimiser of a perturbed objective, in the same way.
     """
 
     trust: str
@@ -103,6 +110,7 @@ class Certificate:
     zcdp: float | None = None
     amplified: bool = False
     selection: Selection | None = None
+    minimiser: ObjectivePerturbation | None = None
 
     def __post_init__(self) -> None:
         text("trust", self.trust)
@@ -122,14 +130,14 @@ class Certificate:
         zcdp = None if self.zcdp is None else positive("zcdp", self.zcdp)
         if zcdp is not None and (mu < math.inf or self.arithmetic == "float"):
             raise ValueError(f"zcdp must be None with a mu or float arithmetic, got {zcdp!r}")
-        if self.selection is not None and (
-            not isinstance(self.selection, Selection)
-            or (mu, zcdp, self.bound, self.arithmetic) != (math.inf, None, "upper", "grid")
-        ):
-            raise ValueError(
-                "selection must be None, or a Selection with mu inf, zcdp None, bound 'upper' and "
-                f"arithmetic 'grid', got {self.selection!r}"
-            )
+        for name, kind in _LAWS.items():
+            law, rest = getattr(self, name), (mu, zcdp, self.bound, self.arithmetic)
+            alone = law is self._law and rest == (math.inf, None, "upper", "grid")
+            if law is not None and not (alone and isinstance(law, kind)):
+                raise ValueError(
+                    f"{name} must be None, or a {kind.__name__} alone, with mu inf, zcdp None, "
+                    f"bound 'upper' and arithmetic 'grid', got {law!r}"
+                )
         for release in self.releases:
             if not isinstance(release, Release):
                 raise TypeError(f"releases must hold a Release each, got {type(release).__name__}")
@@ -176,12 +184,15 @@ class Certificate:
             The fields `trust` and `noise`, and optionally `declared`, `claimed` and `at_delta`.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
-        releases = ledger.releases
+        releases, minimiser = ledger.releases, ledger.minimiser
         squared = ledger.mu_squared()
         gaussian = all(release.coins is None for release in releases)
         mu = sqrt_up(squared) if squared is not None and gaussian else math.inf
         zcdp = None if squared is None or gaussian else round_up(squared / 2)
-        if squared is None:
+        if minimiser is not None:
+            bound = "upper"
+            notes.append("a perturbed objective has a law of its own, which is not Gaussian DP")
+        elif squared is None:
             notes.append("no guarantee: something about the data was released without noise")
         if not gaussian:
             bound = "upper"
@@ -213,6 +224,7 @@ class Certificate:
             notes=tuple(notes),
             zcdp=zcdp,
             amplified=amplified,
+            minimiser=minimiser,
             **fields,
         )
 
@@ -226,7 +238,12 @@ class Certificate:
     @property
     def states_something(self) -> bool:
         """Whether there is any guarantee."""
-        return self.rho < math.inf or self.selection is not None
+        return self.rho < math.inf or self._law is not None
+
+    @property
+    def _law(self) -> Selection | ObjectivePerturbation | None:
+        """What states the guarantee in place of mu and rho."""
+        return self.selection if self.minimiser is None else self.minimiser
 
     @property
     def rho(self) -> float:
@@ -252,8 +269,8 @@ class Certificate:
 
     def _delta_of_exact_noise(self, epsilon: float) -> float:
         """Return the delta for exact draws, rounded up."""
-        if self.selection is not None:
-            return self.selection.delta(epsilon)
+        if self._law is not None:
+            return self._law.delta(epsilon)
         if self.zcdp is None:
             return gdp_delta_upper(self.mu, epsilon)
         return zcdp_delta(self.zcdp, epsilon)
@@ -271,7 +288,7 @@ class Certificate:
         delta(e; mu) + (1 + exp(e)) n_draws 2^-100 at e = epsilon: the second term bounds the
         sampler's distance from the real Gaussian, on both sides of the definition. Where the sum
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
-        first term is that of concentrated DP, or of the selection.
+        first term is that of concentrated DP, or of the law in its place.
         """
         exact = self._delta_of_exact_noise(epsilon)
         error, turn = self._turning_point()
@@ -351,11 +368,8 @@ class Certificate:
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
             mu=_times(r, self.mu),
-            # A person's records may be in the training part and in the other one: (r_1 mu)^2 +
-            # (r_2 mu)^2 <= (r mu)^2.
-            selection=None
-            if self.selection is None
-            else replace(self.selection, mu=_times(r, self.selection.mu)),
+            selection=None if self.selection is None else self.selection.group(r),
+            minimiser=None if self.minimiser is None else self.minimiser.group(r),
             # A paper's figures are for one record, not for a group.
             claimed=self.claimed if r == 1 else None,
             bound=self.bound if r == 1 else "upper",
@@ -402,18 +416,17 @@ class Certificate:
         """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         values["releases"] = [release.to_dict() for release in self.releases]
-        if self.selection is None:
-            del values["selection"]
-        else:
-            values["selection"] = asdict(self.selection)
+        for name in _LAWS:
+            law = values.pop(name)
+            values |= {} if law is None else {name: asdict(law)}
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the certificate of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, {"selection": None, **values})
-        if decoded["selection"] is not None:
-            decoded["selection"] = Selection(**decoded["selection"])
+        decoded = decoded_fields(cls, {**dict.fromkeys(_LAWS), **values})
+        for name, kind in _LAWS.items():
+            decoded[name] = None if decoded[name] is None else kind(**decoded[name])
         decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
         return cls(**decoded)
 

@@ -1,11 +1,13 @@
 """Sequential and parallel composition of the certificates of several runs."""
 
 import math
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.certificate import Certificate
+from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 
 
 def compose_sequential(*certificates: Certificate) -> Certificate:
@@ -17,7 +19,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     mu, zcdp = math.inf, None
     if not any(c.rho == math.inf for c in certificates):
         if all(c.zcdp is None for c in certificates):
-            mu = sqrt_up(sum((Fraction(c.mu) ** 2 for c in certificates), Fraction(0)))
+            mu = _root_of_squares([c.mu for c in certificates])
         else:
             zcdp = round_up(sum((Fraction(c.rho) for c in certificates), Fraction(0)))
     # The sum of the runs' largest silo totals may exceed the largest total of a silo.
@@ -26,6 +28,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
         certificates,
         mu=mu,
         zcdp=zcdp,
+        minimiser=_with_laws(certificates, ObjectivePerturbation.sequential, _root_of_squares),
         n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
         note=f"sequential composition of {len(certificates)} runs on the same data",
@@ -43,6 +46,9 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
         certificates,
         mu=mu,
         zcdp=rho if mu == math.inf and rho < math.inf else None,
+        minimiser=_with_laws(
+            certificates, ObjectivePerturbation.parallel, lambda mus: max(mus, default=0.0)
+        ),
         n_draws=max((c.n_draws for c in certificates), default=0),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
@@ -50,7 +56,12 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     )
 
 
-def _refuse_others(certificates: tuple[object, ...]) -> None:
+def _root_of_squares(mus: list[float]) -> float:
+    """Return the mu of releases with these, rounded up."""
+    return sqrt_up(sum((Fraction(mu) ** 2 for mu in mus), Fraction(0)))
+
+
+def _refuse_others(certificates: tuple[Any, ...]) -> None:
     if not certificates:
         raise ValueError("certificates must hold at least one, got none")
     for c in certificates:
@@ -64,6 +75,28 @@ def _refuse_others(certificates: tuple[object, ...]) -> None:
                 "certificates must have a mu or a rho to compose, got that of a selection: add "
                 "epsilon and delta of the others to its own"
             )
+    if _laws(certificates) and any(c.zcdp is not None for c in certificates):
+        raise ValueError(
+            "certificates must have a mu to compose with that of a perturbed objective, got one "
+            "with a rho alone: add their epsilons and deltas"
+        )
+
+
+def _laws(certificates: Iterable[Any]) -> list[ObjectivePerturbation]:
+    """Return the laws of perturbed objectives among the certificates."""
+    return [c.minimiser for c in certificates if c.minimiser is not None]
+
+
+def _with_laws(
+    certificates: tuple[Certificate, ...],
+    compose: Callable[[list[ObjectivePerturbation], float], ObjectivePerturbation],
+    mu_of_others: Callable[[list[float]], float],
+) -> ObjectivePerturbation | None:
+    """Return the law of minimisers together with Gaussian releases; None without a guarantee."""
+    laws = _laws(certificates)
+    if not laws or not all(c.states_something for c in certificates):
+        return None
+    return compose(laws, mu_of_others([c.mu for c in certificates if c.minimiser is None]))
 
 
 def _merged(
@@ -71,6 +104,7 @@ def _merged(
     *,
     mu: float,
     zcdp: float | None,
+    minimiser: ObjectivePerturbation | None,
     n_draws: int,
     may_be_smaller: bool,
     note: str,
@@ -88,6 +122,7 @@ def _merged(
         noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
         mu=mu,
         zcdp=zcdp,
+        minimiser=minimiser,
         n_draws=n_draws,
         releases=tuple(release for c in certificates for release in c.releases),
         unit=first.unit,

@@ -7,13 +7,14 @@ parallel, so that the largest total of a silo counts.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
 
 from dpkern._numbers import count, not_negative
 from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy.accounting import Sampled
+from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.report import describe, entries
 from dpkern.privacy.shuffle.binomial import binomial_rho
 
@@ -68,6 +69,7 @@ class Release:
     draws: int | None = None
     per_record: int | None = None
     coins: int | None = None
+    minimiser: ObjectivePerturbation | None = None
 
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
@@ -132,6 +134,8 @@ class Release:
 
         For binomial noise it is charged 2 rho, since sqrt(2 rho)-GDP implies rho-zCDP.
         """
+        if self.minimiser is not None:
+            return (None,)
         if self.coins is not None and self.sensitivity:
             rho = binomial_rho(self.coins, entries(self.sensitivity)[0], self.dim)
             return (None if rho is None else self.charged * 2 * rho,)
@@ -164,14 +168,21 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that standard JSON can represent without loss."""
-        return {f.name: encode(getattr(self, f.name)) for f in fields(self)}
+        values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
+        if self.minimiser is None:
+            del values["minimiser"]
+        else:
+            values["minimiser"] = asdict(self.minimiser)
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the release of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, values)
+        decoded = decoded_fields(cls, {"minimiser": None, **values})
         for name, value in decoded.items():
             decoded[name] = tuple(value) if isinstance(value, list) else value
+        if decoded["minimiser"] is not None:
+            decoded["minimiser"] = ObjectivePerturbation(**decoded["minimiser"])
         return cls(**decoded)
 
     def __str__(self) -> str:
@@ -224,6 +235,13 @@ class Ledger:
     def n_draws(self) -> int:
         """Number of noise draws so far, over all silos."""
         return sum(release.n_draws for release in self.releases)
+
+    @property
+    def minimiser(self) -> ObjectivePerturbation | None:
+        """The guarantee of a run that releases one minimiser of a perturbed objective alone."""
+        releases = self.releases
+        once = len(releases) == 2 and all(release.times == 1 for release in releases)
+        return releases[0].minimiser if once else None
 
     def mu_squared(self) -> Fraction | None:
         """Return the square of the run's mu exactly; None when it is infinite.

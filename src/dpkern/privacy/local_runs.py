@@ -125,9 +125,8 @@ class LocalRuns:
 
     @property
     def smoothness(self) -> Fraction:
-        """L of the data part, enlarged by the rounding errors of the rows' norms and factors."""
-        rounding = 1 + Fraction(2) ** -40 + self.dim * Fraction(2) ** -52
-        return Fraction(self.loss_smoothness) * Fraction(self.row_bound) ** 2 * rounding
+        """L of the data part."""
+        return clipped_smoothness(self.loss_smoothness, self.row_bound, self.dim)
 
     @property
     def curvatures(self) -> tuple[Fraction, Fraction]:
@@ -342,6 +341,12 @@ class LocalRuns:
                 f"{float(computed / nominal):.3g} times the nominal sensitivity, above 1.25: use "
                 "fewer records a silo, fewer coordinates, smaller row_bound or larger clip"
             )
+
+
+def clipped_smoothness(loss_smoothness: float, row_bound: float, dim: int) -> Fraction:
+    """Return L = phi''max R^2, enlarged by the rounding errors of the rows' norms and factors."""
+    rounding = 1 + Fraction(2) ** -40 + dim * Fraction(2) ** -52
+    return Fraction(loss_smoothness) * Fraction(row_bound) ** 2 * rounding
 
 
 def norm_bound(w: NDArray[np.float64], least: float) -> float:

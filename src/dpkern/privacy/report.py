@@ -21,13 +21,14 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
+    has_law = c.selection is not None or c.minimiser is not None
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
         ("trust", c.trust),
         ("adversary", c.adversary),
-        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not c.selection else "none"),
-        ("rho", f"{most}{_rounded_up(c.rho)}" if not c.selection else "none"),
+        ("mu", f"{most}{_rounded_up(c.mu)}" if c.zcdp is None and not has_law else "none"),
+        ("rho", f"{most}{_rounded_up(c.rho)}" if not has_law else "none"),
         ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
         ("arithmetic", c.arithmetic),
     ]
@@ -77,7 +78,8 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        what = "rho" if certificate.selection is None else "selection"
+        laws = {"selection": certificate.selection, "minimiser": certificate.minimiser}
+        what = next((name for name, law in laws.items() if law is not None), "rho")
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 

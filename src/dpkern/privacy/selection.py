@@ -18,7 +18,7 @@ with Renyi differential privacy", ICLR 2022, whose bound in Renyi DP is larger.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Self, TypeAlias
@@ -28,7 +28,7 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import not_negative, positive, probability, real
-from dpkern.privacy._exact import bisect
+from dpkern.privacy._exact import bisect, round_up
 
 Point: TypeAlias = tuple[float, float]
 
@@ -133,6 +133,13 @@ class Selection:
         parts = scipy.special.ndtr(-z) * (1.0 - beyond / of_z + 2.0**-44)
         total = float(heights @ np.where(x < 0.0, 1.0, parts))
         return min(1.0, total * (1.0 + 2.0**-38) + 2.0**-1000)
+
+    def group(self, r: int) -> Self:
+        """Return the guarantee for r records.
+
+        They may be in the training part and in the other one: (r_1 mu)^2 + (r_2 mu)^2 <= (r mu)^2.
+        """
+        return replace(self, mu=round_up(r * Fraction(self.mu)))
 
     def weights(self) -> Iterator[int]:
         """Iterate over numbers proportional to P(K = 1), P(K = 2), ..., in units of 2^-192.

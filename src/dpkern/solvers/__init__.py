@@ -1,6 +1,5 @@
 """One solver per file, and the table of their names."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from dpkern.solvers.gradient_descent import gradient_descent
 from dpkern.solvers.local_newton import local_newton
 from dpkern.solvers.local_sgd import local_sgd
 from dpkern.solvers.minibatch_sgd import minibatch_sgd
+from dpkern.solvers.objective_perturbation import objective_perturbation
 from dpkern.solvers.output_perturbation import output_perturbation
 from dpkern.solvers.prox_pl_svrg import prox_pl_svrg
 from dpkern.solvers.prox_sgd import prox_sgd
@@ -44,6 +44,7 @@ __all__ = [
     "local_newton",
     "local_sgd",
     "minibatch_sgd",
+    "objective_perturbation",
     "output_perturbation",
     "prox_pl_svrg",
     "prox_sgd",
@@ -62,6 +63,7 @@ SOLVERS: dict[str, Solver] = {
         federated_gd,
         wd_dp,
         output_perturbation,
+        objective_perturbation,
         local_newton,
         double_noise_newton,
         ridge,
@@ -104,7 +106,7 @@ def _solver(name: str, data: SiloData, arguments: Mapping[str, Any]) -> Solver:
         loss, nonsmooth = arguments.get("loss", "squared"), {"l1", "penalty"} & set(arguments)
         squared = loss == "squared" or isinstance(loss, Squared)
         regression = isinstance(data, SiloData) and data.task == "regression"
-        ridge = regression and squared and not nonsmooth and data.target_bound < math.inf
+        ridge = regression and squared and not nonsmooth and data.target_bound < float("inf")
         name = chosen(arguments.get("trust", "central"), arguments.get("model"), ridge=ridge)
     if name not in SOLVERS:
         names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(name, SOLVERS)

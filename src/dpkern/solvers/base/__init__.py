@@ -1,7 +1,15 @@
 """What every solver rests on; the pages of the algorithms import these names."""
 
 from dpkern.solvers.base.declaration import BOTH, solver
-from dpkern.solvers.base.options import AUTO, Count, Momentum, Positive, Share, StepSize
+from dpkern.solvers.base.options import (
+    AUTO,
+    Count,
+    Momentum,
+    NotNegative,
+    Positive,
+    Share,
+    StepSize,
+)
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 
@@ -10,6 +18,7 @@ __all__ = [
     "BOTH",
     "Count",
     "Momentum",
+    "NotNegative",
     "Positive",
     "Run",
     "Share",

@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -86,7 +85,7 @@ class Results(Sequence[SolverResult]):
         if not self:
             return "0 runs"
         together, runs = self.privacy, f"{len(self)} runs"
-        if together.rho == math.inf:
+        if not together.states_something:
             return f"{runs}: together they certify nothing"
         delta = together.stated_delta or 1e-6
         most = "" if together.bound == "exact" else "at most "

@@ -33,6 +33,9 @@ from dpkern.solvers.base.options import AUTO
 _EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
 _DIFFERENCES, _IN_TURN = (0.14, 0.7, 0.25), (0.5, 0.25, 0.25)
 _LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
+# Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
+# for the curvature of a record, and the largest condition number that the penalty leaves.
+_PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # Steps in 1 / smoothness, relying on clipped gradients: the mean of the records' curvatures is far
 # below their bound, and what oscillates is averaged.
 _BOLD_STEP, _IMPLICIT_STEP = 16.0, 16.0
@@ -63,6 +66,8 @@ class PublicNumbers:
     trust : str
     target_bound : float
         Bound of the targets: 1 for labels, infinite where none is stated.
+    penalty : float
+        Strength of the l2 penalty of all coordinates: 0 where the intercept has none.
     """
 
     mu: float
@@ -76,6 +81,7 @@ class PublicNumbers:
     smallest: int
     trust: str
     target_bound: float = 1.0
+    penalty: float = 0.0
 
     @classmethod
     def of(
@@ -85,19 +91,19 @@ class PublicNumbers:
         *,
         neighbours: str,
         weight: float,
-        penalty: float,
+        penalty_smoothness: float,
         **others: Any,
     ) -> "PublicNumbers":
         """Return the numbers of a run with a model of this scale.
 
         `weight` is that of a record in the mean gradient, or the norm of the silos' weights where
-        each of them adds noise; `penalty` is the smoothness of the penalty.
+        each of them adds noise.
         """
         return cls(
             mu=math.inf if budget is None else budget.mu,
             noise=(2.0 if neighbours == "replace_one" else 1.0) * weight,
             row_bound=scale.row_bound,
-            smoothness=scale.smoothness + penalty,
+            smoothness=scale.smoothness + penalty_smoothness,
             slope=scale.slope,
             dim=scale.dim,
             convex=scale.convex,
@@ -142,10 +148,11 @@ def public_numbers(
         budget,
         neighbours=neighbours,
         weight=float(np.linalg.norm(weights)),
-        penalty=objective.penalty_smoothness,
+        penalty_smoothness=objective.penalty_smoothness,
         smallest=smallest_silo(objective),
         trust=trust,
         target_bound=data.target_bound if data.task == "regression" else 1.0,
+        penalty=objective.l2 * float(objective.penalized.min()),
     )
 
 
@@ -325,6 +332,23 @@ def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
             "bound of one record's gradient at 0; dpkern.private_range finds one privately"
         )
     return {"clip": numbers.row_bound * numbers.slope}
+
+
+def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a minimiser with a random linear term, and how often it reads the records.
+
+    A share of epsilon pays for the curvature of a record, which decides the least penalty; it is
+    larger where steps would be too many. What the penalty lacks of it is added.
+    """
+    budget, L, clip = given["budget"], numbers.smoothness, None
+    least = L / _MOST_CONDITIONED
+    if budget is not None and budget.epsilon is not None:
+        weight = numbers.noise / (2.0 if given["neighbours"] == "replace_one" else 1.0)
+        paid = math.expm1(_CURVATURE_SHARE * min(budget.epsilon, 100.0))
+        least = max(least, weight * L / paid)
+        clip = _PERTURBED_CLIP * numbers.row_bound * numbers.slope
+    added, least = max(0.0, least - numbers.penalty), max(least, numbers.penalty)
+    return {"clip": clip, "added_l2": added, "passes": math.ceil(40.0 * math.sqrt(1.0 + L / least))}
 
 
 def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
