@@ -40,7 +40,7 @@ from dpkern import Budget, SiloData, SolverResult, solve_many
 from dpkern.data.validation import ScaleWarning
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.learning import NothingLearntWarning
-from dpkern.solvers.base.settings import public_numbers
+from dpkern.solvers.base.public_numbers import public_numbers
 
 DELTA = 1e-6
 EPSILONS = [0.1, 0.5, 1.0, 3.0]

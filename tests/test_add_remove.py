@@ -291,7 +291,8 @@ def test_certificate_is_the_budget_for_a_record_that_is_added_or_removed(name, o
         elif release.what == "sum of clipped Hessians":  # B = 0.25 R^2, and the rounding
             assert np.all(np.ravel(release.sensitivity) <= 1.0 + 4.001 * np.ravel(release.grid))
         elif release.what.startswith("trace"):
-            assert 1.0 <= release.sensitivity <= 1.001
+            B = certificate.declared["hess_clip"]
+            assert B <= release.sensitivity <= 1.001 * B
         elif release.what.startswith("decreases"):
             assert np.ravel(release.sensitivity)[0] == pytest.approx(math.sqrt(4 / 3), rel=1e-4)
 
@@ -550,13 +551,15 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
         return out
 
     monkeypatch.setattr(GaussianMessages, "release", spy)
-    result = run("double_noise_newton", silos(), variant=variant, public_size=public, rng=3)
+    how = {"variant": variant, "public_size": public, "hess_clip": None}
+    result = run("double_noise_newton", silos(), rng=3, **how)
     b = 1.0 / sum(public)
+    least = 2.0 * result.privacy.releases[0].std * b / (8.0 / 3.0)  # row_bound 2
     for t in range(3):
         (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
         direction = result.privacy.releases[2 + t]
         mu = direction.sensitivity / direction.std
-        l0 = max((32 * b**2 * max(trace[0], 0) * b / mu**2) ** (1 / 3), 4 * b)
+        l0 = max((32 * b**2 * max(trace[0], 0) * b / mu**2) ** (1 / 3), 4 * b, least)
         factor = b / (l0 * (l0 + b)) if variant == "add" else b / l0**2
         norm = result.history["gradient_norm"][t]
         assert known["sensitivity"][0] == pytest.approx(norm * factor, rel=1e-6)

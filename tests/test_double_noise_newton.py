@@ -167,6 +167,8 @@ def test_a_released_gradient_of_zero_releases_no_direction(monkeypatch):
     module = sys.modules["dpkern.solvers.double_noise_newton"]
 
     class Zero:
+        noise_std = 1.0
+
         def __init__(self, *_, **__):
             pass
 

@@ -153,14 +153,17 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     mask = 0.05 * np.array([1.0, 1, 1, 1, 0])
     sigma = next(m.sigma for m, *_ in spied if isinstance(m, GaussianHessian))
     floors = np.maximum(0.05, 0.25 * sigma * scale * math.sqrt(2 * 5))
+    s_g = next(m.sigma for m, *_ in spied if isinstance(m, GaussianSum)) * scale
+    floors = np.maximum(floors, 2.0 * np.linalg.norm(share * s_g) / (8.0 / 3.0))  # row_bound 2
     candidates = 0.75 * 0.5 ** np.arange(8)
     released = iter([out for _, _, out in spied])
-    w, walked = np.zeros(5), []
+    w, walked, seen = np.zeros(5), [], []
     for r in range(6 // L):
         W, total = np.tile(w, (len(share), 1)), 0.0
         for t in range(r * L, r * L + L):
             g = next(released).reshape(-1, 5) * scale[:, None] + mask * W
-            H = next(released) * scale[:, None, None] + np.diag(mask)
+            seen.append(next(released) * scale[:, None, None])
+            H = np.average(seen, axis=0, weights=np.arange(1.0, t + 2.0)) + np.diag(mask)
             v = next(released).reshape(-1, 8) if step_size == "private_search" else None
             for j in range(len(share)):
                 lam, V = np.linalg.eigh(H[j])
@@ -227,7 +230,7 @@ def recomputed_mu(certificate, m):
     ("step_size", "families"), [("damped", 2), (0.5, 2), ("private_search", 3)]
 )
 @pytest.mark.parametrize("steps", [(1, 1), (7, 1), (3, 4)])
-def test_certificate_is_the_budget_split_evenly_and_never_above_it(
+def test_certificate_is_the_budget_split_by_shares_and_never_above_it(
     data, trust, step_size, families, steps
 ):
     rounds, L = steps
@@ -241,8 +244,9 @@ def test_certificate_is_the_budget_split_evenly_and_never_above_it(
     assert certificate.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
     assert certificate.mu == pytest.approx(recomputed_mu(certificate, 3), rel=1e-12)
     assert len(certificate.releases) == families
-    share = budget.mu**2 / (families * rounds * L)
-    for release in certificate.releases:
+    parts = (0.8, 0.2) if families == 2 else (8 / 15, 2 / 15, 1 / 3)
+    for release, part in zip(certificate.releases, parts, strict=True):
+        share = part * budget.mu**2 / (rounds * L)
         assert release.times == rounds * L
         assert release.n_messages == (3 if trust == "silo" else None)
         D, s = np.atleast_1d(release.sensitivity)[0], np.atleast_1d(release.std)[0]
@@ -258,9 +262,9 @@ def test_gradient_and_hessian_carry_their_sensitivities(data):
     assert hessian.sensitivity <= math.sqrt(2) * 0.3 * 1.001
 
 
-def test_hess_clip_is_the_largest_curvature_times_the_row_bound_unless_given(data):
+def test_hess_clip_none_is_the_largest_curvature_times_the_row_bound(data):
     for loss, most in (("logistic", 0.25), ("squared_hinge", 1.0)):
-        parameters = run(data, loss=loss).parameters
+        parameters = run(data, loss=loss, hess_clip=None).parameters
         assert parameters["hess_clip"] == pytest.approx(most * 4.0, rel=1e-9)
         assert parameters["hess_clip"] >= most * 4.0
     assert run(data, hess_clip=0.3).privacy.declared["hess_clip"] == 0.3
@@ -280,8 +284,8 @@ def test_central_sums_before_noise_have_silo_weights_on_records_and_one_grid(dat
 
 
 def test_central_noise_on_the_means_is_a_silos_share_of_silo_noise(data, spied):
-    run(data, trust="central", rounds=1)
-    run(data, trust="silo", rounds=1)
+    run(data, trust="central", rounds=1, hess_clip=0.3)
+    run(data, trust="silo", rounds=1, hess_clip=0.3)
     (g, *_), (H, *_), (g_silo, *_), (H_silo, *_) = spied
     assert g.sigma[0] == g_silo.sigma[0]
     assert H.sigma == pytest.approx(H_silo.sigma, rel=1e-3)
@@ -300,14 +304,30 @@ def test_no_two_releases_share_their_noise(data, spied):
     assert np.unique(noise).size == noise.size
 
 
-def test_floor_is_the_noise_or_the_penalty_or_what_was_given(data):
-    hessian = run(data, l2=0.0).privacy.releases[1]
-    floor = run(data, l2=0.0).parameters["floor"]
+def test_floor_is_from_the_noise_of_hessians_or_gradients_or_the_penalty_or_given(data):
+    gradient, hessian = run(data, l2=0.0, hess_clip=None).privacy.releases
+    floor = run(data, l2=0.0, hess_clip=None).parameters["floor"]
     np.testing.assert_allclose(floor, 0.25 * hessian.std[0] / data.sizes * math.sqrt(2 * 5))
+    floor = run(data, l2=0.0, hess_clip=1e-3).parameters["floor"]
+    s_g = np.linalg.norm(gradient.std) / data.n  # a silo's mean has the weight n_j / n
+    assert floor == pytest.approx(data.row_bound * s_g / (8.0 / 3.0))
     assert run(data, l2=1e4).parameters["floor"] == 1e4
     assert run(data, floor=0.125).parameters["floor"] == 0.125
     assert free(data, l2=0.25).parameters["floor"] == 0.25
     assert free(data, l2=0.0).parameters["floor"] == 1e-8
+
+
+def test_paper_calibration_takes_the_last_hessian_alone(data, spied):
+    result = run(data, calibration="paper", rounds=2, step_size=1.0, l2=0.0)
+    assert result.parameters["hess_clip"] >= 0.25 * data.row_bound**2
+    released = iter([out for _, _, out in spied])
+    w, floors = np.zeros((3, 5)), np.broadcast_to(result.parameters["floor"], 3)
+    for _ in range(2):
+        for j, (S, U) in enumerate(zip(next(released), next(released), strict=True)):
+            lam, V = np.linalg.eigh(U / data.sizes[j])
+            w[j] -= V @ ((V.T @ S / data.sizes[j]) / np.maximum(lam, floors[j]))
+        w[:] = data.sizes / data.n @ w
+    np.testing.assert_allclose(result.w, w[0], rtol=1e-9)
 
 
 # ----------------------------------------------------------------------------- private search

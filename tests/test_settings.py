@@ -8,7 +8,7 @@ import pytest
 import dpkern as dpk
 from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
-from dpkern.solvers.base.settings import public_numbers
+from dpkern.solvers.base.public_numbers import public_numbers
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 TRUSTS = [
@@ -72,6 +72,35 @@ def test_noise_in_margins_is_what_the_rule_says():
     found = settings(run("gradient_descent", many, rounds=3))
     assert found["clip"] == pytest.approx(0.5 * R)
     assert found["momentum"] == 0.95
+
+
+def test_newton_hessians_are_clipped_until_their_noise_is_a_mean_eigenvalue():
+    """The spectral norm of the noise is L / d at most, or nothing is clipped."""
+    data = make_data(n=120)
+    for name in ("local_newton", "ridge"):
+        result = run(name, data, **({"loss": "logistic"} if name == "ridge" else {}))
+        hessian = next(r for r in result.privacy.releases if "Hessian" in r.what)
+        largest = 0.25 * data.row_bound**2
+        norm = hessian.std * math.sqrt(2 * data.d) / data.n
+        assert result.parameters["hess_clip"] < largest
+        assert norm == pytest.approx(largest / data.d, rel=0.02)
+    many = make_data(n=600_000)
+    assert run("local_newton", many).parameters["hess_clip"] >= 0.25 * data.row_bound**2
+    found = settings(run("local_newton", data, hess_clip=None, clip=0.3))
+    assert found["hess_clip"] >= 0.25 * data.row_bound**2
+    assert found["clip"] == 0.3
+
+
+def test_moments_of_targets_are_not_clipped_and_those_of_labels_are():
+    data = make_data()
+    assert settings(run("ridge", data))["clip"] == pytest.approx(0.25 * data.row_bound)
+    X, y = np.vstack(data.X), np.clip(data.y, -1, 1) * 0.5
+    targets = dpk.SiloData.split(
+        X, y, 1, seed=0, row_bound=1.0, target_bound=1.0, intercept=True, task="regression"
+    )
+    found = settings(run("ridge", targets))
+    assert found["clip"] == targets.row_bound
+    assert found["hess_clip"] >= targets.row_bound**2
 
 
 def test_what_is_given_is_kept():

@@ -19,7 +19,8 @@ from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import check_choice
-from dpkern.solvers.base.settings import PublicNumbers, is_auto
+from dpkern.solvers.base.public_numbers import PublicNumbers
+from dpkern.solvers.base.settings import is_auto
 from dpkern.solvers.base.shared import SHARED
 
 # Test error above that without privacy, A (sqrt(d) / x)^p of x = 2 mu / u (n mu under central trust
@@ -256,6 +257,7 @@ def plan(
         penalty_smoothness=l2,
         smallest=n // m,
         trust=trust,
+        labels=phi.task == "classification",
         penalty=l2,
     )
     pace = _seconds_of_an_entry(d)

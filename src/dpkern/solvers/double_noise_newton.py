@@ -7,25 +7,27 @@ second-order methods", NeurIPS 2023:
     for t = 1..T:
         g~ = grad J(w) + N(0, s_g^2 I)
         c~ = max( tr H(w) + N(0, s_c^2), 0 ),      H the mean Hessian of the clipped losses
-        l0 = max( (32 f^2 c~ / mu_p^2)^(1/3), 4 b ),    b = B / N
+        l0 = max( (32 f^2 c~ / mu_p^2)^(1/3), 4 b, l ),    b = B / N,  l from s_g
         add:   p = (H + l2 I + l0 I)^-1 g~,        D_p = |g~| b / (l0 (l0 + b)),  f = b
         clip:  p = max(H + l2 I, l0)^-1 g~,        D_p = |g~| f / l0^2
         f = sqrt(2) b for a record that is replaced, b for one that is added or removed
         w = w - (p + N(0, (D_p / mu_p)^2 I))
-    return w
+    return the mean of the last third of the iterates w
 
-No matrix is released: its noise would be d times larger in dimension than that of the direction,
-which shrinks with the gradient.
+l bounds what the gradient's noise moves margins by (docs/settings.md); the paper has neither l nor
+the mean. No matrix is released: its noise would be d times larger in dimension than that of the
+direction, which shrinks with the gradient.
 """
 
 from typing import Literal
 
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
-from dpkern.solvers.base.settings import newton
+from dpkern.solvers.base.settings import newton_directions, newton_floor
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import hessian_bound
 from dpkern.solvers.releases.newton_direction import NoisyDirection
+from dpkern.solvers.releases.returned import Returned
 
 # Shares of the squared budget of a round: gradient, trace, direction.
 _SHARES = (0.5, 0.05, 0.45)
@@ -40,13 +42,14 @@ CLIPPED = (
 )
 
 
-@solver(trusts=("central",), neighbours=BOTH, penalties="l2", settings=newton)
+@solver(trusts=("central",), neighbours=BOTH, penalties="l2", settings=newton_directions)
 async def double_noise_newton(
     run: Run,
     *,
-    hess_clip: float | None = None,
+    hess_clip: float | None = AUTO,
     rounds: Count = AUTO,
     variant: Literal["add", "clip"] = "add",
+    returns: Literal["auto", "last", "average", "tail"] = "auto",
 ) -> SolverResult:
     """Newton's method on the clipped objective that releases directions instead of Hessians.
 
@@ -54,6 +57,9 @@ async def double_noise_newton(
     ----------
     variant : {"add", "clip"}
         Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
+    returns : {"auto", "last", "average", "tail"}
+        Which iterate is returned; "tail" is the average over the last third of the rounds, and
+        "auto" with a budget, else "last".
 
     Notes
     -----
@@ -90,12 +96,16 @@ async def double_noise_newton(
     if run.budget is not None:
         mu_g, mu_c, mu_p = split_budget(run.budget.mu, _SHARES, (rounds,) * 3)
     gradient = NoisyMeanGradient(run, mu=mu_g)
-    newton = NoisyDirection(run, variant=variant, hess_clip=B, trace_mu=mu_c, mu=mu_p)
+    least = newton_floor(run.objective.dim, run.objective.data.row_bound, gradient.noise_std)
+    newton = NoisyDirection(
+        run, variant=variant, hess_clip=B, trace_mu=mu_c, mu=mu_p, regularisation=least
+    )
 
-    w = run.objective.start()
+    w, returned = run.objective.start(), Returned(run, rounds)
     for t in run.numbered_rounds():
         g = await gradient(w) + run.objective.penalty_gradient(w)
         w = w - await newton(w, g)
         run.record(t, w, 1.0, g)
+        returned.add(w)
     notes = (SOLVED,) if variant == "add" else (SOLVED, CLIPPED)
-    return run.result(w, notes=notes if run.budget else ())
+    return run.result(returned.model, notes=notes if run.budget else ())

@@ -8,13 +8,14 @@ the aggregated gradient and Hessian:
     for t = 0..T-1,  T = rounds L:
         g_j = (1/n_j) ( sum_i clip_C(grad phi_i(w_j)) + Z_tj ) + l2 w_j
         H_j = (1/n_j) ( sum_i clip_B(hess phi_i(w_j)) + U_tj ) + l2 I
-        p_j = ( V max(Lambda, floor) V^T )^-1 g_j,  H_j = V Lambda V^T
+        p_j = ( V max(Lambda, floor) V^T )^-1 g_j,  V Lambda V^T a mean of H_j in steps 0..t
         w_j = w_j - alpha_tj p_j
         every L-th step:  w_j = w = sum_k p_k w_k
     return w
 
-    sound:  Z ~ N(0, (2 C)^2 2T/mu^2),  U ~ GOE of std D sqrt(2T)/mu, D = sqrt(2) B and rounding
-    paper:  the same Z,  U of std 2 B sqrt(2T)/mu, independent on the upper triangle
+    sound:  Z ~ N(0, (2 C)^2 5T/(4 mu^2)),  U ~ GOE of std D sqrt(5T)/mu, D = sqrt(2) B and rounding
+    paper:  Z ~ N(0, (2 C)^2 2T/mu^2),  U of std 2 B sqrt(2T)/mu, independent on the upper triangle;
+            the last H_j alone
 
 The paper's bound of the Hessian's sensitivity is not tight for rank-one Hessians, and its line
 search reads un-noised losses, gradients and Hessians, which no theorem covers.
@@ -27,7 +28,7 @@ from dpkern.papers.line_search import PaperSearch
 from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import newton
 from dpkern.solvers.releases.hessian import NewtonSystem, hessian_bound
-from dpkern.solvers.releases.newton_steps import Steps, step_rule
+from dpkern.solvers.releases.newton_steps import Steps, budgets, step_rule
 
 NOT_SEEN = (
     "upper bound: every noisy sum of a silo is charged as if it had been released; that only the "
@@ -41,7 +42,7 @@ NOT_SEEN = (
 async def local_newton(
     run: Run,
     *,
-    hess_clip: float | None = None,
+    hess_clip: float | None = AUTO,
     rounds: Count = AUTO,
     local_steps: Count = 1,
     step_size: StepSize = "damped",
@@ -62,8 +63,9 @@ async def local_newton(
     max_step : float
         Largest step of "damped" and of the searches.
     floor : float or "auto"
-        Lower bound to which the eigenvalues of H are truncated. "auto" is the larger of l2 and
-        a quarter of the expected spectral norm of the noise on the mean Hessian.
+        Lower bound to which the eigenvalues of H are truncated. "auto" is the largest of l2, a
+        quarter of the expected spectral norm of the noise on one mean Hessian, and what keeps the
+        noise of one step in margins below a third of what `gradient_descent` takes.
 
     Notes
     -----
@@ -75,35 +77,33 @@ async def local_newton(
     2 L noisy sums. Under central trust, every round releases sum_j om_j S_j + Z of both to whoever
     sees the aggregate, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before rounding.
 
-    The budget is split evenly, mu_i^2 = mu^2 / (2 T): gradient and Hessian have different units, so
-    that a comparison of their sensitivities would depend on the scale of the rows. With
-    "private_search" it is split in thirds (`dpkern.solvers.releases.newton_steps.PrivateSearch`).
-    Everything else is post-processing.
+    Of mu^2, gradients have four fifths and Hessians, of which a mean is taken, one fifth: public
+    shares that do not depend on the scale of the rows. With "private_search" they share two thirds
+    (`dpkern.solvers.releases.newton_steps.PrivateSearch`). Everything else is post-processing.
 
     Calibration "paper" draws the paper's noise and certifies its true guarantee: mu^2 =
     T ((2 C)^2 / s_g^2 + D^2 / s_H^2) is 3/4 of the claim's square.
 
-    The history holds, for every round, the norm of the released mean gradient at the round's start
-    and the mean step, summed over local steps.
+    The history holds, for every round, the norm of the released mean gradient at its start and the
+    mean step, summed over local steps.
     """
     L, silo = local_steps, run.trust == "silo"
     rule = step_size if isinstance(step_size, str) else ""
     if not silo and L > 1:
         raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
-    releases = (3 if rule == "private_search" else 2) * rounds * L
-    mu, B = run.mu_of_one(releases), hessian_bound(run, hess_clip)
+    T, B = rounds * L, hessian_bound(run, hess_clip)
+    mu_g, mu_H, mu_v = budgets(run, step_size, T)
     sigma, claimed = None, None
     if run.budget is not None and run.paper:
-        claimed = {"mu": run.budget.mu}
+        claimed, releases = {"mu": run.budget.mu}, 2 * T if mu_v is None else 3 * T
         sigma = noise.newton(run.budget.mu, clip=run.clip, hess_clip=B, releases=releases)
-    system = NewtonSystem(run, hess_clip=B, floor=floor, mu=mu, sigma=sigma)
+    system = NewtonSystem(run, hess_clip=B, floor=floor, mu=(mu_g, mu_H), sigma=sigma)
     if rule == "paper_search":
         steps: Steps = PaperSearch(run, hess_clip=B, max_step=max_step)
     else:
-        steps = step_rule(run, step_size, mu=mu, max_step=max_step)
+        steps = step_rule(run, step_size, mu=mu_v, max_step=max_step)
 
-    weight = run.objective.shares() if silo else np.ones(1)
-    w = run.objective.start()
+    weight, w = run.objective.shares() if silo else np.ones(1), run.objective.start()
     for r in run.numbered_rounds():
         w_local, total_step = np.tile(w, (len(weight), 1)), 0.0
         for t in range(r * L, (r + 1) * L):
@@ -115,6 +115,5 @@ async def local_newton(
             w_local = w_local - alpha[:, np.newaxis] * p
         w = weight @ w_local
         run.record(r, w, total_step, released)
-    unseen = run.budget is not None and L > 1
-    notes = (NOT_SEEN,) if unseen else ()
-    return run.result(w, bound="upper" if unseen else "exact", notes=notes, claimed=claimed)
+    bound, notes = ("upper", (NOT_SEEN,)) if run.budget is not None and L > 1 else ("exact", ())
+    return run.result(w, bound=bound, notes=notes, claimed=claimed)

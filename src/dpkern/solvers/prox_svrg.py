@@ -24,7 +24,7 @@ import numpy as np
 from dpkern.papers import noise
 from dpkern.privacy.record_sampling import FullBatch
 from dpkern.solvers.base import AUTO, Count, Run, SolverResult, StepSize, solver
-from dpkern.solvers.base.settings import variance_reduced
+from dpkern.solvers.base.settings import anchored
 from dpkern.solvers.releases.means import (
     Family,
     Participation,
@@ -38,7 +38,7 @@ from dpkern.solvers.releases.returned import Returned
 @solver(
     trusts=("central", "silo", "shuffle"),
     paper=("silo",),
-    settings=variance_reduced,
+    settings=anchored,
     samplers=("full", "without_replacement"),
     models="any",
 )
@@ -47,7 +47,7 @@ async def prox_svrg(
     *,
     rounds: Count = AUTO,
     restarts: Count = 1,
-    refresh_every: Count = 10,
+    refresh_every: Count = 5,
     step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy proximal SVRG on the clipped objective.

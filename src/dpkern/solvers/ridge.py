@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpkern._threads import one_blas_thread
 from dpkern.privacy import split_budget
-from dpkern.solvers.base import BOTH, Run, SolverResult, solver
+from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import NoisyMeanHessian, hessian_bound
@@ -38,11 +38,11 @@ _PASSES = 20
 @solver(
     trusts=("central", "silo"), neighbours=BOTH, penalties="l2", settings=moments, loss="squared"
 )
-async def ridge(run: Run, *, hess_clip: float | None = None) -> SolverResult:
+async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
     """Ridge regression from one release of X^T X and one of X^T y.
 
-    The clip norm "auto" is row_bound target_bound, which clips nothing: regression needs data with
-    a `target_bound`, or a clip norm. Labels are targets -1 and 1.
+    The clip norms "auto" clip nothing in regression, which needs data with a `target_bound`, or a
+    clip norm. Labels are targets -1 and 1, and follow the rules of docs/settings.md.
 
     Notes
     -----

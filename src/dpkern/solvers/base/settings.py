@@ -16,112 +16,50 @@ sets, which docs/settings.md names.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dpkern.models.scale import Scale
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import AUTO
+from dpkern.solvers.base.public_numbers import (
+    PublicNumbers,
+    margin_noise,
+    public_numbers,
+    smallest_silo,
+)
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
 # which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of
 # which most is lost again; with noise that is added once to the result; with budgets for gradients
-# and for differences of them; with every record in one round alone.
+# and for differences of them, along the path or from an anchor; with every record in one round.
 _EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
-_DIFFERENCES, _IN_TURN = (0.14, 0.7, 0.25), (0.5, 0.25, 0.25)
-_LARGEST_CLIP, _NEWTON_CLIP = 1.0, 0.7
+_DIFFERENCES, _ANCHORED = (0.14, 0.7, 0.25), (0.5, 0.25, 0.25)
+_IN_TURN = (0.5, 0.25, 0.25)
+_LARGEST_CLIP = 1.0
+# Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
+# moments of labels.
+_NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
+# The part of `margin_noise` that one step of Newton's method may have along any direction.
+_NEWTON_SHARE = 1.0 / 3.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # Steps in 1 / smoothness, relying on clipped gradients: the mean of the records' curvatures is far
 # below their bound, and what oscillates is averaged.
-_BOLD_STEP, _IMPLICIT_STEP = 16.0, 16.0
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
 _MOMENTUM = 0.95
 _MULTIPLIER = 1.0
 _REPEATS = ("rounds", "local_steps")
-# Share of the noise in margins that a model with hidden layers takes.
-_HIDDEN_LAYERS = 0.4
-
-
-@dataclass(frozen=True)
-class PublicNumbers:
-    """What settings may depend on.
-
-    Attributes
-    ----------
-    mu : float
-        Budget; infinite without one.
-    noise : float
-        u, the std of the noise on the mean gradient of one release at C = mu = 1.
-    row_bound : float
-    smoothness : float
-        Lipschitz constant of the gradient of the smooth part of the objective.
-    slope, dim, convex, hidden_layers
-        Those of the model's `Scale`.
-    smallest : int
-        Number of records of the smallest silo.
-    trust : str
-    target_bound : float
-        Bound of the targets: 1 for labels, infinite where none is stated.
-    penalty : float
-        Strength of the l2 penalty of all coordinates: 0 where the intercept has none.
-    """
-
-    mu: float
-    noise: float
-    row_bound: float
-    smoothness: float
-    slope: float
-    dim: int
-    convex: bool
-    hidden_layers: bool
-    smallest: int
-    trust: str
-    target_bound: float = 1.0
-    penalty: float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        scale: Scale,
-        budget: Budget | None,
-        *,
-        neighbours: str,
-        weight: float,
-        penalty_smoothness: float,
-        **others: Any,
-    ) -> "PublicNumbers":
-        """Return the numbers of a run with a model of this scale.
-
-        `weight` is that of a record in the mean gradient, or the norm of the silos' weights where
-        each of them adds noise.
-        """
-        return cls(
-            mu=math.inf if budget is None else budget.mu,
-            noise=(2.0 if neighbours == "replace_one" else 1.0) * weight,
-            row_bound=scale.row_bound,
-            smoothness=scale.smoothness + penalty_smoothness,
-            slope=scale.slope,
-            dim=scale.dim,
-            convex=scale.convex,
-            hidden_layers=scale.hidden_layers,
-            **others,
-        )
-
-    @property
-    def margin_noise(self) -> float:
-        """Std of the noise in margins that a run takes; less in many dimensions."""
-        most = min(8.0, 42.0 / math.sqrt(self.dim))
-        return _HIDDEN_LAYERS * most if self.hidden_layers else most
 
 
 _UNKNOWN = PublicNumbers(
     mu=math.inf,
     noise=1.0,
     row_bound=1.0,
+    curvature=1.0,
     smoothness=1.0,
     slope=1.0,
     dim=1,
@@ -133,33 +71,6 @@ _UNKNOWN = PublicNumbers(
 
 Noise = tuple[float, float, float]
 Rule = Callable[[PublicNumbers, Mapping[str, Any]], dict[str, Any]]
-
-
-def public_numbers(
-    objective: Objective, budget: Budget | None, trust: str, neighbours: str
-) -> PublicNumbers | None:
-    """Return the public numbers of a run; None for a model that does not state its scale."""
-    scale, data = objective.scale, objective.data
-    if scale is None:
-        return None
-    weights = objective.record_weights() if trust == "silo" else objective.record_weight()
-    return PublicNumbers.of(
-        scale,
-        budget,
-        neighbours=neighbours,
-        weight=float(np.linalg.norm(weights)),
-        penalty_smoothness=objective.penalty_smoothness,
-        smallest=smallest_silo(objective),
-        trust=trust,
-        target_bound=data.target_bound if data.task == "regression" else 1.0,
-        penalty=objective.l2 * float(objective.penalized.min()),
-    )
-
-
-def smallest_silo(objective: Objective) -> int:
-    """Return the public number of records of the smallest silo."""
-    sizes = objective.public_size
-    return int(np.min(objective.data.sizes if sizes is None else sizes))
 
 
 def is_auto(value: object) -> bool:
@@ -179,7 +90,7 @@ def settled(
     if numbers is not None and math.isfinite(numbers.smoothness):
         found = rule(numbers, given)
     else:
-        unknown = {"clip": None, "momentum": 0.0, "returns": "last"}
+        unknown = {"clip": None, "hess_clip": None, "momentum": 0.0, "returns": "last"}
         nothing = replace(_UNKNOWN, smallest=smallest_silo(objective))
         found = unknown | {k: v for k, v in rule(nothing, given).items() if k in _REPEATS}
     if is_auto(given.get("batch_size")):
@@ -282,7 +193,7 @@ def relaxed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     if given["operator"] == "admm":
         share = 2.0 * _mean(own, 0.5)
         return descent(numbers, given, step="prox_step", bold=_IMPLICIT_STEP, relaxation=share)
-    found = descent(numbers, given, bold=1.0, relaxation=_mean(own, 1.0))
+    found = descent(numbers, given, bold=_RELAXED_STEP, relaxation=_mean(own, 1.0))
     return found if isinstance(given["operator"], str) else found | {"clip": None}
 
 
@@ -315,23 +226,62 @@ def local_descent(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str,
     return hidden_descent(numbers, given, rounds=60, local_steps=20)
 
 
-def newton(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of Newton methods, whose steps are those of the released curvature."""
-    rounds = 10 if is_auto(given["rounds"]) else given["rounds"]
-    clip = None if numbers.mu == math.inf else _NEWTON_CLIP * numbers.row_bound * numbers.slope
-    return {"rounds": rounds, "local_steps": 1, "clip": clip}
+def hessian_clip(numbers: PublicNumbers, releases: int, share: float) -> float:
+    """Return the clip norm of Hessians that are released so often with this share of mu^2.
+
+    It is the one at which the spectral norm of the noise is the mean eigenvalue of the largest
+    Hessian, `curvature` / d, or `curvature`, which clips nothing, where that is less.
+    """
+    norm = numbers.noise * math.sqrt(numbers.dim * releases / share) / numbers.mu  # at clip norm 1
+    return numbers.curvature / max(numbers.dim * norm, 1.0)
+
+
+def newton(
+    numbers: PublicNumbers, given: Mapping[str, Any], *, rounds: int = 10, share: float = 0.2
+) -> dict[str, Any]:
+    """Settings of Newton methods, whose steps are those of the noisy curvature."""
+    R = rounds if is_auto(given["rounds"]) else given["rounds"]
+    found = {"rounds": R, "local_steps": 1, "clip": None, "hess_clip": None, "returns": "last"}
+    if numbers.mu == math.inf:
+        return found
+    start, found["returns"] = numbers.row_bound * numbers.slope, "tail"
+    if given["calibration"] == "paper":
+        return found | {"clip": _PAPER_CLIP * start}
+    releases = R * given.get("local_steps", 1)
+    clips = {"clip": _NEWTON_CLIP * start, "hess_clip": hessian_clip(numbers, releases, share)}
+    return found | clips
+
+
+def newton_directions(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of Newton methods that release directions and no Hessians."""
+    return newton(numbers, given, rounds=20)
+
+
+def newton_floor(dim: int, row_bound: float, noise_std: float) -> float:
+    """Return the least curvature by which a gradient with this noise is divided."""
+    if not (0.0 < noise_std < math.inf and row_bound < math.inf):
+        return 0.0
+    return row_bound * noise_std / (_NEWTON_SHARE * margin_noise(dim))
 
 
 def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of one release at w = 0: the clip norm that clips nothing."""
-    if numbers.mu == math.inf or not is_auto(given["clip"]):
-        return {"clip": None}
-    if not math.isfinite(numbers.target_bound):
+    """Settings of one release at w = 0, which clip labels to their direction and no targets."""
+    if numbers.mu == math.inf:
+        return {"clip": None, "hess_clip": None}
+    start = numbers.row_bound * numbers.slope
+    if numbers.labels:
+        return {"clip": _LABELS_CLIP * start, "hess_clip": hessian_clip(numbers, 1, 1.0 / 3.0)}
+    if is_auto(given["clip"]) and not math.isfinite(numbers.target_bound):
         raise ValueError(
             "target_bound must be given with a budget, the public bound of |y|, or clip, the l2 "
             "bound of one record's gradient at 0; dpkern.private_range finds one privately"
         )
-    return {"clip": numbers.row_bound * numbers.slope}
+    return {"clip": start, "hess_clip": numbers.curvature}
+
+
+def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of methods with differences of gradients from those at an anchor."""
+    return descent(numbers, given, noise=_ANCHORED)
 
 
 def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,7 +302,7 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of methods that divide the budget between gradients and differences of them."""
+    """Settings of methods with differences of gradients along the path."""
     return descent(numbers, given, noise=_DIFFERENCES)
 
 

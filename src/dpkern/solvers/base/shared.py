@@ -154,7 +154,7 @@ def _common(
     step_size: StepSize = "auto",
     momentum: Momentum = AUTO,
     accounting: Literal["composition", "last_iterate"] = "composition",
-    hess_clip: float | None = None,
+    hess_clip: float | None = AUTO,
     sampling: str = "full",
     batch_size: int | None = AUTO,
     participation: int | None = None,
@@ -179,9 +179,10 @@ def _common(
     accounting : {"composition", "last_iterate"}
         Under trust "silo", "last_iterate" charges a silo for the last of the noisy iterates of
         a round instead of for all of them: it needs steps that contract, equal within a round.
-    hess_clip : float
-        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. By default sup phi''
-        row_bound^2, which clips nothing; required with a budget where that is infinite.
+    hess_clip : float, "auto" or None
+        Clip norm B of one record's Hessian phi'' x x^T in Frobenius norm. None is sup phi''
+        row_bound^2, which clips nothing; "auto" is less where noise would hide the curvature. A
+        number is required with a budget where that maximum is infinite.
     sampling : str
         How every silo draws its batches. "full": all records. "without_replacement" and, with
         neighbours "add_remove", "poisson": secret samples, accounted for by dp-accounting (pip

@@ -9,6 +9,7 @@ from dpkern import kernels
 from dpkern._numbers import positive
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.settings import newton_floor
 from dpkern.solvers.releases.gradient import NoisyMeanGradient, over_silos
 
 FloatArray = NDArray[np.float64]
@@ -79,7 +80,7 @@ class NoisyMeanHessian:
 
 
 def hessian_bound(run: Run, hess_clip: float | None) -> float:
-    """Resolve B, by default phi''max R^2, which clips nothing, or infinity without a budget."""
+    """Resolve B: None is phi''max R^2, which clips nothing, or infinity without a budget."""
     run.needs_convex_loss("the Hessian of a record must be positive semi-definite")
     bound = math.inf if run.budget is None else run.objective.data_smoothness
     if hess_clip is not None:
@@ -93,18 +94,23 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
     return bound
 
 
-def eigenvalue_floors(run: Run, floor: float | str, noise_norm: FloatArray) -> FloatArray:
+def eigenvalue_floors(
+    run: Run, floor: float | str, noise_norm: FloatArray, noise_std: float
+) -> FloatArray:
     """Return the public eigenvalue floor of every message, shape (k,).
 
-    "auto" is the larger of l2 and a quarter of the expected spectral norm of the noise on the mean
-    Hessian, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), or 1e-8 where both are 0.
-    Directions whose curvature is below the noise are worth more than the noise that they let in.
+    "auto" is the largest of l2, a quarter of the expected spectral norm of the noise on the mean
+    Hessian, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and, with calibration
+    "sound", the curvature below which the noise of the mean gradient, of std `noise_std`, would
+    move margins too far; or 1e-8 where all are 0.
     """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
     if floor != "auto":
         raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
-    floors = np.maximum(_NOISE_SHARE * noise_norm, run.objective.l2)
+    objective = run.objective
+    least = 0.0 if run.paper else newton_floor(objective.dim, objective.data.row_bound, noise_std)
+    floors = np.maximum(_NOISE_SHARE * noise_norm, max(objective.l2, least))
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 
 
@@ -112,8 +118,10 @@ class NewtonSystem:
     """Noisy gradients and Hessians of the penalised objective, and the Newton directions.
 
     The direction of a message is ( V max(Lambda, floor) V^T )^-1 g, its released Hessian being
-    V Lambda V^T, with the public `floors`, shape (k,). `sigma` is a pair of stds on sums of
-    gradients and of Hessians, in place of the budget `mu` of one release.
+    V Lambda V^T, with the public `floors`, shape (k,). With noise, calibration "sound" takes the
+    mean of all that a message has released, round t with weight t + 1: it has less noise, and the
+    Hessian changes little from round to round. `sigma` is a pair of stds on sums of gradients and
+    of Hessians, in place of the budgets `mu` of one release of each.
     """
 
     def __init__(
@@ -122,23 +130,29 @@ class NewtonSystem:
         *,
         hess_clip: float,
         floor: float | str,
-        mu: float | None,
+        mu: tuple[float | None, float | None],
         sigma: tuple[float, float] | None = None,
     ) -> None:
         self._run, objective = run, run.objective
         s_g, s_H = (None, None) if sigma is None else sigma
-        noise = mu if sigma is None else None
-        self._gradient = NoisyMeanGradient(run, mu=noise, sigma=s_g)
-        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=noise, sigma=s_H)
+        mu_g, mu_H = mu if sigma is None else (None, None)
+        self._gradient = NoisyMeanGradient(run, mu=mu_g, sigma=s_g)
+        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H)
         self._penalty = objective.l2 * objective.penalized
-        self.floors = eigenvalue_floors(run, floor, self._hessian.noise_norm)
+        noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
+        self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)
         run.resolve(floor=self.floors)
+        self._averaged, self._released, self._mean = mu_H is not None, 0, np.zeros(())
 
     async def __call__(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Release at w (k, d) and return the mean gradients and the directions, (k, d) each."""
         run, floors = self._run, self.floors
         g = await self._gradient.means(w) + self._penalty * w
-        H = await self._hessian.means(w) + np.diag(self._penalty)
+        H = await self._hessian.means(w)
+        if self._averaged:
+            self._released += 1
+            H = self._mean = self._mean + 2.0 / (self._released + 1.0) * (H - self._mean)
+        H = H + np.diag(self._penalty)
         with run.clock("kernels"):
             # Scaling H and g by the floors does not change the directions.
             p = kernels.newton_direction(

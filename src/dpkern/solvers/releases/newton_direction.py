@@ -17,7 +17,10 @@ FloatArray = NDArray[np.float64]
 
 
 class NoisyDirection:
-    """The noisy Newton direction at a public model, for a released gradient."""
+    """The noisy Newton direction at a public model, for a released gradient.
+
+    `regularisation` is a public lower bound of l0.
+    """
 
     def __init__(
         self,
@@ -27,9 +30,11 @@ class NoisyDirection:
         hess_clip: float,
         trace_mu: float | None,
         mu: float | None,
+        regularisation: float,
     ) -> None:
         objective, data = run.objective, run.objective.data
         self._run, self._add, self._hess_clip, self._mu = run, variant == "add", hess_clip, mu
+        self._public_regularisation = regularisation
         self._penalty = objective.l2 * objective.penalized
         self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
         # Backward error of forming and solving the system, relative to |A| + l0.
@@ -109,7 +114,10 @@ class NoisyDirection:
         f = self._record_bound * self._hessian_change
         l0 = float(np.cbrt(32.0 * trace)) * (f / self._mu) ** (2.0 / 3.0)
         return max(
-            l0, 4.0 * self._record_bound, 64.0 * self._backward_error * self._norm_bound(trace)
+            l0,
+            self._public_regularisation,
+            4.0 * self._record_bound,
+            64.0 * self._backward_error * self._norm_bound(trace),
         )
 
     def _without_noise(self, trace: float) -> float:

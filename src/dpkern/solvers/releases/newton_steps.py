@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.steps import StepSize
@@ -19,11 +20,26 @@ FloatArray = NDArray[np.float64]
 # (step number, models, gradients, directions), each (k, d) -> steps (k,)
 Steps = Callable[[int, FloatArray, FloatArray, FloatArray], Coroutine[Any, Any, FloatArray]]
 
+# Shares of mu^2 of gradients, Hessians, of which the mean is taken, and decreases in a search.
+_SHARES = (8.0, 2.0, 5.0)
+
 # A search chooses among max_step 2^-i, i = 0, 1, ..., 7.
 _CANDIDATES = 8
 
 # 2 / sqrt(3) >= |(1, 1/2, 1/4, ...)|, rounded up by more than the rounding error of a product.
 _CANDIDATES_NORM = 1.15470054
+
+
+def budgets(
+    run: Run, step_size: StepSize, steps: int
+) -> tuple[float | None, float | None, float | None]:
+    """Return mu of one release of gradients, Hessians and, with a private search, decreases."""
+    if run.budget is None:
+        return None, None, None
+    searched = isinstance(step_size, str) and step_size == "private_search"
+    shares = _SHARES if searched else _SHARES[:2]
+    mu = split_budget(run.budget.mu, shares, (steps,) * len(shares))
+    return mu[0], mu[1], mu[2] if searched else None
 
 
 def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: float) -> Steps:
