@@ -1,13 +1,17 @@
 """Test accuracy with settings "auto", beside the same solvers tuned on the test set and rivals.
 
     python -m bench.utility [--sets A,B] [--solvers A,B] [--epsilons E,F] [--draws N]
-        [--no-tuning] [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--out DIR]
-        [--page FILE.md]
+        [--no-tuning] [--rival diffprivlib=PYTHON] [--rival opacus=PYTHON] [--regression]
+        [--perceptron] [--seconds] [--fit] [--out DIR] [--page FILE.md]
 
 Every cell is one line of JSON in --out, and a cell that is there is not computed again: a run that
-was interrupted goes on; after a change of the rules, all files but tuned.jsonl, set.jsonl and
-rival.jsonl are deleted. Then the page and its picture are written from all lines. The sets come
-from the folder in the environment variable DPKERN_DATA.
+was interrupted goes on; after a change of the rules, all files but tuned.jsonl, set.jsonl,
+rival.jsonl and perceptron.jsonl are deleted. Then the page and its picture are written from all
+lines. The sets come from the folder in the environment variable DPKERN_DATA.
+
+With --seconds, single runs of `dpkern.solve` are timed instead, one after another: on a machine
+that does nothing else. With --fit, the constants of the prediction of `dpkern.plan` are fitted to
+the cells and printed, and the constants of the rule of gradient_descent are moved one by one.
 
 A solver is tuned in three steps, so that its best settings have as many draws as are needed to tell
 them apart: two draws of every setting of its grid (utility_grids.py), four more of the best
@@ -17,8 +21,10 @@ count, but the test set does.
 """
 
 import argparse
+import functools
 import json
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,18 +39,29 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from bench import utility_page
+from bench import (
+    utility_constants,
+    utility_fit,
+    utility_page,
+    utility_perceptron,
+    utility_regression,
+)
 from bench.utility_grids import GRIDS, in_units, settings
 from bench.utility_sets import SETS, Problem, problem
-from dpkern import Budget, SiloData, SolverResult, solve_many
+from bench.utility_text import latest
+from dpkern import Budget, SiloData, SolverResult, solve, solve_many
+from dpkern.data import is_sparse
 from dpkern.data.validation import ScaleWarning
+from dpkern.planning import seconds_of_an_entry
 from dpkern.solvers import SOLVERS
 from dpkern.solvers.base.learning import NothingLearntWarning
-from dpkern.solvers.base.public_numbers import public_numbers
+from dpkern.solvers.base.public_numbers import PublicNumbers, public_numbers
 
 DELTA = 1e-6
 EPSILONS = [0.1, 0.5, 1.0, 3.0]
 RIVALS = ("diffprivlib", "opacus")
+TIMED = 1.0  # epsilon
+_TIMES = 3
 _FIRST, _SECOND, _LAST = 2, 6, 5  # draws of every setting, of the best quarter; settings at the end
 # Arguments of runs with other defaults for the rest, of the solver that the page shows first.
 VARIANTS: dict[str, Callable[[SiloData], dict[str, Any]]] = {
@@ -115,10 +132,14 @@ class Runs:
         gap = float(np.mean(self.problem.gaps(models)))
         return mean_and_error(scores) | {"gap": gap, "settings": used}
 
+    def numbers(self) -> PublicNumbers:
+        found = public_numbers(self.problem.objective(), self._budget, "central", "replace_one")
+        assert found is not None  # the model is linear
+        return found
+
     def tuned(self, draws: int) -> dict[str, Any]:
         """The cell of the best settings of the grid."""
-        numbers = public_numbers(self.problem.objective(), self._budget, "central", "replace_one")
-        assert numbers is not None  # the model is linear
+        numbers = self.numbers()
         gradient, smoothness = numbers.row_bound * numbers.slope, numbers.smoothness
         grid = in_units(GRIDS[self._solver], gradient=gradient, smoothness=smoothness)
         each = settings(grid)
@@ -167,6 +188,74 @@ def solver_cells(lines: Lines, options: argparse.Namespace) -> None:
         lines.add(kind, key | {"draws": options.draws} | cell)
         said = f"{name} {solver} {epsilon:g} {kind} {100 * cell['accuracy']:.2f}"
         print(f"{said}, {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def steps_of(solver: str, numbers: PublicNumbers, used: dict[str, Any], budget: Budget) -> int:
+    """Steps of a run with these settings; what one reads of the records, the plan knows."""
+    passes = SOLVERS[solver].declaration.settings(numbers, {**used, "budget": budget}).get("passes")
+    return passes or used.get("rounds", 1) * (used.get("local_steps") or 1)
+
+
+def seconds_cells(lines: Lines, options: argparse.Namespace) -> None:
+    """Time of single runs, one after another, and of a gradient, from which the plan derives it."""
+    budget = Budget(epsilon=TIMED, delta=DELTA)
+    for name in options.sets:
+        for solver in options.solvers:
+            key = {"set": name, "solver": solver, "epsilon": TIMED}
+            if lines.has("seconds", _TIMES, **key):
+                continue
+            data, times = problem(name).data, []
+            for seed in range(_TIMES):
+                begin = time.perf_counter()
+                used = solve(solver, data, budget=budget, rng=seed).parameters
+                times.append(time.perf_counter() - begin)
+            cell = {
+                "steps": steps_of(solver, Runs(name, solver, TIMED).numbers(), used, budget),
+                "sparse": is_sparse(data.X),
+                "pace": seconds_of_an_entry(data.n, data.d),
+            }
+            lines.add(
+                "seconds", key | {"draws": _TIMES, "seconds": statistics.median(times)} | cell
+            )
+            print(f"{name} {solver} {statistics.median(times):.2g} s", flush=True)
+
+
+def moved_cells(lines: Lines, options: argparse.Namespace) -> None:
+    """`gradient_descent` with one constant of its rule moved, on the sets that are fitted on."""
+    for name in options.sets:
+        for epsilon in options.epsilons if SETS[name].fitting == "yes" else []:
+            for constant, factor in utility_constants.variations():
+                key = {"set": name, "solver": utility_page.SHOWN, "epsilon": epsilon}
+                key |= {"constant": constant, "factor": factor}
+                if lines.has("moved", options.draws, **key):
+                    continue
+                runs = Runs(name, utility_page.SHOWN, epsilon)
+                how = utility_constants.moved(runs.numbers(), constant, factor)
+                cell = mean_and_error(runs(options.draws, **how)[2])
+                lines.add("moved", key | {"draws": options.draws} | cell)
+                print(f"{name} {epsilon:g} {constant} times {factor:g}", flush=True)
+
+
+def fit_constants(lines: Lines, options: argparse.Namespace) -> None:
+    """Print the constants of the prediction, and what moving those of the rule does."""
+    facts = {row["set"]: row for row in lines.rows("set")}
+    cells = utility_fit.measured(latest(lines.rows("auto")), facts, DELTA)
+    print(utility_fit.fitted(cells, latest(lines.rows("seconds")), facts))
+    moved_cells(lines, options)
+    print(utility_constants.sensitivity(lines.rows("moved")))
+
+
+def other_cells(lines: Lines, options: argparse.Namespace) -> None:
+    """Regression and the perceptron, each as a whole."""
+    makers: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
+        "regression": utility_regression.cells,
+        "perceptron": functools.partial(utility_perceptron.cells, DELTA),
+    }
+    for kind, make in makers.items():
+        if getattr(options, kind) and not lines.rows(kind):
+            for row in make():
+                lines.add(kind, row)
+                print(f"{kind} {row['set']} {row['epsilon']:g}", flush=True)
 
 
 def set_cells(lines: Lines, names: Iterable[str]) -> None:
@@ -251,6 +340,10 @@ def main() -> None:
     add("--no-tuning", action="store_true", help="leave out the grids, which take hours")
     add("--rival", type=_rival, action="append", default=[], metavar="NAME=PYTHON")
     add("--rival-draws", type=int, default=5, metavar="N", help="default: 5")
+    add("--regression", action="store_true", help="ridge beside AdaSSP")
+    add("--perceptron", action="store_true", help="a perceptron on MNIST")
+    add("--seconds", action="store_true", help="time single runs, and nothing else")
+    add("--fit", action="store_true", help="fit the constants, and nothing else")
     add("--out", type=Path, default=_ROOT / "bench" / "results" / "utility", metavar="DIR")
     add("--page", type=Path, default=_ROOT / "docs" / "utility.md", metavar="FILE.md")
     options = parser.parse_args()
@@ -259,9 +352,16 @@ def main() -> None:
         warnings.simplefilter("ignore", kind)
     lines = Lines(options.out)
     set_cells(lines, options.sets)
-    solver_cells(lines, options)
-    rival_cells(lines, options)
-    utility_page.write(options.page, {kind: lines.rows(kind) for kind in utility_page.KINDS})
+    if options.fit:
+        return fit_constants(lines, options)
+    if options.seconds:
+        seconds_cells(lines, options)
+    else:
+        solver_cells(lines, options)
+        rival_cells(lines, options)
+        other_cells(lines, options)
+    rows = {kind: lines.rows(kind) for kind in utility_page.KINDS}
+    utility_page.write(options.page, rows, DELTA)
     print(f"written to {options.page}")
 
 

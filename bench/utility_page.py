@@ -2,20 +2,28 @@
 
 import io
 import statistics
-import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from bench import utility_fit, utility_perceptron, utility_regression
 from bench.utility_sets import SETS
+from bench.utility_text import Cells, Row, latest, percent, table, wrapped
 from dpkern.io import replacing
 from dpkern.solvers import SOLVERS, chosen
 
-Row = dict[str, Any]
-Cells = dict[tuple[str, str, float], Row]
 Regrets = dict[tuple[str, float], float]
 
-KINDS = ("set", "auto", "tuned", "add_remove", "half_bound", "rival")
+KINDS = (
+    "set",
+    "auto",
+    "tuned",
+    "add_remove",
+    "half_bound",
+    "rival",
+    "seconds",
+    "regression",
+    "perceptron",
+)
 SHOWN = "gradient_descent"  # of the picture
 _LABELS = {"diffprivlib": "diffprivlib, best C", "opacus": "Opacus, best learning rate"}
 _STYLES = {
@@ -58,22 +66,21 @@ The constants of the rules were fitted on the sets marked *yes*; those marked *l
 were measured while the rules were made, and decided the longest step and how the noise
 depends on the number of coefficients. Only sets marked *no* were first measured with the
 rules as they are. `synthetic` has features that are uniform in [-1, 1] and labels of a
-logistic model with Gaussian coefficients. Regression is compared by
-`examples/papers/ridge.py`.
+logistic model with Gaussian coefficients.
 """
 
 
-def write(path: Path, rows: dict[str, list[Row]]) -> None:
+def write(path: Path, rows: dict[str, list[Row]], delta: float) -> None:
     """Write the page, and beside it the picture as PNG."""
     facts = {row["set"]: row for row in rows["set"]}
-    cells = {kind: _latest(rows[kind]) for kind in KINDS[1:]}
+    cells = {kind: latest(rows[kind]) for kind in KINDS[1:]}
     names = [it for it in SETS if it in facts and any(key[0] == it for key in cells["auto"])]
     picture = path.with_suffix(".png")
     parts = [
         "# What accuracy to expect of the defaults\n",
         _expectations(cells, facts, names),
         f"![accuracy over epsilon]({picture.name})\n",
-        _wrapped(
+        wrapped(
             f"The curves are those of `{SHOWN}` and of the best rival. Where that is Opacus, it "
             "has the weaker guarantee of a record added or removed, and is to be compared with the "
             "dotted curve."
@@ -81,36 +88,18 @@ def write(path: Path, rows: dict[str, list[Row]]) -> None:
         "## How it was obtained\n",
         _method(cells),
         _sets_table(facts, names),
-        _wrapped(_FITTED + _missing(names)),
+        wrapped(_FITTED + _missing(names)),
         "## Tuned minus auto\n",
         _summary(cells, names),
+        *utility_fit.page_section(cells["auto"], cells["seconds"], facts, delta),
+        *utility_regression.section(cells["regression"]),
+        *utility_perceptron.section(cells["perceptron"]),
         *(part for name in names for part in _one_set(name, cells, facts[name])),
     ]
     with replacing(path) as file:
         file.write("\n".join(parts).encode())
     with replacing(picture) as file:
         file.write(_draw(cells, facts, names))
-
-
-def _latest(rows: Iterable[Row]) -> Cells:
-    """The cell of most draws of every set, solver and budget."""
-    found: Cells = {}
-    for row in sorted(rows, key=lambda row: row["draws"]):
-        found[row["set"], row["solver"], row["epsilon"]] = row
-    return found
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 88, break_on_hyphens=False) + "\n"
-
-
-def _table(head: list[str], body: list[list[str]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _percent(x: float) -> str:
-    return f"{100.0 * x:.1f}"
 
 
 def _regrets(
@@ -128,7 +117,7 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
     """What the cells of `gradient_descent` say, in sentences."""
     found = _regrets(cells, SHOWN, names)
     if not found:
-        return _wrapped(f"`{SHOWN}` has not been measured.")
+        return wrapped(f"`{SHOWN}` has not been measured.")
     worst = max(found, key=lambda key: found[key])
     text = (
         f"`{SHOWN}` with its defaults is {statistics.fmean(found.values()):.1f} points of test "
@@ -157,7 +146,7 @@ def _expectations(cells: dict[str, Cells], facts: dict[str, Row], names: list[st
         )
     else:
         text += " It is nowhere below the accuracy of predicting the majority class."
-    paragraphs = [_wrapped(text)]
+    paragraphs = [wrapped(text)]
     paragraphs += [_rivals(cells, rival) for rival in _LABELS]
     paragraphs += [_other_solvers(cells["auto"]), _objective(cells)]
     paragraphs.append(_row_bounds(cells["auto"]))
@@ -178,7 +167,7 @@ def _rivals(cells: dict[str, Cells], rival: str) -> str:
     differences = [difference for difference, _ in found]
     ahead = sum(difference > 0.0 for difference in differences)
     least, (name, _, epsilon) = min(found)
-    return _wrapped(
+    return wrapped(
         f"Beside {_LABELS[rival]} on the test set, the defaults of `{SHOWN}`{relation} are more "
         f"accurate in {ahead} of {len(found)} cells; the difference is "
         f"{statistics.fmean(differences):.1f} points in the mean, {least:.1f} at least (`{name}` "
@@ -203,7 +192,7 @@ def _other_solvers(auto: Cells) -> str:
     )
     if better:
         text += f", and {ahead:.1f} points at most (`{solver}` on `{name}` at epsilon {epsilon:g})"
-    return _wrapped(text + ".")
+    return wrapped(text + ".")
 
 
 def _objective(cells: dict[str, Cells]) -> str:
@@ -217,7 +206,7 @@ def _objective(cells: dict[str, Cells]) -> str:
         return ""
     share = statistics.median(half["gap"] / own["gap"] for own, half in pairs)
     lost = statistics.fmean(100.0 * (own["accuracy"] - half["accuracy"]) for own, half in pairs)
-    return _wrapped(
+    return wrapped(
         f"The defaults are made for predicted labels, not for probabilities: small clip norms lead "
         f"to a minimum of another, robust loss, and the logistic objective stays well above its "
         f"minimum. With `clip=row_bound / 2`, the largest norm of a record's gradient at the "
@@ -245,7 +234,7 @@ def _row_bounds(auto: Cells) -> str:
             f" A row bound of {tight:g} in place of {loose:.3g} is worth these points on "
             f"`ijcnn1`, by epsilon: {listed}."
         )
-    return _wrapped(text)
+    return wrapped(text)
 
 
 def _draws(auto: Cells) -> str:
@@ -258,25 +247,25 @@ def _draws(auto: Cells) -> str:
         solvers = ", ".join(f"`{solver}`" for solver in dict.fromkeys(key[1] for key in here))
         names = ", ".join(f"`{name}`" for name in dict.fromkeys(key[0] for key in here))
         text += f"; of {other} draws for {solvers} on {names}"
-    return _wrapped(text + ".")
+    return wrapped(text + ".")
 
 
 def _method(cells: dict[str, Cells]) -> str:
     tuned = list(cells["tuned"].values())
     if not tuned:
-        return _wrapped(_HOW.split("\n\n")[0])
+        return wrapped(_HOW.split("\n\n")[0])
     grids = sorted({row["grid"] for row in tuned})
     sizes = " to ".join(str(size) for size in dict.fromkeys((grids[0], grids[-1])))
     flattery = statistics.fmean(100.0 * (row["selected"] - row["accuracy"]) for row in tuned)
     small = "`wdbc` has 114 test records, `wisconsin` 137, `digits` 359"
     how = _HOW.format(grid=sizes, flattery=flattery, small=small)
-    parts = [_wrapped(part) for part in how.split("\n\n")]
+    parts = [wrapped(part) for part in how.split("\n\n")]
     parts.append(_draws(cells["auto"]))
     rival = list(cells["rival"].values())
     if rival:
-        parts.append(_wrapped(_RIVALS.format(draws=max(row["draws"] for row in rival))))
+        parts.append(wrapped(_RIVALS.format(draws=max(row["draws"] for row in rival))))
     else:
-        parts.append(_wrapped("The rivals diffprivlib and Opacus were not installed here."))
+        parts.append(wrapped("The rivals diffprivlib and Opacus were not installed here."))
     return "\n".join(parts)
 
 
@@ -287,7 +276,7 @@ def _sets_table(facts: dict[str, Row], names: list[str]) -> str:
         it, row = SETS[name], facts[name]
         numbers = [f"{row['n']}", f"{row['test']}", f"{row['d']}", f"{row['row_bound']:.3g}"]
         body.append([f"`{name}`", *numbers, it.bound, it.fitting])
-    return _table(head, body)
+    return table(head, body)
 
 
 def _missing(names: list[str]) -> str:
@@ -315,7 +304,7 @@ def _summary(cells: dict[str, Cells], names: list[str]) -> str:
         "Where it is negative, the grid holds no settings as good as the defaults, or the noise of "
         "few draws, which on small sets at small budgets is several points, misled the search."
     )
-    return _wrapped(text) + "\n" + _table(head, body)
+    return wrapped(text) + "\n" + table(head, body)
 
 
 def _one_set(name: str, cells: dict[str, Cells], facts: Row) -> list[str]:
@@ -343,22 +332,22 @@ def _one_set(name: str, cells: dict[str, Cells], facts: Row) -> list[str]:
         texts = [_both(row, None) or "not measured" for row in found]
         accuracy.append([label, *texts])
     for label, key in (("majority class", "majority"), ("no privacy", "no_privacy")):
-        accuracy.append([label, *[_percent(facts[key])] * len(epsilons)])
+        accuracy.append([label, *[percent(facts[key])] * len(epsilons)])
     gaps.append(["minimum of the objective", *[f"{facts['minimum']:.3g}"] * len(epsilons)])
     return [
         f"## {name}\n",
-        _wrapped("Test accuracy: auto ± standard error / tuned, where it was tuned."),
-        _table(head, accuracy),
-        _wrapped("Logistic training objective above its minimum, auto."),
-        _table(["gap", *head[1:]], gaps),
+        wrapped("Test accuracy: auto ± standard error / tuned, where it was tuned."),
+        table(head, accuracy),
+        wrapped("Logistic training objective above its minimum, auto."),
+        table(["gap", *head[1:]], gaps),
     ]
 
 
 def _both(auto: Row | None, tuned: Row | None) -> str:
     if auto is None:
         return ""
-    text = f"{_percent(auto['accuracy'])} ± {_percent(auto['error'])}"
-    return text if tuned is None else f"{text} / {_percent(tuned['accuracy'])}"
+    text = f"{percent(auto['accuracy'])} ± {percent(auto['error'])}"
+    return text if tuned is None else f"{text} / {percent(tuned['accuracy'])}"
 
 
 def _draw(cells: dict[str, Cells], facts: dict[str, Row], names: list[str]) -> bytes:

@@ -112,3 +112,118 @@ def test_what_is_reported_of_tuned_settings_are_fresh_draws(bench, monkeypatch):
     assert cell["selected"] > 0.51
     assert abs(cell["accuracy"] - 0.5) < 4 * cell["error"]
     assert calls[-1] == (40, cell["settings"])
+
+
+def cell_of(bench, name, solver, epsilon, excess, error=1e-4, d=30, x=100.0):
+    return bench("utility_fit").Measured(name, solver, epsilon, d, x, excess, error)
+
+
+def test_the_fit_finds_the_constants_that_made_the_cells(bench):
+    fit, rng = bench("utility_fit"), np.random.default_rng(0)
+    true = {"gradient_descent": (0.3, 0.8), "ridge": (0.05, 0.5)}
+    cells = []
+    for solver, constants in true.items():
+        for k in range(40):
+            d, x = int(rng.integers(5, 200)), float(np.exp(rng.uniform(4.0, 9.0)))
+            excess = fit.excess_risk(d, x, constants)
+            excess *= 20.0 if k < 4 else np.exp(0.02 * rng.standard_normal())  # outliers
+            cells.append(cell_of(bench, "a9a", solver, 1.0, excess, 1e-6, d, x))
+    found = fit.fit(cells)
+    assert found.keys() == true.keys()
+    for solver, constants in true.items():
+        assert found[solver] == pytest.approx(constants, rel=0.15)
+    assert fit.share(fit.predictions(cells, found)) == pytest.approx(72 / 80)
+    assert fit.share(fit.predictions(cells, dict.fromkeys(true, (50.0, 0.8)))) < 0.2
+
+
+def test_the_fit_finds_passes_and_seconds_of_python(bench):
+    fit = bench("utility_fit")
+    true = {"gradient_descent": (1.5, 20.0), "local_newton": (2.0, 300.0), "prox_sgd": (9.0, 50.0)}
+    facts = {
+        "small": {"n": 500, "d": 10},
+        "wide": {"n": 900, "d": 90},
+        "long": {"n": 90_000, "d": 40},
+    }
+    rows = [
+        {"set": name, "solver": solver, "steps": 30, "pace": 2e-10}
+        | {"seconds": fit.expected_seconds(solver, *fact.values(), 30, 2e-10, constants)}
+        for solver, constants in true.items()
+        for name, fact in facts.items()
+    ]
+    found = fit.fit_times(rows, facts)
+    assert found.keys() == true.keys()
+    for solver, constants in true.items():
+        assert found[solver] == pytest.approx(constants)
+    one, two, three = (row["seconds"] for row in rows[2::3])
+    assert one == pytest.approx(30 * (90_000 * 40 * 1.5 * 2e-10 + 20e-6))
+    assert two == pytest.approx(30 * (90_000 * 40 * (1.0 + 0.13 * 40) * 2.0 * 2e-10 + 300e-6))
+    assert three == pytest.approx(90_000 * 40 * 9.0 * 2e-10 + 30 * 50e-6)  # one pass
+
+
+@pytest.mark.parametrize(
+    ("excess", "error", "predicted", "right"),
+    [
+        (0.03, 0.001, 0.0899, True),
+        (0.03, 0.001, 0.0901, False),
+        (0.03, 0.001, 0.0101, True),
+        (0.03, 0.001, 0.0099, False),
+        (0.0019, 0.0001, 0.0059, True),  # not told from 0.2 points, and so up to three times them
+        (0.0019, 0.0001, 0.0061, False),
+        (-0.01, 0.0001, 0.0001, True),
+        (0.019, 0.01, 0.059, True),  # nor from two standard errors
+        (0.019, 0.01, 0.0001, True),
+        (0.021, 0.01, 0.0001, False),
+    ],
+)
+def test_a_prediction_is_right_within_a_factor_or_below_what_draws_tell(
+    bench, excess, error, predicted, right
+):
+    assert cell_of(bench, "a9a", SOLVER, 1.0, excess, error).agrees(predicted) is right
+
+
+def test_shares_keep_fitted_sets_and_others_apart(bench):
+    fit = bench("utility_fit")
+    cells = [cell_of(bench, name, SOLVER, 1.0, 0.03) for name in ("a9a", "wdbc", "digits", "mnist")]
+    pairs = list(zip(cells, (0.03, 0.2, 0.03, 0.03), strict=True))
+    assert fit.shares(pairs)[1] == [
+        [f"`{SOLVER}`", "50 % of 2", "100 % of 2"],
+        ["all", "50 % of 2", "100 % of 2"],
+    ]
+    assert [fit.fitted_on(cell) for cell in cells] == [True, True, False, False]
+
+
+def test_constants_times_1_are_the_rule_and_each_moves_a_setting(bench):
+    """On numbers for which every constant of the rule counts somewhere."""
+    module, settings = bench("utility_constants"), dpk.solvers.base.settings
+    changed = set()
+    for dim, mu in ((5, 0.01), (5, 0.3), (5, 5.0), (500, 0.01), (500, 3.0)):
+        numbers = settings.replace(settings._UNKNOWN, mu=mu, noise=1e-3, dim=dim)
+        given = dict.fromkeys(("clip", "momentum", "rounds", "step_size", "returns"), "auto")
+        own = settings.descent(numbers, given)
+        for constant in module.CONSTANTS:
+            same = module.moved(numbers, constant, 1.0)
+            assert same == pytest.approx({name: own[name] for name in same})
+            for factor in (0.25, 4.0):
+                if module.moved(numbers, constant, factor) != pytest.approx(same):
+                    changed.add((constant, factor))
+    assert len(changed) == 2 * len(module.CONSTANTS)
+
+
+def test_runs_are_timed_and_compared_with_what_the_plan_expects(utility):
+    folder, run, _ = utility
+    assert run("3", "--seconds").count(f"wdbc {SOLVER}") == 1
+    (row,) = cells(folder, "seconds")
+    assert (row["steps"], row["draws"], row["sparse"]) == (300, 3, False)
+    assert 0.0 < row["pace"] < 1e-6 < row["seconds"]
+    page = (folder / "utility.md").read_text()
+    assert f"| `{SOLVER}` | {row['seconds']:.2g} |" in page
+    assert "Seconds of a run of `dpkern.solve` at epsilon 1, the median of 3" in page
+
+
+def test_the_fit_is_a_command(utility):
+    folder, run, _ = utility
+    said = run("2", "--fit")
+    assert "_ERROR = {" in said
+    assert "| noise in margins: 8 |" in said
+    moved = cells(folder, "moved")
+    assert len({(row["constant"], row["factor"]) for row in moved}) == len(moved) == 25

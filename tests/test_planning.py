@@ -87,11 +87,18 @@ def test_more_records_or_budget_mean_less_error():
         assert large < small
 
 
-def test_every_solver_has_a_measured_error():
+def test_every_solver_has_a_measured_error_and_time():
     from dpkern import planning
 
-    assert set(planning._ERROR) == set(SOLVERS)
-    assert set(planning._TIME) <= set(SOLVERS)
+    assert set(planning._ERROR) == set(planning._TIME) == set(SOLVERS)
+
+
+def test_no_budget_removes_the_least_error_and_none_makes_it_more_than_a_half():
+    from dpkern import planning
+
+    assert planning.excess_risk(50, 1e30, (1.0, 0.5)) == pytest.approx(planning.FORM[1])
+    assert planning.excess_risk(50, 1e-30, (1.0, 0.5)) == 0.5
+    assert planning.excess_risk(16, 100.0, (0.5, 1.0), (0.5, 0.01)) == pytest.approx(0.03)
 
 
 @pytest.mark.filterwarnings("error")
@@ -101,6 +108,7 @@ def test_the_table_and_the_picture(tmp_path):
     assert first.startswith("569 records, 31 coefficients; epsilon 1, delta 1e-06, mu 0.2367")
     assert head.split()[:4] == ["solver", "rounds", "steps", "clip"]
     assert best.startswith("gradient_descent ")
+    assert "error: predicted\nexcess risk, test error above" in str(plan)
     pytest.importorskip("matplotlib")
     plan.plot(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
