@@ -141,7 +141,14 @@ class Runs:
         """The cell of the best settings of the grid."""
         numbers = self.numbers()
         gradient, smoothness = numbers.row_bound * numbers.slope, numbers.smoothness
-        grid = in_units(GRIDS[self._solver], gradient=gradient, smoothness=smoothness)
+        assert self._budget.epsilon is not None
+        grid = in_units(
+            GRIDS[self._solver],
+            gradient=gradient,
+            smoothness=smoothness,
+            record=1.0 / self.problem.data.n,
+            epsilon=self._budget.epsilon,
+        )
         each = settings(grid)
         scores = [list(row) for row in self(_FIRST, **grid)[2].reshape(len(each), _FIRST)]
 

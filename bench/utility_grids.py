@@ -2,10 +2,13 @@
 
 Clip norms are shares of row_bound |phi'(0)|, above which nothing is clipped at the start; step
 sizes and clip norms of Hessians are in units of the smoothness L = sup phi'' row_bound^2: step / L,
-and share L. So are the strengths of the penalty of ridge, whose targets are -1 and 1.
+and share L. So are the strengths of the penalty of ridge, whose targets are -1 and 1. The penalty
+of objective perturbation is in units of that with which the curvature of a record costs a quarter
+of epsilon.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +51,7 @@ GRIDS: dict[str, Grid] = {
     "output_perturbation": _HIDDEN,
     "objective_perturbation": {
         "clip": (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0),
-        "added_l2": tuple(2.0**k for k in range(-13, 0)),  # too small ones are refused
+        "added_l2": (0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
     },
     "wd_dp": _HIDDEN,
     "local_sgd": {
@@ -67,13 +70,15 @@ GRIDS: dict[str, Grid] = {
 }
 
 
-def in_units(grid: Grid, *, gradient: float, smoothness: float) -> dict[str, list[Any]]:
-    """Return the grid's numbers for a set with these public numbers."""
+def in_units(
+    grid: Grid, *, gradient: float, smoothness: float, record: float, epsilon: float
+) -> dict[str, list[Any]]:
+    """Return the grid's numbers for a set with these public numbers; `record` is 1 / n."""
     units = {
         "clip": gradient,
         "hess_clip": smoothness,
         "l2": smoothness,
-        "added_l2": smoothness,
+        "added_l2": record * smoothness / math.expm1(epsilon / 4.0),
         "step_size": 1.0 / smoothness,
         "prox_step": 1.0 / smoothness,
     }

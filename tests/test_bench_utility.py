@@ -90,7 +90,9 @@ def test_every_solver_has_a_grid_of_at_least_100_settings_in_units_of_public_num
     grids = bench("utility_grids")
     assert set(grids.GRIDS) == set(SOLVERS)
     for grid in grids.GRIDS.values():
-        each = grids.settings(grids.in_units(grid, gradient=2.0, smoothness=4.0))
+        each = grids.settings(
+            grids.in_units(grid, gradient=2.0, smoothness=4.0, record=0.1, epsilon=1.0)
+        )
         assert len(each) >= 100
         assert {row["clip"] for row in each} == {2.0 * share for share in grid["clip"]}
         for step in {"step_size", "prox_step"} & grid.keys():

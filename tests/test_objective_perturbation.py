@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath as mp
@@ -16,7 +17,7 @@ from dpkern.models.losses import Huber, Logistic, get_loss
 from dpkern.privacy import Certificate, NoiseStream, compose_parallel, compose_sequential
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.gdp import gdp_delta
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.ledger import Ledger, entries
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.minimisation import MOST_RECORDS, Minimisation
@@ -224,7 +225,9 @@ def test_noise_is_at_least_that_of_a_gaussian_release_of_the_same_sensitivity():
 def test_guarantee_of_a_group_multiplies_what_its_records_do():
     one, three = law(), law().group(3)
     assert (three.volume, three.shift) == pytest.approx((3 * one.volume, 3 * one.shift), rel=1e-14)
-    assert (three.directions, three.mu) == (6, one.mu)
+    assert three.directions == 6
+    assert three.mu == pytest.approx(3 * one.mu, rel=1e-14)
+    assert Fraction(three.mu) >= 3 * Fraction(one.mu)
     assert three.volume >= 3 * one.volume
     assert three.delta(1.0) > one.delta(1.0)
     assert one.group(1).delta(0.5) >= one.delta(0.5)
@@ -428,7 +431,7 @@ def test_single_precision_is_never_used():
 
 def test_release_is_on_the_grid_and_charged_for_both_distances(internals):
     result = run(records())
-    linear, point = result.privacy.releases
+    point, linear = result.privacy.releases
     tau = internals["mechanism"].minimisation.tau
     assert Fraction(point.sensitivity) >= 2 * Fraction(tau) + Fraction(point.grid) * 2
     assert point.sensitivity <= 2.1 * tau
@@ -513,6 +516,40 @@ def test_certificate_gives_the_budget_back_and_any_other_delta():
         people = certificate.group(2)
         assert people.minimiser == certificate.minimiser.group(2)
         assert people.epsilon(1e-5) > 2.0 * certificate.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("compose", [compose_sequential, compose_parallel])
+def test_a_group_moves_gaussian_releases_beside_a_minimiser_too(compose):
+    """A group of r records changes a mu-GDP release as r mu would, whatever it is composed with."""
+    gaussian = dpk.solve(
+        "gradient_descent", records(), budget=dpk.Budget(mu=1.0), clip=1.0, rounds=3, rng=1
+    ).privacy
+    people = compose(run(records()).privacy, gaussian)
+    for r in (2, 5):
+        for epsilon in (0.5, 2.0, 10.0):
+            assert people.group(r).delta(epsilon) >= gdp_delta(r * 1.0, epsilon) * (1 - 1e-9)
+
+
+def test_a_ledger_takes_no_other_release_for_that_of_the_minimiser():
+    good = run(records()).privacy.releases
+    linear = next(release for release in good if release.minimiser is not None)
+    point = next(release for release in good if release.minimiser is None)
+
+    def law_of(*releases):
+        ledger = Ledger()
+        for release in releases:
+            ledger.append(release)
+        return ledger.minimiser
+
+    assert law_of(point, linear) == law_of(linear, point) == linear.minimiser
+    assert law_of(linear) is None
+    assert law_of(point) is None
+    assert law_of(linear, replace(point, std=None)) is None
+    assert law_of(linear, replace(point, std=0.99 * entries(point.std)[0])) is None
+    assert law_of(linear, replace(point, times=2)) is None
+    assert law_of(linear, point, replace(point, what="another")) is None
+    with pytest.raises(TypeError, match="minimiser must be an ObjectivePerturbation or None"):
+        replace(linear, minimiser={"mu": 1.0})
 
 
 def test_guarantees_of_runs_on_the_same_records_compose():

@@ -202,7 +202,7 @@ class Certificate:
         if any(release.std is not None and release.grid is None for release in releases):
             arithmetic = "float"
         if arithmetic == "float":
-            mu, zcdp = math.inf, None
+            mu, zcdp, minimiser = math.inf, None, None
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
         methods = {release.method for release in releases if release.sampling is not None}
         amplified = methods == {AMPLIFIES.get(neighbours)} and mu < math.inf

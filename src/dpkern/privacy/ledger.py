@@ -74,6 +74,9 @@ class Release:
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
             text(name, getattr(self, name))
+        if not isinstance(self.minimiser, ObjectivePerturbation | None):
+            kind = type(self.minimiser).__name__
+            raise TypeError(f"minimiser must be an ObjectivePerturbation or None, got {kind}")
         kept: dict[str, Any] = {"sensitivity": _per_message("sensitivity", self.sensitivity)}
         form = _form(kept["sensitivity"])
         for name in ("std", "grid"):
@@ -238,10 +241,19 @@ class Ledger:
 
     @property
     def minimiser(self) -> ObjectivePerturbation | None:
-        """The guarantee of a run that releases one minimiser of a perturbed objective alone."""
-        releases = self.releases
-        once = len(releases) == 2 and all(release.times == 1 for release in releases)
-        return releases[0].minimiser if once else None
+        """The guarantee of a run that releases one minimiser of a perturbed objective alone.
+
+        That is a release and the linear term that it hides; given the minimiser, the release is
+        mu-GDP for the mu of the guarantee.
+        """
+        laws = [release.minimiser for release in self if release.minimiser is not None]
+        others = [release for release in self if release.minimiser is None]
+        if len(laws) != 1 or len(others) != 1 or any(release.times > 1 for release in self):
+            return None
+        squares = others[0].mu_squared()
+        most = Fraction(laws[0].mu) ** 2
+        kept = others[0].coins is None and all(s is not None and s <= most for s in squares)
+        return laws[0] if kept else None
 
     def mu_squared(self) -> Fraction | None:
         """Return the square of the run's mu exactly; None when it is infinite.

@@ -93,12 +93,16 @@ class ObjectivePerturbation:
         )
 
     def group(self, r: int) -> Self:
-        """Return the guarantee for r records: determinants multiply, changes of b add up."""
+        """Return the guarantee for r records: determinants multiply, changes of b add up.
+
+        Given the minimisers, r records move other releases r times as far as one does, those on
+        disjoint records too.
+        """
         return type(self)(
             volume=round_up(r * Fraction(self.volume)),
             shift=round_up(r * Fraction(self.shift)),
             directions=r * self.directions,
-            mu=self.mu,
+            mu=round_up(r * Fraction(self.mu)),
         )
 
     @classmethod

@@ -63,10 +63,7 @@ class PerturbedMinimiser:
         kappa: float,
     ) -> None:
         if budget.epsilon is None or budget.delta is None:
-            raise ValueError(
-                "budget must be given as epsilon and delta: a perturbed objective is not Gaussian "
-                f"DP; got mu {budget.mu!r}"
-            )
+            raise ValueError("budget must be given as epsilon and delta for a perturbed objective")
         sensitivity, directions = (clip, 1) if channel.add_remove else (2.0 * clip, 2)
         self.law = ObjectivePerturbation.within(
             budget.epsilon,
@@ -110,7 +107,8 @@ class PerturbedMinimiser:
     def release(self, w: FloatArray) -> FloatArray:
         """Record the release and return V, shape (d,), for the point w that the steps end at."""
         found = self.minimisation
-        self._channel.ledger.append(self._linear)
-        return self._messages.release(
+        V = self._messages.release(
             w[np.newaxis], sensitivity=(2.0 * found.tau,), bound=found.iterate_bound
         )
+        self._channel.ledger.append(self._linear)  # nothing of it, had the release failed
+        return V

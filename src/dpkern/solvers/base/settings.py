@@ -292,7 +292,12 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
     """
     budget, L, clip = given["budget"], numbers.smoothness, None
     least = L / _MOST_CONDITIONED
-    if budget is not None and budget.epsilon is not None:
+    if budget is not None and budget.epsilon is None:
+        raise ValueError(
+            "budget must be given as epsilon and delta: a perturbed objective is not Gaussian DP; "
+            f"got mu {budget.mu!r}"
+        )
+    if budget is not None:
         weight = numbers.noise / (2.0 if given["neighbours"] == "replace_one" else 1.0)
         paid = math.expm1(_CURVATURE_SHARE * min(budget.epsilon, 100.0))
         least = max(least, weight * L / paid)
