@@ -78,8 +78,8 @@ async def local_sgd(
     if noise is None:
         noise = run.parameters["noise"] = "step" if run.trust == "silo" else "round"
     eta = run.step_sizes()
-    if noise == "round" and run.parameters["model"] is not None:
-        raise TypeError("model must be None with noise='round' in local_sgd; take trust='silo'")
+    if noise == "round" and (model := run.parameters["model"]) is not None:
+        raise TypeError(f"model must be linear, got {model.name!r}; others need trust='silo' here")
     if noise == "round":
         notes = (HIDDEN,) if run.parameters["sampling"] == "full" else (HIDDEN, IN_TURN)
         return await average_runs(run, eta, hidden_batch_steps(run, eta), *notes)
