@@ -25,8 +25,8 @@ from dpkern.solvers.base.shared import SHARED
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CONSTANTS = {
-    "root": "noise in margins: 42 in min(8, 42 / sqrt(d))",
-    "cap": "noise in margins: 8",
+    "root": "noise in margins: 50 in min(9, 50 / sqrt(d))",
+    "cap": "noise in margins: 9",
     "clip": "clip norm: 0.14",
     "growth": "noise up to which clip norms grow: 1/2",
     "step": "longest step: 16 / L",

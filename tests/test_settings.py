@@ -60,14 +60,14 @@ def test_no_rule_reads_a_record(name, trust):
 
 
 def test_noise_in_margins_is_what_the_rule_says():
-    """R u C h / mu, h = T eta / (1 - momentum): 8 where C is the least, less where it is larger."""
+    """R u C h / mu, h = T eta / (1 - momentum): 9 where C is the least, less where it is larger."""
     data = make_data()
     found = settings(run("gradient_descent", data))
     R, u = data.row_bound, 2.0 / data.n
     horizon = found["rounds"] * found["step_size"] / (1.0 - found["momentum"])
     noise = R * u * found["clip"] * horizon / BUDGET.mu
     assert found["clip"] == pytest.approx(0.14 * 0.5 * R)
-    assert noise == pytest.approx(8.0)
+    assert noise == pytest.approx(9.0)
     many = make_data(n=600_000)
     found = settings(run("gradient_descent", many, rounds=3))
     assert found["clip"] == pytest.approx(0.5 * R)
@@ -192,7 +192,7 @@ def test_models_have_the_settings_of_their_scale(solver):
     if solver == "minibatch_sgd":
         horizon = found["rounds"] * found["step_size"]
         noise = bound * (2.0 / data.n) * found["clip"] * horizon / BUDGET.mu
-        assert noise == pytest.approx(8.0)
+        assert noise == pytest.approx(9.0)
         other = settings(deep)
         assert other["rounds"] * other["step_size"] * other["clip"] == pytest.approx(
             0.4 * horizon * found["clip"]

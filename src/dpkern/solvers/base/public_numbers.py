@@ -94,7 +94,7 @@ class PublicNumbers:
 
 def margin_noise(dim: int) -> float:
     """Return the std of the noise in margins that a run takes; less in many dimensions."""
-    return min(8.0, 42.0 / math.sqrt(dim))
+    return min(9.0, 50.0 / math.sqrt(dim))
 
 
 def public_numbers(
