@@ -18,7 +18,7 @@ _HOW = """\
 `{solver}` on the perceptron of `docs/papers/isrl_spider.md`, {features}-{hidden}-2, which tells odd
 from even digits by the leading principal components of MNIST's test file. That file is declared
 public; private are the records of the other one, of which a fifth, drawn at random, tests. What is
-"auto" for linear models has to be given for this one: `clip={clip:g}`, `rounds={rounds}`, and
+"auto" with a row bound is given here, as the paper has it: `clip={clip:g}`, `rounds={rounds}`, and
 `step_size` {steps}, chosen by runs on the records of the public file alone, with budgets for
 which mu times their number is as large. Central trust, replacement of one record, delta 1e-6,
 {draws} draws of the noise and the start.

@@ -226,6 +226,6 @@ def test_the_fit_is_a_command(utility):
     folder, run, _ = utility
     said = run("2", "--fit")
     assert "_ERROR = {" in said
-    assert "| noise in margins: 8 |" in said
+    assert "| noise in margins: 9 |" in said
     moved = cells(folder, "moved")
     assert len({(row["constant"], row["factor"]) for row in moved}) == len(moved) == 25

@@ -399,7 +399,7 @@ def test_composition_keeps_what_each_run_declared():
 
 def test_a_result_in_place_of_its_certificate_is_refused():
     for compose in (compose_sequential, compose_parallel):
-        with pytest.raises(TypeError, match="must hold a Certificate each, such as the privacy"):
+        with pytest.raises(TypeError, match="must be given one after another, each a Certificate"):
             compose(a_certificate(), object())
 
 

@@ -154,7 +154,7 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     sigma = next(m.sigma for m, *_ in spied if isinstance(m, GaussianHessian))
     floors = np.maximum(0.05, 0.25 * sigma * scale * math.sqrt(2 * 5))
     s_g = next(m.sigma for m, *_ in spied if isinstance(m, GaussianSum)) * scale
-    floors = np.maximum(floors, 2.0 * np.linalg.norm(share * s_g) / (8.0 / 3.0))  # row_bound 2
+    floors = np.maximum(floors, 2.0 * np.linalg.norm(share * s_g) / (9.0 / 3.0))  # row_bound 2
     candidates = 0.75 * 0.5 ** np.arange(8)
     released = iter([out for _, _, out in spied])
     w, walked, seen = np.zeros(5), [], []
@@ -310,7 +310,7 @@ def test_floor_is_from_the_noise_of_hessians_or_gradients_or_the_penalty_or_give
     np.testing.assert_allclose(floor, 0.25 * hessian.std[0] / data.sizes * math.sqrt(2 * 5))
     floor = run(data, l2=0.0, hess_clip=1e-3).parameters["floor"]
     s_g = np.linalg.norm(gradient.std) / data.n  # a silo's mean has the weight n_j / n
-    assert floor == pytest.approx(data.row_bound * s_g / (8.0 / 3.0))
+    assert floor == pytest.approx(data.row_bound * s_g / (9.0 / 3.0))
     assert run(data, l2=1e4).parameters["floor"] == 1e4
     assert run(data, floor=0.125).parameters["floor"] == 0.125
     assert free(data, l2=0.25).parameters["floor"] == 0.25

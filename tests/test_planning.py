@@ -166,3 +166,17 @@ def test_several_classes_are_those_of_softmax_regression():
     assert all(errors[row.solver] < row.error <= 0.8 for row in plan.rows)
     with pytest.raises(ValueError, match="loss must be 'logistic' for 5 classes, got 'huber'"):
         dpk.plan(600, 7, budget=BUDGET, row_bound=bound, loss="huber", n_classes=5)
+
+
+def test_the_plan_of_a_regression_has_the_bound_of_its_targets():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(600, 6)), rng.uniform(-40.0, 40.0, 600)
+    data = dpk.SiloData.split(X, y, 3, row_bound=2.0, task="regression", target_bound=40.0)
+    plan = dpk.plan(600, 6, budget=BUDGET, row_bound=2.0, loss="squared", m=3, target_bound=40.0)
+    for row in plan.rows:
+        result = dpk.solve(row.solver, data, budget=BUDGET, loss="squared", rng=0)
+        for name, value in row.settings.items():
+            if value is not None:
+                assert result.parameters[name] == pytest.approx(value), (row.solver, name)
+    with pytest.raises(ValueError, match=r"target_bound must be 1 for labels, got 2\.0"):
+        dpk.plan(600, 6, budget=BUDGET, row_bound=2.0, target_bound=2.0)

@@ -213,3 +213,33 @@ def test_batches_are_so_large_that_larger_ones_have_hardly_less_noise():
     one_pass = settings(run("prox_sgd", data))
     assert one_pass["batch_size"] == 2000 // one_pass["rounds"]
     assert settings(run("minibatch_sgd", data, budget=None, **options))["batch_size"] == 2000
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "trust"), TRUSTS)
+def test_the_unit_of_targets_does_not_matter(name, trust):
+    """Targets, their bound and clip norms times 2^k: the same steps and noise, in that unit."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (600, 3))
+    y = np.clip(X @ np.array([0.5, -0.3, 0.2]), -1.0, 1.0)
+    results = []
+    for unit in (1.0, 2.0**9):
+        data = dpk.SiloData.split(
+            unit * X / unit, unit * y, 3, seed=0, row_bound=1.0, target_bound=unit,
+            task="regression",
+        )  # fmt: skip
+        results.append(run(name, data, trust, loss="squared"))
+    one, other = results
+    assert other.parameters["clip"] == pytest.approx(2.0**9 * one.parameters["clip"])
+    for option in {"rounds", "step_size", "prox_step", "momentum", "batch_size"} & set(SETTINGS):
+        if option in one.parameters and one.parameters[option] is not None:
+            assert other.parameters[option] == pytest.approx(one.parameters[option]), option
+    np.testing.assert_allclose(other.w / 2.0**9, one.w, rtol=1e-3, atol=2e-2)
+
+
+def test_batches_in_turn_have_their_number_of_rounds():
+    data = make_data(n=3000)
+    found = settings(run("minibatch_sgd", data, sampling="one_pass"))
+    assert found == settings(run("prox_sgd", data)) | {"returns": found["returns"]}
+    assert found["batch_size"] * found["rounds"] <= 1000
+    assert settings(run("minibatch_sgd", data))["rounds"] == 300

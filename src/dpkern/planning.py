@@ -204,6 +204,7 @@ def plan(
     neighbours: str = "replace_one",
     l2: float = 0.0,
     n_classes: int = 2,
+    target_bound: float = 1.0,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
 
@@ -225,6 +226,8 @@ def plan(
         Strength of the penalty (l2/2) |w|^2.
     n_classes : int
         Number of classes; more than two are those of softmax regression, `dpkern.MLP(hidden=())`.
+    target_bound : float
+        Bound of |y| in a regression, as of the data.
 
     Returns
     -------
@@ -254,7 +257,9 @@ def plan(
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
-    l2 = not_negative("l2", l2)
+    l2, largest = not_negative("l2", l2), positive("target_bound", target_bound)
+    if phi.task == "classification" and largest != 1.0:
+        raise ValueError(f"target_bound must be 1 for labels, got {largest!r}")
     check_choice("trust", trust, ("central", "silo"))
     check_choice("neighbours", neighbours, ("replace_one", "add_remove"))
     if m > n:
@@ -264,7 +269,9 @@ def plan(
     if K > 2 and phi.name != "logistic":
         raise ValueError(f"loss must be 'logistic' for {K} classes, got {phi.name!r}")
     numbers = PublicNumbers.of(
-        margin_scale(phi, bound, dim=d) if K == 2 else softmax_scale(K, bound, dim=d),
+        margin_scale(phi, bound, dim=d, target=largest)
+        if K == 2
+        else softmax_scale(K, bound, dim=d),
         budget,
         neighbours=neighbours,
         weight=(math.sqrt(m) if trust == "silo" else 1.0) / n,
@@ -272,6 +279,7 @@ def plan(
         smallest=n // m,
         trust=trust,
         labels=phi.task == "classification",
+        target_bound=largest,
         penalty=l2,
     )
     pace = seconds_of_an_entry(n, d)
@@ -297,6 +305,7 @@ def plan(
         "neighbours": neighbours,
         "l2": l2,
         "n_classes": K,
+        "target_bound": largest,
     }
     return Plan(n, d, budget, tuple(order), arguments)
 

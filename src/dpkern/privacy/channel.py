@@ -48,4 +48,4 @@ class Channel:
         noised_by_aggregator = fields.get("std") is not None and fields.get("coins") is None
         if self.seen_by == SEEN_BY["shuffle"] and noised_by_aggregator:
             raise ValueError("trust must not be 'shuffle' for a sum with Gaussian noise")
-        return Release(seen_by=self.seen_by, **fields)
+        return Release(**{"seen_by": self.seen_by, **fields})

@@ -67,8 +67,8 @@ def _refuse_others(certificates: tuple[Any, ...]) -> None:
     for c in certificates:
         if not isinstance(c, Certificate):
             raise TypeError(
-                "certificates must hold a Certificate each, such as the privacy of a result, got "
-                f"{type(c).__name__}"
+                "certificates must be given one after another, each a Certificate such as the "
+                f"privacy of a result, got {type(c).__name__}"
             )
         if c.selection is not None:
             raise ValueError(

@@ -96,7 +96,7 @@ async def double_noise_newton(
     if run.budget is not None:
         mu_g, mu_c, mu_p = split_budget(run.budget.mu, _SHARES, (rounds,) * 3)
     gradient = NoisyMeanGradient(run, mu=mu_g)
-    least = newton_floor(run.objective.dim, run.objective.data.row_bound, gradient.noise_std)
+    least = newton_floor(run.objective, gradient.noise_std)
     newton = NoisyDirection(
         run, variant=variant, hess_clip=B, trace_mu=mu_c, mu=mu_p, regularisation=least
     )

@@ -56,7 +56,8 @@ async def local_newton(
     local_steps : int
         Steps L of every silo between two aggregations; T = rounds L. Central trust needs L = 1.
     step_size : float, sequence of T floats or str
-        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) for the released g and H. A search
+        "damped" = min(max_step, 1 / (1 + sqrt(g^T H^-1 g) / Y)) for the released g and H, Y the
+        bound of targets, or 1. A search
         chooses among max_step 2^-i, i = 0..7: "private_search" by the largest released decrease
         of the objective, for a third of the budget; "paper_search" (calibration "paper") takes
         the largest that satisfies Equation (10) without noise, which voids every guarantee.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpkern.papers import noise
 from dpkern.privacy.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base.settings import batches
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 from dpkern.solvers.releases.returned import Returned
@@ -25,6 +26,7 @@ from dpkern.solvers.releases.returned import Returned
     trusts=("central", "silo", "shuffle"),
     neighbours=BOTH,
     paper=("silo",),
+    settings=batches,
     samplers=SAMPLERS,
     models="any",
 )

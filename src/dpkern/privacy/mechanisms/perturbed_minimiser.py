@@ -89,7 +89,8 @@ class PerturbedMinimiser:
         )
         self._channel, self._dim = channel, dim
         self._linear = channel.describe(
-            what="random linear term of the objective, hidden",
+            what="random linear term of the objective",
+            seen_by="nobody",
             sensitivity=sensitivity,
             std=self.std,
             grid=self._grid,

@@ -28,10 +28,12 @@ class LearningWatch:
     """Compares the mean released gradients of the first and the last quarter of the rounds.
 
     It reads releases only, so that its finding is post-processing. The noise variance is estimated
-    from differences of successive releases, and subtracted from the squared norms of the means.
+    from differences of successive releases, and subtracted from the squared norms of the means. Is
+    the noise of successive gradients not `independent`, there is no finding.
     """
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, *, independent: bool = True) -> None:
+        rounds = rounds if independent else 0
         self._rounds, self._quarter, self._seen = rounds, rounds // 4, 0
         self._first, self._last, self._variance = np.zeros(0), np.zeros(0), 0.0
         self._previous: FloatArray | None = None
@@ -62,8 +64,8 @@ class LearningWatch:
             return ""
         noise = self._variance / (self._seen - 1) / self._quarter  # in the mean of a quarter
         first, last = (self._squared(g) - noise for g in (self._first, self._last))
-        visible = first > 4.0 * noise * math.sqrt(2.0 / self._first.size)  # four deviations
-        return NO_PROGRESS if visible and last > _LARGEST_RATIO * first else ""
+        error = 4.0 * noise * math.sqrt(2.0 / self._first.size)  # four deviations
+        return NO_PROGRESS if first > error and last > _LARGEST_RATIO * first + error else ""
 
     def _squared(self, total: FloatArray) -> float:
         mean = total / self._quarter

@@ -88,8 +88,9 @@ class PublicNumbers:
 
     @property
     def margin_noise(self) -> float:
-        """Std of the noise in margins that a run takes."""
-        return margin_noise(self.dim) * (_HIDDEN_LAYERS if self.hidden_layers else 1.0)
+        """Std of the noise in margins that a run takes, in the unit of targets."""
+        unit = self.target_bound if math.isfinite(self.target_bound) else 1.0
+        return unit * margin_noise(self.dim) * (_HIDDEN_LAYERS if self.hidden_layers else 1.0)
 
 
 def margin_noise(dim: int) -> float:

@@ -117,7 +117,7 @@ class Run(AbstractContextManager["Run"]):
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
-        self._learning = LearningWatch(self.rounds)
+        self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
 

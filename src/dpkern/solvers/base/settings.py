@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkern.models.scale import largest_target
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.options import AUTO
@@ -257,11 +258,13 @@ def newton_directions(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[
     return newton(numbers, given, rounds=20)
 
 
-def newton_floor(dim: int, row_bound: float, noise_std: float) -> float:
+def newton_floor(objective: Objective, noise_std: float) -> float:
     """Return the least curvature by which a gradient with this noise is divided."""
-    if not (0.0 < noise_std < math.inf and row_bound < math.inf):
+    data = objective.data
+    if not (0.0 < noise_std < math.inf and data.row_bound < math.inf):
         return 0.0
-    return row_bound * noise_std / (_NEWTON_SHARE * margin_noise(dim))
+    most = margin_noise(objective.dim) * largest_target(data)
+    return data.row_bound * noise_std / (_NEWTON_SHARE * most)
 
 
 def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,6 +312,12 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
 def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of methods with differences of gradients along the path."""
     return descent(numbers, given, noise=_DIFFERENCES)
+
+
+def batches(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of steps on batches; those in turn have their number of rounds."""
+    in_turn = given["sampling"] in ("one_pass", "cyclic") and given["batch_size"] == AUTO
+    return one_pass(numbers, given) if in_turn else descent(numbers, given)
 
 
 def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

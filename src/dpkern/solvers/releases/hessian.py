@@ -87,8 +87,8 @@ def hessian_bound(run: Run, hess_clip: float | None) -> float:
         bound = positive("hess_clip", hess_clip, or_infinite=run.budget is None)
     elif run.budget is not None and not math.isfinite(bound):
         raise ValueError(
-            "hess_clip is needed with a budget where the data have no row_bound, or the loss no "
-            "bounded second derivative: the bound of one record's Hessian in Frobenius norm"
+            "hess_clip is needed with a budget, the bound of a record's Hessian in Frobenius norm: "
+            "give the data a row_bound=R, or hess_clip=NUMBER where the curvature has no bound"
         )
     run.resolve(hess_clip=bound)
     return bound
@@ -109,7 +109,7 @@ def eigenvalue_floors(
     if floor != "auto":
         raise ValueError(f"floor must be a number or 'auto', got {floor!r}")
     objective = run.objective
-    least = 0.0 if run.paper else newton_floor(objective.dim, objective.data.row_bound, noise_std)
+    least = 0.0 if run.paper else newton_floor(objective, noise_std)
     floors = np.maximum(_NOISE_SHARE * noise_norm, max(objective.l2, least))
     return np.where(floors > 0.0, floors, _LEAST_FLOOR)
 

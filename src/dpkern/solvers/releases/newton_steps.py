@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers.base.run import Run
@@ -48,7 +49,7 @@ def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: floa
         eta = run.step_sizes().ravel()
         return functools.partial(given_steps, eta)
     if step_size == "damped":
-        return functools.partial(damped_steps, max_step)
+        return functools.partial(damped_steps, max_step, largest_target(run.objective.data))
     if step_size == "private_search":
         return PrivateSearch(run, mu=mu, max_step=max_step)
     raise ValueError(
@@ -70,10 +71,13 @@ async def given_steps(
 
 
 async def damped_steps(
-    max_step: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
+    max_step: float, unit: float, t: int, w: FloatArray, g: FloatArray, p: FloatArray
 ) -> FloatArray:
-    """Return min(max_step, 1 / (1 + sqrt(g^T H^-1 g))) by post-processing the released g and H."""
-    decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0))
+    """Return min(max_step, 1 / (1 + sqrt(g^T H^-1 g) / unit)), from the released g and H.
+
+    The unit is the bound of targets, so that their unit does not matter, and 1 for labels.
+    """
+    decrement = np.sqrt(np.maximum(np.sum(g * p, axis=1), 0.0)) / unit
     return np.minimum(max_step, 1.0 / (1.0 + decrement))
 
 
