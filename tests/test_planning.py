@@ -108,7 +108,7 @@ def test_the_table_and_the_picture(tmp_path):
     assert first.startswith("569 records, 31 coefficients; epsilon 1, delta 1e-06, mu 0.2367")
     assert head.split()[:4] == ["solver", "rounds", "steps", "clip"]
     assert best.startswith("gradient_descent ")
-    assert "error: predicted\nexcess risk, test error above" in str(plan)
+    assert "error: predicted excess risk, test error of a classifier" in str(plan)
     pytest.importorskip("matplotlib")
     plan.plot(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")

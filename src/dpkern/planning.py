@@ -130,11 +130,9 @@ class Plan:
                 "",
                 *lines,
                 "",
-                "noise and signal: of a coordinate of the mean gradient in one round; error: "
-                "predicted",
-                "excess risk, test error above that of the model without privacy; nothing here was "
-                "read",
-                "from records",
+                'first: what solve("auto") takes; noise and signal: of a coordinate of the mean',
+                "gradient in one round; error: predicted excess risk, test error of a classifier",
+                "above that without privacy; nothing here was read from records",
             ]
         )
 

@@ -3,6 +3,7 @@
 import argparse
 import math
 
+from dpkern._numbers import positive
 from dpkern.cli import _arguments, _output
 from dpkern.models.losses import LOSSES
 from dpkern.planning import plan
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     intercept = not arguments.no_intercept
     bound = math.sqrt(arguments.features)
     if arguments.row_bound is not None:
-        bound = arguments.row_bound
+        bound = positive("row_bound", arguments.row_bound)
     how = {
         "budget": Budget(epsilon=arguments.epsilon, delta=arguments.delta),
         "row_bound": math.sqrt(bound**2 + intercept),
