@@ -1,7 +1,7 @@
 """Records held by silos: `SiloData`.
 
-Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set,
-the feature range and the bounds of rows and targets. The two labels are read from y.
+Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set
+(two labels are read from y, and assumed to be public), the range and bounds of rows and targets.
 """
 
 from __future__ import annotations  # help() then shows type aliases by name
