@@ -1,13 +1,12 @@
 """The perceptron of examples/papers/isrl_spider.py under central trust: odd or even digits."""
 
-import functools
 from collections.abc import Iterator
 
 import numpy as np
 
 from bench.utility_text import Cells, Row, percent, table, wrapped
 from dpkern import MLP, Budget, SiloData, solve
-from examples.papers.public_sets import mnist
+from examples.papers.public_sets import mnist_features
 
 FEATURES, HIDDEN, DRAWS = 50, 64, 5
 CLIP, ROUNDS = 1.0, 100
@@ -25,20 +24,11 @@ which mu times their number is as large. Central trust, replacement of one recor
 """
 
 
-@functools.cache
-def components() -> tuple[np.ndarray, np.ndarray]:
-    """Mean and principal components of the public file."""
-    X, _ = mnist("t10k")
-    mean = X.mean(axis=0)
-    _, vectors = np.linalg.eigh((X - mean).T @ (X - mean))
-    return mean, vectors[:, : -FEATURES - 1 : -1]
-
-
 def records(part: str) -> tuple[SiloData, np.ndarray, np.ndarray]:
     """Four fifths of a file in one silo, and the features and labels of the rest."""
-    (X, y), (mean, vectors) = mnist(part), components()
+    X, y = mnist_features(part, FEATURES)
     order = np.random.default_rng(0).permutation(len(y))
-    features, odd = ((X - mean) @ vectors)[order], y[order] % 2
+    features, odd = X[order], y[order] % 2
     cut = len(y) * 4 // 5
     how = {"task": "multiclass", "classes": [0, 1]}
     data = SiloData.from_silos([(features[:cut], odd[:cut])], **how)

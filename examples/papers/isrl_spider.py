@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from public_sets import mnist
+from public_sets import mnist_features
 from report import Point, print_tables, save
 from tqdm import tqdm
 
@@ -103,19 +103,9 @@ def made_up(seed: int) -> Problem:
 
 
 @functools.cache
-def components() -> tuple[np.ndarray, np.ndarray]:
-    """Mean and principal components of the public file."""
-    X, _ = mnist("t10k")
-    mean = X.mean(axis=0)
-    _, vectors = np.linalg.eigh((X - mean).T @ (X - mean))
-    return mean, vectors[:, : -FEATURES - 1 : -1]
-
-
-@functools.cache
 def digits(part: str) -> tuple[np.ndarray, ...]:
     """The records of every digit, as features."""
-    (X, y), (mean, vectors) = mnist(part), components()
-    F = np.ascontiguousarray((X - mean) @ vectors)
+    F, y = mnist_features(part, FEATURES)
     return tuple(F[y == k] for k in range(10))
 
 

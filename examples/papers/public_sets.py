@@ -5,6 +5,7 @@ values; incomplete records are left out.
 """
 
 import csv
+import functools
 import gzip
 import lzma
 import math
@@ -191,3 +192,18 @@ def mnist(part: str) -> tuple[Array, Array]:
             "with the public files of MNIST, as they are distributed, in mnist/."
         ) from None
     return pixels / 255.0, y
+
+
+@functools.cache
+def _mnist_components(dim: int) -> tuple[Array, Array]:
+    """Mean and leading principal components of the test file."""
+    X, _ = mnist("t10k")
+    mean = X.mean(axis=0)
+    _, vectors = np.linalg.eigh((X - mean).T @ (X - mean))
+    return mean, vectors[:, : -dim - 1 : -1]
+
+
+def mnist_features(part: str, dim: int) -> tuple[Array, Array]:
+    """Coordinates along the leading principal components of the test file, and digits."""
+    (X, y), (mean, vectors) = mnist(part), _mnist_components(dim)
+    return np.ascontiguousarray((X - mean) @ vectors), y
