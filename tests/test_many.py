@@ -126,6 +126,48 @@ def test_hessians_of_sparse_records_are_one_pass(monkeypatch):
         assert result == alone("local_newton", data, row, how)
 
 
+def test_directions_of_a_round_are_one_call(monkeypatch):
+    """Those of runs with as many silos, by the kernel to which they are more silos."""
+    calls, direction = [], _core.newton_direction
+
+    def spy(H, *arguments):
+        calls.append(len(H))
+        direction(H, *arguments)
+
+    for trust, silos in (("central", 1), ("silo", 2)):
+        fixed = {"clip": 1.0, "hess_clip": 0.5, "trust": trust}
+        with monkeypatch.context() as patch:
+            patch.setattr(_core, "newton_direction", spy)
+            more = {"rounds": [2, 3], "rng": 0, "draws": 2}
+            runs = dpk.solve_many("local_newton", records(), budgets=BUDGETS, **fixed, **more)
+        assert calls == [8 * silos] * 2 + [4 * silos]  # half of the runs end after two rounds
+        calls.clear()
+        for row, result in zip(runs.settings, runs, strict=True):
+            assert result == alone("local_newton", records(), row, fixed)
+
+
+def test_directions_follow_the_pass_of_their_hessians(monkeypatch):
+    """So that the Hessians of other passes are not in memory at the same time."""
+    order, several, direction = [], kernels.glm_hessians, _core.newton_direction
+
+    def hessians(data, w, **how):
+        order.append(f"{len(w)} Hessians")
+        return several(data, w, **how)
+
+    def directions(H, *arguments):
+        order.append(f"{len(H)} directions")
+        direction(H, *arguments)
+
+    monkeypatch.setattr(kernels, "glm_hessians", hessians)
+    monkeypatch.setattr(_core, "newton_direction", directions)
+    monkeypatch.setattr(lockstep, "_SUMS", 100)  # two Hessians of 2 silos and 6 coordinates
+    how = {"clip": 1.0, "rounds": 1, "hess_clip": 0.5, "rng": 0}
+    runs = dpk.solve_many("local_newton", records(), budgets=BUDGETS, draws=2, **how)
+    assert order == ["2 Hessians", "2 directions"] * 2
+    for row, result in zip(runs.settings, runs, strict=True):
+        assert result == alone("local_newton", records(), row, how)
+
+
 @pytest.mark.usefixtures("round_by_round")
 def test_a_pass_has_fewer_models_where_their_sums_are_long(monkeypatch):
     passes = count_passes(monkeypatch, "glm_gradients")

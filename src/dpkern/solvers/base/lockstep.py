@@ -3,8 +3,9 @@
 A solver is an ``async def`` of a `Run`, and awaits every sum over the records. A run by itself
 computes the sum at once, and never waits. Runs in lock-step all advance until each asks for a sum;
 requests that differ in the model, the clip norm and the grid alone are then one pass over the
-records. Every sum has the bits that it would have in a run by itself: a run knows nothing of
-the others.
+records. Newton directions, which read no records, are awaited as well: those of several runs are
+computed as those of more silos, in parallel. Every number has the bits that it would have in a run
+by itself: a run knows nothing of the others.
 """
 
 import time
@@ -50,15 +51,20 @@ _SEVERAL: dict[object, Several] = {
     kernels.glm_hessian: Several("glm_hessians", ("hess_clip", "grid"), 2),
     kernels.glm_descent: Several("glm_descent", _OF_DESCENT, 1),
 }
+# Kernels of arrays with an entry per silo, each by itself, which take several runs as more silos.
+_OF_SILOS = frozenset([kernels.newton_direction])
 
 
 @dataclass(eq=False)
 class Request:
-    """A sum over the records for which a run waits: a kernel with its arguments."""
+    """A kernel with its arguments, for whose result a run waits.
+
+    `given` are the records and the model of a sum over the records, or the arrays of a kernel that
+    reads no records.
+    """
 
     kernel: Callable[..., FloatArray]
-    data: Any
-    w: FloatArray
+    given: tuple[Any, ...]
     how: dict[str, Any]
     seconds: float = 0.0  #: the request's share of the time of the pass
 
@@ -66,18 +72,26 @@ class Request:
         return (yield self)
 
     def alone(self) -> FloatArray:
-        """Return the sum, by the kernel for one model."""
-        return self.kernel(self.data, self.w, **self.how)
+        """Return the result, by the kernel for one run."""
+        return self.kernel(*self.given, **self.how)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the kernel is a sum over the records."""
+        return self.kernel not in _OF_SILOS
 
     @property
     def kind(self) -> object:
         """What requests of one pass have in common; None where a request is a pass of its own."""
         several, how = _SEVERAL.get(self.kernel), self.how
+        if not self.reads_records:
+            return (self.kernel, *(array.shape for array in self.given), *how.items())
         if several is None or how["grid"] is None:
             return None
         if isinstance(how["loss"], Custom):  # what it returns may depend on its block
             return None
-        kind: list[object] = [self.kernel, id(self.data), self.w.shape, how.get("sigma") is None]
+        data, w = self.given
+        kind: list[object] = [self.kernel, id(data), w.shape, how.get("sigma") is None]
         for name, value in how.items():
             if name == "step_size":
                 kind.append(value.shape)
@@ -86,6 +100,15 @@ class Request:
             elif name not in several.own:
                 kind.append((name, value.tobytes() if isinstance(value, np.ndarray) else value))
         return tuple(kind)
+
+    @property
+    def most(self) -> int:
+        """Most requests of its kind in one pass."""
+        if not self.reads_records:
+            return 1 + _SUMS // sum(array.size for array in self.given)
+        data = self.given[0]
+        size = data.m * data.d ** _SEVERAL[self.kernel].axes
+        return min(_MODELS, max(32, _CACHED // data.d), 1 + _SUMS // size)
 
 
 def finish(algorithm: "Coroutine[Request, FloatArray | None, SolverResult]") -> "SolverResult":
@@ -104,23 +127,29 @@ def finish_together(
     results: dict[int, SolverResult] = {}
     waiting: dict[int, Request] = {}
 
-    def advance(i: int, sums: FloatArray | None) -> None:
+    def advance(i: int, found: FloatArray | None) -> None:
         run, algorithm = runs[i]
         try:
-            if sums is None:
+            if found is None:
                 run.start_clock()
-            waiting[i] = algorithm.send(sums)
+            waiting[i] = algorithm.send(found)
         except StopIteration as stop:
             results[i] = stop.value
+
+    def serve(batch: list[int]) -> None:
+        found = dict(zip(batch, _compute([waiting.pop(i) for i in batch]), strict=True))
+        for i in batch:
+            advance(i, found.pop(i))
+        # The sums of a pass are used before the next one, which limits how many are in memory.
+        own = {i: waiting[i] for i in batch if i in waiting and not waiting[i].reads_records}
+        for part in _passes(own):
+            serve(part)
 
     for i in range(len(runs)):
         advance(i, None)
     while waiting:
-        # The sums of a pass are used before the next one, which limits how many are in memory.
         for batch in _passes(waiting):
-            found = _compute([waiting.pop(i) for i in batch])
-            for i, sums in zip(batch, found, strict=True):
-                advance(i, sums)
+            serve(batch)
     return [results[i] for i in range(len(runs))]
 
 
@@ -133,10 +162,8 @@ def _passes(waiting: dict[int, Request]) -> list[list[int]]:
         if kind is None:
             passes.append([i])
             continue
-        batch, data = kinds.get(kind, []), request.data
-        size = data.m * data.d ** _SEVERAL[request.kernel].axes
-        most = min(_MODELS, max(32, _CACHED // data.d), 1 + _SUMS // size)
-        if not batch or len(batch) == most:
+        batch = kinds.get(kind, [])
+        if not batch or len(batch) == request.most:
             batch = kinds[kind] = []
             passes.append(batch)
         batch.append(i)
@@ -144,16 +171,19 @@ def _passes(waiting: dict[int, Request]) -> list[list[int]]:
 
 
 def _compute(requests: list[Request]) -> list[FloatArray]:
-    """Return the sums of the requests of one pass."""
+    """Return the results of the requests of one pass."""
     begin, first = time.perf_counter(), requests[0]
     if len(requests) == 1:
         found = [first.alone()]
+    elif not first.reads_records:
+        together = map(np.concatenate, zip(*(r.given for r in requests), strict=True))
+        found = np.split(first.kernel(*together, **first.how), len(requests))
     else:
         several = _SEVERAL[first.kernel]
         own = {name: _together([r.how[name] for r in requests]) for name in several.own}
-        models = np.array([request.w for request in requests])
+        models = np.array([request.given[1] for request in requests])
         kernel = getattr(kernels, several.name)
-        found = list(kernel(first.data, models, **(first.how | own)))
+        found = list(kernel(first.given[0], models, **(first.how | own)))
     seconds = (time.perf_counter() - begin) / len(requests)
     for request in requests:
         request.seconds = seconds

@@ -115,9 +115,10 @@ def solve_many(
     All runs advance in lock-step, and gradients at up to 128 models, 32 of more than 1024
     coordinates, are computed in one pass over the records, as are the Hessians of sparse records at
     up to 8 models of at most 2048 coordinates. This serves sums of linear models over all records
-    with a finite clip norm: released gradients, and the Hessians of `local_newton`. Sampled
-    batches, hidden local steps, differences of gradients, the sweeps of `admm`, other models and
-    custom losses are computed for each run by itself.
+    with a finite clip norm: released gradients, and the Hessians of `local_newton`, whose
+    directions are computed for several runs in parallel. Sampled batches, hidden local steps,
+    differences of gradients, the sweeps of `admm`, other models and custom losses are computed for
+    each run by itself.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
+from dpkern.solvers.base.clock import Clock
 from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.objective import Objective
@@ -37,22 +38,6 @@ FloatArray = NDArray[np.float64]
 # Compiled rounds between two looks at signals: entries of the records read, some tenth of a second,
 # and numbers in the models; and a few where others are waited for.
 _CHUNK_ENTRIES, _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 28, 1 << 20, 16
-
-
-class Clock:
-    """Adds the duration of a `with` block to seconds[part], unless the block fails."""
-
-    __slots__ = ("_begin", "_part", "_seconds")
-
-    def __init__(self, seconds: dict[str, float], part: str) -> None:
-        self._seconds, self._part = seconds, part
-
-    def __enter__(self) -> None:
-        self._begin = time.perf_counter()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._seconds[self._part] += time.perf_counter() - self._begin
 
 
 class Run(AbstractContextManager["Run"]):
@@ -266,11 +251,17 @@ class Run(AbstractContextManager["Run"]):
 
         In lock-step the run waits here for the others (`dpkern.solvers.base.lockstep`).
         """
+        return await self.computed(kernel, self.objective.data, w, **how)
+
+    async def computed(
+        self, kernel: Callable[..., FloatArray], *given: Any, **how: Any
+    ) -> FloatArray:
+        """Return the result of a kernel, for which the run waits in lock-step."""
         how["n_threads"] = self.objective.n_threads
         if not self.in_lockstep:
             with self.clock("kernels"):
-                return kernel(self.objective.data, w, **how)
-        request, begin = Request(kernel, self.objective.data, w, how), time.perf_counter()
+                return kernel(*given, **how)
+        request, begin = Request(kernel, given, how), time.perf_counter()
         found = await request
         self._seconds["kernels"] += request.seconds
         self._begin += time.perf_counter() - begin - request.seconds

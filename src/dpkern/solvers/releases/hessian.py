@@ -149,16 +149,15 @@ class NewtonSystem:
         run, floors = self._run, self.floors
         g = await self._gradient.means(w) + self._penalty * w
         H = await self._hessian.means(w)
-        if self._averaged:
+        if self._averaged:  # in place, since a copy takes as long as an operation
             self._released += 1
-            H = self._mean = self._mean + 2.0 / (self._released + 1.0) * (H - self._mean)
-        H = H + np.diag(self._penalty)
-        with run.clock("kernels"):
-            # Scaling H and g by the floors does not change the directions.
-            p = kernels.newton_direction(
-                H / floors[:, np.newaxis, np.newaxis],
-                g / floors[:, np.newaxis],
-                floor=1.0,
-                n_threads=run.objective.n_threads,
-            )
+            H -= self._mean
+            H *= 2.0 / (self._released + 1.0)
+            H += self._mean
+            self._mean = H
+        # Scaling H and g by the floors does not change the directions.
+        scale = floors[:, np.newaxis]
+        A = H + np.diag(self._penalty)
+        A /= scale[..., np.newaxis]
+        p = await run.computed(kernels.newton_direction, A, g / scale, floor=1.0)
         return g, p
