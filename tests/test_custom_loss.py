@@ -476,10 +476,10 @@ def test_what_is_not_declared_is_refused_where_it_is_needed():
         )
 
 
-def test_the_readmes_example_is_the_logistic_loss(source_tree, make):
+def test_the_documented_example_is_the_logistic_loss(source_tree, make):
     pytest.importorskip("numba")
-    text = (source_tree / "README.md").read_text()
-    program = re.search(r"<!-- custom loss -->\s*```python\n(.*?)\n```", text, re.DOTALL)[1]
+    text = (source_tree / "docs" / "custom_loss.md").read_text()
+    program = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)[1]
     names = {}
     exec(program, names)
     data = make(n=400)

@@ -62,6 +62,9 @@ ARROWS = {
         *("candidates", "solvers", "solvers/base", "privacy", "kernels", "data"),
         *("models/losses", "stream", "_numbers"),
     },
+    "estimators": {
+        *("estimators", "selection", "solvers", "privacy", "data", "models/networks", "_numbers"),
+    },
     "plotting": {"io"},
     "planning": {
         *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses", "models/scale"),

@@ -48,21 +48,22 @@ def test_the_plan_has_the_settings_of_the_run(trust, neighbours):
     assert plan.best.solver == best.solver
 
 
-def test_squared_loss_of_bounded_targets_means_ridge():
+def test_auto_takes_the_model_that_suits_the_task():
     rng = np.random.default_rng(0)
     X = 0.3 * rng.standard_normal((400, 4))
-    y = np.clip(X @ np.ones(4), -1.0, 1.0)
-    how = {"m": 2, "row_bound": 1.0, "task": "regression"}
-    bounded, unbounded = (
-        dpk.SiloData.split(X, y, seed=0, target_bound=bound, **how) for bound in (1.0, None)
-    )
-    assert dpk.plan(400, 4, budget=BUDGET, row_bound=1.0, loss="squared").best.solver == "ridge"
-    assert dpk.solve("auto", bounded, budget=BUDGET, rng=0).solver == "ridge"
-    assert dpk.solve("auto", bounded, budget=BUDGET, loss="huber", rng=0).solver == (
-        "gradient_descent"
-    )
-    found = dpk.solve("auto", unbounded, budget=BUDGET, loss="squared", rng=0, rounds=20)
-    assert found.solver == "gradient_descent"
+    targets = dpk.SiloData.split(X, X @ np.ones(4), 2, seed=0, row_bound=1.0, target_bound=1.0)
+    found = dpk.solve("auto", targets, budget=BUDGET, rng=0)
+    assert (found.solver, found.loss) == ("gradient_descent", "squared")
+    plan = dpk.plan(400, 4, budget=BUDGET, row_bound=1.0, loss="squared")
+    assert plan.best.solver == "gradient_descent"
+    assert dpk.solve("auto", targets, budget=BUDGET, loss="huber", rng=0).loss == "huber"
+    labels = {"task": "multiclass", "classes": [0, 1, 2], "row_bound": 1.0}
+    several = dpk.SiloData.split(X, rng.integers(0, 3, 400), 2, seed=0, **labels)
+    found = dpk.solve("auto", several, budget=BUDGET, rng=0)
+    assert found.solver == "minibatch_sgd"
+    assert found.oracle == dpk.MLP(hidden=())
+    with pytest.raises(ValueError, match="MLP"):
+        dpk.solve("auto", several, budget=BUDGET, loss="logistic")
 
 
 def test_noise_is_that_of_a_coordinate_of_the_mean_gradient():

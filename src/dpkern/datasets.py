@@ -9,6 +9,8 @@ from dpkern.data.partition import How, Seed
 from dpkern.data.validation import Float64Array
 from dpkern.io import Table
 
+__all__ = ["load_wisconsin", "wisconsin_feature_range", "wisconsin_table"]
+
 # The Wisconsin diagnostic set. Bounds are the minimum and maximum columns of the summary statistics
 # printed in scikit-learn's description of the set (sklearn.datasets.load_breast_cancer, "Summary
 # Statistics"; the set itself is doi 10.24432/C5DW2B), rounded outward to round numbers by hand.

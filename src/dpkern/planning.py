@@ -13,7 +13,7 @@ import numpy as np
 from dpkern import kernels
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
-from dpkern.models.losses import Loss, Squared, get_loss
+from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
 from dpkern.privacy import Budget, BudgetWarning
@@ -294,7 +294,7 @@ def plan(
         and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
         and (solver.declaration.gaussian or budget.epsilon is not None)
     ]
-    first = chosen(trust, "softmax" if K > 2 else None, ridge=isinstance(phi, Squared))
+    first = chosen(trust, "softmax" if K > 2 else None)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
     arguments = {
         "row_bound": bound,

@@ -17,6 +17,18 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern._numbers import not_negative, positive
 
+__all__ = [
+    "LOSSES",
+    "Custom",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "SmoothedHinge",
+    "Squared",
+    "SquaredHinge",
+    "get_loss",
+]
+
 
 class Loss(ABC):
     """A margin loss; the fields of a subclass are its parameters, in the order of the C code.

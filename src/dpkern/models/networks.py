@@ -122,23 +122,26 @@ class MLP(Oracle):
         z = self._forward(w, X)[-1]
         return z[:, 0] if self.loss != "softmax" else z
 
+    def matrices(self, w: FloatArray, n_features: int) -> list[FloatArray]:
+        """Return the matrices [W_l, bias] of the layers, shape (outputs, inputs + 1), as views."""
+        found: list[FloatArray] = []
+        remaining, inputs = [*self.hidden], n_features
+        while w.size:
+            outputs = remaining.pop(0) if remaining else w.size // (inputs + 1)
+            found.append(w[: outputs * (inputs + 1)].reshape(outputs, inputs + 1))
+            w, inputs = w[found[-1].size :], outputs
+        return found
+
     def _forward(
         self, w: FloatArray, X: NDArray[Any]
     ) -> tuple[list[FloatArray], list[FloatArray], FloatArray]:
-        """Return matrices [W_l, bias] and inputs a_(l-1) of the layers, and the last output."""
-        matrices: list[FloatArray] = []
-        a, begin = [np.asarray(X, dtype=np.float64)], 0
-        remaining = [*self.hidden]
-        while True:
-            inputs = a[-1].shape[1]
-            out = remaining.pop(0) if remaining else (w.size - begin) // (inputs + 1)
-            W = w[begin : begin + out * (inputs + 1)].reshape(out, inputs + 1)
-            matrices.append(W)
-            begin += W.size
+        """Return the matrices, the inputs a_(l-1) of the layers, and the last output."""
+        a: list[Any] = [X if hasattr(X, "indptr") else np.asarray(X, dtype=np.float64)]
+        matrices = self.matrices(w, a[0].shape[1])
+        for W in matrices:
             z = a[-1] @ W[:, :-1].T + W[:, -1]
-            if begin == w.size:
-                return matrices, a, z
             a.append(np.maximum(z, 0.0) if self.activation == "relu" else np.tanh(z))
+        return matrices, a[:-1], z
 
     @property
     def declaration(self) -> dict[str, Any]:

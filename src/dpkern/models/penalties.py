@@ -24,6 +24,26 @@ from numpy.typing import ArrayLike
 from dpkern._numbers import positive, real
 from dpkern.models.terms import FloatArray, Penalty, Term, read_only, vector
 
+__all__ = [
+    "L1",
+    "L2",
+    "PENALTIES",
+    "PL",
+    "Box",
+    "Constraint",
+    "ElasticNet",
+    "GroupLasso",
+    "L2Ball",
+    "NonNegative",
+    "Penalty",
+    "Simplex",
+    "SmoothPenalty",
+    "Term",
+    "combined",
+    "get_penalty",
+    "make_penalty",
+]
+
 #: Feasibility tolerance, relative to the size of the constraint; computed projections are within
 #: d 2^-52.
 FEASIBLE = 1e-9

@@ -1,10 +1,9 @@
 """One solver per file, and the table of their names."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from dpkern.data import SiloData
-from dpkern.models.losses import Squared
+from dpkern.models.networks import MLP
 from dpkern.solvers.admm import admm
 from dpkern.solvers.base import many
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
@@ -80,38 +79,39 @@ SOLVERS: dict[str, Solver] = {
 
 
 def solve(name: str, data: SiloData, **arguments: Any) -> SolverResult:
-    return _solver(name, data, arguments)(data, **arguments)
+    solver, arguments = _named(name, data, arguments)
+    return solver(data, **arguments)
 
 
 def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
-    return many.solve_many(_solver(name, data, arguments), data, **arguments)
+    solver, arguments = _named(name, data, arguments)
+    return many.solve_many(solver, data, **arguments)
 
 
-def chosen(trust: object = "central", model: object = None, *, ridge: bool = False) -> str:
-    """Return the name of the solver that "auto" is, by public numbers alone.
-
-    The defaults of gradient descent are within half a point of those of the best other solver, but
-    for a few small sets and budgets (docs/utility.md). `ridge` says that it is the squared loss of
-    targets with a public bound.
+def chosen(trust: object = "central", model: object = None) -> str:
+    """Return the name of the solver that "auto" is: a few cells of docs/utility.md apart, none has
+    better defaults than gradient descent.
     """
-    if ridge and model is None and trust in ("central", "silo"):
-        return "ridge"
     if trust == "local":
         return "admm"
     return "gradient_descent" if model is None and trust != "shuffle" else "minibatch_sgd"
 
 
-def _solver(name: str, data: SiloData, arguments: Mapping[str, Any]) -> Solver:
+def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
+    """Return the solver of a name; "auto" also takes the model that suits the data's task."""
     if name == "auto":
-        loss, nonsmooth = arguments.get("loss", "squared"), {"l1", "penalty"} & set(arguments)
-        squared = loss == "squared" or isinstance(loss, Squared)
-        regression = isinstance(data, SiloData) and data.task == "regression"
-        ridge = regression and squared and not nonsmooth and data.target_bound < float("inf")
-        name = chosen(arguments.get("trust", "central"), arguments.get("model"), ridge=ridge)
+        task = data.task if isinstance(data, SiloData) else None
+        suits: dict[str, dict[str, Any]] = {
+            "regression": {"loss": "squared"},
+            "multiclass": {"model": MLP(hidden=())},
+        }
+        if arguments.get("model") is None and "loss" not in arguments:
+            arguments = {**arguments, **suits.get(str(task), {})}
+        name = chosen(arguments.get("trust", "central"), arguments.get("model"))
     if name not in SOLVERS:
         names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(name, SOLVERS)
         raise ValueError(f"name must be one of {names}, got {name!r}{close}")
-    return SOLVERS[name]
+    return SOLVERS[name], arguments
 
 
 solve.__doc__ = shared_documentation(SOLVERS)

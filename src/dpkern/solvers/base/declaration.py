@@ -206,6 +206,11 @@ TypeError, ValueError
     When an argument or a condition does not hold; the message names it.
 """
 
+_NAME = (
+    'The solver; "auto" takes the one that suits the trust model and, where neither loss nor model '
+    "is given, the squared loss for real targets and softmax regression for several classes."
+)
+
 
 _EXAMPLES = """
 
@@ -262,7 +267,7 @@ def shared_documentation(solvers: Iterable[str]) -> str:
     """Return the docstring of `dpkern.solve`, which documents the shared arguments."""
     names = textwrap.fill(", ".join(solvers), 92)
     entries = [
-        _entry("name", "str", 'The solver; "auto" takes the one that suits the trust model.'),
+        _entry("name", "str", _NAME),
         _entry("data", "SiloData", "N records in m silos."),
         _entry(
             "budget",

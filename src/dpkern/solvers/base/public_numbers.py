@@ -10,8 +10,9 @@ from dpkern.models.scale import Scale
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
 
-# Share of the noise in margins that a model with hidden layers takes.
-_HIDDEN_LAYERS = 0.4
+# Shares of the noise in margins that a model with hidden layers takes, and one of real targets: a
+# label is as right where its margin is too large, a real target is not.
+_HIDDEN_LAYERS, _REAL_TARGETS = 0.4, 0.04
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,13 @@ class PublicNumbers:
     def margin_noise(self) -> float:
         """Std of the noise in margins that a run takes, in the unit of targets."""
         unit = self.target_bound if math.isfinite(self.target_bound) else 1.0
-        return unit * margin_noise(self.dim) * (_HIDDEN_LAYERS if self.hidden_layers else 1.0)
+        of_model = _HIDDEN_LAYERS if self.hidden_layers else 1.0
+        return of_model * unit * margin_noise(self.dim, labels=self.labels)
 
 
-def margin_noise(dim: int) -> float:
+def margin_noise(dim: int, *, labels: bool) -> float:
     """Return the std of the noise in margins that a run takes; less in many dimensions."""
-    return min(9.0, 50.0 / math.sqrt(dim))
+    return min(9.0, 50.0 / math.sqrt(dim)) * (1.0 if labels else _REAL_TARGETS)
 
 
 def public_numbers(
@@ -116,7 +118,7 @@ def public_numbers(
         trust=trust,
         target_bound=data.target_bound if data.task == "regression" else 1.0,
         penalty=objective.l2 * float(objective.penalized.min()),
-        labels=data.task == "classification",
+        labels=data.task != "regression",
     )
 
 

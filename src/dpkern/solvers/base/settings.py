@@ -263,7 +263,7 @@ def newton_floor(objective: Objective, noise_std: float) -> float:
     data = objective.data
     if not (0.0 < noise_std < math.inf and data.row_bound < math.inf):
         return 0.0
-    most = margin_noise(objective.dim) * largest_target(data)
+    most = margin_noise(objective.dim, labels=data.task != "regression") * largest_target(data)
     return data.row_bound * noise_std / (_NEWTON_SHARE * most)
 
 

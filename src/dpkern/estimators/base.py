@@ -1,0 +1,343 @@
+"""What all estimators share: parameters, the way from (X, y) to a solver, and its result."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpkern.data import SiloData
+from dpkern.data.validation import FeatureRange, labels
+from dpkern.models.networks import MLP
+from dpkern.privacy import Budget, Certificate
+from dpkern.solvers import SolverResult, solve
+
+FloatArray = NDArray[np.float64]
+
+# What users of scikit-learn would look for, and why it is not there.
+_REFUSED = {
+    "sample_weight": "a weight multiplies what one record can change, and the noise hides a record "
+    "of weight 1",
+    "class_weight": "'balanced' reads the numbers of records of each class without noise",
+    "warm_start": "a fit from the last one's model releases more about records that both have seen "
+    "than its certificate says",
+}
+_ROW_BOUND = 1.0
+
+LABELS_READ = "the labels were read from y and assumed to be public; classes= declares them"
+
+_SHARED = """\
+    row_bound : float, optional
+        Public bound of the l2 norm of a row, the constant of the intercept included; longer rows
+        are scaled down to it. By default that of rows within `feature_range`, and 1 without one.
+    feature_range : pair (lo, hi), optional
+        Public bounds of the features, each a number or one per feature, which are mapped to
+        [-1, 1]. They must not be taken from the records.
+    clip : float or "auto", default="auto"
+        Bound of the l2 norm of one record's gradient; "auto" follows from public numbers.
+    fit_intercept : bool, default=True
+        Whether the model has a constant term.
+    solver : str, default="auto"
+        A solver of `dpkern.solvers`; "auto" takes the one that `dpkern.plan` puts first.
+    solver_params : dict, optional
+        Further arguments of the solver, such as {"rounds": 100}: see `dpkern.solve`.
+    trust : {"central", "silo", "shuffle", "local"}, default="central"
+        Who is trusted with what: see `dpkern.solve`.
+    neighbours : {"replace_one", "add_remove"}, default="replace_one"
+        What is protected: the values of a record, or also whether it is there.
+    public_size : int or sequence of int, optional
+        Public number of records, with "add_remove".
+    random_state : int, RandomState or None, default=None
+        None draws the noise from the operating system. Everything else makes fits reproducible,
+        for tests; the certificate then says that they are not private.
+    n_jobs : int, optional
+        Number of threads; None and -1 mean the cores available to the process. Models do not
+        depend on it.
+    verbose : bool, default=False
+        Show a progress bar."""
+
+_ATTRIBUTES = """\
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Of a frame whose columns all have names.
+    n_iter_ : int
+        Number of released aggregations.
+    privacy_ : Certificate
+        The guarantee of the fit.
+    result_ : SolverResult
+        What the solver returned: parameters, public history, `save`."""
+
+_Estimator = TypeVar("_Estimator", bound=type)
+
+
+def documented(cls: _Estimator) -> _Estimator:
+    """Complete the documentation of a class by the shared parameters and attributes.
+
+    Its signature is that of __init__, not of __new__.
+    """
+    text = inspect.cleandoc(cls.__doc__ or "")
+    for name, part in (("shared", _SHARED), ("attributes", _ATTRIBUTES)):
+        text = text.replace(f"{{{name}}}", inspect.cleandoc(part))
+    made = cast(Any, cls)  # whose attributes are set
+    signature = inspect.signature(made.__init__)
+    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    made.__doc__, made.__signature__ = text, signature.replace(parameters=parameters)
+    return cls
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateEstimator(BaseEstimator):
+    """Parameters that all estimators have, and their fit.
+
+    A class states the public options of its data by `_options`, the arguments of its solver by
+    `_model`, and its attributes by `_set_fitted`.
+    """
+
+    epsilon: float = field(default=1.0, kw_only=False)
+    delta: float = field(default=1e-6, kw_only=False)
+    row_bound: float | None = None
+    feature_range: FeatureRange = None
+    clip: float | str = "auto"
+    fit_intercept: bool = True
+    solver: str = "auto"
+    solver_params: dict[str, Any] | None = None
+    trust: str = "central"
+    neighbours: str = "replace_one"
+    public_size: Any = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: bool = False
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        for name in parameters.keys() & _REFUSED.keys():
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}: {_REFUSED[name]}")
+        return super().__new__(cls)
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, silos: ArrayLike | None = None, **refused: Any
+    ) -> Self:
+        """Fit a private model.
+
+        Parameters
+        ----------
+        X : array_like, CSR matrix or data frame of shape (n, n_features)
+        y : array_like of shape (n,)
+            Labels, or the real targets of a regression.
+        silos : array_like of shape (n,), optional
+            The silo of every record, numbers or strings; by default there is one silo.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            When an argument or a parameter is not as described; the message names it.
+        """
+        data = self._data(X, y, silos, refused)
+        arguments = self._arguments(data)
+        result = solve(self.solver, data, budget=self._budget(), rng=self._seed(), **arguments)
+        return self._finish(result)
+
+    def _data(self, X: Any, y: Any, silos: Any, refused: Mapping[str, Any]) -> SiloData:
+        """Return the checked records with what is public of them."""
+        for name in refused:
+            reason = _REFUSED.get(name, "it takes X, y and silos")
+            raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            y_numeric=isinstance(self, RegressorMixin),
+        )
+        ranged = self.feature_range is not None and isinstance(X, np.ndarray)
+        names = getattr(self, "feature_names_in_", None)
+        options: dict[str, Any] = {
+            **self._options(y),
+            "row_bound": _ROW_BOUND if self.row_bound is None and not ranged else self.row_bound,
+            "feature_range": self.feature_range,
+            "feature_names": None if names is None else names.tolist(),
+        }
+        if silos is None:
+            return SiloData.split(X, y, 1, seed=0, **options)
+        return SiloData.from_groups(X, y, labels(silos, len(y), name="silos"), **options)
+
+    def _arguments(self, data: SiloData) -> dict[str, Any]:
+        """Return the solver's arguments but its name, budget and noise."""
+        arguments = {
+            "clip": self.clip,
+            "trust": self.trust,
+            "neighbours": self.neighbours,
+            "public_size": self.public_size,
+            "n_threads": None if self.n_jobs == -1 else self.n_jobs,
+            "progress": bool(self.verbose),
+            **self._model(self._public_number(data)),
+        }
+        own = dict(self.solver_params or {})
+        taken = [name for name in own if name in (*arguments, "budget", "rng")]
+        if taken:
+            raise ValueError(
+                "solver_params must hold what the estimator has no parameter for, got "
+                f"{', '.join(map(repr, taken))}"
+            )
+        return arguments | own
+
+    def _public_number(self, data: SiloData) -> int:
+        """Return the number of records on which a penalty may depend."""
+        hidden = self.neighbours == "add_remove" and self.public_size is not None
+        return int(np.sum(self.public_size)) if hidden else data.n
+
+    def _budget(self) -> Budget:
+        return Budget(epsilon=self.epsilon, delta=self.delta)
+
+    def _seed(self) -> int | None:
+        if self.random_state is None:
+            return None
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+        """Return the public options of the data that depend on the task."""
+        raise NotImplementedError
+
+    def _model(self, n: int) -> dict[str, Any]:
+        """Return the solver's arguments that say what is fitted to n records."""
+        raise NotImplementedError
+
+    def _finish(self, result: SolverResult) -> Self:
+        """Store the result of a fit."""
+        self.result_ = result
+        self.privacy_: Certificate = result.privacy
+        self.n_iter_ = result.n_rounds
+        self._set_fitted(result)
+        return self
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        """Store attributes of the model."""
+        raise NotImplementedError
+
+    def _rows(self, X: Any) -> Any:
+        """Return rows to predict for, checked."""
+        check_is_fitted(self)
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateClassifier(ClassifierMixin, PrivateEstimator):
+    """An estimator of labels."""
+
+    classes: ArrayLike | None = None
+
+    _two_as_several: ClassVar[bool] = False  # whether two classes are a case of several
+
+    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+        check_classification_targets(y)
+        found = np.unique(y) if self.classes is None else np.asarray(self.classes)
+        if len(found) < 2:
+            raise ValueError(
+                f"y must hold two classes at least, got {len(found)} class: classes= names all "
+                "that there may be"
+            )
+        self.classes_: NDArray[Any] = found
+        if not self._is_several():
+            return {"task": "classification", "classes": found, "intercept": self.fit_intercept}
+        if not self.__sklearn_tags__().classifier_tags.multi_class:
+            raise ValueError(
+                f"Only binary classification is supported by {type(self).__name__}, got "
+                f"{len(found)} classes"
+            )
+        if not self.fit_intercept:
+            raise ValueError("fit_intercept must be True for several classes, got False")
+        # Models of several classes have constants of their own.
+        return {"task": "multiclass", "classes": found, "intercept": False}
+
+    def _is_several(self) -> bool:
+        return len(self.classes_) > 2 or self._two_as_several
+
+    def _finish(self, result: SolverResult) -> Self:
+        if self.classes is None:
+            notes = (*result.privacy.notes, LABELS_READ)
+            result = replace(result, privacy=replace(result.privacy, notes=notes))
+        return super()._finish(result)
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Return decision values, shape (n,) for two classes and (n, K) for K."""
+        rows = self._rows(X)
+        z = self.result_.decision_function(rows)
+        return z[:, 1] - z[:, 0] if z.ndim == 2 and len(self.classes_) == 2 else z
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the predicted labels, shape (n,)."""
+        z = self.decision_function(X)
+        return self.classes_[z.argmax(axis=1) if z.ndim == 2 else (z > 0.0).astype(np.intp)]
+
+
+class WithProbabilities(PrivateClassifier):
+    """A classifier with probabilities of its classes."""
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the probabilities of the classes, shape (n, K)."""
+        rows = self._rows(X)
+        return self.result_.predict_proba(rows)
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateRegressor(RegressorMixin, PrivateEstimator):
+    """An estimator of real targets."""
+
+    target_bound: float | None = None
+
+    def _options(self, y: NDArray[Any]) -> dict[str, Any]:
+        bound = self.target_bound
+        return {"task": "regression", "target_bound": bound, "intercept": self.fit_intercept}
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Return the predicted targets, shape (n,)."""
+        rows = self._rows(X)
+        return self.result_.predict(rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # of some hundred records little is learnt
+        return tags
+
+
+def layers(result: SolverResult) -> list[tuple[FloatArray, FloatArray]]:
+    """Return the matrix (outputs, inputs) and the constants of every layer.
+
+    The first are for features as given; a row beyond the row bound is shortened before all of them.
+    """
+    transform = result.transform
+    if isinstance(result.oracle, MLP):
+        matrices = result.oracle.matrices(result.w, transform.n_features)
+        (first, constants), *others = [(W[:, :-1], W[:, -1]) for W in matrices]
+    else:
+        first, constants, others = result.coef[np.newaxis], np.array([result.intercept]), []
+    if transform.shift is not None:
+        constants = constants + first @ np.asarray(transform.shift)
+    if transform.scale is not None:
+        first = first * np.asarray(transform.scale)
+    return [(first.copy(), constants.copy()), *others]

@@ -1,0 +1,195 @@
+"""Linear models."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpkern._numbers import not_negative, positive
+from dpkern.estimators.base import (
+    PrivateClassifier,
+    PrivateRegressor,
+    WithProbabilities,
+    documented,
+    layers,
+)
+from dpkern.models.networks import MLP
+from dpkern.solvers import SolverResult
+
+
+def l2_of(C: float, n: int) -> float:
+    """Return the strength of |w|^2 / 2 in a mean of losses, for 1 / C in their sum."""
+    return 1.0 / (positive("C", C, or_infinite=True) * n)
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLogisticRegression(WithProbabilities):
+    """Differentially private logistic regression; softmax regression for several classes.
+
+    Minimises (1/n) sum_i loss_i(w) + |w|^2 / (2 C n), the objective of scikit-learn's
+    LogisticRegression over C n, where the intercept has a penalty too; losses are changed where
+    their gradient is clipped (Huberised).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of one fit; delta should be well below 1 / (number of records).
+    C : float, default=1.0
+        Inverse of the strength of the penalty.
+    classes : array_like of shape (K,), optional
+        The labels that there may be, public. Otherwise they are read from y, which the certificate
+        names as an assumption.
+    {shared}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features), or (K, n_features) for K > 2 classes
+        In units of the features as given. Rows beyond the row bound are shortened before the
+        product, in `predict` too.
+    intercept_ : ndarray of shape (1,) or (K,)
+    classes_ : ndarray of shape (K,)
+    {attributes}
+
+    Notes
+    -----
+    Released is what the solver releases: see its documentation and the text of `privacy_`. The fit
+    reads nothing else of the records, but the labels where `classes` are not given.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from dpkern.estimators import DPLogisticRegression
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> lo, hi = 0.0, [40, 50, 250, 3000] + [1] * 6 + [5, 5, 30, 600] + [1] * 6 + [
+    ...     50, 60, 300, 5000] + [2] * 6
+    >>> model = DPLogisticRegression(1.0, 1e-5, feature_range=(lo, hi), classes=[0, 1]).fit(X, y)
+    >>> model.privacy_.epsilon(1e-5) <= 1.0
+    True
+    """
+
+    C: float = 1.0
+
+    def _model(self, n: int) -> dict[str, Any]:
+        kind = {"model": MLP(hidden=())} if self._is_several() else {"loss": "logistic"}
+        return {"l2": l2_of(self.C, n), **kind}
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((self.coef_, self.intercept_),) = layers(result)
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLinearSVC(PrivateClassifier):
+    """A differentially private linear support vector machine for two classes.
+
+    Minimises (1/n) sum_i loss_i(w) + |w|^2 / (2 C n) with the hinge loss, smoothed around its kink.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of one fit; delta should be well below 1 / (number of records).
+    C : float, default=1.0
+        Inverse of the strength of the penalty.
+    classes : array_like of shape (2,), optional
+        The two labels, public. Otherwise they are read from y, which the certificate names as an
+        assumption.
+    {shared}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features)
+        In units of the features as given. Rows beyond the row bound are shortened before the
+        product, in `predict` too.
+    intercept_ : ndarray of shape (1,)
+    classes_ : ndarray of shape (2,)
+    {attributes}
+    """
+
+    C: float = 1.0
+
+    def _model(self, n: int) -> dict[str, Any]:
+        return {"loss": "smoothed_hinge", "l2": l2_of(self.C, n)}
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((self.coef_, self.intercept_),) = layers(result)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPRidge(PrivateRegressor):
+    """Differentially private linear regression with a penalty |w|^2.
+
+    Minimises |y - X w|^2 + alpha |w|^2, the intercept having a penalty too.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of one fit; delta should be well below 1 / (number of records).
+    alpha : float, default=1.0
+        Strength of the penalty.
+    target_bound : float, optional
+        Public bound of |y|, to which other targets are clipped. With it "auto" solves the
+        regression by one noisy release of its moments; without it gradients of residuals are
+        clipped, by a "clip" that takes targets to be of the size of 1.
+    {shared}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        In units of the features as given. Rows beyond the row bound are shortened before the
+        product, in `predict` too.
+    intercept_ : float
+    {attributes}
+    """
+
+    alpha: float = 1.0
+
+    def _model(self, n: int) -> dict[str, Any]:
+        return {"loss": "squared", "l2": not_negative("alpha", self.alpha) / n}
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((coef, intercept),) = layers(result)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0])
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLasso(PrivateRegressor):
+    """Differentially private linear regression with a penalty |w|_1.
+
+    Minimises |y - X w|^2 / (2 n) + alpha |w|_1, the intercept having a penalty too. Features are
+    mapped by `feature_range` before, so that the penalty is on coefficients of those.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of one fit; delta should be well below 1 / (number of records).
+    alpha : float, default=1.0
+        Strength of the penalty.
+    target_bound : float, optional
+        Public bound of |y|, to which other targets are clipped.
+    {shared}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        In units of the features as given. Rows beyond the row bound are shortened before the
+        product, in `predict` too.
+    intercept_ : float
+    {attributes}
+    """
+
+    alpha: float = 1.0
+
+    def _model(self, n: int) -> dict[str, Any]:
+        return {"loss": "squared", "l1": not_negative("alpha", self.alpha)}
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        ((coef, intercept),) = layers(result)
+        self.coef_, self.intercept_ = coef[0], float(intercept[0])

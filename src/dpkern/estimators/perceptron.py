@@ -1,0 +1,64 @@
+"""Multilayer perceptrons."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dpkern._numbers import not_negative
+from dpkern.estimators.base import WithProbabilities, documented, layers
+from dpkern.models.networks import MLP
+from dpkern.solvers import SolverResult
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPMLPClassifier(WithProbabilities):
+    """A differentially private multilayer perceptron with one output per class.
+
+    Minimises the mean cross-entropy plus alpha |w|^2 / (2 n), with clipped per-record gradients.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of one fit; delta should be well below 1 / (number of records).
+    hidden_layer_sizes : sequence of int, default=(100,)
+        Sizes of the hidden layers.
+    activation : {"relu", "tanh"}, default="relu"
+        Activation of the hidden layers.
+    alpha : float, default=0.0001
+        Strength of the penalty.
+    classes : array_like of shape (K,), optional
+        The labels that there may be, public. Otherwise they are read from y, which the certificate
+        names as an assumption.
+    {shared}
+
+    Attributes
+    ----------
+    coefs_ : list of ndarray of shape (inputs, outputs)
+        Matrices of the layers, the first for the features as given. Rows beyond the row bound are
+        shortened before the product, in `predict` too.
+    intercepts_ : list of ndarray of shape (outputs,)
+    classes_ : ndarray of shape (K,)
+    {attributes}
+
+    Notes
+    -----
+    The start of the iteration is random but public, and the same for every fit.
+    """
+
+    hidden_layer_sizes: Sequence[int] = (100,)
+    activation: str = "relu"
+    alpha: float = 0.0001
+
+    _two_as_several: ClassVar[bool] = True
+
+    def _model(self, n: int) -> dict[str, Any]:
+        model = MLP(hidden=tuple(self.hidden_layer_sizes), activation=self.activation)
+        return {"model": model, "l2": not_negative("alpha", self.alpha) / n}
+
+    def _set_fitted(self, result: SolverResult) -> None:
+        found = layers(result)
+        self.coefs_ = [W.T for W, _ in found]
+        self.intercepts_ = [constants for _, constants in found]

@@ -1,0 +1,352 @@
+"""The estimators take part in scikit-learn's ways, and each fit says what it guarantees."""
+
+import copy
+import io
+import lzma
+import os
+import pickle
+import warnings
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import sklearn
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.utils.estimator_checks import check_estimator
+
+import dpkern as dpk
+from dpkern.estimators import (
+    DPLasso,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRidge,
+    PrivateSearchCV,
+)
+from dpkern.estimators.base import LABELS_READ
+
+OLD = tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9)
+# scikit-learn knows frames of polars 2 from 1.9 on.
+POLARS = pytest.param(
+    "polars",
+    marks=pytest.mark.skipif(
+        not hasattr(pl.DataFrame, "__dataframe__") and OLD,
+        reason="this scikit-learn does not know frames of polars 2",
+    ),
+)
+CLASSIFIERS = (DPLogisticRegression, DPLinearSVC, DPMLPClassifier)
+REGRESSORS = (DPRidge, DPLasso)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(cls() for cls in (*CLASSIFIERS, *REGRESSORS)),
+        DPLogisticRegression(feature_range=(-3.0, 3.0)),
+        DPRidge(target_bound=3.0),
+    ],
+    ids=str,
+)
+def test_scikit_learn_takes_them(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its checks make records that little is learnt of
+        found = check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = {it["check_name"]: it["exception"] for it in found if it["status"] != "passed"}
+    # Skipped unless an environment variable is set before SciPy is imported.
+    failed.pop("check_array_api_input", None)
+    assert not failed
+    assert len(found) > 50
+
+
+def blobs(n=600, d=4, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    X = rng.normal(0.0, 0.3, (n, d)) + np.eye(classes, d)[y]
+    return X, y
+
+
+def targets(n=600, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, d))
+    return X, X @ np.linspace(-1.0, 1.0, d) + 0.3
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_a_classifier_is_the_solver_with_its_arguments(cls):
+    X, y = blobs()
+    labels = np.array(["no", "yes"])[y]
+    model = cls(2.0, 1e-5, row_bound=1.5, classes=["no", "yes"], random_state=3).fit(X, labels)
+    seed = np.random.RandomState(3).randint(2**31 - 1)
+    several = cls is DPMLPClassifier
+    data = dpk.SiloData.split(
+        X,
+        labels,
+        1,
+        seed=0,
+        row_bound=1.5,
+        classes=["no", "yes"],
+        task="multiclass" if several else None,
+        intercept=not several,
+    )
+    fitted = {
+        DPLogisticRegression: {"l2": 1.0 / 600},
+        DPLinearSVC: {"l2": 1.0 / 600, "loss": "smoothed_hinge"},
+        DPMLPClassifier: {"l2": 1e-4 / 600, "model": dpk.MLP(hidden=(100,))},
+    }[cls]
+    budget = dpk.Budget(epsilon=2.0, delta=1e-5)
+    assert model.result_ == dpk.solve("auto", data, budget=budget, rng=seed, **fitted)
+    assert model.privacy_.epsilon(1e-5) <= 2.0
+    assert model.privacy_.noise == "seeded: not private"
+    assert LABELS_READ not in model.privacy_.notes
+    np.testing.assert_array_equal(model.predict(X), model.result_.predict(X))
+    assert model.score(X, labels) > 0.9
+    if cls is not DPLinearSVC:
+        found = model.predict_proba(X)
+        np.testing.assert_allclose(found.sum(axis=1), 1.0)
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), found)
+
+
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_a_regressor_is_the_solver_with_its_arguments(cls):
+    X, y = targets()
+    model = cls(2.0, 1e-5, row_bound=2.3, target_bound=2.0, alpha=0.01, random_state=3).fit(X, y)
+    how = {"row_bound": 2.3, "target_bound": 2.0, "intercept": True, "task": "regression"}
+    data = dpk.SiloData.split(X, y, 1, seed=0, **how)
+    penalty = {"l2": 0.01 / 600} if cls is DPRidge else {"l1": 0.01}
+    seed = np.random.RandomState(3).randint(2**31 - 1)
+    budget = dpk.Budget(epsilon=2.0, delta=1e-5)
+    assert model.result_ == dpk.solve("auto", data, budget=budget, rng=seed, **penalty)
+    assert model.score(X, y) > 0.8
+    np.testing.assert_allclose(model.predict(X), X @ model.coef_ + model.intercept_, rtol=1e-9)
+
+
+def test_coefficients_are_in_units_of_the_features():
+    X, y = blobs()
+    X = X * [1.0, 10.0, 100.0, 0.1] + 5.0
+    how = {"feature_range": (X.min(0), X.max(0)), "random_state": 0}
+    model = DPLogisticRegression(**how).fit(X, y)
+    margins = X @ model.coef_[0] + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), margins, rtol=1e-9, atol=1e-9)
+    X, y = blobs(classes=3)
+    model = DPLogisticRegression(feature_range=(X.min(0), X.max(0)), random_state=0).fit(X, y)
+    assert model.coef_.shape == (3, 4)
+    scores = X @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-9, atol=1e-9)
+    model = DPMLPClassifier(hidden_layer_sizes=(5, 6), feature_range=(X.min(0), X.max(0)))
+    model.fit(X, y)
+    assert [W.shape for W in model.coefs_] == [(4, 5), (5, 6), (6, 3)]
+    a = X
+    for W, b in zip(model.coefs_, model.intercepts_, strict=True):
+        scores = a @ W + b
+        a = np.maximum(scores, 0.0)
+    np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-9, atol=1e-9)
+
+
+def test_several_classes_are_softmax_regression():
+    X, y = blobs(3000, classes=3)
+    model = DPLogisticRegression(3.0, classes=[2, 1, 0]).fit(X, y)
+    assert model.classes_.tolist() == [2, 1, 0]
+    assert model.score(X, y) > 0.85
+    sparse = clone(model).set_params(random_state=0).fit(scipy.sparse.csr_array(X), y)
+    dense = clone(model).set_params(random_state=0).fit(X, y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
+    np.testing.assert_array_equal(sparse.predict(scipy.sparse.csr_array(X)), sparse.predict(X))
+    with pytest.raises(ValueError, match="Only binary classification"):
+        DPLinearSVC().fit(X, y)
+    with pytest.raises(ValueError, match="fit_intercept must be True for several classes"):
+        DPLogisticRegression(fit_intercept=False).fit(X, y)
+
+
+def test_labels_that_were_read_are_named():
+    X, y = blobs()
+    assert LABELS_READ in DPLogisticRegression().fit(X, y).privacy_.notes
+    with pytest.raises(ValueError, match="y must hold labels of classes only"):
+        DPLogisticRegression(classes=[0, 2]).fit(X, y)
+    with pytest.raises(ValueError, match="two classes at least"):
+        DPLogisticRegression().fit(X, np.zeros(len(X)))
+    # A declared label that no record has stays a class.
+    only = DPLogisticRegression(classes=[0, 1]).fit(X, np.zeros(len(X), dtype=int))
+    assert only.predict_proba(X).shape == (len(X), 2)
+
+
+def test_a_fit_without_a_seed_has_fresh_noise():
+    X, y = blobs()
+    first, second = (DPLogisticRegression().fit(X, y) for _ in range(2))
+    assert first.privacy_.noise == "os"
+    assert not np.array_equal(first.coef_, second.coef_)
+
+
+def test_penalties_depend_on_the_public_number_of_records():
+    X, y = blobs()
+    how = {"neighbours": "add_remove", "public_size": 500}
+    model = DPLogisticRegression(C=2.0, **how).fit(X, y)
+    assert model.result_.parameters["l2"] == 1.0 / (2.0 * 500)
+    assert model.privacy_.neighbours == "add_remove"
+
+
+def test_what_private_estimators_do_not_have_says_why():
+    X, y = blobs()
+    for name in ("sample_weight", "class_weight", "warm_start"):
+        with pytest.raises(TypeError, match=f"no parameter '{name}'"):
+            DPLogisticRegression(**{name: None})
+    with pytest.raises(TypeError, match="no argument 'sample_weight': a weight multiplies"):
+        DPLogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(TypeError, match=r"no argument 'weights': it takes X, y and silos"):
+        DPLogisticRegression().fit(X, y, weights=np.ones(len(y)))
+    with pytest.raises(ValueError, match=r"solver_params must hold .* got 'clip'"):
+        DPLogisticRegression(solver_params={"clip": 1.0}).fit(X, y)
+    with pytest.raises(ValueError, match="name must be one of"):
+        DPLogisticRegression(solver="lbfgs").fit(X, y)
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+def test_certificates_survive_copies(cls):
+    X, y = blobs()
+    pipe = make_pipeline(FunctionTransformer(), cls()).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(pipe, file)
+    file.seek(0)
+    copies = (
+        pickle.loads(pickle.dumps(pipe)),
+        joblib.load(file),
+        copy.deepcopy(pipe),
+        clone(FrozenEstimator(pipe)).estimator,
+    )
+    for found in copies:
+        assert found[-1].privacy_ == pipe[-1].privacy_
+        assert found[-1].result_ == pipe[-1].result_
+        np.testing.assert_array_equal(found.predict(X), pipe.predict(X))
+    assert not hasattr(clone(pipe)[-1], "privacy_")
+
+
+@pytest.mark.parametrize("library", ["pandas", POLARS])
+def test_frames_keep_their_names(library):
+    X, y = blobs()
+    names = ["age", "height", "weight", "pulse"]
+    X = {"pandas": pd, "polars": pl}[library].DataFrame(dict(zip(names, X.T, strict=True)))
+    model = DPLogisticRegression().fit(X, y)
+    assert model.feature_names_in_.tolist() == names
+    assert model.result_.feature_names == tuple(names)
+    assert model.score(X, y) > 0.9
+    other = X[["height", "age", "weight", "pulse"]]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(other)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_silos_are_metadata(routing):
+    X, y = blobs()
+    silos = np.repeat(["a", "b", "c"], 200)
+    model = DPLogisticRegression(trust="silo", solver="federated_gd")
+    with sklearn.config_context(enable_metadata_routing=routing):
+        if routing:
+            model.set_fit_request(silos=True)
+            pipe = Pipeline([("model", model)]).fit(X, y, silos=silos)
+        else:
+            pipe = Pipeline([("model", model)]).fit(X, y, model__silos=silos)
+        given = {"silos": silos} if routing else {"model__silos": silos}
+        scores = cross_val_score(pipe, X, y, cv=2, error_score="raise", params=given)
+    assert pipe[-1].privacy_.declared["sizes"] == (200, 200, 200)
+    assert pipe[-1].privacy_.trust == "silo"
+    assert len(scores) == 2
+
+
+def test_search_publishes_the_best_of_a_random_number_of_fits():
+    X, y = blobs()
+    search = PrivateSearchCV(
+        DPLogisticRegression(3.0, 1e-5, random_state=0),
+        {"C": [1e-3, 1.0, 1e3], "rounds": [5, 50], "solver": ["auto", "federated_gd"]},
+        mean_runs=5,
+    ).fit(X, y)
+    assert search.privacy_.selection is not None
+    assert 2.0 < search.privacy_.epsilon(1e-5) <= 3.0
+    assert LABELS_READ in search.privacy_.notes
+    assert search.best_params_.keys() == {"C", "rounds", "solver"}
+    best = search.best_estimator_
+    assert best.result_.parameters["rounds"] == search.best_params_["rounds"]
+    assert best.result_.parameters["l2"] == 1.0 / (search.best_params_["C"] * len(y))
+    assert best.get_params()["solver_params"] == {"rounds": search.best_params_["rounds"]}
+    assert search.score(X, y) > 0.9
+    np.testing.assert_array_equal(search.predict(X), best.predict(X))
+    assert search.predict_proba(X).shape == (len(y), 2)
+    assert abs(search.best_score_ - 1.0) < 0.3
+
+
+def test_search_of_a_perceptron_and_of_a_regression():
+    X, y = blobs()
+    layers = {"hidden_layer_sizes": [(4,), (8,)], "activation": ["tanh"]}
+    search = PrivateSearchCV(DPMLPClassifier(3.0, 1e-5), layers, mean_runs=2, eta=0.0).fit(X, y)
+    assert search.best_estimator_.activation == "tanh"
+    assert search.best_estimator_.hidden_layer_sizes in [(4,), (8,)]
+    X, y = targets()
+    ridge = DPRidge(9.0, 1e-5, target_bound=2.0, row_bound=2.0)
+    search = PrivateSearchCV(ridge, {"alpha": [0.1, 1.0]}, mean_runs=2, eta=0.0).fit(X, y)
+    error = np.mean((search.predict(X) - y) ** 2)
+    assert search.best_score_ == pytest.approx(-error, abs=0.2)
+    with pytest.raises(ValueError, match="target_bound must be given"):
+        PrivateSearchCV(DPRidge(), {"alpha": [0.1, 1.0]}).fit(X, y)
+    with pytest.raises(ValueError, match="distributions must not hold 'epsilon'"):
+        PrivateSearchCV(ridge, {"epsilon": [0.1, 1.0]}).fit(X, y)
+    with pytest.raises(TypeError, match="estimator must be one of"):
+        PrivateSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}).fit(X, y)
+
+
+ADULT = (
+    *("age", "workclass", "fnlwgt", "education", "education_num", "marital", "occupation"),
+    *("relationship", "race", "sex", "capital_gain", "capital_loss", "hours", "country", "income"),
+)
+ADULT_RANGES = {"age": (17, 90), "education_num": (1, 16), "hours": (1, 99)}
+
+
+def adult(name, skip=0):
+    path = Path(os.environ["DPKERN_DATA"]) / "adult" / f"{name}.xz"
+    with lzma.open(path, "rt") as file:
+        return pd.read_csv(file, names=ADULT, sep=r",\s*", engine="python", skiprows=skip)
+
+
+def in_range(X):
+    lo, hi = np.array(list(ADULT_RANGES.values()), dtype=float).T
+    return np.clip((2.0 * np.asarray(X) - lo - hi) / (hi - lo), -1.0, 1.0)
+
+
+@pytest.mark.skipif("DPKERN_DATA" not in os.environ, reason="needs DPKERN_DATA")
+@pytest.mark.parametrize("library", ["pandas", POLARS])
+def test_pipeline_on_the_raw_adult_frame(library):
+    train, test = adult("adult.data"), adult("adult.test", skip=1)
+    # All values that the form has, declared by hand in real use.
+    texts = ["workclass", "education", "marital", "occupation", "relationship", "race", "sex"]
+    both = pd.concat([train, test])
+    categories = [sorted(both[name].unique()) for name in texts]
+    y, y_test = (frame["income"].str.startswith(">50K").to_numpy() for frame in (train, test))
+    if library == "polars":
+        train, test = pl.from_pandas(train), pl.from_pandas(test)
+    one_hot = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
+    log = FunctionTransformer(lambda X: np.log1p(np.asarray(X, dtype=float)) / 12.0)
+    columns = ColumnTransformer(
+        [
+            ("numbers", FunctionTransformer(in_range), list(ADULT_RANGES)),
+            ("logarithms", log, ["capital_gain", "capital_loss"]),
+            ("texts", one_hot, texts),
+        ]
+    )
+    # Numbers in [-1, 1], and a 1 for every text.
+    bound = np.sqrt(len(ADULT_RANGES) + 2 + len(texts) + 1)
+    private = make_pipeline(columns, DPLogisticRegression(1.0, row_bound=bound, classes=[0, 1]))
+    plain = make_pipeline(columns, LogisticRegression(max_iter=2000))
+    scores = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Frames that scikit-learn's parts warn of.
+        for pipe in (private, plain):
+            scores.append(pipe.fit(train, y).score(test, y_test))
+    assert private[-1].privacy_.epsilon(1e-6) <= 1.0
+    assert scores[0] > scores[1] - 0.015
