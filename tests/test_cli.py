@@ -662,7 +662,7 @@ def test_import_is_cheap():
     ("arguments", "message"),
     [
         ([], "required: COMMAND"),
-        (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, plan, info"),
+        (["fly"], "invalid choice: 'fly'; choose from fit, predict, compare, plan, ledger, info"),
         (["comapre"], "invalid choice: 'comapre'; did you mean 'compare'?"),
         (
             ["fit", "TRAIN", "--epsilom", "1"],

@@ -31,7 +31,11 @@ ARROWS = {
     "models/oracles": {"kernels", "models/scale", "_numbers"},
     "models/networks": {"kernels", "models/oracles", "models/scale", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
-    "privacy": {"_warn", "privacy", "kernels", "stream", "_numbers", "_serialize"},
+    "privacy": {
+        *("_warn", "privacy", "privacy/spending_report", "kernels", "stream", "_numbers"),
+        "_serialize",
+    },
+    "privacy/spending_report": {"privacy", "plotting"},
     "data": {"_warn", "data", "kernels", "_numbers"},
     "io": {"io", "data", "_numbers"},
     "datasets": {"data", "io"},
@@ -73,8 +77,8 @@ ARROWS = {
     "ranges": {"data", "privacy", "_numbers"},
     "cli": {
         "planning",
-        *("cli", "solvers", "solvers/base", "privacy", "data", "datasets", "plotting", "kernels"),
-        *(*MODELS, "io", "_numbers"),
+        *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
+        *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers"),
     },
     "reference": {"reference"},
 }
@@ -99,6 +103,19 @@ PRIVACY = {
     "certificate": {
         *("accounting", "gdp", "ledger", "objective_perturbation", "report", "selection"),
         "shuffle.zcdp",
+    }
+    | _ROUNDING,
+    "append_only": set(),
+    "profiles": {
+        *("accounting", "certificate", "gdp", "objective_perturbation", "selection"),
+        "shuffle.zcdp",
+    }
+    | _ROUNDING,
+    "charges": {"certificate", "profiles"},
+    "spending_report": {"charges"},
+    "accountant": {
+        *("append_only", "certificate", "charges", "gdp", "ledger", "profiles"),
+        "spending_report",
     }
     | _ROUNDING,
     "composition": {"certificate", "objective_perturbation"} | _ROUNDING,

@@ -22,6 +22,7 @@ from dpkern.models.penalties import (
 )
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
+from dpkern.privacy.accountant import Accountant, BudgetSpentError
 from dpkern.ranges import PrivateRange, private_range
 from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
@@ -33,8 +34,10 @@ __all__ = [
     "L2",
     "MLP",
     "PL",
+    "Accountant",
     "Box",
     "Budget",
+    "BudgetSpentError",
     "Certificate",
     "ElasticNet",
     "GroupLasso",

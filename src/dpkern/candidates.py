@@ -20,7 +20,7 @@ Given: TypeAlias = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 # Settings drawn from distributions to check that solvers take them.
 _PROBES = 16
 # Arguments that would show losing runs, and monitors, which might hold records.
-_NOT_TAKEN = ("budget", "rng", "callback", "progress", "monitor")
+_NOT_TAKEN = ("budget", "rng", "callback", "progress", "monitor", "accountant")
 # What leaves a run exactly Gaussian DP, and only its result to be seen.
 _EXACT = {
     "trust": ("central",),

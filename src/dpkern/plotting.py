@@ -157,3 +157,40 @@ def plot_plan(
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     with replacing(path) as file:
         figure.savefig(file, format="png")
+
+
+def plot_spending(
+    labels: Sequence[str],
+    figures: Sequence[tuple[float, float]],
+    path: str | os.PathLike[str],
+    *,
+    budget: float,
+    title: str = "",
+) -> None:
+    """Draw what is spent and what is left before and after every charge, as a PNG.
+
+    `figures` has the two epsilons before the first charge and after each, which has a label. The
+    file is written atomically. Raises ImportError where matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 1.9 + 0.26 * len(figures)), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rows = list(range(len(figures)))
+    spent, left = zip(*figures, strict=True)
+    axes.barh(rows, spent, height=0.6, color=_COLOURS[0], label="spent")
+    axes.plot(left, rows, "D", color=_COLOURS[1], label="left for one more Gaussian run")
+    axes.axvline(budget, color="#444444", linewidth=1.2, linestyle=(0, (6, 3)), label="budget")
+    axes.set_yticks(rows, ["before", *labels], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel("epsilon after each charge", fontsize=10)
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=3)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    with replacing(path) as file:
+        figure.savefig(file, format="png")

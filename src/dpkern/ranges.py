@@ -20,9 +20,11 @@ from dpkern.data import SiloData, is_sparse
 from dpkern.data.frames import column_names
 from dpkern.data.validation import affine, numeric_matrix
 from dpkern.privacy import Budget, Certificate, NoiseStream
+from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.counts import GaussianCounts
+from dpkern.privacy.profiles import Bound
 
 FloatArray = NDArray[np.float64]
 
@@ -79,6 +81,7 @@ def private_range(
     target_bounds: tuple[float, float] | None = None,
     coverage: float = 0.98,
     neighbours: str = "replace_one",
+    accountant: Accountant | None = None,
     rng: int | NoiseStream | None = None,
 ) -> PrivateRange:
     """Find ranges that hold most values of every feature, and of the targets, privately.
@@ -99,6 +102,8 @@ def private_range(
         Share of the values that a range is to hold; as much may be cut at either end.
     neighbours : {"replace_one", "add_remove"}, default="replace_one"
         As for `dpkern.solve`, whose certificate composes with this one for the same relation.
+    accountant : Accountant, optional
+        What is charged for the release before it is made.
     rng : int, NoiseStream or None
         As for `dpkern.solve`.
 
@@ -135,8 +140,14 @@ def private_range(
     if y is not None and target_bounds is not None:
         edges += [_edges(lo, hi) for lo, hi in _wide("target_bounds", target_bounds, 1)]
         counts.append(_counts(y, edges[-1]))
+    if not isinstance(accountant, Accountant | None):
+        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
     stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
-    ledger, bins = Ledger(), sum(map(len, counts))
+    charge, bins = None, sum(map(len, counts))
+    if accountant is not None:
+        bound, seeded = Bound(mu=budget.mu, n_draws=bins), stream.kind != "os"
+        charge = accountant.begin("private_range", bound, neighbours=neighbours, seeded=seeded)
+    ledger = Ledger(None if charge is None else charge.make)
     mechanism = GaussianCounts(
         Channel(ledger, stream, SEEN_BY["central"], neighbours),
         what="counts of values in public bins",
@@ -161,7 +172,10 @@ def private_range(
             "targets": y is not None,
         },
         at_delta=budget.delta,
+        notes=() if charge is None else (CHARGED,),
     )
+    if charge is not None:
+        charge.settle(privacy)
     threshold = math.sqrt(2.0 * math.log(bins / _FALSE)) * mechanism.sigma
     parts = np.split(released, np.cumsum([len(e) - 1 for e in edges])[:-1])
     found = [

@@ -30,6 +30,7 @@ from dpkern.data import SiloData
 from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy._exact import bisect
+from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.certificate import DRAW_ERROR
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger, Release
@@ -107,6 +108,7 @@ def select(
     holdout: float = 0.2,
     score: str | Loss = "accuracy",
     score_bound: float | None = None,
+    accountant: Accountant | None = None,
     rng: int | NoiseStream | None = None,
     **shared: Any,
 ) -> SelectionResult:
@@ -137,6 +139,8 @@ def select(
         the sum of a loss.
     score_bound : float, optional
         Public bound to which the loss of a record is clipped; required for a loss, and only there.
+    accountant : Accountant, optional
+        What is charged for the whole selection before its first run.
     rng : int or NoiseStream or None
         As in `dpkern.solve`.
     **shared
@@ -191,6 +195,8 @@ def select(
         raise TypeError(
             f"budget must be dpkern.Budget(epsilon=..., delta=...), got {type(budget).__name__}"
         )
+    if not isinstance(accountant, Accountant | None):
+        raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
     law = _within(budget, Selection.of_mean(mean_runs, eta=eta, mu=1.0))
     measure = _Measure.of(score, score_bound, data)
     drawn = Candidates.of(candidates, solver, shared, measure.loss is None)
@@ -201,6 +207,9 @@ def select(
             train, test = _parts(data, counts, stream)
             for settings in drawn.checked:
                 drawn.values(settings, train, law.mu)
+            if accountant is not None:
+                before = replace(_certificate(law, budget), noise=given.kind)
+                accountant.charge("select", before)
             best = _uninterrupted(lambda: _best(law, drawn, train, test, measure, stream))
     finally:
         if given is not rng:
@@ -217,7 +226,10 @@ def select(
             "score_bound": score_bound,
             "sizes": plain(data.sizes),
         },
-        notes=(_SECRET.format(mean_runs), _PARTS.format(test.n)),
+        notes=(
+            *(_SECRET.format(mean_runs), _PARTS.format(test.n)),
+            *(() if accountant is None else (CHARGED,)),
+        ),
     )
     if best is None:
         raise SelectionError(certificate)

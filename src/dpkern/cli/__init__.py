@@ -1,4 +1,4 @@
-"""The command line: ``dpkern fit``, ``predict``, ``compare``, ``plan`` and ``info``, a module each.
+"""The command line: ``dpkern fit``, ``predict``, ``compare``, ``plan``, ``ledger`` and ``info``.
 
 Whatever a user can get wrong ends as one line on standard error and exit status 2.
 """
@@ -10,12 +10,16 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, fit, info, plan, predict
+from dpkern.cli import compare, fit, info, ledger, plan, predict
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
+from dpkern.privacy.accountant import BudgetSpentError
 
-_COMMANDS = {"fit": fit, "predict": predict, "compare": compare, "plan": plan, "info": info}
+_COMMANDS = {
+    **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
+    **{"ledger": ledger, "info": info},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, OSError, ModuleNotFoundError, BudgetSpentError) as error:
         text = one_line(error)
         said = text if isinstance(error, UsageError) else in_options(text, arguments)
         _complain(f"error: {said}", error)

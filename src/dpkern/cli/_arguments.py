@@ -22,7 +22,7 @@ _OF_DATA = (
 )
 _RENAMED = {
     **{"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"},
-    **{"X": "the features", "y": "the target"},
+    **{"X": "the features", "y": "the target", "accountant": "--ledger"},
 }
 _PHRASES = {
     "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",

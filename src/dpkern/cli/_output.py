@@ -15,7 +15,9 @@ import numpy as np
 from dpkern.data.validation import Matrix
 from dpkern.io import refuse_unwritable
 from dpkern.privacy import Certificate
+from dpkern.privacy.accountant import Accountant
 from dpkern.privacy.report import report
+from dpkern.privacy.spending_report import rounded_down, rounded_up
 from dpkern.solvers import SolverResult
 
 Line = tuple[str, str]
@@ -103,6 +105,12 @@ def epsilon_text(certificate: Certificate, delta: float) -> str:
     if epsilon == math.inf and certificate.mu < math.inf:
         return f"{most}mu {mu}, which is too large to certify an epsilon at delta {delta!r}"
     return f"{most}mu {mu}, epsilon {_up(epsilon)} at delta {delta!r}"
+
+
+def ledger_text(accountant: Accountant) -> str:
+    spent, left = rounded_up(accountant.spent), rounded_down(accountant.remaining)
+    of = f"of epsilon {accountant.epsilon:g} at delta {accountant.delta:g}"
+    return f"{os.path.basename(accountant.path)}: {spent} {of} is spent, {left} is left"
 
 
 def _up(value: float) -> str:

@@ -11,7 +11,7 @@ from dpkern.solvers.base.shared import SHARED
 
 # The command line gives the records, the budget and the noise in options of its own, and shows
 # progress itself.
-NOT_SETTABLE = ("data", "budget", "model", "rng", "progress", "callback")
+NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
 LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 # Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by

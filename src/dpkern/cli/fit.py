@@ -16,6 +16,7 @@ from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
+from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.shared import SHARED
 
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
     add("--delta", type=float, help="budget, with --epsilon")
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
+    add("--ledger", metavar="FILE", help="accountant's file that is charged (dpkern ledger)")
     add("--trust", help=f"trust model: central, silo, ... (default: {SHARED['trust'].default})")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
@@ -70,7 +72,10 @@ def run(arguments: argparse.Namespace) -> None:
         _output.remark("one run in place of several draws: without noise they are all the same")
 
     results: list[SolverResult] = []
+    accountant = None if arguments.ledger is None else Accountant(arguments.ledger)
     parameters |= {"budget": budget, "progress": sys.stderr.isatty()}
+    if accountant is not None:
+        parameters["accountant"] = accountant
     try:
         for r in range(draws):
             seed = None if arguments.noise_seed is None else arguments.noise_seed + r
@@ -103,6 +108,8 @@ def run(arguments: argparse.Namespace) -> None:
         lines.append(("", "numbers of records and seconds above are the data's own: keep them"))
     if budget is None:
         lines.append(("privacy", "NONE: this run added no noise and guarantees nothing"))
+    if accountant is not None:
+        lines.append(("ledger", _output.ledger_text(accountant)))
     print_lines(lines)
     _output.say_certificate(together)
 

@@ -18,6 +18,7 @@ from dpkern.data import SiloData
 from dpkern.data.validation import FeatureRange, labels
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
+from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import SolverResult, solve
 
 FloatArray = NDArray[np.float64]
@@ -55,6 +56,9 @@ _SHARED = """\
         What is protected: the values of a record, or also whether it is there.
     public_size : int or sequence of int, optional
         Public number of records, with "add_remove".
+    accountant : Accountant, optional
+        A budget over several fits: it is charged before a fit releases anything, or refuses it.
+        Clones share it, so that every fit of a search or of a cross-validation is charged.
     random_state : int, RandomState or None, default=None
         None draws the noise from the operating system. Everything else makes fits reproducible,
         for tests; the certificate then says that they are not private.
@@ -112,6 +116,7 @@ class PrivateEstimator(BaseEstimator):
     trust: str = "central"
     neighbours: str = "replace_one"
     public_size: Any = None
+    accountant: Accountant | None = None
     random_state: Any = None
     n_jobs: int | None = None
     verbose: bool = False
@@ -181,6 +186,7 @@ class PrivateEstimator(BaseEstimator):
             "trust": self.trust,
             "neighbours": self.neighbours,
             "public_size": self.public_size,
+            "accountant": self.accountant,
             "n_threads": None if self.n_jobs == -1 else self.n_jobs,
             "progress": bool(self.verbose),
             **self._model(self._public_number(data)),

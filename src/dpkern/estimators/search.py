@@ -24,8 +24,9 @@ from dpkern.solvers import chosen
 _DRAWN = 256
 # Parameters of an estimator that are the same for all runs on the same records.
 _FIXED = (
+    "solver_params",
     *("epsilon", "delta", "row_bound", "feature_range", "fit_intercept", "classes", "target_bound"),
-    *("trust", "neighbours", "public_size", "random_state", "n_jobs", "verbose", "solver_params"),
+    *("trust", "neighbours", "public_size", "accountant", "random_state", "n_jobs", "verbose"),
 )
 
 
@@ -124,6 +125,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             mean_runs=self.mean_runs,
             eta=self.eta,
             holdout=self.holdout,
+            accountant=first.accountant,
             rng=first._seed(),
             **_score(first),
         )
@@ -167,7 +169,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if isinstance(estimator, PrivateClassifier):
             one.classes_ = estimator.classes_
         arguments = one._arguments(data)
-        del arguments["progress"]
+        for name in ("progress", "accountant"):  # of the search, not of one fit
+            del arguments[name]
         named = one.solver
         if named == "auto":
             named = chosen(one.trust, arguments.get("model"))

@@ -330,7 +330,7 @@ class Certificate:
             return math.inf
         return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
 
-    def _sampled_silos(self) -> set[Events]:
+    def sampled_silos(self) -> set[Events]:
         """Return the distinct sets of releases about a silo's records."""
         silos = max(len(dict(r.sampling)["sizes"]) for r in self.releases if r.sampling is not None)
         found = set()
@@ -342,14 +342,14 @@ class Certificate:
         return found - {frozenset()}
 
     def _sampled_delta(self, epsilon: float) -> float:
-        sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self._sampled_silos())
+        sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self.sampled_silos())
         error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
         return min(1.0, (sampled + error) * (1.0 + 2.0**-48))
 
     def _sampled_epsilon(self, delta: float) -> float:
         """Return dp-accounting's epsilon; infinity where the error of the draws is too large."""
         most = delta * (1.0 - 2.0**-30)
-        epsilon = max(sampled_epsilon(e, most, self.neighbours) for e in self._sampled_silos())
+        epsilon = max(sampled_epsilon(e, most, self.neighbours) for e in self.sampled_silos())
         error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
         return epsilon if error <= delta - most else math.inf
 

@@ -6,7 +6,7 @@ parallel, so that the largest total of a silo counts.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
@@ -198,9 +198,12 @@ class Ledger:
     Recording an equal release again increases its `times`, which keeps the ledger of many rounds
     short. A release with `per_record` is one series of repetitions, which only the same object
     continues: the same record may also be part of an equal release of another series.
+
+    `before_first` is called before the first release is recorded, and prevents it by raising.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before_first: Callable[[], object] | None = None) -> None:
+        self._before_first = before_first
         # By id, which is unique as long as the object is stored here: hashing all fields of a
         # release would take longer than its noise on little data.
         self._entries: dict[int, tuple[Release, int]] = {}
@@ -218,6 +221,8 @@ class Ledger:
             raise ValueError(
                 f"release must have one message per silo, {self._n_silos} as earlier ones, got {m}"
             )
+        if self._before_first is not None and not self._entries:
+            self._before_first()
         _, times = self._entries.get(id(release), (release, 0))
         self._entries[id(release)] = release, times + repetitions * release.times
         self._n_silos = self._n_silos if m is None else m

@@ -186,6 +186,9 @@ def solve_many(
             run.in_lockstep = True
             runs.append((run, solver.algorithm(run, **run.options)))
             stack.callback(runs[-1][1].close)
+        for run, _ in runs:
+            if run.charge is not None:  # the first release charges all of them, or none
+                run.charge.together = [other.charge for other, _ in runs if other.charge]
         try:
             return Results(tuple(settings), tuple(finish_together(runs)))
         except BaseException as error:

@@ -1,6 +1,5 @@
 """One run of a solver: noise stream, ledger, timing, public history and certificate."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -13,17 +12,19 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import positive
 from dpkern._warn import warn
-from dpkern.data import SiloData, is_sparse
-from dpkern.data.frames import refuse_other_names
+from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy import Budget, Certificate, NoiseStream, split_budget
+from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
+from dpkern.solvers.base.charging import charge_of
 from dpkern.solvers.base.clock import Clock
 from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 from dpkern.solvers.base.lockstep import Request
+from dpkern.solvers.base.monitor import monitored
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.result import SolverResult
@@ -79,6 +80,7 @@ class Run(AbstractContextManager["Run"]):
             )
         self.declaration, self.budget = declaration, budget
         self.parameters = {**parameters, "budget": budget}
+        self.accountant: Accountant | None = parameters["accountant"]
         model = parameters["model"]
         shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size")
         self.objective = Objective(
@@ -96,8 +98,9 @@ class Run(AbstractContextManager["Run"]):
         self.parameters = settled(declaration.settings, self.objective, budget, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
         self.local_steps: int = self.parameters.get("local_steps", 1)
-        self.monitor = _monitor(parameters["monitor"], self.objective)
-        self.ledger = Ledger()
+        self.monitor = monitored(parameters["monitor"], self.objective)
+        self.charge = charge_of(self)
+        self.ledger = Ledger(None if self.charge is None else self.charge.make)
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
@@ -230,6 +233,8 @@ class Run(AbstractContextManager["Run"]):
     ) -> None:
         if self._owns_stream:
             self.stream.wipe()
+        if error is not None and self.charge is not None and not len(self.ledger):
+            self.charge.withdraw()
         if error is not None and self.released and not self.in_lockstep:
             error.add_note(self.released)
 
@@ -367,9 +372,11 @@ class Run(AbstractContextManager["Run"]):
             declared=declared(self),
             claimed=self.claimed if claimed is None else claimed,
             bound=bound,
-            notes=(*notes, *notes_on_data(self)),
+            notes=(*notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
             at_delta=None if self.budget is None else self.budget.delta,
         )
+        if self.charge is not None:
+            self.charge.settle(certificate)
         total = time.perf_counter() - self._begin
         python = total - sum(self._seconds.values())
         norms = self.history["gradient_norm"]
@@ -406,36 +413,3 @@ class Run(AbstractContextManager["Run"]):
         where = f"{self.solver} under {self.trust} trust at {spent}"
         warn(f"{where}: {finding}", NothingLearntWarning)
         return f"{message}; {finding}"
-
-
-def _values(data: SiloData) -> Any:
-    return data.X.data if is_sparse(data.X) else data.X
-
-
-def _monitor(monitor: Any, objective: Objective) -> Objective | None:
-    """Return the objective on the monitor's records, which is the run's own for "train"."""
-    data = objective.data
-    if monitor is None:
-        return None
-    if isinstance(monitor, str) and monitor == "train":
-        return objective
-    if not isinstance(monitor, SiloData):
-        raise TypeError(
-            "monitor must be None, 'train' or a SiloData of public records, got "
-            f"{type(monitor).__name__}"
-        )
-    refuse_other_names(monitor.feature_names, data.feature_names, "monitor")
-    if monitor.transform != data.transform:
-        raise ValueError(
-            "monitor must have the data's number of features, intercept, feature_range and "
-            f"row_bound, got {monitor.transform} for {data.transform}"
-        )
-    # Empty arrays, of sparse rows without entries, share no memory.
-    if monitor is data or np.may_share_memory(_values(monitor), _values(data)):
-        raise ValueError(
-            "monitor must hold public records, or be 'train', which the certificate names, got "
-            "records in the memory of the training data"
-        )
-    if plain(monitor.classes) != plain(data.classes):
-        raise ValueError(f"monitor must have the classes {data.classes}, got {monitor.classes}")
-    return dataclasses.replace(objective, data=monitor, public_size=None)

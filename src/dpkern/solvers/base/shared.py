@@ -13,6 +13,7 @@ from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import Penalty
 from dpkern.privacy import NoiseStream, Release
+from dpkern.privacy.accountant import Accountant
 from dpkern.solvers.base.options import (
     AUTO,
     UNDECLARED,
@@ -59,6 +60,13 @@ def _flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+def _accountant(name: str, value: object) -> Accountant | None:
+    if value is not None and not isinstance(value, Accountant):
+        hint = f": dpkern.Accountant({value!r})" if isinstance(value, str) else ""
+        raise TypeError(f"{name} must be None or an Accountant, got {type(value).__name__}{hint}")
+    return value
+
+
 def _callback(name: str, value: object) -> object:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be None or callable, got {type(value).__name__}")
@@ -79,6 +87,7 @@ def _shared(
     weights: Literal["size", "uniform"] = "size",
     calibration: str = "sound",
     penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
+    accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
     rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,
     n_threads: Annotated[int | None, UNDECLARED] = None,
     progress: Annotated[bool, UNDECLARED] = False,
@@ -128,6 +137,9 @@ def _shared(
         the solver's paper prints, and certifies the guarantee that it really gives.
     penalize_intercept : bool
         Whether penalties act on the intercept too.
+    accountant : Accountant or None
+        What is charged, before the first release, for what the run may spend, and refuses a run
+        that its budget does not admit.
     rng : int or NoiseStream or None
         Source of the noise: None is the operating system's entropy; an int is a seed, which
         makes the run reproducible and not private.

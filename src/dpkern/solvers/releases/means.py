@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from dpkern._numbers import count
 from dpkern.models.losses import Custom
 from dpkern.privacy import zcdp_rho
-from dpkern.privacy._exact import sqrt_down
+from dpkern.privacy._exact import round_up, sqrt_down, sqrt_up
 from dpkern.privacy.accounting import Events, Sampled, sampled_scale
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.participation import sample_users
+from dpkern.privacy.profiles import Bound
 from dpkern.privacy.record_sampling import FullBatch, RecordSampler, Rows, make_record_sampler
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import Each, compiled_rounds, over_silos
@@ -121,24 +122,42 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
         rho = Fraction(budget.mu) ** 2 / 2
     mu = [sqrt_down(2 * rho * w / costliest) for w in squares]
     if not amplified:
+        if trust == "shuffle" and run.charge is not None:
+            n_draws = run.charge.accountant.assumed_draws
+            run.charge.bound(Bound(rho=round_up(rho), n_draws=n_draws))
         return list(mu)
 
     if budget.epsilon is None or budget.delta is None:
         raise ValueError(
             f"sampling={run.parameters['sampling']!r} needs a budget given as epsilon and delta"
         )
-    kinds = set()
+    kinds = _releases_of_silos(families, times, mu)
+    delta = budget.delta * (1.0 - 2.0**-29)
+    scale = 0.0
+    for kind in sorted(kinds, key=_largest_rate, reverse=True):
+        scale = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=scale)
+    mu = [one / scale for one in mu]
+    if run.charge is not None:
+        # One that releases at least so much noise, in full and as samples.
+        full = sqrt_up(2 * rho / Fraction(scale) ** 2 * (1 + Fraction(1, 1 << 40)))
+        samples = _releases_of_silos(families, times, [one * (1.0 + 2.0**-40) for one in mu])
+        n_draws = run.charge.accountant.assumed_draws
+        run.charge.bound(Bound(mu=full, samples=frozenset(samples), n_draws=n_draws))
+    return list(mu)
+
+
+def _releases_of_silos(
+    families: Sequence[Family], times: Sequence[IntArray], mu: Sequence[float]
+) -> set[Events]:
+    """Return the distinct sets of releases, of these mu, about a silo's records."""
+    found = set()
     for j in range(len(times[0])):
         events: Counter[Sampled] = Counter()
         for family, c, one in zip(families, times, mu, strict=True):
             if c[j]:
                 events[Sampled.of(family.sampler.sampling, j, 1.0 / one)] += int(c[j])
-        kinds.add(frozenset(events.items()))
-    delta = budget.delta * (1.0 - 2.0**-29)
-    scale = 0.0
-    for kind in sorted(filter(None, kinds), key=_largest_rate, reverse=True):
-        scale = sampled_scale(kind, budget.epsilon, delta, run.neighbours, least=scale)
-    return [one / scale for one in mu]
+        found.add(frozenset(events.items()))
+    return found - {frozenset()}
 
 
 def _largest_rate(events: Events) -> float:

@@ -10,6 +10,7 @@ from dpkern.privacy._exact import round_up
 from dpkern.privacy.local_runs import clipped_smoothness
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
+from dpkern.privacy.profiles import Bound
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
@@ -74,6 +75,9 @@ class Minimiser:
             kappa=objective.phi.kappa,
             penalties=(least, largest),
         )
+        if run.charge is not None:
+            law, n_draws = mechanism.law, run.charge.accountant.assumed_draws
+            run.charge.bound(Bound(minimiser=law, n_draws=n_draws))
         found = mechanism.minimisation
         self._curvature, self._rho, self.steps = found.curvature, found.rho, found.steps
         self._grid = np.full(data.m, found.grid)

@@ -1,0 +1,129 @@
+"""Charges: the entries of an accountant's file, and the charge of a run in progress."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dpkern._warn import warn
+from dpkern.privacy.certificate import Certificate
+from dpkern.privacy.profiles import Bound
+
+if TYPE_CHECKING:  # accountant imports this module
+    from dpkern.privacy.accountant import Accountant
+
+Guarantee: TypeAlias = Certificate | Bound
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge of an accountant.
+
+    Attributes
+    ----------
+    number : int
+        Its place among the charges, from 1 on.
+    time : datetime
+        When it was charged.
+    what : str
+        The solver, or what was released otherwise.
+    part : str or None
+        The part of the data that it concerns; None for all of them.
+    guarantee : Certificate or Bound
+        What it is charged: the certificate, or the bound where it did not end.
+    seeded : bool
+        Whether its noise had a seed, so that the figures are those that fresh noise would give.
+    """
+
+    number: int
+    time: datetime
+    what: str
+    part: str | None
+    guarantee: Guarantee
+    seeded: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether its certificate is known."""
+        return isinstance(self.guarantee, Certificate)
+
+
+def entries_of(
+    path: str, rows: Sequence[dict[str, Any]], known: Sequence[Entry], read: int
+) -> list[Entry]:
+    """Return the charges of all rows, of which the first `read`, and their charges, are known.
+
+    Rows that make no sense raise ValueError.
+    """
+    found = list(known)
+    for line, row in enumerate(rows[read:], read + 1):
+        try:
+            number, settles = row["id"], row["event"] == "settle"
+            if settles:
+                entry = found[number - 1]
+                if entry.ended or number < 1:
+                    raise ValueError(f"charge {number} has ended already")
+            elif row["event"] != "charge" or number != len(found) + 1:
+                raise ValueError(f"event {row['event']!r} with id {number!r}")
+            guarantee: Guarantee = (
+                Certificate.from_dict(row["certificate"])
+                if "certificate" in row
+                else Bound.from_dict(row["bound"])
+            )
+            if settles:
+                found[number - 1] = replace(entry, guarantee=guarantee)
+                continue
+            time = datetime.fromisoformat(row["time"])
+            found.append(
+                Entry(number, time, row["what"], row["data"], guarantee, bool(row["seeded"]))
+            )
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} must hold charges and their certificates, line {line} does not: {error}"
+            ) from None
+    return found
+
+
+class Charge:
+    """The charge of a run: made once, before its first release, and settled by its certificate."""
+
+    def __init__(self, accountant: "Accountant", what: str, seeded: bool, records: int) -> None:
+        self.accountant, self._what, self._seeded = accountant, what, seeded
+        self._records = records
+        self._number: int | None = None
+        self.together: Sequence[Charge] = (self,)
+
+    def bound(self, bound: Bound) -> None:
+        """State what the run may spend about one record, before its first release."""
+        self._bound = bound.group(self._records)
+
+    def make(self) -> None:
+        """Charge this run, and those with it, unless that is done; raise if there is no room."""
+        if self._number is None:
+            asked = [(one._what, one._bound, one._seeded) for one in self.together]
+            numbers = self.accountant.charge_together(asked)
+            for one, number in zip(self.together, numbers, strict=True):
+                one._number = number
+
+    def settle(self, certificate: Certificate) -> None:
+        """Put the certificate in the place of the bound; where that fails, the bound stands."""
+        if self._number is None:
+            return
+        try:
+            self.accountant.settle(self._number, certificate)
+        except OSError as error:
+            warn(f"the charge of {self._what} stands at its bound: {error}", UserWarning)
+        self._number = None
+
+    def withdraw(self) -> None:
+        """Settle the charge of a run that has released nothing."""
+        self.settle(
+            Certificate(
+                trust="central",
+                noise="os",
+                mu=0.0,
+                n_draws=0,
+                neighbours=self.accountant.neighbours,
+                notes=("the run ended before its first release",),
+            )
+        )
