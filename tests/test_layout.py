@@ -59,7 +59,7 @@ ARROWS = {
     },
     "solvers": {
         *("solvers", "solvers/base", "solvers/releases", "papers", "papers/noise", "privacy"),
-        *("data", *MODELS, "_threads"),
+        *("data", *MODELS, "_numbers", "_threads"),
     },
     "candidates": {"solvers", "solvers/base", "privacy", "data", "models/networks"},
     "selection": {

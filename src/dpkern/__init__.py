@@ -1,11 +1,13 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
+from typing import TYPE_CHECKING, Any
+
 # isort: off
 from dpkern import _openmp  # must precede any import of the extension module
 
 # isort: on
 from dpkern import data, datasets, io, kernels, models, privacy, solvers
-from dpkern.data import SiloData
+from dpkern.data import Schema, SiloData
 from dpkern.models import losses, penalties
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
@@ -27,6 +29,9 @@ from dpkern.ranges import PrivateRange, private_range
 from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
+if TYPE_CHECKING:
+    from dpkern.data.encoder import PublicEncoder
+
 del _openmp
 __version__ = "0.1.0"
 __all__ = [
@@ -47,6 +52,8 @@ __all__ = [
     "Oracle",
     "Plan",
     "PrivateRange",
+    "PublicEncoder",
+    "Schema",
     "SelectionError",
     "SelectionResult",
     "SiloData",
@@ -68,3 +75,12 @@ __all__ = [
     "solve_many",
     "solvers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs scikit-learn when it is first used, which keeps the import cheap."""
+    if name == "PublicEncoder":
+        from dpkern.data.encoder import PublicEncoder
+
+        return PublicEncoder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

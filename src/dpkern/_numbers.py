@@ -1,7 +1,9 @@
-"""Validation of scalar arguments."""
+"""Validation of scalar arguments, and words of messages."""
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 
 
 def real(name: str, value: object) -> float:
@@ -59,3 +61,9 @@ def count(name: str, value: object, least: int = 1) -> int:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 row" or "2 rows"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question about the most similar known name, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

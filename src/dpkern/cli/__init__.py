@@ -1,4 +1,4 @@
-"""The command line: ``dpkern fit``, ``predict``, ``compare``, ``plan``, ``ledger`` and ``info``.
+"""The command line: ``dpkern fit``, ``predict``, ``compare`` and others, a module each.
 
 Whatever a user can get wrong ends as one line on standard error and exit status 2.
 """
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, fit, info, ledger, plan, predict
+from dpkern.cli import compare, fit, info, ledger, plan, predict, schema
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
@@ -18,7 +18,7 @@ from dpkern.privacy.accountant import BudgetSpentError
 
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
-    **{"ledger": ledger, "info": info},
+    **{"schema": schema, "ledger": ledger, "info": info},
 }
 
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
+from dpkern._numbers import did_you_mean
 from dpkern.cli import _data, _solvers
 from dpkern.models.losses import LOSSES
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.base.options import did_you_mean
 
 # Arguments of solvers with an option of their own; the others are given by --set.
 _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
@@ -17,7 +17,7 @@ _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 # Arguments of readers and of `SiloData`; those of solvers come from the solvers.
 _OF_DATA = (
     *("target", "silo_column", "header", "sep", "row_bound", "target_bound"),
-    *("feature_range", "task"),
+    *("feature_range", "task", "classes"),
     *("epsilon", "delta"),
 )
 _RENAMED = {
@@ -25,8 +25,8 @@ _RENAMED = {
     **{"X": "the features", "y": "the target", "accountant": "--ledger"},
 }
 _PHRASES = {
-    "task='multiclass' and classes": "Python (SiloData of task multiclass, and its classes)",
-    "name both by classes=(negative, positive)": "name both in Python (SiloData and its classes)",
+    "task='multiclass' and classes": "--classes A,B,C",
+    "name both by classes=(negative, positive)": "name both by --classes NEGATIVE,POSITIVE",
     "what sep says": "what --sep says",
     "as sep says": "as --sep says",
     "fields by sep": "fields by --sep",
@@ -84,7 +84,12 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     how = "even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION"
     add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
     add("--seed", type=int, default=0, help="of the splits only; never of the noise")
-    add("--task", choices=tuple(_solvers.LOSS_OF_TASK), help="default: as the labels say")
+    what = "public description of the raw columns, as dpkern schema drafts one; it says all that "
+    add("--schema", metavar="FILE.json", help=f"{what}the following options say")
+    tasks = (*_solvers.LOSS_OF_TASK, "multiclass")
+    add("--task", choices=tasks, help="default: as the labels say")
+    what = "public labels: two, the negative one first, or several (default: the two of the data)"
+    add("--classes", type=list_of(str), metavar="A,B", help=what)
     add(
         "--feature-range",
         metavar="FILE",
@@ -108,7 +113,8 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
 def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     title = "solver, with its own defaults where none is stated"
     add = parser.add_argument_group(title).add_argument
-    add("--loss", choices=LOSSES, help="default: logistic; squared for regression")
+    what = "default: logistic; squared for regression; softmax for perceptrons and several classes"
+    add("--loss", choices=LOSSES, help=what)
     add("--clip", type=auto_or(float), help="bound of a record's gradient (default: auto)")
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")

@@ -2,6 +2,8 @@
 
 import argparse
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,19 @@ from numpy.typing import NDArray
 from dpkern import datasets
 from dpkern._numbers import positive
 from dpkern.cli._output import Line, remark
-from dpkern.data import SiloData, is_sparse
+from dpkern.data import Schema, SiloData, is_sparse
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
-from dpkern.io import Table, read_feature_range, read_table
+from dpkern.io import Table, read_feature_range, read_frame, read_table
+from dpkern.io.table import tidy
 
 ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
+_SAID_BY_SCHEMA = (
+    *("target", "silo_column", "header", "sep", "feature_range", "task", "classes"),
+    *("row_bound", "target_bound", "no_intercept"),
+)
 
 Array = NDArray[Any]
 
@@ -31,10 +38,13 @@ class Source:
     name: str
     table: Table
     feature_range: tuple[Array, Array] | None = None
+    schema: Schema | None = None
 
 
 def read_source(arguments: argparse.Namespace) -> Source:
     """Return the records of the file, or of the Wisconsin set without a file."""
+    if arguments.schema is not None:
+        return _described_source(arguments)
     if arguments.data is None:
         if arguments.feature_range or arguments.target or arguments.silo_column:
             raise ValueError("--feature-range, --target and --silo-column need DATA")
@@ -55,6 +65,40 @@ def read_source(arguments: argparse.Namespace) -> Source:
         # A bit of the records without noise: it goes to their holder, not beside the certificate.
         remark(f"WARNING: {_scale_hint(table)}")
     return Source(Path(arguments.data).name, table, bounds)
+
+
+def _described_source(arguments: argparse.Namespace) -> Source:
+    """Return the records of the file, encoded by the schema."""
+    refuse_options(arguments, _SAID_BY_SCHEMA, "--schema says it")
+    if arguments.data is None:
+        raise ValueError("--schema needs DATA")
+    schema = Schema.load(arguments.schema)
+    if schema.target is None:
+        raise ValueError(f'{arguments.schema} must hold a column of kind "target", got none')
+    frame = read_frame(arguments.data, schema)
+    with naming(arguments.data):
+        X, y = schema.encode(frame, sparse_output=schema.sparse), schema.labels(frame)
+        groups = None if schema.silo is None else schema.groups(frame)
+    table = Table(X, y, groups, schema.feature_names, schema.target.name)
+    return Source(Path(arguments.data).name, table, schema=schema)
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in what a schema says of its records."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(f"{path}{text[1:] if text.startswith('X ') else f': {text}'}") from error
+
+
+def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    for name in names:
+        given = getattr(arguments, name)
+        if given is not None and given is not False:
+            option = "--no-intercept" if name == "no_intercept" else f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} was given, and {why}")
 
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -87,14 +131,25 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     if rows is not None:
         X, y = X[rows], y[rows]
         groups = None if groups is None else groups[rows]
-    options: dict[str, Any] = {
-        "intercept": not arguments.no_intercept,
-        "row_bound": _row_bound(source, arguments),
-        "target_bound": arguments.target_bound,
-        "feature_range": source.feature_range,
-        "task": arguments.task,
-        "feature_names": source.table.feature_names,
-    }
+    options: Any
+    if source.schema is not None:
+        intercept = False if _has_constants(arguments, source.schema.task) else None
+        options = dict(source.schema.options(intercept=intercept))
+    else:
+        classes, task = arguments.classes, arguments.task
+        if classes is not None and len(classes) > 2 and task is None:
+            task = "multiclass"
+        if classes is not None and y.dtype.kind not in "US":
+            classes = tidy(classes)
+        options = {
+            "intercept": not (arguments.no_intercept or _has_constants(arguments, task)),
+            "row_bound": _row_bound(source, arguments),
+            "target_bound": arguments.target_bound,
+            "feature_range": source.feature_range,
+            "task": task,
+            "classes": classes,
+            "feature_names": source.table.feature_names,
+        }
     if groups is not None:
         for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
             if given is not None:
@@ -118,6 +173,11 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     return SiloData.split(X, y, m, how=how, seed=arguments.seed, **options)
 
 
+def _has_constants(arguments: argparse.Namespace, task: str | None) -> bool:
+    """Return whether the model has constants of its own, beside which there is no intercept."""
+    return task == "multiclass" or getattr(arguments, "hidden", None) is not None
+
+
 def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
     if arguments.row_bound is not None:
         return positive("row_bound", arguments.row_bound, or_infinite=True)
@@ -126,6 +186,11 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
 
 
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
+    if data.schema is not None:
+        frame = read_frame(arguments.test, data.schema)
+        with naming(arguments.test):
+            X = data.schema.encode(frame, sparse_output=data.schema.sparse)
+            return X, data.schema.labels(frame)
     test = read_table(
         arguments.test,
         **columns(arguments),
@@ -157,11 +222,17 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     features += " and an intercept" if data.intercept else ""
     labels = ""
     if data.classes is not None:
-        labels = f", labels {data.classes[0]} and {data.classes[1]}"
+        shown = [str(label) for label in data.classes[:_LISTED_NAMES]]
+        more = len(data.classes) - len(shown)
+        labels = f", labels {', '.join(shown[:-1])} and {shown[-1]}"
+        if more:
+            labels = f", labels {', '.join(shown)} and {more} more"
     bound = f"row bound {data.row_bound:g}"
     if math.isfinite(data.target_bound):
         bound += f", target bound {data.target_bound:g}"
     ranged = "none stated" if data.feature_range is None else "stated"
+    if data.schema is not None:
+        ranged = "and categories of the schema"
     if sparse and data.feature_range is not None:
         ranged += " (scale only, so that 0 stays 0: the data are sparse)"
     return [

@@ -12,6 +12,7 @@ from dpkern.solvers.base.shared import SHARED
 # The command line gives the records, the budget and the noise in options of its own, and shows
 # progress itself.
 NOT_SETTABLE = ("data", "budget", "model", "accountant", "rng", "progress", "callback")
+AUTO = "auto"
 LOSS_OF_TASK = {"classification": "logistic", "regression": "squared"}
 
 # Runs per row of `compare` without DATA: 114 test records, of which a draw's score scatters by
@@ -20,7 +21,15 @@ WISCONSIN_DRAWS = 24
 
 
 def options(solver: str) -> dict[str, Option]:
-    """Return the arguments that the command line can set, by name."""
+    """Return the arguments that the command line can set, by name.
+
+    Those of "auto" are those of the solvers that it may take, which refuse each other's.
+    """
+    if solver == AUTO:
+        found: dict[str, Option] = {}
+        for name in ("admm", "minibatch_sgd", "gradient_descent"):
+            found |= options(name)
+        return found
     declared = SOLVERS[solver].declaration
     absent = NOT_SETTABLE + (("l1", "penalty") if declared.penalties == "l2" else ())
     found = {k: v for k, v in (SHARED | declared.own).items() if k not in absent}

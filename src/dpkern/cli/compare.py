@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dpkern._numbers import did_you_mean
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.data import SiloData, train_test_split
@@ -21,7 +22,6 @@ from dpkern.models.losses import get_loss
 from dpkern.plotting import CompareRow, plot_compare
 from dpkern.privacy import Budget, Certificate, compose_sequential
 from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
-from dpkern.solvers.base.options import did_you_mean
 
 HELP = "compare solvers over budgets on one split"
 _DRAWS = 3
@@ -68,11 +68,17 @@ def run(arguments: argparse.Namespace) -> None:
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
         _output.refuse_output(
-            arguments.plot, arguments.data, arguments.test, arguments.feature_range
+            arguments.plot,
+            *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
         )
 
     source = _data.read_source(arguments)
     data, test, split = _held_out(source, arguments)
+    if data.task == "multiclass":
+        raise ValueError(
+            "compare must have two classes or a regression, got several classes: fit has models "
+            "for them"
+        )
     comparison = _Comparison(data, test, given, arguments)
     plan = comparison.plan(variants, budgets)
 

@@ -8,12 +8,15 @@ import sys
 import typing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
+from dpkern.data import SiloData
+from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, Certificate, Release, compose_sequential
 from dpkern.privacy.accountant import Accountant
@@ -21,7 +24,6 @@ from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.shared import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
-_SOLVER = "gradient_descent"
 _TEST_LABELS = "the score reads the test records without noise: it is not private about them"
 
 
@@ -29,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """Add the options of this command; those of the solver named in `argv` are listed below."""
     add = parser.add_argument
     add("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
-    which = f"{', '.join(SOLVERS)} (default: {_SOLVER})"
-    add("--solver", default=_SOLVER, choices=SOLVERS, metavar="NAME", help=which)
+    auto = _solvers.AUTO
+    which = f"{', '.join(SOLVERS)} (default: {auto}, that of the trust model and the task)"
+    add("--solver", default=auto, choices=(auto, *SOLVERS), metavar="NAME", help=which)
     add("--epsilon", type=float, help="budget; inf means no noise and no guarantee")
     add("--delta", type=float, help="budget, with --epsilon")
     add("--no-privacy", action="store_true", help="the same as --epsilon inf")
@@ -42,8 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser)
+    add = parser.add_argument_group("perceptron, in place of a linear model").add_argument
+    sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
+    add("--hidden", type=_arguments.list_of(_arguments.count), metavar="N,N", help=sizes)
+    add("--hidden-activation", choices=("relu", "tanh"), help="default: relu")
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    named.add_argument("--solver", nargs="?", default=_SOLVER)
+    named.add_argument("--solver", nargs="?")
     chosen = named.parse_known_args(argv)[0].solver
     if chosen in SOLVERS:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -55,7 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
     given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
     if arguments.out is not None:
         _output.refuse_output(
-            arguments.out, arguments.data, arguments.test, arguments.feature_range
+            arguments.out,
+            *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
         )
 
     source = _data.read_source(arguments)
@@ -65,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.test is not None:
         test = _data.read_test(arguments, source.table, data)
         lines.append(("test", f"{Path(arguments.test).name}, {len(test[1])} records"))
-    parameters = {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
+    parameters = _with_model(given, arguments, data)
     draws = arguments.draws
     if budget is None and draws > 1:
         draws = 1
@@ -114,6 +122,20 @@ def run(arguments: argparse.Namespace) -> None:
     _output.say_certificate(together)
 
 
+def _with_model(
+    given: dict[str, Any], arguments: argparse.Namespace, data: SiloData
+) -> dict[str, Any]:
+    """Return the parameters with the perceptron of `--hidden`, or of several classes, or a loss."""
+    hidden, activation = arguments.hidden, arguments.hidden_activation
+    if hidden is None and activation is not None:
+        raise ValueError("--hidden-activation needs --hidden, the sizes of the hidden layers")
+    if hidden is None and data.task != "multiclass":
+        return {"loss": _solvers.LOSS_OF_TASK[data.task], **given}
+    loss = given.get("loss", "squared" if data.task == "regression" else "softmax")
+    model = MLP(hidden or (), activation or "relu", loss)
+    return {name: value for name, value in given.items() if name != "loss"} | {"model": model}
+
+
 def _budget(arguments: argparse.Namespace) -> Budget | None:
     epsilon, delta = arguments.epsilon, arguments.delta
     if arguments.no_privacy:
@@ -155,12 +177,20 @@ def _result_lines(
     stated = [f"{k} {_output.shown(values[k])}" for k in names if values[k] is not None]
     ended, _, finding = result.message.partition("; ")
     return [
-        ("solver", f"{result.solver}, {result.loss} loss"),
+        ("solver", f"{result.solver}, {_model_text(result)}"),
         ("", ", ".join(stated)),
         ("result", f"{ended} in {result.timing['total']:.3g} s"),
         *([("", _arguments.in_options(finding, arguments))] if finding else []),
         ("", f"|coef| {np.linalg.norm(result.coef):.4g}, intercept {result.intercept:.4g}"),
     ]
+
+
+def _model_text(result: SolverResult) -> str:
+    if not isinstance(result.oracle, MLP):
+        return f"{result.loss} loss"
+    sizes = ", ".join(map(str, result.oracle.hidden))
+    hidden = f"hidden layers {sizes} ({result.oracle.activation})" if sizes else "no hidden layer"
+    return f"perceptron with {hidden}, {result.oracle.loss} loss"
 
 
 def _score_lines(scores: list[float], task: str) -> list[Line]:

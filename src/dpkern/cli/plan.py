@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
     add("--loss", choices=LOSSES, default="logistic", help="default: logistic")
     add("--classes", type=size, default=2, metavar="K", help="number of classes (default: 2)")
+    bound = "of |y|, for --loss squared or huber (default: 1)"
+    add("--target-bound", type=float, default=1.0, metavar="B", help=bound)
     add("--no-intercept", action="store_true", help="no constant beside the features")
     add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
 
@@ -44,6 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
         "trust": arguments.trust,
         "neighbours": arguments.neighbours,
         "n_classes": arguments.classes,
+        "target_bound": arguments.target_bound,
     }
     if arguments.plot is not None:
         _output.refuse_output(arguments.plot)

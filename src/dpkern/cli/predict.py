@@ -4,11 +4,16 @@ import argparse
 import csv
 import io
 import sys
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dpkern.cli._arguments import add_column_arguments
-from dpkern.cli._data import columns, labels_fit
-from dpkern.cli._output import metric, refuse_output, score
-from dpkern.io import read_records, replacing
+from dpkern.cli._data import columns, labels_fit, naming, refuse_options
+from dpkern.cli._output import metric, refuse_output, remark, score
+from dpkern.data import Schema
+from dpkern.data.validation import Matrix
+from dpkern.io import read_frame, read_records, replacing
 from dpkern.solvers import load
 
 HELP = "predict labels with a saved model"
@@ -19,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("model", metavar="MODEL", help="what fit --out has saved")
     add("data", metavar="DATA", help="records, with labels or without")
     add("--out", metavar="FILE", help="where to write (default: standard output)")
-    what = "write CSV with columns label and decision_value instead of a label per line"
+    what = "write CSV with the label and the decision value, or one of each of several classes"
     add("--decision-values", action="store_true", help=what)
     add_column_arguments(parser)
 
@@ -30,19 +35,30 @@ def run(arguments: argparse.Namespace) -> None:
     model = load(arguments.model)
     if arguments.decision_values and model.classes is None:
         raise ValueError("--decision-values is for classification; this model predicts numbers")
-    X, y = read_records(
-        arguments.data,
-        **columns(arguments),
-        n_features=model.transform.n_features,
-        feature_names=model.feature_names,
-    )
+    if model.schema is not None:
+        refuse_options(
+            arguments, ("target", "silo_column", "header", "sep"), "the model's schema says it"
+        )
+        X, y = _described(arguments.data, model.schema)
+    else:
+        X, y = read_records(
+            arguments.data,
+            **columns(arguments),
+            n_features=model.transform.n_features,
+            feature_names=model.feature_names,
+        )
     labels = [str(label) for label in model.predict(X).tolist()]
     lines = [f"{label}\n" for label in labels]
     if arguments.decision_values:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(("label", "decision_value"))
-        table.writerows(zip(labels, model.decision_function(X).tolist(), strict=True))
+        z = model.decision_function(X)
+        names = ["decision_value"]
+        if model.classes is not None and z.ndim == 2:
+            names = [f"decision_value_{label}" for label in model.classes.tolist()]
+        table.writerow(["label", *names])
+        values = z.reshape(len(labels), -1).tolist()
+        table.writerows([label, *row] for label, row in zip(labels, values, strict=True))
         lines = [text.getvalue()]
     if arguments.out is None:
         sys.stdout.writelines(lines)
@@ -59,5 +75,21 @@ def run(arguments: argparse.Namespace) -> None:
         print("no score: the labels there are not those of the model", file=stream)
         return
     task = "regression" if model.classes is None else "classification"
-    of = "" if arguments.target is None else f" of {arguments.target}"
+    target = arguments.target
+    if model.schema is not None and model.schema.target is not None:
+        target = model.schema.target.name
+    of = "" if target is None else f" of {target}"
     print(f"{metric(task)}{of} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
+
+
+def _described(path: str, schema: Schema) -> tuple[Matrix, NDArray[Any] | None]:
+    """Return encoded records, and their labels if the file has the target and all are known."""
+    frame = read_frame(path, schema)
+    with naming(path):
+        X, y = schema.encode(frame, sparse_output=schema.sparse), None
+    if schema.target is not None and schema.target.name in frame:
+        try:
+            y = schema.labels(frame)
+        except ValueError as error:
+            remark(f"no score: {error}")
+    return X, y

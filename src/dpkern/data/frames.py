@@ -4,7 +4,8 @@ Neither library is imported: a frame is an object with ``columns`` and ``dtypes`
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,27 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     """Return a frame's column names; None if X is no frame, or its columns are numbered."""
     names = tuple(X.columns) if is_frame(X) else ()
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def table_columns(X: Any) -> dict[str, Any] | None:
+    """Return the columns of raw records by name; None if X is no table with names.
+
+    X is a frame, a mapping of names to columns, or a list of mappings, of which an absent key is a
+    missing value.
+    """
+    if isinstance(X, Mapping):
+        columns = dict(X)
+    elif is_frame(X):
+        if len(set(X.columns)) < len(X.columns):
+            raise ValueError("X must have columns with distinct names, got a name twice")
+        columns = {name: X[name] for name in X.columns}
+    elif isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
+        columns = {name: [row.get(name) for row in X] for name in dict.fromkeys(chain(*X))}
+    else:
+        return None
+    if not all(isinstance(name, str) for name in columns):
+        raise TypeError("X must have strings as names of its columns, got others")
+    return columns
 
 
 def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:

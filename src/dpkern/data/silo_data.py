@@ -9,7 +9,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,9 @@ from dpkern.data.validation import (
     refuse_non_finite,
     targets,
 )
+
+if TYPE_CHECKING:
+    from dpkern.data.schema import Schema
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -93,6 +96,8 @@ class SiloData:
         y has only one distinct label. A label in y that is not in `classes` is an error.
     feature_names : sequence of str, optional
         Public names of the columns of X, by default those of a data frame; stored with models.
+    schema : Schema, optional
+        What X was encoded by; see `Schema.silo_data`. Stored with models.
 
     Attributes
     ----------
@@ -114,7 +119,7 @@ class SiloData:
     task : str
     classes : ndarray of shape (2,) or (K,), or None
         The labels of -1 and +1, sorted, or `classes`; None for regression.
-    feature_names : tuple of str, or None
+    feature_names, schema : as given, or None
     partition : str
         "given", or the argument ``how`` of `split`.
     partition_note : str or None
@@ -136,8 +141,8 @@ class SiloData:
     Warns
     -----
     ScaleWarning
-        When, without a feature range, the largest values of columns differ by more than 100 x in
-        the first 1000 rows. It tells the holder of the records one bit about them, without noise.
+        When, without feature range and schema, the largest values of columns differ by more than
+        100 x in the first 1000 rows: one bit about them, without noise, for their holder.
     """
 
     X: Matrix
@@ -157,6 +162,7 @@ class SiloData:
     task: Task
     classes: NDArray[Any] | None
     feature_names: tuple[str, ...] | None
+    schema: Schema | None
     partition: str
     partition_note: str | None
     silo_names: tuple[Any, ...] | None
@@ -177,10 +183,13 @@ class SiloData:
         task: Task | None = None,
         classes: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        schema: Schema | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
         names = None if feature_names is None else checked_names(feature_names, n_features)
+        if schema is not None and getattr(schema, "feature_names", ()) != names:
+            raise ValueError("schema must have the features of X: use Schema.silo_data")
         y, task, known = targets(labels(y, n), task, classes)
         bound_y = clip_targets(y, task, target_bound)
         offsets = checked_offsets(offsets, n)
@@ -189,7 +198,7 @@ class SiloData:
         sparse = is_sparse(rows)
         bounds, scale, shift = affine(feature_range, n_features, scale_only=sparse, names=names)
         refuse_non_finite(rows, scale, shift, names)
-        if feature_range is None and far_apart(rows):
+        if feature_range is None and schema is None and far_apart(rows):
             warn(SCALES, ScaleWarning)
         R = public_row_bound(row_bound, n_features + intercept, sparse or bounds is None)
         transform = Transform(n_features, bool(intercept), R, scale, shift)
@@ -211,6 +220,7 @@ class SiloData:
             task=task,
             classes=known,
             feature_names=names,
+            schema=schema,
             partition="given",
             partition_note=None,
             silo_names=None,
@@ -268,17 +278,7 @@ class SiloData:
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
 
     def weights(self, weights: Literal["size", "uniform"] = "size") -> Float64Array:
-        """Return the silo weights p_j of the objective, which sum to one.
-
-        Parameters
-        ----------
-        weights : {"size", "uniform"}, default="size"
-            n_j / N, or 1 / m.
-
-        Returns
-        -------
-        ndarray of shape (m,), float64
-        """
+        """Return the silo weights p_j of the objective, (m,): n_j / N for "size", or 1 / m."""
         if weights == "size":
             return self.sizes / self.n
         if weights == "uniform":

@@ -19,6 +19,8 @@ from dpkern.data.frames import frame_matrix, is_frame
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from dpkern.data.schema import Schema
+
 Float64Array = NDArray[np.float64]
 Floats = tuple[float, ...]
 FeatureRange = tuple[ArrayLike, ArrayLike] | None
@@ -36,6 +38,7 @@ class RowOptions(TypedDict, total=False):
     task: Task | None
     classes: ArrayLike | None
     feature_names: Sequence[str] | None
+    schema: "Schema | None"
 
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

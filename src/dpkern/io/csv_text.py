@@ -23,15 +23,21 @@ _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
-def csv_rows(path: Path, sep: str | None = None) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(
+    path: Path, sep: str | None = None, comment: str | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and stripped fields of every row that is not blank.
 
     The default of `sep` is the one of comma, semicolon, tab and bar that fits the first two lines.
+    Lines that begin with `comment` are blank.
     """
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ValueError(f"sep must be one character, and no quote or end of a line, got {sep!r}")
     with opened(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        whole = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        text: Iterator[str] = whole
+        if comment is not None:
+            text = ("\n" if line.startswith(comment) else line for line in whole)
         line = 0
         try:
             first = list(itertools.islice(text, 2)) if sep is None else []
@@ -109,7 +115,7 @@ def read_csv(
         raise ValueError(f"{path} is empty")
     second = next(rows, None)
     if header is None:
-        header = _is_header(first[1], None if second is None else second[1])
+        header = is_header(first[1], None if second is None else second[1])
     names = first[1] if header else None
     width = len(first[1])
     if width < 2 and (labelled or n_features != 1):
@@ -199,7 +205,7 @@ def _missing(texts: list[str]) -> NDArray[np.bool_]:
     return np.array([text.lower() in words for text in texts])
 
 
-def _is_header(first: list[str], second: list[str] | None) -> bool:
+def is_header(first: list[str], second: list[str] | None) -> bool:
     if second is None:
         return not any(map(_is_number, first))
     return any(

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
 from dpkern.solvers.admm import admm
@@ -9,7 +10,6 @@ from dpkern.solvers.base import many
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
 from dpkern.solvers.base.many import Results
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.options import did_you_mean
 from dpkern.solvers.base.result import SolverResult, load
 from dpkern.solvers.double_noise_newton import double_noise_newton
 from dpkern.solvers.federated_gd import federated_gd

@@ -23,9 +23,10 @@ from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
+from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.solvers.base.lockstep import Algorithm, finish
-from dpkern.solvers.base.options import Option, check_choice, did_you_mean, options_of, sections
+from dpkern.solvers.base.options import Option, check_choice, options_of, sections
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import Rule, descent

@@ -1,6 +1,5 @@
 """Options: the arguments of solvers, with their documentation and checks."""
 
-import difflib
 import inspect
 import re
 import typing
@@ -152,12 +151,6 @@ def below_one(name: str, value: object) -> float:
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name} must lie in [0, 1), got {number!r}")
     return number
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question about the most similar known name, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def one_of(*choices: Any) -> Check:

@@ -68,6 +68,8 @@ def declared(run: "Run") -> dict[str, Any]:
     values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
+    if data.schema is not None:
+        values["schema"] = data.schema.digest
     return values | {
         "clip": math.inf if run.parameters["clip"] is None else run.parameters["clip"],
         "sizes": plain(data.sizes if sizes is None else sizes),

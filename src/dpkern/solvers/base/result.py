@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._serialize import decode, encode
-from dpkern.data import Transform
-from dpkern.data.frames import column_names, refuse_other_names
+from dpkern.data import Schema, Transform
+from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import refuse_unwritable, replacing
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
@@ -65,6 +65,10 @@ class SolverResult:
     feature_names : tuple of str, or None
         Column names of the training data; a frame passed to `predict` must have the same columns
         in the same order.
+    schema : Schema or None
+        The public schema that the training data were encoded by: with it, `predict`,
+        `decision_function`, `predict_proba` and `score` take raw records with the schema's columns
+        too.
     """
 
     solver: str
@@ -82,6 +86,7 @@ class SolverResult:
     loss: str = field(default="logistic")
     oracle: Oracle | None = None
     feature_names: tuple[str, ...] | None = None
+    schema: Schema | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SolverResult) and self._identity == other._identity
@@ -108,7 +113,11 @@ class SolverResult:
             When X does not have the model's number of features, is a frame with other columns or
             another order, or is not finite; or when a user's own model was read from a file.
         """
-        refuse_other_names(column_names(X), self.feature_names)
+        names = column_names(X)
+        if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
+            X = self.schema.encode(X, sparse_output=self.schema.sparse)
+        else:
+            refuse_other_names(names, self.feature_names)
         if self.oracle is not None:
             return self.oracle.outputs(self.w, self.transform.apply(X))
         return self.transform.margins(X, self.w)
@@ -188,6 +197,7 @@ class SolverResult:
             "privacy": self.privacy.to_dict(),
             "transform": self.transform.to_dict(),
             "feature_names": self.feature_names,
+            "schema": None if self.schema is None else self.schema.to_dict(),
         }
         arrays: dict[str, Any] = {"coef": self.coef}
         if self.classes is not None:
@@ -252,6 +262,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             transform=Transform.from_dict(header["transform"]),
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),
             feature_names=None if names is None else tuple(names),
+            schema=None if header.get("schema") is None else Schema.from_dict(header["schema"]),
         )
     except OSError:
         raise

@@ -378,7 +378,6 @@ class Run(AbstractContextManager["Run"]):
         if self.charge is not None:
             self.charge.settle(certificate)
         total = time.perf_counter() - self._begin
-        python = total - sum(self._seconds.values())
         norms = self.history["gradient_norm"]
         converged = len(norms) >= settled and max(norms[-settled:]) <= 1e-6
         return SolverResult(
@@ -391,12 +390,13 @@ class Run(AbstractContextManager["Run"]):
             parameters={name: plain(value) for name, value in self.parameters.items()},
             history=self.history,
             privacy=certificate,
-            timing={**self._seconds, "python": python, "total": total},
+            timing={**self._seconds, "python": total - sum(self._seconds.values()), "total": total},
             message=self._message(converged),
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
             feature_names=data.feature_names,
+            schema=data.schema,
         )
 
     def _message(self, converged: bool) -> str:

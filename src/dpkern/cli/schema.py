@@ -1,0 +1,125 @@
+"""``dpkern schema``: a draft of the public description of a raw table."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpkern.cli import _arguments
+from dpkern.cli._output import refuse_output, remark
+from dpkern.data.schema import blanks_of, draft_of, schema_text
+from dpkern.io import replacing
+from dpkern.io.frame import Frame, Layout, has_header, read_text
+from dpkern.io.table import is_number
+
+HELP = "draft a public description of a raw table, with blanks for ranges and categories"
+_MISSING = ("", "?")
+_MOST_LISTED = 100  # distinct values; above that a column is hardly a category
+_FEW = 20  # distinct numbers of a target, up to which they are taken as labels
+_NOT_PRIVATE = (
+    "WARNING: this draft was made from the records without noise and is not private: names are as "
+    "in the header, unless you gave them, and kinds as the values suggest{}. Check every line, and "
+    "let nothing stand that you would not know without the records"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help="raw records: CSV with a header or without")
+    add("--out", metavar="FILE.json", help="where to write (default: standard output)")
+    what = "names of the columns of a file without a header (default: column_0, column_1, ...)"
+    add("--names", type=_arguments.list_of(str), metavar="A,B", help=what)
+    add("--comment", metavar="TEXT", help="skip lines that begin with it")
+    what = "columns to leave out of the model"
+    add("--ignore", type=_arguments.list_of(str), default=[], metavar="A,B", help=what)
+    what = (
+        "list the categories and labels that the records hold: not private, for those that are "
+        "public anyway"
+    )
+    add("--not-private-categories", action="store_true", help=what)
+    _arguments.add_column_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.out is not None:
+        refuse_output(arguments.out, arguments.data)
+    layout = _layout(arguments)
+    frame = read_text(arguments.data, layout)
+    draft: dict[str, Any] = draft_of(
+        list(_columns(frame, arguments)),
+        missing=_MISSING,
+        header=layout.names is None,
+        sep=arguments.sep,
+        comment=arguments.comment,
+    )
+    if arguments.out is None:
+        sys.stdout.write(schema_text(draft))
+    else:
+        with replacing(arguments.out) as file:
+            file.write(schema_text(draft).encode())
+        print(f"draft of {len(frame)} columns in {arguments.out}")
+    listed = "; categories and labels are the records'" if arguments.not_private_categories else ""
+    remark(_NOT_PRIVATE.format(listed))
+    if blanks := blanks_of(draft["columns"]):
+        remark(f"fill in the blanks (null) from a form, a handbook or the law: {blanks}")
+
+
+def _layout(arguments: argparse.Namespace) -> Layout:
+    """Return the layout of the file; whether the first row holds names must be certain."""
+    if arguments.names is not None:
+        if arguments.header:
+            raise ValueError("--names is for a file without a header; with one, leave it out")
+        return Layout(tuple(arguments.names), arguments.sep, arguments.comment)
+    named, width = has_header(Path(arguments.data), arguments.sep, arguments.comment)
+    if arguments.header is None and not named:
+        raise ValueError(
+            f"{arguments.data}: the first row does not look like names of columns: give them with "
+            "--names A,B,C, or say --no-header (columns are numbered) or --header"
+        )
+    numbered = tuple(f"column_{k}" for k in range(width))
+    names = numbered if arguments.header is False else None
+    return Layout(names, arguments.sep, arguments.comment)
+
+
+def _columns(frame: Frame, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    names = list(frame)
+    target = _column("--target", arguments.target or "-1", names)
+    if arguments.target is None:
+        remark(f"no --target was given: the last column, {target!r}, is taken as the target")
+    silo = arguments.silo_column
+    silo = None if silo is None else _column("--silo-column", silo, names)
+    ignored = {_column("--ignore", name, names) for name in arguments.ignore}
+    if silo == target or ignored & {silo, target}:
+        raise ValueError("--target, --silo-column and --ignore must name different columns")
+    for name, fields in frame.items():
+        if name in ignored or name == silo:
+            yield {"name": name, "kind": "silo" if name == silo else "ignore"}
+            continue
+        values = set(fields) - set(_MISSING)
+        number = bool(values) and all(map(is_number, values))
+        listed = None
+        if arguments.not_private_categories and len(values) <= _MOST_LISTED:
+            listed = sorted(values, key=lambda text: (float(text), text) if number else text)
+        if name == target and number and len(values) > _FEW:
+            yield {"name": name, "kind": "target", "lo": None, "hi": None}
+        elif name == target:
+            yield {"name": name, "kind": "target", "classes": listed, "aliases": {}}
+        elif number:
+            range_ = {"lo": None, "hi": None, "scale": "linear", "missing": None}
+            yield {"name": name, "kind": "number", **range_}
+        else:
+            rest = {"missing": "other", "aliases": {}}
+            yield {"name": name, "kind": "category", "categories": listed, **rest}
+
+
+def _column(option: str, wanted: str, names: list[str]) -> str:
+    """Return the column of a name, or of an index."""
+    if wanted in names:
+        return wanted
+    try:
+        return names[int(wanted)]
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"{option} must be one of {', '.join(names)}, or an index from 0, got {wanted!r}"
+        ) from None

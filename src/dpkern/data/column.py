@@ -1,0 +1,422 @@
+"""One column of a raw table, as a schema describes it, and the encoding of its values.
+
+A value is encoded from itself and the description alone: no other record has a part in it, and
+nothing is learnt. Messages name the column, never a value.
+"""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import counted, did_you_mean, real
+from dpkern.data.csr import csr_of
+from dpkern.data.validation import Float64Array, Matrix
+
+Kind = Literal["number", "category", "target", "silo", "person", "ignore"]
+Label = str | int | float
+
+#: The keys of each kind beside name and kind.
+KEYS: dict[str, tuple[str, ...]] = {
+    "number": ("lo", "hi", "scale", "missing"),
+    "category": ("categories", "missing", "aliases"),
+    "target": ("classes", "aliases", "lo", "hi"),
+    "silo": (),
+    "person": (),
+    "ignore": (),
+}
+_SCALES = ("linear", "log1p")
+OTHER, MISSING = "other", "missing"
+
+#: One stored entry of every row: its place among the column's features, and its value.
+Entry = tuple[int | NDArray[np.intp], Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Column:
+    """The public description of one column of a raw table.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"number", "category", "target", "silo", "person", "ignore"}
+        "number" and "category" are features. "person" holds the ids of people with several
+        records; it is kept in the schema and is no feature, as "ignore" is none.
+    lo, hi : float
+        Public range of a number, to which values are clamped; of a target, that of a regression.
+    scale : {"linear", "log1p"}, default="linear"
+        How [lo, hi] is mapped to [-1, 1]: affinely, or log(1 + x - lo) is.
+    categories : sequence of str
+        Public values of a category. All others have the indicator "other", which is added unless
+        it is one of them.
+    classes : sequence of str or of numbers
+        Public labels of a classification, the negative one first.
+    missing : float or str, optional
+        For a number: what stands for a missing value, in [lo, hi]; a feature NAME_missing then says
+        where it does. None: a missing value is an error. For a category: the indicator of a missing
+        value, a category, "other" (the default) or "missing", which is added.
+    aliases : mapping of str to str, optional
+        Other spellings in the data, and the category or class that each of them means.
+    """
+
+    name: str
+    kind: Kind
+    lo: float | None = None
+    hi: float | None = None
+    scale: Literal["linear", "log1p"] = "linear"
+    categories: Sequence[str] | None = None
+    classes: Sequence[Label] | None = None
+    missing: float | str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"name of a column must be a string that is not blank: {self.name!r}")
+        _one_of("kind", self.name, self.kind, KEYS)
+        self._set(name=self.name.strip())
+        for key in sorted(set().union(*KEYS.values()) - set(KEYS[self.kind])):
+            if getattr(self, key) != _DEFAULTS[key]:
+                raise ValueError(
+                    f"{key} of column {self.name!r} must be absent, as its kind is {self.kind!r}: "
+                    f"keys of that kind are {', '.join(KEYS[self.kind]) or 'none'}"
+                )
+        if self.blanks:
+            raise ValueError(f"{self.blanks} of column {self.name!r} must be stated, got None")
+        if self.lo is not None:
+            self._check_range()
+        if self.kind == "number":
+            self._check_number()
+        elif self.kind == "category":
+            self._check_category()
+        elif self.classes is not None:
+            self._check_classes()
+
+    def __repr__(self) -> str:
+        values = {key: _json(getattr(self, key)) for key in KEYS[self.kind]}
+        stated = [f", {k}={v!r}" for k, v in values.items() if v != _DEFAULTS[k]]
+        return f"Column({self.name!r}, {self.kind!r}{''.join(stated)})"
+
+    @property
+    def blanks(self) -> str:
+        """Names of the keys that must be stated and are not."""
+        return blank_keys(self.kind, {key: getattr(self, key) for key in KEYS[self.kind]})
+
+    def _set(self, **values: Any) -> None:
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    def _check_range(self) -> None:
+        lo, hi = (real(f"{key} of column {self.name!r}", getattr(self, key)) for key in RANGE)
+        if not (lo < hi and math.isfinite(hi - lo)):
+            raise ValueError(
+                f"lo and hi of column {self.name!r} must be finite with lo < hi, got {lo!r} and "
+                f"{hi!r}"
+            )
+        self._set(lo=lo, hi=hi)
+
+    def _check_number(self) -> None:
+        _one_of("scale", self.name, self.scale, _SCALES)
+        if self.missing is not None:
+            fill = real(f"missing of column {self.name!r}", self.missing)
+            if not cast(float, self.lo) <= fill <= cast(float, self.hi):
+                raise ValueError(
+                    f"missing of column {self.name!r} must lie in its range, "
+                    f"{self.lo:g} to {self.hi:g}, got {fill!r}"
+                )
+            self._set(missing=fill)
+
+    def _check_category(self) -> None:
+        texts = _texts("categories", self.name, self.categories)
+        fill = OTHER if self.missing is None else text_of(self.missing) or ""
+        _one_of("missing", self.name, fill, (*texts, OTHER, MISSING))
+        self._set(categories=texts, missing=fill, aliases=self._checked_aliases(texts))
+
+    def _check_classes(self) -> None:
+        if self.lo is not None:
+            raise ValueError(
+                f"classes of column {self.name!r} must be absent beside lo and hi, which are for a "
+                "regression"
+            )
+        texts = _texts("classes", self.name, self.classes)
+        classes = tuple(cast(Sequence[Label], self.classes))
+        if len(texts) < 2 or len({isinstance(label, str) for label in classes}) > 1:
+            raise ValueError(
+                f"classes of column {self.name!r} must be at least two labels, all of them strings "
+                f"or all numbers, got {list(classes)!r}"
+            )
+        if isinstance(classes[0], str):
+            classes = texts
+        self._set(classes=classes, aliases=self._checked_aliases(texts))
+
+    def _checked_aliases(self, known: tuple[str, ...]) -> dict[str, str]:
+        if not isinstance(self.aliases, Mapping):
+            raise TypeError(
+                f"aliases of column {self.name!r} must map spellings to categories or classes, got "
+                f"{self.aliases!r}"
+            )
+        found = {str(k).strip(): text_of(v) or "" for k, v in self.aliases.items()}
+        for spelling, meant in found.items():
+            _one_of("aliases", self.name, meant, known)
+            if spelling in known:
+                raise ValueError(
+                    f"aliases of column {self.name!r} must be other spellings, got {spelling!r}, "
+                    "which is listed itself"
+                )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types with every key of the kind."""
+        keys: Iterable[str] = KEYS[self.kind]
+        if self.kind == "target":
+            keys = ("classes", "aliases") if self.classes is not None else RANGE
+        return {"name": self.name, "kind": self.kind} | {k: _json(getattr(self, k)) for k in keys}
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """What the features of a category stand for: the categories, "other", and "missing"."""
+        names = tuple(cast(Sequence[str], self.categories))
+        names += () if OTHER in names else (OTHER,)
+        return names if self.missing in names else (*names, MISSING)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the column's features: of none, unless it is a number or a category."""
+        if self.kind == "category":
+            return tuple(f"{self.name}_{indicator}" for indicator in self.indicators)
+        if self.kind != "number":
+            return ()
+        return (self.name,) if self.missing is None else (self.name, f"{self.name}_missing")
+
+    @property
+    def n_stored(self) -> int:
+        """Number of entries that every row stores."""
+        return min(len(self.feature_names), 1 if self.kind == "category" else 2)
+
+    @property
+    def square(self) -> float:
+        """Bound of the squared norm of the column's features.
+
+        It is 1 for a number in [-1, 1] and for one indicator; where the flag is 1, the number is
+        what stands for a missing value.
+        """
+        if self.n_stored < 2:
+            return float(self.n_stored)
+        return 1.0 + float(self._scaled(np.array([cast(float, self.missing)]))[0]) ** 2
+
+    def entries(self, values: Any, missing: frozenset[str]) -> list[Entry]:
+        """Return the stored entries of the rows, as many as `n_stored`."""
+        if self.kind == "category":
+            return [(self._codes(values, missing, self.indicators), 1.0)]
+        x = self._numbers(values, missing)
+        absent = np.isnan(x)
+        if self.missing is not None:
+            x[absent] = self.missing
+            return [(0, self._scaled(x)), (1, absent)]
+        if absent.any():
+            raise ValueError(
+                f"column {self.name!r} must have no missing values, got "
+                f"{np.count_nonzero(absent)} in {counted(len(x), 'row')}: state the number that "
+                'stands for one under "missing" of the column'
+            )
+        return [(0, self._scaled(x))]
+
+    def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
+        """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
+        if self.classes is not None:
+            codes = self._codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
+            other = int(np.count_nonzero(codes < 0))
+            found = np.asarray(self.classes)[codes]
+        else:
+            x = self._numbers(values, missing)
+            other = int(np.count_nonzero(np.isnan(x)))
+            found = np.clip(x, self.lo, self.hi)
+        if other:
+            what = "numbers" if self.classes is None else "classes or aliases of the schema"
+            raise ValueError(
+                f"column {self.name!r}, the target, must hold {what} only, got "
+                f"{counted(other, 'other value')} in {counted(len(found), 'row')}"
+            )
+        return found
+
+    def groups(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
+        """Return the values of a silo column, as numbers or as text."""
+        values = _plain(values)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+            return values
+        texts = [text_of(value, self.name) for value in values]
+        absent = sum(text is None or text in missing for text in texts)
+        if absent:
+            raise ValueError(
+                f"column {self.name!r} must name the silo of every record, got "
+                f"{counted(absent, 'missing value')} in {counted(len(texts), 'row')}"
+            )
+        return np.array(texts)
+
+    def _numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
+        """Return new floats, NaN where a value is missing."""
+        values = _plain(values)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+            return values.astype(np.float64)
+
+        def number(value: object) -> float:
+            text = text_of(value, self.name)
+            if text is None or text in missing:
+                return math.nan
+            try:
+                return float({"True": "1", "False": "0"}.get(text, text))
+            except ValueError:
+                raise ValueError(
+                    f'column {self.name!r} must hold numbers, got text: list it under "missing" '
+                    "of the schema if it means a missing value, or give the column another kind"
+                ) from None
+
+        return self._each(values, number)
+
+    def _codes(
+        self, values: Any, missing: frozenset[str], names: Sequence[str]
+    ) -> NDArray[np.intp]:
+        """Return the place of each value in `names`; for classes -1 stands for all others."""
+        place = {name: k for k, name in enumerate(names)}
+        place |= {spelling: place[meant] for spelling, meant in self.aliases.items()}
+        absent = place[cast(str, self.missing)] if self.kind == "category" else -1
+        other = place[OTHER] if self.kind == "category" else -1
+
+        def code(value: object) -> float:
+            text = text_of(value, self.name)
+            return absent if text is None or text in missing else place.get(text, other)
+
+        values = _plain(values)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+            distinct, inverse = np.unique(values, return_inverse=True)
+            return np.array([code(value) for value in distinct.tolist()], np.intp)[inverse]
+        return self._each(values, code).astype(np.intp)
+
+    def _each(self, values: Any, resolve: Callable[[object], float]) -> Float64Array:
+        try:
+            return np.fromiter(map(_Memo(resolve).__getitem__, values), np.float64, len(values))
+        except TypeError as error:
+            raise TypeError(
+                f"column {self.name!r} must hold numbers, text or missing values, got others"
+            ) from error
+
+    def _scaled(self, x: Float64Array) -> Float64Array:
+        """Clamp x, without NaN, to [lo, hi] and map it to [-1, 1]."""
+        lo, hi = cast(float, self.lo), cast(float, self.hi)
+        x = np.clip(x, lo, hi) - lo
+        share = x / (hi - lo) if self.scale == "linear" else np.log1p(x) / math.log1p(hi - lo)
+        return np.clip(2.0 * share - 1.0, -1.0, 1.0)
+
+
+class _Memo(dict[object, float]):
+    """What each text stands for; other values, of which 1 == True, are resolved every time."""
+
+    def __init__(self, resolve: Callable[[object], float]) -> None:
+        super().__init__()
+        self._resolve = resolve
+
+    def __missing__(self, value: object) -> float:
+        found = self._resolve(value)
+        if isinstance(value, str):
+            self[value] = found
+        return found
+
+
+def assembled(entries: Sequence[Entry], shape: tuple[int, int], *, sparse: bool) -> Matrix:
+    """Return the rows of these entries, whose places increase; all rows store as many."""
+    n = shape[0]
+    if not sparse:
+        out, rows = np.zeros(shape), np.arange(n)
+        for place, value in entries:
+            out[slice(None) if isinstance(place, int) else rows, place] = value
+        return out
+    indices, data = np.empty((n, len(entries)), np.int32), np.empty((n, len(entries)))
+    for k, (place, value) in enumerate(entries):
+        indices[:, k], data[:, k] = place, value
+    width = np.int32 if indices.size <= np.iinfo(np.int32).max else np.int64
+    indptr = len(entries) * np.arange(n + 1, dtype=np.int64)
+    return csr_of(data.ravel(), indices.ravel(), indptr.astype(width), shape)
+
+
+RANGE = ("lo", "hi")
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("lo", "hi", "categories", "classes", "missing")),
+    **{"scale": "linear", "aliases": {}},
+}
+
+
+def blank_keys(kind: str, stated: Mapping[str, Any]) -> str:
+    """Return the keys that a column of the kind must state and that are absent or None."""
+    if kind == "target" and all(stated.get(key) is None for key in ("classes", *RANGE)):
+        return "classes (or lo and hi)"
+    needs = ["categories"] if kind == "category" else []
+    if kind == "number" or (kind == "target" and stated.get("classes") is None):
+        needs = list(RANGE)
+    return " and ".join(key for key in needs if stated.get(key) is None)
+
+
+def text_of(value: object, name: str = "") -> str | None:
+    """Return a value as text without spaces around it, None if it is missing.
+
+    Whole numbers have no decimal point; booleans are True and False.
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    try:
+        number = float(cast(Any, value))
+    except (TypeError, ValueError):
+        raise TypeError(f"column {name!r} must hold numbers or text") from None
+    if math.isnan(number):
+        return None
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _plain(values: Any) -> Any:
+    """Return the values of a series, array or list as an array or a list."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        values = values.tolist()
+    return values if isinstance(values, np.ndarray) else list(values)
+
+
+def _texts(key: str, name: str, values: object) -> tuple[str, ...]:
+    """Return listed categories or classes as distinct texts."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"{key} of column {name!r} must be a list, got {values!r}")
+    texts = tuple(text_of(value, name) or "" for value in values)
+    if not texts or not all(texts) or len(set(texts)) < len(texts):
+        raise ValueError(
+            f"{key} of column {name!r} must be distinct and not blank, and at least one, got "
+            f"{list(texts)!r}"
+        )
+    return texts
+
+
+def _one_of(key: str, name: str, value: object, known: Iterable[str]) -> None:
+    known = list(known)
+    if value not in known:
+        close = did_you_mean(str(value), known)
+        raise ValueError(
+            f"{key} of column {name!r} must be one of {', '.join(map(repr, known))}, got "
+            f"{value!r}{close}"
+        )
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, tuple):
+        return [_json(entry) for entry in value]
+    return dict(value) if isinstance(value, Mapping) else value

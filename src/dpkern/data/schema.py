@@ -1,0 +1,444 @@
+"""The public description of a raw table: `Schema`."""
+
+from __future__ import annotations  # help() then shows type aliases by name
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern._numbers import count, did_you_mean, positive
+from dpkern.data.column import KEYS, Column, Entry, assembled, blank_keys
+from dpkern.data.frames import listed, table_columns
+from dpkern.data.partition import How, Seed
+from dpkern.data.silo_data import SiloData
+from dpkern.data.validation import Matrix, RowOptions, Task
+
+VERSION = 1
+_VERSION_KEY = "dpkern_schema"
+_KEYS = ("header", "sep", "comment", "missing", "intercept", "row_bound", "columns")
+# Up to this share of stored entries, CSR takes less than half the memory, and kernels are faster.
+_SPARSE_SHARE = 0.25
+
+
+@dataclass(frozen=True, repr=False)
+class Schema:
+    """The public description of a raw table: columns, ranges, categories, classes and bounds.
+
+    All of it is public, written down from a form, a handbook or the law and not from the records:
+    certificates name it as such, by its digest. It encodes every record by itself; nothing is
+    learnt from data. See docs/schema.md for the file.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        All columns, in the order of the file where that has no header; one target at most.
+    missing : sequence of str, default=("", "?")
+        Texts that mean a missing value in every column, beside None and NaN.
+    header : bool, default=True
+        Whether the first row of a file holds names; otherwise `columns` are those of the file.
+    sep : str, optional
+        The character between the fields of a file; by default it is detected.
+    comment : str, optional
+        Lines of a file that begin with it are skipped.
+    intercept : bool, default=True
+        Whether a constant 1 follows the features.
+    row_bound : float, optional
+        Rows of larger norm, constant included, are scaled down to it. By default it is the proven
+        bound of an encoded row, and it is at most that.
+
+    Attributes
+    ----------
+    feature_names : tuple of str
+        Names of the encoded features: NAME and NAME_missing of numbers, NAME_CATEGORY of
+        categories.
+    n_features : int
+    target, silo, person : Column or None
+    task : {"classification", "multiclass", "regression"} or None
+    classes : ndarray or None
+    proven_bound : float
+        sqrt(number of features' columns + intercept), and more where a missing number is flagged.
+    sparse : bool
+        Whether at most a quarter of an encoded row is stored in CSR, which `silo_data` then takes.
+    digest : str
+        SHA-256 of the content.
+
+    Examples
+    --------
+    >>> age = Column("age", "number", lo=17, hi=90)
+    >>> sex = Column("sex", "category", categories=["Female", "Male"])
+    >>> income = Column("income", "target", classes=["<=50K", ">50K"])
+    >>> schema = Schema([age, sex, income])
+    >>> schema.feature_names
+    ('age', 'sex_Female', 'sex_Male', 'sex_other')
+    >>> schema.encode({"age": [17, "90", 120], "sex": ["Male", "?", " Female"]})
+    array([[-1.,  0.,  1.,  0.],
+           [ 1.,  0.,  0.,  1.],
+           [ 1.,  1.,  0.,  0.]])
+    """
+
+    columns: Sequence[Column]
+    missing: Sequence[str] = ("", "?")
+    header: bool = True
+    sep: str | None = None
+    comment: str | None = None
+    intercept: bool = True
+    row_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        columns = tuple(self.columns)
+        if not columns or not all(isinstance(column, Column) for column in columns):
+            raise TypeError("columns must be a list of dpkern.data.Column, at least one")
+        _refuse_twice("columns must have distinct names", [column.name for column in columns])
+        for kind in ("target", "silo", "person"):
+            names = [column.name for column in columns if column.kind == kind]
+            if len(names) > 1:
+                raise ValueError(f"columns must hold one {kind} at most, got {listed(names)}")
+        if isinstance(self.missing, str) or not all(isinstance(t, str) for t in self.missing):
+            raise TypeError(f"missing must be a list of texts, got {self.missing!r}")
+        for key in ("header", "intercept"):
+            if not isinstance(getattr(self, key), bool):
+                raise TypeError(f"{key} must be true or false, got {getattr(self, key)!r}")
+        for key in ("sep", "comment"):
+            text = getattr(self, key)
+            if text is not None and (not isinstance(text, str) or not text):
+                raise ValueError(f"{key} must be a text that is not empty, or None, got {text!r}")
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "missing", tuple(text.strip() for text in self.missing))
+        if not self.feature_names:
+            raise ValueError(
+                "columns must hold a feature, of kind 'number' or 'category', got none"
+            )
+        _refuse_twice("encoded features must have distinct names", list(self.feature_names))
+        if self.row_bound is not None:
+            bound = positive("row_bound", self.row_bound)
+            if bound > self.proven_bound:
+                raise ValueError(
+                    f"row_bound must be at most {self.proven_bound:.6g}, which no encoded row "
+                    f"exceeds, got {bound!r}"
+                )
+            object.__setattr__(self, "row_bound", bound)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.columns)} columns", f"{self.n_features} features"]
+        parts += [f"{c.kind} {c.name!r}" for c in (self.target, self.silo, self.person) if c]
+        return f"Schema({', '.join(parts)})"
+
+    @cached_property
+    def features(self) -> tuple[Column, ...]:
+        """The columns that are encoded."""
+        return tuple(column for column in self.columns if column.feature_names)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded features."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def n_features(self) -> int:
+        """Number of encoded features."""
+        return len(self.feature_names)
+
+    @property
+    def target(self) -> Column | None:
+        """The target's column."""
+        return self._only("target")
+
+    @property
+    def silo(self) -> Column | None:
+        """The column that says whose record it is."""
+        return self._only("silo")
+
+    @property
+    def person(self) -> Column | None:
+        """The column with the ids of people."""
+        return self._only("person")
+
+    def _only(self, kind: str) -> Column | None:
+        return next((column for column in self.columns if column.kind == kind), None)
+
+    @property
+    def task(self) -> Task | None:
+        """The task that the target says."""
+        if self.target is None:
+            return None
+        if self.target.classes is None:
+            return "regression"
+        return "classification" if len(self.target.classes) == 2 else "multiclass"
+
+    @property
+    def classes(self) -> NDArray[Any] | None:
+        """The labels, the negative one first."""
+        known = None if self.target is None else self.target.classes
+        return None if known is None else np.asarray(known)
+
+    @property
+    def proven_bound(self) -> float:
+        """Bound of the norm of every encoded row, with the constant if there is one."""
+        return self._proven(self.intercept)
+
+    def _proven(self, intercept: bool) -> float:
+        return math.sqrt(sum(column.square for column in self.features) + intercept)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether CSR is the smaller form of encoded rows."""
+        return sum(c.n_stored for c in self.features) <= _SPARSE_SHARE * self.n_features
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def options(self, *, intercept: bool | None = None) -> RowOptions:
+        """Return the arguments of `SiloData` for encoded rows.
+
+        A model of several classes has constants of its own, so that `intercept` is False there by
+        default; elsewhere the schema says it.
+        """
+        if self.target is None:
+            raise ValueError('columns must hold a target, of kind "target", to fit a model')
+        if intercept is None:
+            intercept = self.intercept and self.task != "multiclass"
+        largest = None
+        if self.task == "regression":
+            largest = max(abs(cast(float, self.target.lo)), abs(cast(float, self.target.hi)))
+        return {
+            "intercept": intercept,
+            "row_bound": self._proven(intercept) if self.row_bound is None else self.row_bound,
+            "target_bound": largest,
+            "task": self.task,
+            "classes": self.classes,
+            "feature_names": self.feature_names,
+            "schema": self,
+        }
+
+    def encode(self, X: Any, *, sparse_output: bool = False) -> Matrix:
+        """Return the encoded features of raw records.
+
+        Parameters
+        ----------
+        X : data frame (pandas, polars), mapping of names to columns, or list of mappings
+            The columns of the schema in any order; those that are no features may be absent.
+        sparse_output : bool, default=False
+            Whether to return CSR.
+
+        Returns
+        -------
+        ndarray or csr_array of shape (n, n_features), float64
+            Numbers in [-1, 1], indicators and flags 0 or 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When X has other columns, or a column holds what the schema does not provide for. No
+            message contains a value.
+        """
+        columns, n = self._columns(X)
+        missing, entries, start = frozenset(self.missing), list[Entry](), 0
+        for column in self.features:
+            found = column.entries(columns[column.name], missing)
+            entries += [(start + place, value) for place, value in found]
+            start += len(column.feature_names)
+        return assembled(entries, (n, start), sparse=sparse_output)
+
+    def labels(self, X: Any) -> NDArray[Any]:
+        """Return the labels of raw records as the schema spells them, or clamped targets."""
+        return cast(Column, self._needed("target")).labels(*self._values("target", X))
+
+    def groups(self, X: Any) -> NDArray[Any]:
+        """Return the silo of each raw record."""
+        return self._needed("silo").groups(*self._values("silo", X))
+
+    def _needed(self, kind: str) -> Column:
+        column = self._only(kind)
+        if column is None:
+            raise ValueError(f'columns must hold a {kind}, of kind "{kind}", got none')
+        return column
+
+    def _values(self, kind: str, X: Any) -> tuple[Any, frozenset[str]]:
+        name, (columns, _) = self._needed(kind).name, self._columns(X)
+        if name not in columns:
+            raise ValueError(f"X must have the column {name!r}, the schema's {kind}, got none")
+        return columns[name], frozenset(self.missing)
+
+    def silo_data(
+        self,
+        X: Any,
+        m: int | None = None,
+        *,
+        how: How = "even",
+        seed: Seed = None,
+        intercept: bool | None = None,
+        **split: Any,
+    ) -> SiloData:
+        """Return raw records as silos, with all public parameters of the schema.
+
+        Parameters
+        ----------
+        X : data frame (pandas, polars), mapping of names to columns, or list of mappings
+            With the target, and the silo column if the schema has one.
+        m : int, optional
+            Number of silos to split the records over at random, by default 1. Where the schema has
+            a silo column, that says whose record it is.
+        how, seed, **split
+            As for `SiloData.split`.
+        intercept : bool, optional
+            By default what the schema says, and False for several classes: models with constants of
+            their own, as perceptrons are, need False.
+
+        Returns
+        -------
+        SiloData
+        """
+        options = self.options(intercept=intercept)
+        features, y = self.encode(X, sparse_output=self.sparse), self.labels(X)
+        if self.silo is None:
+            m = 1 if m is None else count("m", m)
+            return SiloData.split(features, y, m, how=how, seed=seed, **split, **options)
+        if m is not None:
+            raise ValueError(f"m must be None, as column {self.silo.name!r} says the silo, got {m}")
+        return SiloData.from_groups(features, y, self.groups(X), **options)
+
+    def _columns(self, X: Any) -> tuple[dict[str, Any], int]:
+        """Return the columns by name and the number of rows; refuse others than the schema's."""
+        columns = table_columns(X)
+        if columns is None:
+            raise TypeError(
+                "X must be a data frame, a mapping of names to columns or a list of mappings, got "
+                f"a {type(X).__name__}: the schema finds columns by their names"
+            )
+        known = [column.name for column in self.columns]
+        absent = [column.name for column in self.features if column.name not in columns]
+        unknown = [name for name in columns if name not in known]
+        if absent or unknown:
+            found = [f"missing {listed(absent)}"] if absent else []
+            cure = f'unknown {listed(unknown)}: add them to the schema, of kind "ignore" if need be'
+            found += [cure] if unknown else []
+            raise ValueError(f"X must have the columns of the schema, got {'; '.join(found)}")
+        try:
+            lengths = {len(values) for values in columns.values()}
+        except TypeError:
+            raise TypeError("X must have a list or an array for each column, got others") from None
+        if len(lengths) > 1:
+            raise ValueError(f"X must have columns of one length, got {sorted(lengths)}")
+        return columns, lengths.pop()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types, with every key."""
+        plain: dict[str, Any] = {_VERSION_KEY: VERSION}
+        for key in _KEYS[:-1]:
+            value = getattr(self, key)
+            plain[key] = list(value) if isinstance(value, tuple) else value
+        return {**plain, "columns": [column.to_dict() for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return the schema of a dictionary such as `to_dict` returns.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When a key is unknown, a value is not as documented, or something is still blank. The
+            message names the column and the key.
+        """
+        if not isinstance(values, Mapping) or _VERSION_KEY not in values:
+            raise ValueError(f'a schema must be an object with "{_VERSION_KEY}": {VERSION}')
+        version = values[_VERSION_KEY]
+        if version != VERSION or isinstance(version, bool):
+            raise ValueError(f"{_VERSION_KEY} must be {VERSION}, got {version!r}")
+        _refuse_unknown("the schema", [k for k in values if k != _VERSION_KEY], _KEYS)
+        given = values.get("columns")
+        if not isinstance(given, list | tuple) or not all(isinstance(c, Mapping) for c in given):
+            raise TypeError("columns must be a list of objects with name and kind")
+        for entry in given:
+            where = f"column {entry.get('name')!r}"
+            if entry.get("kind") in KEYS:
+                _refuse_unknown(where, entry, ("name", "kind", *KEYS[entry["kind"]]))
+        if blanks := blanks_of(given):
+            raise ValueError(
+                f"a schema must have no blanks, got null or nothing for {blanks}: fill them in "
+                "from public knowledge (a form, a handbook, the law), not from the records"
+            )
+        columns = [Column(**{"name": None, "kind": None} | _stated(entry)) for entry in given]
+        rest = {k: v for k, v in values.items() if k not in (_VERSION_KEY, "columns")}
+        return cls(columns, **rest)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a schema from a JSON file.
+
+        Raises
+        ------
+        ValueError
+            When the file holds no schema, or one with blanks; the message names file, column, key.
+        OSError
+            When it cannot be read.
+        """
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path} must be JSON, got {error.msg} at line {error.lineno}, column {error.colno}"
+            ) from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the schema as JSON, one column per line."""
+        Path(path).write_text(schema_text(self.to_dict()), encoding="utf-8")
+
+
+def blanks_of(columns: Sequence[Mapping[str, Any]]) -> str:
+    """Return the keys that are still blank, with the columns."""
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        if keys := blank_keys(column.get("kind", ""), column):
+            names.setdefault(keys, []).append(str(column.get("name")))
+    return "; ".join(f"{keys} of {', '.join(of)}" for keys, of in names.items())
+
+
+def draft_of(columns: list[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+    """Return the dictionary of a schema, in which columns may have blanks."""
+    defaults = {"intercept": True, "row_bound": None}
+    return {_VERSION_KEY: VERSION, **layout, **defaults, "columns": columns}
+
+
+def schema_text(values: Mapping[str, Any]) -> str:
+    """Return a schema, or a draft of one, as JSON with a line for each column."""
+
+    def lines() -> Iterator[str]:
+        for key, value in values.items():
+            if key != "columns":
+                yield f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+        columns = [json.dumps(c, ensure_ascii=False) for c in values["columns"]]
+        yield '  "columns": [\n    ' + ",\n    ".join(columns) + "\n  ]"
+
+    return "{\n" + ",\n".join(lines()) + "\n}\n"
+
+
+def _stated(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a column that are not null, for which the defaults stand."""
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _refuse_unknown(where: str, given: Any, known: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            close = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
+            raise ValueError(f"{where} has the unknown key {key!r}{close}")
+
+
+def _refuse_twice(rule: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{rule}, got {listed(twice)} twice")
