@@ -201,8 +201,13 @@ def test_the_programs_of_the_page_on_models_of_ones_own_run_as_printed(source_tr
     assert names["result"].privacy.epsilon(1e-5) <= 8.0
 
 
-def test_the_certificate_of_the_page_is_the_one_that_its_program_prints(source_tree, capsys):
+def test_the_certificate_of_the_page_is_the_one_that_its_programs_print(
+    source_tree, capsys, tmp_path, monkeypatch
+):
     text = (source_tree / "docs" / "certificate.md").read_text()
-    program, printed = re.findall(r"```(?:python)?\n(.*?)\n```", text, re.DOTALL)
-    exec(program, {})
-    assert capsys.readouterr().out.rstrip() == printed
+    blocks = iter(re.findall(r"```(?:python)?\n(.*?)\n```", text, re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for program, printed in zip(blocks, blocks, strict=True):
+        exec(program, names)
+        assert capsys.readouterr().out.rstrip() == printed

@@ -17,6 +17,7 @@ MODELS = (
 # Who may import whom. A name with a slash is a part of a package; "solvers" are the modules on top.
 ARROWS = {
     "_core": set(),
+    "_html": set(),
     "_numbers": set(),
     "_openmp": {"_core"},
     "_serialize": set(),
@@ -32,14 +33,15 @@ ARROWS = {
     "models/networks": {"kernels", "models/oracles", "models/scale", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
     "privacy": {
-        *("_warn", "privacy", "privacy/spending_report", "kernels", "stream", "_numbers"),
-        "_serialize",
+        *("_warn", "privacy", "privacy/spending_report", "kernels", "stream", "io", "plotting"),
+        *("_html", "_numbers", "_serialize"),
     },
-    "privacy/spending_report": {"privacy", "plotting"},
+    "privacy/spending_report": {"privacy", "plotting", "_html"},
     "data": {"_warn", "data", "kernels", "_numbers"},
     "io": {"io", "data", "_numbers"},
     "datasets": {"data", "io"},
     "solvers/base": {
+        *("_html", "plotting"),
         *("solvers/base", "privacy", "kernels", "data", *MODELS, "stream", "io"),
         *("_numbers", "_serialize", "_threads", "_warn"),
     },
@@ -72,7 +74,7 @@ ARROWS = {
     "plotting": {"io"},
     "planning": {
         *("solvers", "solvers/base", "privacy", "kernels", "data", "models/losses", "models/scale"),
-        *("plotting", "_numbers"),
+        *("plotting", "_html", "_numbers"),
     },
     "ranges": {"data", "privacy", "_numbers"},
     "cli": {
@@ -88,6 +90,7 @@ _ROUNDING = {"_exact"}
 PRIVACY = {
     "_exact": set(),
     "report": set(),
+    "curves": set(),
     "accounting": set(),
     "gdp": _ROUNDING,
     "budget": {"gdp"} | _ROUNDING,
@@ -98,27 +101,41 @@ PRIVACY = {
     "record_sampling": {"accounting"},
     "ledger": {"accounting", "objective_perturbation", "report", "shuffle.binomial"},
     "channel": {"ledger"},
-    "selection": _ROUNDING,
-    "objective_perturbation": _ROUNDING,
+    "law": {"gdp", "shuffle.zcdp"} | _ROUNDING,
+    "amplification": {"accounting", "law", "ledger"},
+    "selection": {"law"} | _ROUNDING,
+    "objective_perturbation": {"law"} | _ROUNDING,
+    "recomputation": set(),
+    "verification": {"recomputation"},
+    "verify": {"recomputation", "verification"},
+    "serialization": {"law", "ledger", "objective_perturbation", "selection"},
     "certificate": {
-        *("accounting", "gdp", "ledger", "objective_perturbation", "report", "selection"),
-        "shuffle.zcdp",
+        *(
+            "accounting",
+            "amplification",
+            "curves",
+            "law",
+            "ledger",
+            "objective_perturbation",
+            "report",
+        ),
+        *("selection", "serialization"),
     }
     | _ROUNDING,
     "append_only": set(),
     "profiles": {
-        *("accounting", "certificate", "gdp", "objective_perturbation", "selection"),
-        "shuffle.zcdp",
+        *("accounting", "amplification", "certificate", "gdp", "law", "objective_perturbation"),
+        "selection",
     }
     | _ROUNDING,
-    "charges": {"certificate", "profiles"},
+    "charges": {"certificate", "law", "profiles"},
     "spending_report": {"charges"},
     "accountant": {
-        *("append_only", "certificate", "charges", "gdp", "ledger", "profiles"),
+        *("append_only", "certificate", "charges", "gdp", "law", "ledger", "profiles"),
         "spending_report",
     }
     | _ROUNDING,
-    "composition": {"certificate", "objective_perturbation"} | _ROUNDING,
+    "composition": {"certificate", "law", "objective_perturbation"} | _ROUNDING,
     "mechanisms.grids": _ROUNDING,
     "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,

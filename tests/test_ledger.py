@@ -20,7 +20,9 @@ from dpkern.privacy import (
     gdp_delta,
     gdp_epsilon,
 )
+from dpkern.privacy.law import GaussianDP
 from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.serialization import digest
 
 positive = st.floats(1e-100, 1e100)
 grids = st.integers(-400, 400).map(lambda e: 2.0**e)
@@ -246,7 +248,9 @@ def test_float_arithmetic_states_no_guarantee():
     assert certificate.mu == math.inf
     assert any("float arithmetic" in note for note in certificate.notes)
     with pytest.raises(ValueError, match="mu must be inf with arithmetic 'float'"):
-        Certificate(trust="central", noise="os", mu=1.0, n_draws=1, arithmetic="float")
+        Certificate(
+            trust="central", noise="os", law=GaussianDP(mu=1.0), n_draws=1, arithmetic="float"
+        )
 
 
 def test_a_seeded_stream_keeps_the_figures_and_says_so_first():
@@ -273,7 +277,7 @@ def test_sampling_is_charged_as_full_composition():
     draws=st.integers(1, 2**60),
 )
 def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
-    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
     stated = gdp_delta(mu, epsilon) + (1.0 + math.exp(epsilon)) * draws * 2.0**-100
     value = certificate.delta(epsilon)
     assert value <= min(1.0, stated) * (1 + 1e-11)
@@ -295,7 +299,7 @@ def test_delta_carries_the_sampler_error_of_every_draw(mu, epsilon, draws):
 )
 def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     delta = 10.0**exponent
-    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
     epsilon = certificate.epsilon(delta)
     if epsilon == math.inf:
         # even the smallest corrected delta over all epsilon is too large
@@ -314,7 +318,7 @@ def test_epsilon_inverts_the_corrected_delta(mu, exponent, draws):
     step=st.floats(0.0, 100.0),
 )
 def test_corrected_delta_never_rises_with_epsilon(mu, draws, epsilon, step):
-    certificate = Certificate(trust="central", noise="os", mu=mu, n_draws=draws)
+    certificate = Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=draws)
     low, high = certificate.delta(epsilon), certificate.delta(epsilon + step)
     assert 0.0 <= high <= low * (1 + 1e-11) <= 1.0 + 1e-11
 
@@ -329,7 +333,7 @@ def test_a_delta_below_the_sampler_error_has_no_epsilon_and_the_text_says_why():
 @settings(max_examples=60, deadline=None)
 @given(mu=st.floats(1e-6, 1e6), r=st.integers(1, 10**6))
 def test_a_group_of_r_records_has_r_times_mu_rounded_up(mu, r):
-    certificate = Certificate(trust="silo", noise="os", mu=mu, n_draws=7)
+    certificate = Certificate(trust="silo", noise="os", law=GaussianDP(mu=mu), n_draws=7)
     group = certificate.group(r)
     assert Fraction(group.mu) >= r * Fraction(mu) > Fraction(math.nextafter(group.mu, 0.0))
     assert group.n_draws == 7
@@ -347,7 +351,7 @@ certificates = st.builds(
     Certificate,
     trust=st.sampled_from(["central", "silo"]),
     noise=st.sampled_from(["os", "seeded: not private"]),
-    mu=st.floats(0.0, 1e100),
+    law=st.builds(GaussianDP, mu=st.floats(0.0, 1e100)),
     n_draws=st.integers(0, 10**12),
     bound=st.sampled_from(["exact", "upper"]),
 )
@@ -471,12 +475,26 @@ def test_numpy_values_are_declared_as_plain_python():
 
 def test_stored_certificates_with_wrong_fields_are_refused():
     stored = a_certificate().to_dict()
-    with pytest.raises(ValueError, match="missing fields \\['mu'\\]"):
-        Certificate.from_dict({k: v for k, v in stored.items() if k != "mu"})
-    with pytest.raises(ValueError, match="unknown fields \\['sigma'\\]"):
-        Certificate.from_dict(stored | {"sigma": 1.0})
-    with pytest.raises(ValueError, match=r"mu must .*got -1"):
-        Certificate.from_dict(stored | {"mu": -1.0})
+
+    def edited(**changes):
+        values = {k: v for k, v in (stored | changes).items() if v != "gone"}
+        return Certificate.from_dict(values | {"digest": digest(values)})
+
+    assert edited() == a_certificate()
+    for changes, message in (
+        ({"unit": "gone"}, "missing fields \\['unit'\\]"),
+        ({"sigma": 1.0}, "unknown fields \\['sigma'\\]"),
+        ({"n_draws": -1}, r"n_draws must .*got -1"),
+        ({"version": 2}, "version must be 1, the one that this release of dpkern reads, got 2"),
+        ({"format": "another"}, "values must be a certificate"),
+        ({"guarantee": stored["guarantee"] | {"law": {"name": "new"}}}, "law must be 'gaussian'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            edited(**changes)
+    with pytest.raises(ValueError, match=r"digest must be .* it has been edited"):
+        Certificate.from_dict(stored | {"n_draws": 5})
+    with pytest.raises(ValueError, match="values must be a certificate"):
+        Certificate.from_dict([stored])
 
 
 def test_text_shows_every_field():
@@ -532,7 +550,7 @@ def test_certificates_compare_and_hash():
 @settings(max_examples=100, deadline=None)
 @given(mu=st.floats(1e-3, 10.0))
 def test_printed_figures_are_not_below_the_true_ones(mu):
-    text = str(Certificate(trust="central", noise="os", mu=mu, n_draws=0))
+    text = str(Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=0))
     printed = dict(line.split(maxsplit=1) for line in text.splitlines()[1:])
     assert Fraction(printed["mu"]) >= Fraction(mu)
     assert Fraction(printed["mu"]) <= Fraction(mu) * (1 + Fraction(1, 99999))

@@ -11,8 +11,9 @@ from scipy.special import comb
 from dpkern.privacy import Budget, gdp_delta, gdp_epsilon, zcdp_delta
 from dpkern.privacy.accounting import Sampled, sampled_delta
 from dpkern.privacy.gdp import gdp_delta_upper
+from dpkern.privacy.law import GaussianDP
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.profiles import Bound, Spending, _composed, _delta, _Gaussian
+from dpkern.privacy.profiles import Bound, Spending, _composed, _delta
 from dpkern.privacy.selection import Selection
 
 pytest.importorskip("dp_accounting")
@@ -246,4 +247,4 @@ def test_bounds_of_groups_are_those_of_certificates():
     assert pair.delta >= 1e-6 * math.expm1(0.3) / math.expm1(0.1)
     with pytest.raises(ValueError, match="concentrated DP"):
         Bound(rho=0.1).group(2)
-    assert _delta((_Gaussian(0.5),), 1.0) == gdp_delta_upper(0.5, 1.0)
+    assert _delta((GaussianDP(mu=0.5),), 1.0) == gdp_delta_upper(0.5, 1.0)

@@ -212,9 +212,7 @@ def test_the_certificate_spends_the_budget_and_no_more(epsilon, delta, options):
 
 def test_the_error_of_the_sampler_counts_for_every_run():
     chosen = Selection.of_mean(10.0, eta=0.0, mu=1e-3)
-    privacy = Certificate(
-        trust="central", noise="os", mu=math.inf, n_draws=1 << 60, bound="upper", selection=chosen
-    )
+    privacy = Certificate(trust="central", noise="os", n_draws=1 << 60, bound="upper", law=chosen)
     assert 2.0**-39 <= privacy.delta(0.5) <= 2.0**-38  # at most twice what it must be
     assert privacy.epsilon(2.0**-41) == math.inf
     assert privacy.delta(900.0) <= 2.0**-30
@@ -252,10 +250,11 @@ def test_a_file_keeps_the_certificate_of_the_selection(tmp_path):
 
 def test_a_selection_states_one_kind_of_guarantee():
     law = Selection.of_mean(5.0, eta=0.0, mu=0.1)
-    fields = {"trust": "central", "noise": "os", "n_draws": 1, "selection": law}
-    for wrong in ({"mu": 1.0, "bound": "upper"}, {"mu": math.inf, "bound": "exact"}):
-        with pytest.raises(ValueError, match="selection must be None"):
-            Certificate(**fields, **wrong)
+    fields = {"trust": "central", "noise": "os", "n_draws": 1, "law": law}
+    with pytest.raises(ValueError, match="bound must be 'upper' without a mu"):
+        Certificate(**fields)
+    with pytest.raises(TypeError, match="law must be a Law"):
+        Certificate(**fields | {"law": 1.0})
 
 
 def audited(runs, epsilon_of=None):

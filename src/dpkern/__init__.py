@@ -25,6 +25,7 @@ from dpkern.models.penalties import (
 from dpkern.planning import Plan, plan
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant import Accountant, BudgetSpentError
+from dpkern.privacy.verify import verify
 from dpkern.ranges import PrivateRange, private_range
 from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
@@ -74,6 +75,7 @@ __all__ = [
     "solve",
     "solve_many",
     "solvers",
+    "verify",
 ]
 
 

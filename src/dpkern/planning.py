@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpkern import kernels
+from dpkern._html import table
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, get_loss
@@ -102,6 +103,9 @@ class Planned:
     seconds: float
 
 
+_HEAD = ["solver", "rounds", "steps", "clip", "step", "noise", "signal", "error", "seconds"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """The result of `dpkern.plan`: a table of solvers, the one to take first."""
@@ -118,10 +122,9 @@ class Plan:
         return self.rows[0]
 
     def __str__(self) -> str:
-        head = ["solver", "rounds", "steps", "clip", "step", "noise", "signal", "error", "seconds"]
-        table = [head, *([_shown(cell) for cell in _cells(row)] for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        shown = [_HEAD, *([_shown(cell) for cell in _cells(row)] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in shown]
         spent = f"mu {self.budget.mu:.4g}"
         if self.budget.epsilon is not None:
             spent = f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {spent}"
@@ -138,6 +141,11 @@ class Plan:
         )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [[_shown(cell) for cell in _cells(row)] for row in self.rows]
+        first, *_, last = str(self).split("\n\n")
+        return table(first, rows, head=_HEAD, note=last)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw the predicted error over epsilon and over the number of records, as a PNG.

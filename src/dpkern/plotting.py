@@ -1,4 +1,4 @@
-"""The figures of the command line; matplotlib is imported when they are drawn."""
+"""Figures of comparisons, plans, runs and certificates; matplotlib is imported to draw one."""
 
 import math
 import os
@@ -115,6 +115,82 @@ def plot_compare(
     figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
     panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def plot_certificate(
+    epsilons: Sequence[tuple[float, float]],
+    errors: Sequence[tuple[float, float]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+) -> None:
+    """Draw epsilon over delta, and the trade-off curve beside that of no information, as a PNG.
+
+    The file is written atomically. Raises ImportError where matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 4.2), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    profile, tradeoff = figure.subplots(1, 2)
+    if epsilons:
+        profile.plot(*zip(*epsilons, strict=True), color=_COLOURS[0], linewidth=2.0)
+        profile.set_xscale("log")
+    profile.set_xlabel("δ (log scale)")
+    profile.set_ylabel("ε")
+    profile.set_ylim(bottom=0.0)
+    tradeoff.plot([0, 1], [1, 0], color="#444444", linewidth=1.0, linestyle=(0, (6, 3)))
+    tradeoff.annotate("nothing learnt", (0.5, 0.5), (3, 3), textcoords="offset points", fontsize=8)
+    tradeoff.plot(*zip(*errors, strict=True), color=_COLOURS[0], linewidth=2.0)
+    tradeoff.set_xlabel("false alarms of who tells neighbours apart")
+    tradeoff.set_ylabel("misses, at least")
+    tradeoff.set_aspect("equal")
+    for axes in (profile, tradeoff):
+        axes.grid(color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def plot_history(
+    quantities: Mapping[str, Sequence[float]],
+    bands: Mapping[str, tuple[float, float]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+) -> None:
+    """Draw one panel per quantity over the rounds, with the band of what noise alone gives, as PNG.
+
+    The file is written atomically. Raises ImportError where matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(0.6 + 4.2 * len(quantities), 3.6), dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(quantities), squeeze=False)[0]
+    for axes, (name, values) in zip(panels, quantities.items(), strict=True):
+        rounds = range(1, len(values) + 1)
+        marker = _MARKERS[0] if len(values) <= 30 else ""
+        axes.plot(rounds, values, color=_COLOURS[0], marker=marker, markersize=4, linewidth=1.6)
+        if name in bands:
+            label = "noise alone, 95 %"
+            axes.axhspan(*bands[name], color=_COLOURS[4], alpha=0.3, linewidth=0.0, label=label)
+            axes.legend(frameon=False, fontsize=8)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel("round")
+        axes.set_ylabel(name.replace("_", " "))
+        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     with replacing(path) as file:
         figure.savefig(file, format="png")
 

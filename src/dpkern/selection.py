@@ -31,8 +31,8 @@ from dpkern.models.losses import Custom, Loss, get_loss
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy._exact import bisect
 from dpkern.privacy.accountant import CHARGED, Accountant
-from dpkern.privacy.certificate import DRAW_ERROR
 from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.selection import LAW_BITS, Selection
@@ -257,11 +257,10 @@ def _certificate(law: Selection, budget: Budget) -> Certificate:
     return Certificate(
         trust="central",
         noise="os",
-        mu=math.inf,
+        law=law,
         n_draws=_draws(law),
         bound="upper",
         at_delta=budget.delta,
-        selection=law,
     )
 
 

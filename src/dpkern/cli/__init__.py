@@ -1,6 +1,7 @@
 """The command line: ``dpkern fit``, ``predict``, ``compare`` and others, a module each.
 
-Whatever a user can get wrong ends as one line on standard error and exit status 2.
+Each is a module of its own. Whatever a user can get wrong ends as one line on standard error and
+exit status 2.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, fit, info, ledger, plan, predict, schema
+from dpkern.cli import compare, fit, info, ledger, plan, predict, schema, verify
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
@@ -18,7 +19,7 @@ from dpkern.privacy.accountant import BudgetSpentError
 
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
-    **{"schema": schema, "ledger": ledger, "info": info},
+    **{"schema": schema, "ledger": ledger, "verify": verify, "info": info},
 }
 
 
@@ -33,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, 2 after a user's error or when a row of a comparison failed, 130 after
-        Ctrl-C, 141 when the reader of standard output is gone.
+        Exit status: 0, 1 when a certificate does not verify, 2 after a user's error or when a row
+        of a comparison failed, 130 after Ctrl-C, 141 when the reader of standard output is gone.
     """
     arguments = argparse.Namespace()
     try:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_: remark(
                 f"warning: {in_options(one_line(message), arguments)}"
             )
-            _COMMANDS[arguments.command].run(arguments)
+            status = _COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = text if isinstance(error, UsageError) else in_options(text, arguments)
         _complain(f"error: {said}", error)
         return 2
-    return 0
+    return status or 0
 
 
 def _complain(text: str, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from dpkern.cli.info import option_text
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
-from dpkern.privacy import Budget, Certificate, Release, compose_sequential
+from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import SOLVERS, SolverResult, solve
 from dpkern.solvers.base.shared import SHARED
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--trust", help=f"trust model: central, silo, ... (default: {SHARED['trust'].default})")
     add("--test", metavar="FILE", help="labelled records to score the model on")
     add("--out", metavar="MODEL.npz", help="where to save the model")
+    what = "where to save the certificate, that of all draws together, which verify reads"
+    add("--certificate", metavar="FILE.json", help=what)
     runs = "runs with fresh noise (default: 1)"
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
@@ -60,11 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> None:
     budget, solver = _budget(arguments), arguments.solver
     given = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
-    if arguments.out is not None:
-        _output.refuse_output(
-            arguments.out,
-            *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
-        )
+    read = (arguments.data, arguments.test, arguments.feature_range, arguments.schema)
+    for path in filter(None, (arguments.out, arguments.certificate)):
+        _output.refuse_output(path, *read)
 
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)
@@ -96,12 +96,14 @@ def run(arguments: argparse.Namespace) -> None:
     first = results[0]
     together = first.privacy
     if budget is not None and draws > 1:
-        together = _composed(results)
+        together = compose_sequential(*(result.privacy for result in results))
         spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
     if arguments.out is not None:
         first.save(arguments.out)
+    if arguments.certificate is not None:
+        together.save(arguments.certificate)
 
     lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
@@ -109,6 +111,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.out is not None:
         which = f" (the first of the {draws} draws)" if draws > 1 else ""
         lines.append(("saved", f"{arguments.out}{which}"))
+    if arguments.certificate is not None:
+        lines.append(("certificate", arguments.certificate))
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
         lines.append(("", "the certificate below is that of all of them together"))
@@ -149,24 +153,6 @@ def _budget(arguments: argparse.Namespace) -> Budget | None:
     if delta is None:
         raise ValueError("--epsilon needs --delta, well below 1 / (number of records)")
     return Budget(epsilon=epsilon, delta=delta)
-
-
-def _composed(results: list[SolverResult]) -> Certificate:
-    """Return the certificate of all draws together.
-
-    It has one line for each release, not one for each and draw, where all draws made the same:
-    those with a schedule of their own may not have.
-    """
-    together = compose_sequential(*(result.privacy for result in results))
-    releases = results[0].privacy.releases
-    if any(result.privacy.releases != releases for result in results):
-        return together
-    return replace(together, releases=tuple(_repeated(one, len(results)) for one in releases))
-
-
-def _repeated(release: Release, draws: int) -> Release:
-    per_record = None if release.per_record is None else draws * release.per_record
-    return replace(release, times=draws * release.times, per_record=per_record)
 
 
 def _result_lines(

@@ -17,9 +17,10 @@ from dpkern._numbers import positive, probability
 from dpkern.privacy import spending_report
 from dpkern.privacy._exact import bisect
 from dpkern.privacy.append_only import AppendOnlyFile, Row
-from dpkern.privacy.certificate import DRAW_ERROR, Certificate
+from dpkern.privacy.certificate import Certificate
 from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of
 from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
 from dpkern.privacy.profiles import Bound, Spending
 from dpkern.privacy.spending_report import rounded_down, rounded_up

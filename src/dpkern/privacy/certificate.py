@@ -6,44 +6,23 @@ from dp-accounting where secret samples make them smaller.
 """
 
 import math
-from collections import Counter
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import scipy  # submodules load lazily, which keeps the import of dpkern cheap
-
-from dpkern._numbers import count, not_negative, positive, probability
-from dpkern._serialize import encode, plain_mapping
+from dpkern._numbers import count, probability
+from dpkern._serialize import plain_mapping
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
-from dpkern.privacy.accounting import AMPLIFIES, Events, Sampled, sampled_delta, sampled_epsilon
-from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
-from dpkern.privacy.ledger import Ledger, Release, decoded_fields, text
+from dpkern.privacy.accounting import AMPLIFIES
+from dpkern.privacy.amplification import SecretSamples
+from dpkern.privacy.curves import draw
+from dpkern.privacy.law import DRAW_ERROR, NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
+from dpkern.privacy.ledger import Ledger, Release, text
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.report import report
+from dpkern.privacy.report import ADVERSARIES, SELECTED, html, report
 from dpkern.privacy.selection import Selection
-from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
-
-#: Total variation distance of one draw from the rounded real Gaussian.
-DRAW_ERROR = 2.0**-100
-
-ADVERSARIES = {
-    "central": "sees the released aggregates of every round; trusts the aggregator or the secure "
-    "aggregation",
-    "silo": "sees every message of every silo",
-    "shuffle": "sees the shuffled multiset of messages",
-    "local": "sees every message of every record's owner",
-}
-
-SELECTED = (
-    "sees the published run's aggregates of every round, its settings and its score; trusts who "
-    "makes the runs, holds all records and shows nothing else, not even how long it takes"
-)
-
-
-# What may state a guarantee that has neither mu nor rho, by the name of its field.
-_LAWS: dict[str, type[Any]] = {"selection": Selection, "minimiser": ObjectivePerturbation}
+from dpkern.privacy.serialization import from_mapping, package, read_json, to_mapping, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +30,7 @@ class Certificate:
     """The privacy guarantee of a run, with its adversary and its assumptions.
 
     Certificates are made by `Certificate.from_ledger`, `compose_sequential` or `compose_parallel`.
+    `save` writes one as JSON, and `dpkern.verify` recomputes its figures from the releases.
 
     Attributes
     ----------
@@ -58,9 +38,11 @@ class Certificate:
         Trust model "central", "silo", "shuffle" or "local", joined by " + " after composition.
     noise : str
         "os", or "seeded: not private", where the figures are those that fresh noise would give.
-    mu : float
-        GDP parameter, rounded up; infinity means no guarantee unless `zcdp`, `selection` or
-        `minimiser` states one.
+    law : Law
+        What states the guarantee for exact noise: `GaussianDP`, with mu infinite where there is
+        none; `ConcentratedDP`, where not all noise is Gaussian, on an event whose complement has
+        probability at most n_draws 2^-100; the `Selection` of the best of a random number of runs
+        (`dpkern.select`), with the releases of the published run; or `ObjectivePerturbation`.
     n_draws : int
         Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation;
         of a selection, a bound of its mean.
@@ -82,21 +64,23 @@ class Certificate:
         Further assumptions and remarks.
     at_delta : float or None
         The delta at which the text states epsilon; by default the claimed one, else 1e-6.
-    zcdp : float or None
-        Where not all noise is Gaussian, rho of zero-concentrated DP, rounded up, on an event whose
-        complement has probability at most n_draws 2^-100; mu is infinite then.
     amplified : bool
         Whether epsilon and delta use the secrecy of samples; mu and rho never do.
-    selection : Selection or None
-        What states the guarantee of the best of a random number of runs (`dpkern.select`), which
-        has neither mu nor rho; the releases are then those of the published run.
-    minimiser : ObjectivePerturbation or None
-        What states the guarantee of the minimiser of a perturbed objective, in the same way.
+    parts : tuple of Certificate
+        What it is composed of; empty for a single run. The releases are then those of all parts.
+    composition : str or None
+        How the parts compose, "sequential" or "parallel"; None for a single run.
+    group_size : int
+        Number of records of the unit, by which the law of one record was multiplied.
+    trust_of_runs : str or None
+        The trust model that the releases were made for, where `central` states it anew.
+    package : str
+        The package that made the certificate, with its version.
     """
 
     trust: str
     noise: str
-    mu: float
+    law: Law
     n_draws: int
     releases: tuple[Release, ...] = ()
     unit: str = "one record"
@@ -107,10 +91,12 @@ class Certificate:
     bound: str = "exact"
     notes: tuple[str, ...] = ()
     at_delta: float | None = None
-    zcdp: float | None = None
     amplified: bool = False
-    selection: Selection | None = None
-    minimiser: ObjectivePerturbation | None = None
+    parts: tuple["Certificate", ...] = ()
+    composition: str | None = None
+    group_size: int = 1
+    trust_of_runs: str | None = None
+    package: str = field(default_factory=package)
 
     def __post_init__(self) -> None:
         text("trust", self.trust)
@@ -124,37 +110,40 @@ class Certificate:
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
-        mu = not_negative("mu", self.mu, or_infinite=True)
-        if self.arithmetic == "float" and mu < math.inf:
-            raise ValueError(f"mu must be inf with arithmetic 'float', got {mu!r}")
-        zcdp = None if self.zcdp is None else positive("zcdp", self.zcdp)
-        if zcdp is not None and (mu < math.inf or self.arithmetic == "float"):
-            raise ValueError(f"zcdp must be None with a mu or float arithmetic, got {zcdp!r}")
-        for name, kind in _LAWS.items():
-            law, rest = getattr(self, name), (mu, zcdp, self.bound, self.arithmetic)
-            alone = law is self._law and rest == (math.inf, None, "upper", "grid")
-            if law is not None and not (alone and isinstance(law, kind)):
-                raise ValueError(
-                    f"{name} must be None, or a {kind.__name__} alone, with mu inf, zcdp None, "
-                    f"bound 'upper' and arithmetic 'grid', got {law!r}"
-                )
-        for release in self.releases:
-            if not isinstance(release, Release):
-                raise TypeError(f"releases must hold a Release each, got {type(release).__name__}")
+        if not isinstance(self.law, Law):
+            raise TypeError(f"law must be a Law, got {type(self.law).__name__}")
+        if self.arithmetic == "float" and self.law != NO_GUARANTEE:
+            raise ValueError(f"mu must be inf with arithmetic 'float', got {self.law!r}")
+        if self.bound == "exact" and not isinstance(self.law, GaussianDP):
+            raise ValueError(f"bound must be 'upper' without a mu, got 'exact' for {self.law!r}")
+        for name, kind in (("releases", Release), ("parts", Certificate)):
+            for held in getattr(self, name):
+                if not isinstance(held, kind):
+                    raise TypeError(
+                        f"{name} must hold a {kind.__name__} each, got {type(held).__name__}"
+                    )
+        of_parts = tuple(release for part in self.parts for release in part.releases)
+        if self.parts and self.releases not in ((), of_parts):
+            raise ValueError("releases must be those of the parts, got others")
+        if self.composition not in (("sequential", "parallel") if self.parts else (None,)):
+            raise ValueError(
+                "composition must be 'sequential' or 'parallel' with parts and None without, got "
+                f"{self.composition!r}"
+            )
         if isinstance(self.notes, str):
             raise TypeError("notes must be a sequence of strings, got one string")
         for note in self.notes:
             text("notes", note)
         at_delta = self.at_delta
         for name, kept in (
-            ("mu", mu),
             ("n_draws", count("n_draws", self.n_draws, 0)),
-            ("releases", tuple(self.releases)),
+            ("releases", of_parts if self.parts else tuple(self.releases)),
+            ("parts", tuple(self.parts)),
+            ("group_size", count("group_size", self.group_size)),
             ("notes", tuple(dict.fromkeys(self.notes))),
             ("declared", plain_mapping("declared", self.declared)),
             ("claimed", None if self.claimed is None else plain_mapping("claimed", self.claimed)),
             ("at_delta", None if at_delta is None else probability("at_delta", at_delta)),
-            ("zcdp", zcdp),
         ):
             object.__setattr__(self, name, kept)
 
@@ -184,17 +173,17 @@ class Certificate:
             The fields `trust` and `noise`, and optionally `declared`, `claimed` and `at_delta`.
         """
         notes = [notes] if isinstance(notes, str) else list(notes)
-        releases, minimiser = ledger.releases, ledger.minimiser
-        squared = ledger.mu_squared()
-        gaussian = all(release.coins is None for release in releases)
-        mu = sqrt_up(squared) if squared is not None and gaussian else math.inf
-        zcdp = None if squared is None or gaussian else round_up(squared / 2)
+        releases, minimiser, squared = ledger.releases, ledger.minimiser, ledger.mu_squared()
+        law: Law = NO_GUARANTEE
         if minimiser is not None:
-            bound = "upper"
+            law, bound = minimiser, "upper"
             notes.append("a perturbed objective has a law of its own, which is not Gaussian DP")
         elif squared is None:
             notes.append("no guarantee: something about the data was released without noise")
-        if not gaussian:
+        else:
+            law = GaussianDP(mu=sqrt_up(squared))
+        if any(release.coins is not None for release in releases):
+            law = NO_GUARANTEE if squared is None else ConcentratedDP(rho=round_up(squared / 2))
             bound = "upper"
             notes.append(
                 "not all noise is Gaussian: releases compose as concentrated DP, not as mu"
@@ -202,10 +191,11 @@ class Certificate:
         if any(release.std is not None and release.grid is None for release in releases):
             arithmetic = "float"
         if arithmetic == "float":
-            mu, zcdp, minimiser = math.inf, None, None
+            law = NO_GUARANTEE
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
         methods = {release.method for release in releases if release.sampling is not None}
-        amplified = methods == {AMPLIFIES.get(neighbours)} and mu < math.inf
+        has_mu = isinstance(law, GaussianDP) and law != NO_GUARANTEE
+        amplified = has_mu and methods == {AMPLIFIES.get(neighbours)}
         if methods:
             bound = "upper"
             notes.append(
@@ -215,16 +205,14 @@ class Certificate:
                 else "sampling of records is charged as if every record had been used"
             )
         return cls(
-            mu=mu,
+            law=law,
             n_draws=ledger.n_draws,
             releases=releases,
             neighbours=neighbours,
             arithmetic=arithmetic,
             bound=bound,
             notes=tuple(notes),
-            zcdp=zcdp,
             amplified=amplified,
-            minimiser=minimiser,
             **fields,
         )
 
@@ -238,42 +226,39 @@ class Certificate:
     @property
     def states_something(self) -> bool:
         """Whether there is any guarantee."""
-        return self.rho < math.inf or self._law is not None
+        return self.law != NO_GUARANTEE
 
     @property
-    def _law(self) -> Selection | ObjectivePerturbation | None:
-        """What states the guarantee in place of mu and rho."""
-        return self.selection if self.minimiser is None else self.minimiser
+    def mu(self) -> float:
+        """GDP parameter, rounded up; infinite if there is none, whatever else the law states."""
+        return self.law.mu if isinstance(self.law, GaussianDP) else math.inf
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated DP parameter, rounded up: `zcdp`, or mu^2/2."""
-        if self.zcdp is not None:
-            return self.zcdp
-        return self.mu if self.mu == math.inf else round_up(Fraction(self.mu) ** 2 / 2)
+        """Zero-concentrated DP parameter, rounded up: `zcdp`, or mu^2/2; infinite if none."""
+        return self.law.rho if isinstance(self.law, GaussianDP | ConcentratedDP) else math.inf
+
+    @property
+    def zcdp(self) -> float | None:
+        """The rho of releases whose noise is not all Gaussian, which have no mu."""
+        return self.law.rho if isinstance(self.law, ConcentratedDP) else None
+
+    @property
+    def selection(self) -> Selection | None:
+        """The law of the best of a random number of runs."""
+        return self.law if isinstance(self.law, Selection) else None
+
+    @property
+    def minimiser(self) -> ObjectivePerturbation | None:
+        """The law of the minimiser of a perturbed objective."""
+        return self.law if isinstance(self.law, ObjectivePerturbation) else None
 
     def _turning_point(self) -> tuple[float, float]:
-        """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow).
-
-        As functions of exp(epsilon), delta(epsilon; mu) has the derivative
-        -Phi(-epsilon/mu - mu/2) and the correction n_draws 2^-100. Any value is valid; this one is
-        optimal. Without a mu it is where the correction equals delta, at most twice the optimum.
-        """
+        """Return (n_draws 2^-100, the epsilon beyond which the corrected delta would grow)."""
         error = min(1.0, self.n_draws * DRAW_ERROR)
         if error == 0.0 or self.rho == 0.0 or not self.states_something:
             return 0.0, math.inf
-        if self.mu == math.inf:
-            exact, high = self._delta_of_exact_noise, 1.0 - math.log(error)
-            return error, bisect(lambda e: exact(e) <= error * math.exp(e), 0.0, high)[1]
-        return error, max(0.0, self.mu * (-float(scipy.special.ndtri(error)) - 0.5 * self.mu))
-
-    def _delta_of_exact_noise(self, epsilon: float) -> float:
-        """Return the delta for exact draws, rounded up."""
-        if self._law is not None:
-            return self._law.delta(epsilon)
-        if self.zcdp is None:
-            return gdp_delta_upper(self.mu, epsilon)
-        return zcdp_delta(self.zcdp, epsilon)
+        return error, self.law.turning_point(error)
 
     def delta(self, epsilon: float) -> float:
         """Return a delta for which (epsilon, delta)-DP holds, rounded up and at most 1.
@@ -290,13 +275,13 @@ class Certificate:
         increases with e, its minimum over smaller e is valid too and is returned. Without a mu the
         first term is that of concentrated DP, or of the law in its place.
         """
-        exact = self._delta_of_exact_noise(epsilon)
+        exact = self.law.delta(epsilon)
         error, turn = self._turning_point()
         full = self._corrected(min(float(epsilon), turn), error) if error else exact
-        return min(full, self._sampled_delta(epsilon)) if self.amplified else full
+        return min(full, self._secret().delta(epsilon)) if self.amplified else full
 
     def _corrected(self, epsilon: float, error: float) -> float:
-        total = self._delta_of_exact_noise(epsilon) + (1.0 + math.exp(epsilon)) * error
+        total = self.law.delta(epsilon) + (1.0 + math.exp(epsilon)) * error
         return min(1.0, total * (1.0 + 2.0**-48))
 
     def epsilon(self, delta: float) -> float:
@@ -314,15 +299,16 @@ class Certificate:
             certified: mu is infinite, or delta is too small for the error of n_draws draws.
         """
         full = self._full_epsilon(delta)
-        return min(full, self._sampled_epsilon(delta)) if self.amplified else full
+        return min(full, self._secret().epsilon(delta)) if self.amplified else full
+
+    def _secret(self) -> SecretSamples:
+        return SecretSamples.of(self.releases, self.neighbours, self.n_draws)
 
     def _full_epsilon(self, delta: float) -> float:
         """Return `epsilon` without secret samples."""
         error, turn = self._turning_point()
         if error == 0.0:
-            if self.zcdp is None:
-                return gdp_epsilon(self.mu, delta)
-            return zcdp_epsilon(self.zcdp, delta)
+            return self.law.epsilon(delta)
         delta = probability("delta", delta)
         if self._corrected(0.0, error) <= delta:
             return 0.0
@@ -330,46 +316,23 @@ class Certificate:
             return math.inf
         return bisect(lambda epsilon: self._corrected(epsilon, error) <= delta, 0.0, turn)[1]
 
-    def sampled_silos(self) -> set[Events]:
-        """Return the distinct sets of releases about a silo's records."""
-        silos = max(len(dict(r.sampling)["sizes"]) for r in self.releases if r.sampling is not None)
-        found = set()
-        for j in range(silos):
-            events: Counter[Sampled] = Counter()
-            for event, times in filter(None, (r.sampled(j) for r in self.releases)):
-                events[event] += times
-            found.add(frozenset(events.items()))
-        return found - {frozenset()}
-
-    def _sampled_delta(self, epsilon: float) -> float:
-        sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self.sampled_silos())
-        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
-        return min(1.0, (sampled + error) * (1.0 + 2.0**-48))
-
-    def _sampled_epsilon(self, delta: float) -> float:
-        """Return dp-accounting's epsilon; infinity where the error of the draws is too large."""
-        most = delta * (1.0 - 2.0**-30)
-        epsilon = max(sampled_epsilon(e, most, self.neighbours) for e in self.sampled_silos())
-        error = (1.0 + math.exp(min(epsilon, 700.0))) * self.n_draws * DRAW_ERROR
-        return epsilon if error <= delta - most else math.inf
-
     def group(self, r: int) -> Self:
-        """Return the certificate for a person with r records in any silos: mu times r."""
+        """Return the certificate for a person with r records in any silos: mu times r.
+
+        Raises
+        ------
+        ValueError
+            When the unit is another than one record, or r > 1 and the law is concentrated DP.
+        """
         r = count("r", r)
         if self.unit != "one record":
             raise ValueError(f"unit must be 'one record' for a group, got {self.unit!r}")
-        if r > 1 and self.zcdp is not None:
-            raise ValueError(
-                f"r must be 1 without a mu, as under shuffle trust, got {r}: concentrated DP is "
-                "certified for one record"
-            )
         return replace(
             self,
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
-            mu=_times(r, self.mu),
-            selection=None if self.selection is None else self.selection.group(r),
-            minimiser=None if self.minimiser is None else self.minimiser.group(r),
+            law=self.law.group(r),
+            group_size=r,
             # A paper's figures are for one record, not for a group.
             claimed=self.claimed if r == 1 else None,
             bound=self.bound if r == 1 else "upper",
@@ -387,7 +350,14 @@ class Certificate:
             raise ValueError(f"trust must be other than central already, got {self.trust!r}")
         note = f"as seen by central adversaries; it holds under {self.trust} trust too"
         notes, at = (*self.notes, note), self.stated_delta
-        return replace(self, trust="central", bound="upper", notes=notes, at_delta=at)
+        return replace(
+            self,
+            trust="central",
+            trust_of_runs=self.trust,
+            bound="upper",
+            notes=notes,
+            at_delta=at,
+        )
 
     def user_level(self) -> Self:
         """Return the certificate for a silo as a whole, with all its records replaced.
@@ -413,22 +383,42 @@ class Certificate:
         return replace(found, unit=f"one silo, of {max(sizes)} records at most")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that standard JSON can represent without loss."""
-        values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
-        values["releases"] = [release.to_dict() for release in self.releases]
-        for name in _LAWS:
-            law = values.pop(name)
-            values |= {} if law is None else {name: asdict(law)}
-        return values
+        """Return the content of the file that `save` writes, for standard JSON without loss."""
+        return to_mapping(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the certificate of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, {**dict.fromkeys(_LAWS), **values})
-        for name, kind in _LAWS.items():
-            decoded[name] = None if decoded[name] is None else kind(**decoded[name])
-        decoded["releases"] = tuple(map(Release.from_dict, values["releases"]))
-        return cls(**decoded)
+    def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
+        """Return the certificate of a dictionary from `to_dict`.
+
+        Raises
+        ------
+        ValueError
+            When it has another format or version, or its digest is that of other contents.
+        """
+        return from_mapping(cls, values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate atomically as JSON (`dpkern.privacy.serialization`).
+
+        Raises
+        ------
+        OSError
+            When the file cannot be written.
+        """
+        write_json(self.to_dict(), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Certificate":
+        """Return the certificate of a file that `save` has written, with this digest.
+
+        Raises
+        ------
+        ValueError
+            When the file is no certificate, or has been edited.
+        OSError
+            When it cannot be read.
+        """
+        return read_json(cls, path)
 
     @property
     def stated_delta(self) -> float | None:
@@ -439,12 +429,22 @@ class Certificate:
         return claimed if isinstance(claimed, float) and 0.0 < claimed < 1.0 else None
 
     def __hash__(self) -> int:  # without the mappings, which are not hashable
-        return hash((self.trust, self.noise, self.mu, self.n_draws, self.releases, self.notes))
+        return hash((self.trust, self.noise, self.law, self.n_draws, self.releases, self.notes))
 
     def __str__(self) -> str:
         return report(self)
 
+    def _repr_html_(self) -> str:
+        return html(self)
 
-def _times(r: int, mu: float) -> float:
-    """Return r mu, rounded up."""
-    return mu if mu == math.inf else round_up(r * Fraction(mu))
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw epsilon over delta and the trade-off curve, as a PNG.
+
+        Raises
+        ------
+        ValueError
+            When there is no guarantee to draw.
+        ImportError
+            Where matplotlib is not installed.
+        """
+        draw(self, path)

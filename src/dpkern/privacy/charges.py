@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpkern._warn import warn
 from dpkern.privacy.certificate import Certificate
+from dpkern.privacy.law import GaussianDP
 from dpkern.privacy.profiles import Bound
 
 if TYPE_CHECKING:  # accountant imports this module
@@ -121,7 +122,7 @@ class Charge:
             Certificate(
                 trust="central",
                 noise="os",
-                mu=0.0,
+                law=GaussianDP(mu=0.0),
                 n_draws=0,
                 neighbours=self.accountant.neighbours,
                 notes=("the run ended before its first release",),

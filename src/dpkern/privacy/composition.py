@@ -1,12 +1,11 @@
 """Sequential and parallel composition of the certificates of several runs."""
 
-import math
-from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.certificate import Certificate
+from dpkern.privacy.law import NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 
 
@@ -16,19 +15,12 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     Secret samples are charged in full, here and in `compose_parallel`.
     """
     _refuse_others(certificates)
-    mu, zcdp = math.inf, None
-    if not any(c.rho == math.inf for c in certificates):
-        if all(c.zcdp is None for c in certificates):
-            mu = _root_of_squares([c.mu for c in certificates])
-        else:
-            zcdp = round_up(sum((Fraction(c.rho) for c in certificates), Fraction(0)))
     # The sum of the runs' largest silo totals may exceed the largest total of a silo.
     per_silo = any(r.n_messages is not None for c in certificates for r in c.releases)
     return _merged(
         certificates,
-        mu=mu,
-        zcdp=zcdp,
-        minimiser=_with_laws(certificates, ObjectivePerturbation.sequential, _root_of_squares),
+        "sequential",
+        law=_sequential([c.law for c in certificates]),
         n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
         note=f"sequential composition of {len(certificates)} runs on the same data",
@@ -41,24 +33,45 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
     The partition must be independent of the data.
     """
     _refuse_others(certificates)
-    mu, rho = max(c.mu for c in certificates), max(c.rho for c in certificates)
     return _merged(
         certificates,
-        mu=mu,
-        zcdp=rho if mu == math.inf and rho < math.inf else None,
-        minimiser=_with_laws(
-            certificates, ObjectivePerturbation.parallel, lambda mus: max(mus, default=0.0)
-        ),
-        n_draws=max((c.n_draws for c in certificates), default=0),
+        "parallel",
+        law=_parallel([c.law for c in certificates]),
+        n_draws=max(c.n_draws for c in certificates),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
         "split without looking at them",
     )
 
 
-def _root_of_squares(mus: list[float]) -> float:
-    """Return the mu of releases with these, rounded up."""
-    return sqrt_up(sum((Fraction(mu) ** 2 for mu in mus), Fraction(0)))
+def _sequential(laws: list[Law]) -> Law:
+    """Return the law of releases about the same records."""
+    if NO_GUARANTEE in laws:
+        return NO_GUARANTEE
+    gaussian = [law for law in laws if isinstance(law, GaussianDP)]
+    minimisers = [law for law in laws if isinstance(law, ObjectivePerturbation)]
+    mu = sqrt_up(sum((Fraction(law.mu) ** 2 for law in gaussian), Fraction(0)))
+    if minimisers:
+        return ObjectivePerturbation.sequential(minimisers, mu)
+    if len(gaussian) == len(laws):
+        return GaussianDP(mu=mu)
+    return ConcentratedDP(rho=round_up(sum(map(Fraction, _rhos(laws)), Fraction(0))))
+
+
+def _parallel(laws: list[Law]) -> Law:
+    """Return the law of releases about disjoint records."""
+    if NO_GUARANTEE in laws:
+        return NO_GUARANTEE
+    gaussian = [law for law in laws if isinstance(law, GaussianDP)]
+    minimisers = [law for law in laws if isinstance(law, ObjectivePerturbation)]
+    mu = max((law.mu for law in gaussian), default=0.0)
+    if minimisers:
+        return ObjectivePerturbation.parallel(minimisers, mu)
+    return GaussianDP(mu=mu) if len(gaussian) == len(laws) else ConcentratedDP(rho=max(_rhos(laws)))
+
+
+def _rhos(laws: list[Law]) -> list[float]:
+    return [law.rho for law in laws if isinstance(law, GaussianDP | ConcentratedDP)]
 
 
 def _refuse_others(certificates: tuple[Any, ...]) -> None:
@@ -75,36 +88,19 @@ def _refuse_others(certificates: tuple[Any, ...]) -> None:
                 "certificates must have a mu or a rho to compose, got that of a selection: add "
                 "epsilon and delta of the others to its own"
             )
-    if _laws(certificates) and any(c.zcdp is not None for c in certificates):
+    kinds = {type(c.law) for c in certificates}
+    if {ConcentratedDP, ObjectivePerturbation} <= kinds:
         raise ValueError(
             "certificates must have a mu to compose with that of a perturbed objective, got one "
             "with a rho alone: add their epsilons and deltas"
         )
 
 
-def _laws(certificates: Iterable[Any]) -> list[ObjectivePerturbation]:
-    """Return the laws of perturbed objectives among the certificates."""
-    return [c.minimiser for c in certificates if c.minimiser is not None]
-
-
-def _with_laws(
-    certificates: tuple[Certificate, ...],
-    compose: Callable[[list[ObjectivePerturbation], float], ObjectivePerturbation],
-    mu_of_others: Callable[[list[float]], float],
-) -> ObjectivePerturbation | None:
-    """Return the law of minimisers together with Gaussian releases; None without a guarantee."""
-    laws = _laws(certificates)
-    if not laws or not all(c.states_something for c in certificates):
-        return None
-    return compose(laws, mu_of_others([c.mu for c in certificates if c.minimiser is None]))
-
-
 def _merged(
     certificates: tuple[Certificate, ...],
+    composition: str,
     *,
-    mu: float,
-    zcdp: float | None,
-    minimiser: ObjectivePerturbation | None,
+    law: Law,
     n_draws: int,
     may_be_smaller: bool,
     note: str,
@@ -120,11 +116,10 @@ def _merged(
     return Certificate(
         trust=" + ".join(trusts),
         noise=next((c.noise for c in certificates if c.noise != "os"), "os"),
-        mu=mu,
-        zcdp=zcdp,
-        minimiser=minimiser,
+        law=law,
         n_draws=n_draws,
-        releases=tuple(release for c in certificates for release in c.releases),
+        parts=certificates,
+        composition=composition,
         unit=first.unit,
         neighbours=first.neighbours,
         arithmetic="grid" if all(c.arithmetic == "grid" for c in certificates) else "float",

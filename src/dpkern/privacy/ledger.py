@@ -172,6 +172,7 @@ class Release:
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
+        values["sampling"] = None if self.sampling is None else encode(dict(self.sampling))
         if self.minimiser is None:
             del values["minimiser"]
         else:

@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy._exact import bisect, round_up, sqrt_up
+from dpkern.privacy.law import Law
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ _LARGEST_MU = 64.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectivePerturbation:
+class ObjectivePerturbation(Law):
     """The guarantee of a released neighbourhood of the minimiser.
 
     Parameters
@@ -67,6 +68,8 @@ class ObjectivePerturbation:
     mu : float
         GDP parameter of the release, given the exact minimiser.
     """
+
+    name = "objective_perturbation"
 
     volume: float
     shift: float

@@ -30,11 +30,12 @@ from numpy.typing import NDArray
 from dpkern._numbers import count, not_negative, positive, probability
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.accounting import Events, Sampled, sampled_delta
-from dpkern.privacy.certificate import DRAW_ERROR, Certificate
-from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon
+from dpkern.privacy.amplification import SecretSamples
+from dpkern.privacy.certificate import Certificate
+from dpkern.privacy.gdp import gdp_epsilon
+from dpkern.privacy.law import DRAW_ERROR, ConcentratedDP, GaussianDP
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.selection import Selection
-from dpkern.privacy.shuffle.zcdp import zcdp_delta
 
 # Points of a profile at epsilon >= 0, of one of secret samples, which takes longer, the delta after
 # the last, and the largest epsilon.
@@ -143,22 +144,6 @@ class _Profile(Hashable, Protocol):
 
 
 @dataclass(frozen=True)
-class _Gaussian:
-    mu: float
-
-    def delta(self, epsilon: float) -> float:
-        return gdp_delta_upper(self.mu, epsilon)
-
-
-@dataclass(frozen=True)
-class _Concentrated:
-    rho: float
-
-    def delta(self, epsilon: float) -> float:
-        return zcdp_delta(self.rho, epsilon)
-
-
-@dataclass(frozen=True)
 class _SecretSamples:
     """Releases about secret samples; a record is in one of several silos."""
 
@@ -240,7 +225,8 @@ class Spending:
             elif one.zcdp is not None:
                 rho += Fraction(one.zcdp)
             elif one.amplified:
-                samples.append((frozenset(one.sampled_silos()), Fraction(one.mu) ** 2))
+                secret = SecretSamples.of(one.releases, one.neighbours, one.n_draws)
+                samples.append((secret.silos, Fraction(one.mu) ** 2))
             else:
                 squares += Fraction(one.mu) ** 2
         laws, rest = tuple(minimisers), tuple(others)
@@ -317,9 +303,9 @@ class Spending:
         if self.minimisers:
             parts.append(ObjectivePerturbation.sequential(self.minimisers, sqrt_up(squares)))
         elif squares:
-            parts.append(_Gaussian(sqrt_up(squares)))
+            parts.append(GaussianDP(mu=sqrt_up(squares)))
         if self.rho:
-            parts.append(_Concentrated(round_up(self.rho)))
+            parts.append(ConcentratedDP(rho=round_up(self.rho)))
         return (*parts, *samples, *self.others)
 
 
@@ -348,9 +334,9 @@ def _delta(parts: tuple[_Profile, ...], epsilon: float) -> float:
     if len(parts) == 1:
         return parts[0].delta(epsilon)
     found = 1.0
-    if all(isinstance(part, _Gaussian | _Concentrated) for part in parts):
+    if all(isinstance(part, GaussianDP | ConcentratedDP) for part in parts):
         rho = sum((_rho(part) for part in parts), Fraction(0))
-        found = zcdp_delta(round_up(rho), epsilon)
+        found = ConcentratedDP(rho=round_up(rho)).delta(epsilon)
     if any(part.delta(_FAR) > _USELESS for part in parts):
         return found
     counts = frozenset(Counter(parts).items())
@@ -359,7 +345,7 @@ def _delta(parts: tuple[_Profile, ...], epsilon: float) -> float:
 
 
 def _rho(part: Any) -> Fraction:
-    return Fraction(part.rho) if isinstance(part, _Concentrated) else Fraction(part.mu) ** 2 / 2
+    return Fraction(part.rho) if isinstance(part, ConcentratedDP) else Fraction(part.mu) ** 2 / 2
 
 
 @functools.lru_cache(maxsize=64)
@@ -404,7 +390,7 @@ def _distribution(part: _Profile, interval: float, far: float) -> Any:
     if isinstance(part, _Pair):
         pair = common.DifferentialPrivacyParameters(part.epsilon, part.delta_)
         return privacy_loss_distribution.from_privacy_parameters(pair, interval)
-    if isinstance(part, _Gaussian):
+    if isinstance(part, GaussianDP):
         return privacy_loss_distribution.from_gaussian_mechanism(
             1.0 / part.mu * (1.0 - 2.0**-50), value_discretization_interval=interval
         )

@@ -7,21 +7,62 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
+from dpkern._html import folded, table
+
 if TYPE_CHECKING:
     from dpkern.privacy.certificate import Certificate
     from dpkern.privacy.ledger import Release
 
+ADVERSARIES = {
+    "central": "sees the released aggregates of every round; trusts the aggregator or the secure "
+    "aggregation",
+    "silo": "sees every message of every silo",
+    "shuffle": "sees the shuffled multiset of messages",
+    "local": "sees every message of every record's owner",
+}
+
+SELECTED = (
+    "sees the published run's aggregates of every round, its settings and its score; trusts who "
+    "makes the runs, holds all records and shows nothing else, not even how long it takes"
+)
+
+_TITLE = "Privacy certificate"
+# Laws that have neither mu nor rho, in words.
+_LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
 
 
 def report(certificate: "Certificate", width: int = 88) -> str:
     """Return the text of a certificate: one entry per field, with figures rounded up."""
+    lines = [_TITLE]
+    if certificate.noise != "os":
+        lines += _folded("  ", _seeded(certificate), width)
+    for name, text in _entries(certificate):
+        lines += _folded(f"  {name:<10}  ", text, width)
+    return "\n".join(lines)
+
+
+def html(certificate: "Certificate") -> str:
+    """Return the same for a notebook, with all but the guarantee and its adversary folded."""
+    rows = _entries(certificate)
+    first = [name for name, _ in rows].index("arithmetic") + 1
+    title = _TITLE if certificate.noise == "os" else f"{_TITLE}, {_seeded(certificate)}"
+    rest = folded("releases, what is declared, notes", table("", rows[first:]))
+    return table(title, rows[:first]) + (rest if rows[first:] else "")
+
+
+def _seeded(certificate: "Certificate") -> str:
+    return f"{certificate.noise} (the figures are those that fresh noise would give)"
+
+
+def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
+    """Return the name and the text of every entry."""
     c = certificate
     most = "at most " if c.bound == "upper" else ""
     rows = [("guarantee", "none: epsilon is infinite at every delta")]
     if c.states_something:
         rows = [("epsilon", f"{most}{_epsilon(c, c.stated_delta or 1e-6)}")]
-    has_law = c.selection is not None or c.minimiser is not None
+    has_law = c.law.name in _LAWS
     rows += [
         ("unit", c.unit),
         ("neighbours", c.neighbours),
@@ -36,14 +77,7 @@ def report(certificate: "Certificate", width: int = 88) -> str:
     rows += _rows("declared", _declared_lines(c.declared))
     if c.claimed is not None:
         rows.append(("claimed", f"{_listed(c.claimed)}; true: {_true_beside_claimed(c)}"))
-    rows += _rows("notes", c.notes)
-    lines = ["Privacy certificate"]
-    if c.noise != "os":
-        remark = f"{c.noise} (the figures are those that fresh noise would give)"
-        lines += _folded("  ", remark, width)
-    for name, text in rows:
-        lines += _folded(f"  {name:<10}  ", text, width)
-    return "\n".join(lines)
+    return rows + _rows("notes", c.notes)
 
 
 def describe(release: "Release") -> str:
@@ -78,8 +112,7 @@ def _epsilon(certificate: "Certificate", delta: float) -> str:
     epsilon = certificate.epsilon(delta)
     text = f"{_rounded_up(epsilon)} at delta {delta!r}"
     if epsilon == math.inf and certificate.states_something:
-        laws = {"selection": certificate.selection, "minimiser": certificate.minimiser}
-        what = next((name for name, law in laws.items() if law is not None), "rho")
+        what = _LAWS.get(certificate.law.name, "rho")
         text += f" (too small a delta for this {what} and 2^-100 of sampling error per draw)"
     return text
 

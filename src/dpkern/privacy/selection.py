@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import not_negative, positive, probability, real
 from dpkern.privacy._exact import bisect, round_up
+from dpkern.privacy.law import Law
 
 Point: TypeAlias = tuple[float, float]
 
@@ -44,7 +45,7 @@ _POINTS = 2049
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(Law):
     """The best of K runs, each mu-GDP, K with the truncated negative binomial law.
 
     Parameters
@@ -56,6 +57,8 @@ class Selection:
     gamma : float
         Its other parameter, in (0, 1).
     """
+
+    name = "selection"
 
     mu: float
     eta: float

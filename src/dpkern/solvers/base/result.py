@@ -1,22 +1,26 @@
 """The result of a solver: the released model, its certificate, and prediction with it."""
 
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import ArrayLike, NDArray
 
+from dpkern._html import table
 from dpkern._serialize import decode, encode
 from dpkern.data import Schema, Transform
 from dpkern.data.frames import column_names, refuse_other_names, table_columns
 from dpkern.io import refuse_unwritable, replacing
 from dpkern.models.networks import MLP, load_oracle
 from dpkern.models.oracles import Oracle
+from dpkern.plotting import plot_history
 from dpkern.privacy import Certificate
 
-FORMAT = 1
+FORMAT = 2
 
 # Entries of the history from the monitor, which saved files omit if it is the training data.
 MONITORED = ("objective", "accuracy")
@@ -177,6 +181,48 @@ class SolverResult:
             return float(np.mean(predicted == y))
         return float(1.0 - np.sum((y - predicted) ** 2) / np.sum((y - y.mean()) ** 2))
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("loss", self.loss),
+            ("model", f"{self.coef.size} coefficients, intercept {self.intercept:.4g}"),
+            ("ended", self.message),
+            ("parameters", ", ".join(f"{k} {v}" for k, v in self.parameters.items())),
+        ]
+        if self.classes is not None:
+            rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
+        return table(f"Result of {self.solver}", rows) + self.privacy._repr_html_()
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw the public quantities of every round, as a PNG.
+
+        The gradient's norm has a band where it would be, 95 % of the time, were it noise alone, if
+        all that the run released are gradients of silos weighted by their sizes. What
+        `monitor="train"` tells is left out, since it is not private.
+
+        Raises
+        ------
+        ImportError
+            Where matplotlib is not installed.
+        """
+        shown = {name: values for name, values in self._public_history().items() if values}
+        band = self._noise_band()
+        bands = {"gradient_norm": band} if band is not None else {}
+        plot_history(shown, bands, path, title=f"{self.solver}: {self.message}")
+
+    def _noise_band(self) -> tuple[float, float] | None:
+        """Return where the norm of the noise on a mean gradient is 95 % of the time."""
+        declared, releases = self.privacy.declared, self.privacy.releases
+        if len(releases) != 1 or declared.get("weights") != "size":
+            return None
+        (release,) = releases
+        of_gradients = release.what == "sum of clipped gradients" and release.coins is None
+        everywhere = release.times == len(self.history["gradient_norm"])
+        if not (of_gradients and everywhere) or release.sampling is not None or not release.std:
+            return None
+        std = float(np.linalg.norm(release.std)) / sum(declared["sizes"])
+        low, high = scipy.special.gammaincinv(0.5 * release.dim, [0.025, 0.975])
+        return std * math.sqrt(2.0 * low), std * math.sqrt(2.0 * high)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model atomically as .npz with a JSON header and no pickle.
 
@@ -246,9 +292,10 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            header = decode(json.loads(str(arrays["header"])))
+            stored = json.loads(str(arrays["header"]))
             coef = arrays["coef"]
             classes = arrays.get("classes")
+        header = decode(stored)
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
         names = header["feature_names"]
@@ -257,7 +304,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
             coef=coef,
             classes=classes,
             history=header["history"],
-            privacy=Certificate.from_dict(header["privacy"]),
+            privacy=Certificate.from_dict(stored["privacy"]),
             timing={},
             transform=Transform.from_dict(header["transform"]),
             oracle=None if header["oracle"] is None else load_oracle(header["oracle"]),

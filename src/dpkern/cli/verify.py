@@ -1,0 +1,21 @@
+"""``dpkern verify``: the figures of a certificate, recomputed from its releases."""
+
+import argparse
+
+from dpkern.cli._output import say
+from dpkern.privacy.verify import verify
+
+HELP = "recompute a certificate's figures from its releases alone"
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """Add the options of this command."""
+    what = "a certificate's JSON, a model, or lines of JSON with a certificate each"
+    parser.add_argument("file", metavar="FILE", help=what)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print all checks; the exit status is 1 if one of them fails."""
+    found = verify(arguments.file)
+    say(str(found))
+    return 0 if found.ok else 1

@@ -1,0 +1,436 @@
+"""The checks of one certificate in plain numbers, for `dpkern verify`.
+
+Nothing of the ledger, the certificate and the laws is imported (`dpkern.privacy.verify`).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpkern.privacy.recomputation import (
+    AMPLIFIED,
+    DIGITS,
+    Guarantee,
+    binomial_rho,
+    mean_runs,
+    multiprecision,
+    multiset,
+)
+
+SEEN_BY = {
+    "central": "whoever sees the aggregate of a round",
+    "silo": "whoever sees a silo's message",
+    "shuffle": "whoever sees the shuffled messages of a round",
+    "local": "everybody: a user is believed by itself alone",
+}
+#: Releases whose sensitivity is twice the clip norm, or the clip norm where records are added.
+GRADIENTS = ("sum of clipped gradients", "sum of clipped gradients of a local step")
+#: How the description of a selection's last release begins.
+SCORE = "score"
+# The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
+# of a std that is rounded up.
+_ROUNDING, _STD = 1e-12, 1e-8
+# Grids are at least this share of the std (docs/design.md, section 3).
+_FINEST = 2.0**-33
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what, as stated, as recomputed, and whether they agree."""
+
+    what: str
+    stated: str
+    recomputed: str
+    ok: bool
+
+
+class Verifier:
+    """The checks of a certificate in plain numbers, and of its parts."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values, self._mp = values, multiprecision()
+        self.n_draws: int
+        self._stated = values["guarantee"]
+        self._wrong: list[str] = []
+        self.parts = [Verifier(part) for part in values.get("parts", ())]
+        if self.parts:
+            self._refuse(values["composition"] not in ("sequential", "parallel"), "composition")
+            self.name, self.of = self._composed()
+            self.n_draws = (sum if self._sequential else max)(p.n_draws for p in self.parts)
+            self._check_composition()
+        else:
+            self.name, self.of = self._of_run()
+            self.n_draws = sum(self._draws(release) for release in values["releases"])
+            self._check_run()
+        self._in_group()
+        self._check_fields()
+
+    @property
+    def _sequential(self) -> bool:
+        return bool(self._values["composition"] == "sequential")
+
+    def _refuse(self, wrong: bool, what: str) -> None:
+        if wrong:
+            self._wrong.append(what)
+
+    def checks(self) -> list[Check]:
+        releases = len(self._values.get("releases", ()))
+        number, noun = (len(self.parts), "part") if self.parts else (releases, "release")
+        what = f"{number} {noun}{'s' if number != 1 else ''}"
+        wrong = ", ".join(dict.fromkeys(self._wrong))
+        found = [Check("structure", what, wrong or "consistent", not wrong)]
+        if self._stated["law"]["name"] != self.name:
+            return [*found, Check("law", self._stated["law"]["name"], self.name, False)]
+        found += self._parameters()
+        found += self._figures()
+        for i, part in enumerate(self.parts, 1):
+            found += [
+                Check(f"part {i}: {c.what}", c.stated, c.recomputed, c.ok) for c in part.checks()
+            ]
+        return found
+
+    # --- What the releases say ---------------------------------------------------------------
+
+    def _of_run(self) -> tuple[str, dict[str, Any]]:
+        """Return the law of the releases of one run."""
+        mp, values, releases = self._mp, self._values, self._values["releases"]
+        none = "gaussian", {"mu": mp.inf}
+        if values["arithmetic"] == "float" or any(r["std"] and r["grid"] is None for r in releases):
+            self._refuse(values["arithmetic"] != "float", "noise without a grid is float")
+            return none
+        stated = self._stated["law"]
+        if stated["name"] == "selection":
+            return "selection", self._selection(stated, releases)
+        laws = [r["minimiser"] for r in releases if "minimiser" in r]
+        if laws and stated["name"] == "gaussian":  # not one minimiser alone
+            return none
+        if laws:
+            return "objective_perturbation", self._minimiser(laws, releases)
+        total = self._mu_squared(releases)
+        if mp.isinf(total):
+            return none
+        if any(r["coins"] is not None for r in releases):
+            return "concentrated", {"rho": total / 2}
+        return "gaussian", {"mu": mp.sqrt(total)}
+
+    def _mu_squared(self, releases: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the largest total over silos of charged D^2 / s^2, or of twice rho."""
+        mp = self._mp
+        silos = max((len(_list(r["sensitivity"])) for r in releases), default=1)
+        sums = [mp.mpf(0)] * silos
+        for r in releases:
+            charged = r["times"] if r["per_record"] is None else min(r["times"], r["per_record"])
+            sensitivity, std = _list(r["sensitivity"]), _list(r["std"])
+            shares = []
+            for j, d in enumerate(sensitivity):
+                s = std[j] if std else 0.0
+                if r["coins"] is not None:
+                    shares.append(2 * charged * binomial_rho(r["coins"], d, r["dim"]))
+                elif d == 0.0:
+                    shares.append(mp.mpf(0))
+                else:
+                    shares.append(charged * (mp.mpf(d) / s) ** 2 if s else mp.inf)
+            for j in range(silos):
+                sums[j] += shares[j] if isinstance(r["sensitivity"], list) else shares[0]
+        return max(sums)
+
+    def _draws(self, release: Mapping[str, Any]) -> int:
+        if release["draws"] is not None:
+            return int(release["times"] * release["draws"])
+        pairs = zip(_list(release["sensitivity"]), _list(release["std"]), strict=False)
+        return int(release["times"] * release["dim"] * sum(d > 0.0 and s > 0.0 for d, s in pairs))
+
+    def _minimiser(
+        self, laws: Sequence[Mapping[str, Any]], releases: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the law of one minimiser, checked against its two releases."""
+        law, linear = laws[0], next(r for r in releases if "minimiser" in r)
+        others = [r for r in releases if "minimiser" not in r]
+        alone = len(laws) == len(others) == 1 and all(r["times"] == 1 for r in releases)
+        self._refuse(not alone, "a minimiser is released once and alone")
+        shift = self._mp.sqrt(self._mu_squared([linear]))
+        self._refuse(not _close(law["shift"], shift, _STD), "shift of the linear term")
+        self._refuse(linear["seen_by"] != "nobody", "the linear term is seen")
+        spent = self._mp.sqrt(self._mu_squared(others))
+        self._refuse(not _close(law["mu"], spent, _STD), "mu given the minimiser")
+        volume = _volume(self._values["declared"])
+        right = volume is None or _close(law["volume"], volume, _STD)
+        self._refuse(not right, "volume for the declared penalty")
+        directions = 2 if self._values["neighbours"] == "replace_one" else 1
+        self._refuse(law["directions"] != directions, "directions of a perturbed objective")
+        return dict(law)
+
+    def _selection(
+        self, law: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the law of a selection for one record, checked against the published run.
+
+        The last release is the score, of the records that do not train: the model and the score
+        compose in parallel, and one record's mu is that of the law.
+        """
+        declared, size = self._values["declared"], self._values["group_size"]
+        mean = mean_runs(law["eta"], law["gamma"])
+        self._refuse(law["eta"] != declared["eta"], "eta of the selection")
+        below = not 0.0 < law["gamma"] < 1.0 or mean > declared["mean_runs"] * (1 + _STD)
+        self._refuse(
+            below or mean < declared["mean_runs"] * (1 - 1e-6), "mean of the number of runs"
+        )
+        if releases:
+            parts = [self._mu_squared(part) for part in (releases[:-1], releases[-1:])]
+            spent = size * self._mp.sqrt(max(parts))
+            score = releases[-1]["what"].startswith(SCORE)
+            self._refuse(not score, "the score that selects")
+            self._refuse(not _close(law["mu"], spent, _STD), "mu of one run of the selection")
+        enough = self._values["n_draws"] >= mean * 2**40
+        self._refuse(not enough, "draws of all runs of the selection")
+        return {**law, "mu": self._mp.mpf(law["mu"]) / size}
+
+    def _composed(self) -> tuple[str, dict[str, Any]]:
+        """Return the law of the parts together."""
+        mp, join = self._mp, sum if self._sequential else max
+        laws = [(part.name, part.of) for part in self.parts]
+        names = {name for name, _ in laws}
+        if any(mp.isinf(of.get("mu", 0)) for _, of in laws) or "selection" in names:
+            self._refuse("selection" in names, "a selection composes by epsilon and delta only")
+            return "gaussian", {"mu": mp.inf}
+        squares = join(mp.mpf(of.get("mu", 0)) ** 2 for _, of in laws)
+        if "objective_perturbation" in names:
+            those = [of for name, of in laws if name == "objective_perturbation"]
+            return "objective_perturbation", {
+                "volume": join(mp.mpf(of["volume"]) for of in those),
+                "shift": mp.sqrt(join(mp.mpf(of["shift"]) ** 2 for of in those)),
+                "directions": join(of["directions"] for of in those),
+                "mu": mp.sqrt(squares),
+            }
+        if "concentrated" in names:
+            return "concentrated", {"rho": join(of.get("rho", of.get("mu", 0) ** 2 / 2)
+                                                for _, of in laws)}  # fmt: skip
+        return "gaussian", {"mu": mp.sqrt(squares)}
+
+    def _in_group(self) -> None:
+        """Multiply the law of one record by the size of the group."""
+        size = self._values["group_size"]
+        self._refuse(not (isinstance(size, int) and size >= 1), "group_size")
+        self._refuse(size > 1 and self.name == "concentrated", "a group without a mu")
+        self.of = {
+            name: value if name in ("eta", "gamma", "name") else size * value
+            for name, value in self.of.items()
+        }
+
+    # --- What does not depend on figures ----------------------------------------------------
+
+    def _check_run(self) -> None:
+        values, declared = self._values, self._values["declared"]
+        sizes, clip = declared.get("sizes"), declared.get("clip")
+        lengths = {len(r["sensitivity"]) for r in values["releases"]
+                   if isinstance(r["sensitivity"], list)}  # fmt: skip
+        self._refuse(len(lengths) > 1, "numbers of silos")
+        if sizes is not None and lengths:
+            self._refuse(lengths != {len(sizes)}, "numbers of silos")
+        trust = values["trust_of_runs"] or values["trust"]
+        unit = 2.0 if values["neighbours"] == "replace_one" else 1.0
+        for r in values["releases"]:
+            for problem in _problems(r):
+                self._refuse(True, f"{problem} of {r['what']!r}")
+            seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
+            self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")
+            if clip and r["what"] in GRADIENTS:
+                for d in filter(None, _list(r["sensitivity"])):
+                    right = unit * clip <= d <= 1.01 * unit * clip
+                    self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
+            if r["sampling"] is not None:
+                of = r["sampling"]
+                pairs = list(zip(of["batch_sizes"], of["sizes"], strict=True))
+                right = of["method"] == AMPLIFIED.get(values["neighbours"])
+                right = right and all(1 <= k <= n for k, n in pairs)
+                right = right and (sizes is None or len(sizes) == len(pairs))
+                self._refuse(not right, "sampling of records")
+
+    def _check_composition(self) -> None:
+        values, parts = self._values, [part._values for part in self.parts]
+        for name in ("neighbours", "unit"):
+            same = all(part[name] == parts[0][name] for part in parts)
+            self._refuse(not same, f"{name} of the parts")
+        self._refuse(values["neighbours"] != parts[0]["neighbours"], "neighbours of the parts")
+        trusts = {trust for part in parts for trust in part["trust"].split(" + ")}
+        stated = (values["trust_of_runs"] or values["trust"]).split(" + ")
+        self._refuse(set(stated) != trusts, "trust of the parts")
+        seeded = any(part["noise"] != "os" for part in parts)
+        self._refuse(seeded and values["noise"] == "os", "seeded parts called os")
+        floats = any(part["arithmetic"] != "grid" for part in parts)
+        self._refuse(floats and values["arithmetic"] == "grid", "float parts called grid")
+
+    def _check_fields(self) -> None:
+        values, size = self._values, self._values["group_size"]
+        for name, allowed in (
+            ("neighbours", ("replace_one", "add_remove")),
+            ("noise", ("os", "seeded: not private")),
+            ("arithmetic", ("grid", "float")),
+        ):
+            self._refuse(values[name] not in allowed, name)
+        self._refuse(not set(values["trust"].split(" + ")) <= set(SEEN_BY), "trust")
+        if values["trust_of_runs"]:
+            self._refuse(values["trust"] != "central", "trust of what was restated")
+        one = self.parts[0]._values["unit"] if self.parts else "one record"
+        units = (f"one person with {size} records", f"one silo, of {size} records at most")
+        right = values["unit"] == one if size == 1 else one == "one record"
+        self._refuse(not right or (size > 1 and values["unit"] not in units), "unit")
+        sizes = values["declared"].get("sizes") or ()
+        if values["unit"].startswith("one silo") and not self.parts:
+            self._refuse(size != max(sizes, default=0), "size of the largest silo")
+        deltas, at = [f["delta"] for f in self._stated["epsilon"]], self._stated["at_delta"]
+        self._refuse(at is not None and at not in deltas, "epsilon at the stated delta")
+        self._refuse(self._stated["bound"] not in ("exact", "upper"), "bound")
+        exact = self._stated["bound"] == "exact"
+        loose = self.name != "gaussian" or size > 1 or self._stated["amplified"]
+        loose = loose or any(r["sampling"] for r in values.get("releases", ()))
+        loose = loose or any(part._stated["bound"] != "exact" for part in self.parts)
+        self._refuse(exact and loose, "bound")
+        if self.name != "selection":
+            self._refuse(values["n_draws"] != self.n_draws, "number of draws")
+        if self._stated["amplified"]:
+            methods = {r["sampling"]["method"] for r in values.get("releases", ())
+                       if r["sampling"]}  # fmt: skip
+            right = methods == {AMPLIFIED.get(values["neighbours"])} and size == 1
+            self._refuse(not right or self.name != "gaussian", "amplification by samples")
+
+    # --- Figures ----------------------------------------------------------------------------
+
+    def _parameters(self) -> Iterator[Check]:
+        """Compare the parameters of the law, mu and rho."""
+        mp, law = self._mp, self._stated["law"]
+        mu = self.of["mu"] if self.name == "gaussian" else mp.inf
+        rho = self.of["rho"] if self.name == "concentrated" else mu**2 / 2
+        for name, value in self.of.items():
+            if name != "name":
+                of = " of the law" if law[name] != self._stated.get(name) else ""
+                yield _compared(f"{name}{of}", law[name], value, _ROUNDING)
+        for name, value in (("mu", mu), ("rho", rho)):
+            if law.get(name) != self._stated[name]:
+                yield _compared(name, self._stated[name], value, _ROUNDING)
+
+    def _guarantee(self) -> Guarantee:
+        values, silos = self._values, []
+        if self._stated["amplified"]:
+            releases = values["releases"]
+            number = max(
+                (len(r["sampling"]["sizes"]) for r in releases if r["sampling"]), default=0
+            )
+            for j in range(number):
+                events = [_event(r, j) for r in releases]
+                silos.append(multiset([event for event in events if event is not None]))
+        draws = values["n_draws"] if self.name == "selection" else self.n_draws
+        parameters = tuple(sorted((k, v) for k, v in self.of.items() if k != "name"))
+        return Guarantee(
+            self.name, parameters, draws, tuple(filter(None, silos)), values["neighbours"]
+        )
+
+    def _figures(self) -> Iterator[Check]:
+        if self.name == "gaussian" and self._mp.isinf(self.of["mu"]):
+            none = all(f["epsilon"] == math.inf for f in self._stated["epsilon"])
+            none = none and all(f["delta"] == 1.0 for f in self._stated["delta"])
+            yield Check("epsilon", "none" if none else "finite", "none", none)
+            return
+        found = self._guarantee()
+        for figure in (*self._stated["epsilon"], *self._stated["delta"]):
+            yield self._figure(found, figure, figure in self._stated["epsilon"])
+
+    def _figure(self, found: Guarantee, figure: Mapping[str, float], of_epsilon: bool) -> Check:
+        epsilon, delta = figure["epsilon"], figure["delta"]
+        what = f"epsilon at delta {delta:g}" if of_epsilon else f"delta at epsilon {epsilon:g}"
+        stated = f"{epsilon:.12g}" if of_epsilon else f"{delta:.6e}"
+        if epsilon == math.inf:
+            least = min(found.delta(e) for e in (0.0, 1.0, 10.0, 40.0, 60.0))
+            return Check(what, "infinite", f"delta > {float(least):.3g}", least > delta)
+        least = found.delta(epsilon, delta)
+        reduced, slack = found.reduced(epsilon)
+        # Bounds are loose where delta is large, and draws decide where it is tiny.
+        checked = self.name != "selection" or delta <= 1e-3
+        checked = checked and reduced > 0.0 and delta > 1e6 * found.n_draws * 2.0**-100
+        tight = not checked or delta <= found.delta(reduced, delta) * (1 + slack)
+        shown = f"delta {float(least):.6e}" if of_epsilon else f"{float(least):.6e}"
+        return Check(what, stated, shown, bool(least <= delta and tight))
+
+
+def _problems(release: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the numbers of one release."""
+    sensitivity, std, grid = (_list(release[name]) for name in ("sensitivity", "std", "grid"))
+    for name in ("times", "dim"):
+        if not (isinstance(release[name], int) and release[name] >= 1):
+            yield name
+    for name in ("per_record", "draws", "coins"):
+        if release[name] is not None and not (isinstance(release[name], int) and release[name] > 0):
+            yield name
+    if not any(d > 0.0 for d in sensitivity) and release["seen_by"] != "nobody":
+        yield "sensitivity"
+    for other in (std, grid):
+        if other and len(other) != len(sensitivity):
+            yield "numbers of silos"
+            return
+    if any(not 0.0 <= s < math.inf for s in std) or any(not d >= 0.0 for d in sensitivity):
+        yield "std or sensitivity"
+    if any(not (q > 0.0 and math.frexp(q)[0] == 0.5) for q in grid):
+        yield "grid, which is no power of two,"
+    if release["coins"] is not None:
+        if grid != [1.0] or not _close(std[0], math.sqrt(release["coins"]) / 2.0, 1e-12):
+            yield "std or grid of binomial noise"
+    elif any(
+        s and not _FINEST * s <= q <= max(s, d)
+        for d, s, q in zip(sensitivity, std, grid, strict=False)
+    ):
+        yield "grid for this std"
+
+
+def _volume(declared: Mapping[str, Any]) -> float | None:
+    """Return log(1 + L / Lambda) for the usual losses and weights, None for others."""
+    loss, sizes, R = declared.get("loss"), declared.get("sizes"), declared.get("row_bound")
+    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
+    curvatures = {"logistic": 0.25, "huber": 1.0, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
+    if sizes is None:
+        return None
+    totals = {"size": sum(sizes), "uniform": len(sizes) * min(sizes)}
+    weights = str(declared.get("weights"))
+    if own["name"] not in curvatures or weights not in totals or R is None:
+        return None
+    penalty = totals[weights] * (declared["l2"] + declared["added_l2"])
+    return math.log1p(curvatures[own["name"]] * R**2 / penalty)
+
+
+def _event(release: Mapping[str, Any], silo: int) -> tuple[tuple[Any, ...], int] | None:
+    """Return ((method, batch, size, noise multiplier), count) of a release about a silo."""
+    j = silo if isinstance(release["sensitivity"], list) else 0
+    d, s = _list(release["sensitivity"])[j], _list(release["std"])[j]
+    if d == 0.0:
+        return None
+    times = release["times"]
+    if release["per_record"] is not None:
+        times = min(times, release["per_record"])
+    of = release["sampling"]
+    if of is None:
+        return (None, 1, 1, s / d), times
+    return (of["method"], of["batch_sizes"][silo], of["sizes"][silo], s / d), times
+
+
+def _close(stated: Any, found: Any, tolerance: float) -> bool:
+    """Return whether a stated figure is at least the recomputed one, and hardly more."""
+    return bool(found * (1 - 1e-15) <= stated <= found * (1 + tolerance))
+
+
+def _compared(what: str, stated: Any, found: Any, tolerance: float) -> Check:
+    """Compare a figure that is rounded up, exactly from below."""
+    mp = multiprecision()
+    if mp.isinf(found):
+        return Check(what, _short(stated), "none", stated == math.inf)
+    ok = found * (1 - mp.mpf(10) ** (10 - DIGITS)) <= stated <= found * (1 + tolerance)
+    return Check(what, _short(stated), _short(found), bool(ok))
+
+
+def _short(value: Any) -> str:
+    return "none" if value == math.inf else f"{float(value):.12g}"
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
