@@ -1,5 +1,7 @@
 """Configuration of the documentation site: sphinx-build -W docs build/site."""
 
+import importlib.util
+import os
 import re
 import warnings
 
@@ -29,6 +31,10 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_execution_excludepatterns = [
+    *([] if "DPKERN_DATA" in os.environ else ["tutorials/adult.md"]),
+    *([] if importlib.util.find_spec("torch") else ["tutorials/torch.md"]),
+]
 nb_merge_streams = True
 
 autosummary_generate = True

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import dpkern as dpk
 from dpkern.plotting import CompareRow, plot_compare
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -100,3 +101,14 @@ def test_users_backend_and_open_figures_are_left_alone(tmp_path):
 
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or not pyplot.get_fignums()
+
+
+def test_figures_show_themselves_and_are_written_where_a_path_is_given(tmp_path):
+    data = dpk.datasets.load_wisconsin(m=2, row_bound=4.0, intercept=True)
+    result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=0.5), rng=0, rounds=5)
+    for what in (result, result.privacy, dpk.plan(500, 5, budget=dpk.Budget(mu=0.5))):
+        figure = what.plot()
+        assert figure._repr_png_().startswith(b"\x89PNG")
+        assert not list(tmp_path.iterdir())
+    result.plot(tmp_path / "run.png")
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")

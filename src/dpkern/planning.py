@@ -147,8 +147,10 @@ class Plan:
         first, *_, last = str(self).split("\n\n")
         return table(first, rows, head=_HEAD, note=last)
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw the predicted error over epsilon and over the number of records, as a PNG.
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a figure of the predicted error over epsilon and over the number of records.
+
+        It is written as a PNG where a path is given.
 
         Raises ImportError where matplotlib is not installed.
         """
@@ -163,7 +165,7 @@ class Plan:
         sizes = [max(math.ceil(f * self.n), how["m"]) for f in _FACTORS]
         over_n = [(float(n), plan(n, self.d, budget=self.budget, **how)) for n in sizes]
         unit = "mu" if self.budget.delta is None else f"epsilon at delta {self.budget.delta:g}"
-        plot_plan(
+        return plot_plan(
             {unit: _curves(over_budget), "number of records": _curves(over_n)},
             path,
             title=f"predicted for {self.n} records of {self.d} coefficients",

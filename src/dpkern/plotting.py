@@ -1,9 +1,12 @@
 """Figures of comparisons, plans, runs and certificates; matplotlib is imported to draw one."""
 
+import functools
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from dpkern.io import replacing
 
@@ -12,7 +15,42 @@ from dpkern.io import replacing
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":")
+
+#: Where a figure is written, as PNG and atomically; None writes none.
+Path: TypeAlias = str | os.PathLike[str] | None
+
 _DODGE = 1.03  # curves that coincide stay visible when each is moved by this factor in epsilon
+
+
+@functools.cache
+def _figure_class() -> Any:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that notebooks show, also where pyplot was never imported."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png")
+            return file.getvalue()
+
+    return Picture
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    """Return a figure with its own canvas: the backend that the user chose is left alone."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = _figure_class()(figsize=size, dpi=160, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _finished(figure: Any, path: Path) -> Any:
+    if path is not None:
+        with replacing(path) as file:
+            figure.savefig(file, format="png")
+    return figure
 
 
 @dataclass(frozen=True)
@@ -35,23 +73,20 @@ class CompareRow:
 
 def plot_compare(
     rows: Sequence[CompareRow],
-    path: str | os.PathLike[str],
+    path: Path,
     *,
     metric: str = "accuracy",
     title: str = "",
     majority: float | None = None,
-) -> None:
-    """Draw the score against epsilon, a panel per trust and a curve per solver, as a PNG.
+) -> Any:
+    """Draw the score against epsilon, a panel per trust and a curve per solver.
 
     Rows with infinite epsilon become horizontal lines, and so does `majority`, the accuracy of
-    predicting the largest class; `metric` names the score on its axis. The file is written
-    atomically. Raises ImportError where matplotlib is not installed.
+    predicting the largest class; `metric` names the score on its axis. Raises ImportError where
+    matplotlib is not installed.
     """
     if not rows:
         raise ValueError("rows must hold at least one, got none")
-    # A figure with its own canvas: pyplot and the backend that the user chose are left alone.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, NullLocator
 
     noisy = [row for row in rows if math.isfinite(row.epsilon)]
@@ -59,8 +94,7 @@ def plot_compare(
     solvers = list(dict.fromkeys(row.solver for row in noisy))
     longest = max(len({r.solver for r in noisy if r.trust == trust}) for trust in trusts)
     size = (3.2 + 3.4 * len(trusts), 4.2 + 0.1 * longest)
-    figure = Figure(figsize=size, dpi=160, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(size)
     panels = figure.subplots(1, len(trusts), sharey=True, squeeze=False)[0]
 
     levels = [("no noise", row.score, (6, 3)) for row in rows if math.isinf(row.epsilon)]
@@ -115,26 +149,22 @@ def plot_compare(
     figure.supxlabel("privacy budget ε of one run (log scale)", fontsize=10)
     panels[0].set_ylabel(f"{metric}, mean and deviation of the draws")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    return _finished(figure, path)
 
 
 def plot_certificate(
     epsilons: Sequence[tuple[float, float]],
     errors: Sequence[tuple[float, float]],
-    path: str | os.PathLike[str],
+    path: Path,
     *,
     title: str = "",
-) -> None:
-    """Draw epsilon over delta, and the trade-off curve beside that of no information, as a PNG.
+) -> Any:
+    """Draw epsilon over delta, and the trade-off curve beside that of no information.
 
-    The file is written atomically. Raises ImportError where matplotlib is not installed.
+    Raises ImportError where matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.0, 4.2), dpi=160, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure((9.0, 4.2))
     profile, tradeoff = figure.subplots(1, 2)
     if epsilons:
         profile.plot(*zip(*epsilons, strict=True), color=_COLOURS[0], linewidth=2.0)
@@ -153,27 +183,23 @@ def plot_certificate(
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    return _finished(figure, path)
 
 
 def plot_history(
     quantities: Mapping[str, Sequence[float]],
     bands: Mapping[str, tuple[float, float]],
-    path: str | os.PathLike[str],
+    path: Path,
     *,
     title: str = "",
-) -> None:
+) -> Any:
     """Draw one panel per quantity over the rounds, with the band of what noise alone gives, as PNG.
 
-    The file is written atomically. Raises ImportError where matplotlib is not installed.
+    Raises ImportError where matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(0.6 + 4.2 * len(quantities), 3.6), dpi=160, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure((0.6 + 4.2 * len(quantities), 3.6))
     panels = figure.subplots(1, len(quantities), squeeze=False)[0]
     for axes, (name, values) in zip(panels, quantities.items(), strict=True):
         rounds = range(1, len(values) + 1)
@@ -191,26 +217,22 @@ def plot_history(
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    return _finished(figure, path)
 
 
 def plot_plan(
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
-    path: str | os.PathLike[str],
+    path: Path,
     *,
     title: str = "",
-) -> None:
-    """Draw predicted errors, a panel per quantity and a curve of points per solver, as a PNG.
+) -> Any:
+    """Draw predicted errors, a panel per quantity and a curve of points per solver.
 
-    Axes are logarithmic. The file is written atomically. Raises ImportError where matplotlib is
+    Axes are logarithmic. Raises ImportError where matplotlib is
     not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.0, 5.2), dpi=160, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure((10.0, 5.2))
     drawn = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (quantity, curves) in zip(drawn, panels.items(), strict=True):
         for i, (solver, points) in enumerate(curves.items()):
@@ -231,28 +253,24 @@ def plot_plan(
     drawn[0].set_ylabel("predicted test error above no privacy")
     drawn[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    return _finished(figure, path)
 
 
 def plot_spending(
     labels: Sequence[str],
     figures: Sequence[tuple[float, float]],
-    path: str | os.PathLike[str],
+    path: Path,
     *,
     budget: float,
     title: str = "",
-) -> None:
-    """Draw what is spent and what is left before and after every charge, as a PNG.
+) -> Any:
+    """Draw what is spent and what is left before and after every charge.
 
     `figures` has the two epsilons before the first charge and after each, which has a label. The
     file is written atomically. Raises ImportError where matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.6, 1.9 + 0.26 * len(figures)), dpi=160, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure((7.6, 1.9 + 0.26 * len(figures)))
     axes = figure.subplots()
     rows = list(range(len(figures)))
     spent, left = zip(*figures, strict=True)
@@ -268,5 +286,4 @@ def plot_spending(
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=3)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    return _finished(figure, path)

@@ -388,10 +388,13 @@ class Accountant:
         of_part = "" if self._part is None else f".part({self._part!r})"
         return f"Accountant({self.path!r}){of_part}"
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw what is spent and left after every charge, as a PNG; needs matplotlib."""
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a figure of what is spent and left after every charge; needs matplotlib.
+
+        It is written as a PNG where a path is given.
+        """
         rows, left = self._figures(), self._left(())
-        spending_report.plot(self._state(), rows, left, path, budget=self.epsilon)
+        return spending_report.plot(self._state(), rows, left, path, budget=self.epsilon)
 
 
 def _checked(

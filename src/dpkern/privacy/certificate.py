@@ -437,8 +437,8 @@ class Certificate:
     def _repr_html_(self) -> str:
         return html(self)
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw epsilon over delta and the trade-off curve, as a PNG.
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a figure of epsilon over delta and of the trade-off curve, a PNG at `path`.
 
         Raises
         ------
@@ -447,4 +447,4 @@ class Certificate:
         ImportError
             Where matplotlib is not installed.
         """
-        draw(self, path)
+        return draw(self, path)

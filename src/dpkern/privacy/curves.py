@@ -1,13 +1,12 @@
 """Curves of a guarantee: epsilon over delta, and the trade-off of errors."""
 
 import math
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.plotting import plot_certificate
+from dpkern.plotting import Path, plot_certificate
 
 if TYPE_CHECKING:
     from dpkern.privacy.certificate import Certificate
@@ -19,13 +18,13 @@ _LINES = 49
 _ERRORS = np.linspace(0.0, 1.0, 401)
 
 
-def draw(certificate: "Certificate", path: str | os.PathLike[str]) -> None:
+def draw(certificate: "Certificate", path: Path) -> Any:
     """Draw both curves; errors as `Certificate.plot` says."""
     c = certificate
     if not c.states_something:
         raise ValueError("the certificate must state a guarantee to be drawn, got none")
     title = f"Privacy of {c.unit}, {c.neighbours}, trust {c.trust}, noise {c.noise}"
-    plot_certificate(epsilon_curve(c), trade_off(c), path, title=title)
+    return plot_certificate(epsilon_curve(c), trade_off(c), path, title=title)
 
 
 def epsilon_curve(certificate: "Certificate") -> Points:

@@ -2,9 +2,8 @@
 
 import html
 import math
-import os
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dpkern import plotting
 from dpkern.privacy.charges import Entry
@@ -46,12 +45,12 @@ def as_html(state: str, rows: Sequence[Row], left: float) -> str:
 
 
 def plot(
-    state: str, rows: Sequence[Row], left: float, path: str | os.PathLike[str], *, budget: float
-) -> None:
+    state: str, rows: Sequence[Row], left: float, path: plotting.Path, *, budget: float
+) -> Any:
     """Draw it as a PNG."""
     labels = [f"{entry.number}  {_what(entry)}" for entry, _, _, _ in rows]
     figures = [(0.0, left), *((spent, rest) for _, _, spent, rest in rows)]
-    plotting.plot_spending(labels, figures, path, budget=budget, title=state)
+    return plotting.plot_spending(labels, figures, path, budget=budget, title=state)
 
 
 def _total(rows: Sequence[Row], left: float) -> str:

@@ -192,8 +192,10 @@ class SolverResult:
             rows.insert(1, ("classes", ", ".join(map(str, self.classes.tolist()))))
         return table(f"Result of {self.solver}", rows) + self.privacy._repr_html_()
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw the public quantities of every round, as a PNG.
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a figure of the public quantities of every round.
+
+        It is written as a PNG where a path is given.
 
         The gradient's norm has a band where it would be, 95 % of the time, were it noise alone, if
         all that the run released are gradients of silos weighted by their sizes. What
@@ -207,7 +209,7 @@ class SolverResult:
         shown = {name: values for name, values in self._public_history().items() if values}
         band = self._noise_band()
         bands = {"gradient_norm": band} if band is not None else {}
-        plot_history(shown, bands, path, title=f"{self.solver}: {self.message}")
+        return plot_history(shown, bands, path, title=f"{self.solver}: {self.message}")
 
     def _noise_band(self) -> tuple[float, float] | None:
         """Return where the norm of the noise on a mean gradient is 95 % of the time."""
