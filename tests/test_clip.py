@@ -452,7 +452,7 @@ def test_tensors_are_read_where_they_are():
         for same in (tensor, tensor.T.contiguous().T, torch.nn.Parameter(tensor).detach()):
             np.testing.assert_array_equal(kernels.clip_and_sum(same, clip=0.5), expected)
     for refused in (torch.nn.Parameter(tensor), tensor.to("meta")):
-        with pytest.raises(ValueError, match=r"G, a .* must lie in the memory of the CPU"):
+        with pytest.raises(ValueError, match="G must lie in the memory of the CPU"):
             kernels.clip_and_sum(refused, clip=0.5)
     for refused in (tensor.to(torch.bfloat16), tensor.to(torch.float16), tensor.long()):
         with pytest.raises((TypeError, ValueError), match="G"):
