@@ -106,7 +106,11 @@ def test_users_backend_and_open_figures_are_left_alone(tmp_path):
 def test_figures_show_themselves_and_are_written_where_a_path_is_given(tmp_path):
     data = dpk.datasets.load_wisconsin(m=2, row_bound=4.0, intercept=True)
     result = dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=0.5), rng=0, rounds=5)
-    for what in (result, result.privacy, dpk.plan(500, 5, budget=dpk.Budget(mu=0.5), row_bound=1.0)):
+    for what in (
+        result,
+        result.privacy,
+        dpk.plan(500, 5, budget=dpk.Budget(mu=0.5), row_bound=1.0),
+    ):
         figure = what.plot()
         assert figure._repr_png_().startswith(b"\x89PNG")
         assert not list(tmp_path.iterdir())
