@@ -1,11 +1,19 @@
 """Every block of Python in the documentation runs, page by page, and links lead somewhere."""
 
+import os
 import re
+import shlex
+import subprocess
 import warnings
 
+import numpy as np
 import pytest
 
+from dpkern import datasets
+from dpkern.cli import main
+
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -39,3 +47,54 @@ def test_links_between_pages_lead_to_files(source_tree):
     for path in [*pages(source_tree), source_tree / "README.md"]:
         for target in LINK.findall(path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def patients(folder):
+    """Write what a hospital exports, and the public ranges of its columns."""
+    table, (lo, hi) = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
+    names = [name.replace(" ", "_") for name in table.feature_names]
+    labels = np.where(table.y == table.y[0], "malignant", "benign")
+    rows = [",".join(map(repr, row)) for row in table.X.tolist()]
+    columns = ",".join(names)
+    files = {
+        "patients.csv": [
+            f"id,diagnosis,{columns}",
+            *(f"{i},{labels[i]},{row}" for i, row in enumerate(rows)),
+        ],
+        "train.csv": [
+            f"{columns},diagnosis",
+            *(f"{row},{label}" for row, label in zip(rows, labels, strict=True)),
+        ],
+        "new.csv": [columns, *rows[:20]],
+        "ranges.csv": [
+            "name,lo,hi",
+            *(f"{name},{a},{b}" for name, a, b in zip(names, lo, hi, strict=True)),
+        ],
+    }
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def test_every_command_of_dpkern_runs(source_tree, tmp_path, monkeypatch, capsys):
+    found = 0
+    for path in pages(source_tree):
+        commands = "\n".join(SHELL.findall(path.read_text())).replace("\\\n", " ").splitlines()
+        if path.name in ELSEWHERE or not any(c.startswith("dpkern ") for c in commands):
+            continue
+        if "DPKERN_DATA" not in os.environ and "$DPKERN_DATA" in str(commands):
+            continue
+        folder = tmp_path / path.stem
+        folder.mkdir()
+        patients(folder)
+        monkeypatch.chdir(folder)
+        for command in commands:
+            if command.startswith("dpkern "):
+                found += 1
+                words = shlex.split(os.path.expandvars(command), comments=True)[1:]
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of examples on few records
+                    assert main(words) == 0, (path.name, command, capsys.readouterr().err)
+            else:
+                subprocess.run(command, shell=True, check=True)
+    capsys.readouterr()
+    assert found > 8
