@@ -193,8 +193,8 @@ def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -
             "read_csv(..., decimal=',') reads such a file"
         )
     raise ValueError(
-        f"{path}, line {line}: {label} must be a number, got text: encode or drop the column, name "
-        "it as target or silo_column, or name another separator of fields by sep"
+        f"{path}, line {line}: {label} must be a number, got text: describe the columns by a "
+        "schema, drop this one, name it as target or silo_column, or name another separator of fields by sep"
     ) from None
 
 

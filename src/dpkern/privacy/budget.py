@@ -92,7 +92,8 @@ class Budget:
     Warns
     -----
     BudgetWarning
-        When delta is above 1e-3, epsilon above 20 or mu above 6, which protects little.
+        When delta is above 1e-3, epsilon above 20 or mu above 6, which protects little; in a run,
+        when delta is above 1 / (number of records).
 
     Examples
     --------
@@ -161,6 +162,15 @@ class Budget:
             )
         for cause in causes:
             warn(cause, BudgetWarning)
+
+    def warn_of_few_records(self, n: int) -> None:
+        """Warn where delta is above 1 / n, n being a public number of records."""
+        if self.delta is not None and self.delta * n > 1.0:
+            warn(
+                f"delta is {self.delta:g} with {n} records: a run that shows one of them as it is, "
+                "drawn at random, would keep that; state a delta well below 1 / n",
+                BudgetWarning,
+            )
 
     def epsilon_at(self, delta: float) -> float:
         """Return the epsilon of the whole budget at `delta` in (0, 1), rounded up."""

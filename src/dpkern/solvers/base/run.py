@@ -95,6 +95,8 @@ class Run(AbstractContextManager["Run"]):
         self.trust: str = parameters["trust"]
         self.neighbours: str = parameters["neighbours"]
         self._check_neighbours()
+        if budget is not None:
+            budget.warn_of_few_records(self.objective.n)
         self.parameters = settled(declaration.settings, self.objective, budget, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
         self.local_steps: int = self.parameters.get("local_steps", 1)
