@@ -181,6 +181,31 @@ static int gradients(const dpk_kernels *kernels, const dpk_data *data, const dpk
     return bad;
 }
 
+/* Persons of one record up to many, few of whom are short enough. */
+static int persons(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
+                   const double *grid) {
+    int64_t offsets[N + 1] = {0}, silos[M + 1] = {0}, tasks[M + 1] = {0}, n = 0;
+    for (int j = 0; j < M; j++) {
+        for (int64_t size = 1; offsets[n] < OFFSETS[j + 1]; size = 2 * size % 307, n++) {
+            const int64_t end = offsets[n] + size;
+            offsets[n + 1] = end < OFFSETS[j + 1] ? end : OFFSETS[j + 1];
+        }
+        silos[j + 1] = n;
+        tasks[j + 1] = tasks[j] + (n - silos[j] + 2) / 3;
+    }
+    double *partial = buffer((size_t)(tasks[M] * dpk_thread_stride(data->d)) * 8),
+           *scratch = lines(dpk_persons_scratch(data)), *out = buffer((size_t)(M * data->d) * 8);
+    const dpk_sum sum = {1.0, grid, WEIGHT, 3, tasks, partial, 1};
+    int bad = 0;
+    for (int64_t few = 0; few <= 2; few += 2) {
+        const dpk_persons people = {silos, offsets, few ? 2.0 : 0.5, few};
+        bad |=
+            (int)kernels->glm_person_gradient(data, W, data->d, loss, &people, &sum, scratch, out);
+    }
+    free(partial), free(scratch), free(out);
+    return bad;
+}
+
 /* One layer and three, gradients and differences, models of one kind and of each silo. */
 static int mlp(const dpk_kernels *kernels, dpk_data data) {
     static const int64_t blocks[M + 1] = {0, 1, 12, 20};
@@ -234,6 +259,8 @@ static int glm(const dpk_kernels *kernels, dpk_data data, int64_t n, const int64
         bad |= admm(kernels, data, &loss, n, grid != NULL);
         bad |= difference(kernels, &data, &loss, &sum, out);
         bad |= local(kernels, data, grid, l);
+        if (!data.rows && grid)
+            bad |= persons(kernels, &data, &loss, grid);
         if (!data.rows)
             bad |= line(kernels, &data, &loss, tasks, grid != NULL);
     }

@@ -49,6 +49,9 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"glm/gradient/{layout}/rows", partial(gradient, w, rows=rows, saturate=True)
         several = {"clip": [0.5, 0.25, 2.0], "loss": loss, "rows": rows}
         yield f"glm/gradients/{layout}", partial(kernels.glm_gradients, d, w[:3], **several)
+        people = np.unique(np.concatenate([d.offsets, np.arange(0, d.n, 5), [d.n]]))
+        of_people = {"loss": loss, "clip": 0.5, "persons": people, "person_clip": 1.0}
+        yield f"glm/persons/{layout}", partial(kernels.glm_person_gradient, d, w, **of_people)
         yield f"glm/difference/{layout}", partial(difference, gradient_clip=0.5)
         yield f"hessian/{layout}", partial(hessian, w)
         bounds = {"hess_clip": [0.25, 0.5, 0.125], "loss": loss, "grid": 2.0**-26}

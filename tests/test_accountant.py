@@ -6,6 +6,7 @@ import math
 import pickle
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -390,8 +391,11 @@ def test_units_must_fit(path, tmp_path, data):
     with pytest.raises(ValueError, match="'one person with 3 records', got 'one person with 2"):
         people.charge("x", result.privacy.group(2))
     records = Accountant(tmp_path / "records.json", epsilon=3.0, delta=DELTA)
+    records.charge("x", result.privacy.group(3))  # who protects all three protects each
+    assert records.spent == pytest.approx(gdp_epsilon(0.3, DELTA), rel=1e-6)
+    silo = replace(result.privacy, unit="one silo, of 3 records at most")
     with pytest.raises(ValueError, match="unit must be that of the accountant, 'one record'"):
-        records.charge("x", result.privacy.group(3))
+        records.charge("x", silo)
 
 
 # ----------------------------------------------------------------------------- parts

@@ -83,6 +83,10 @@ def calls():
         "glm_losses": (records(), w, loss(), np.zeros(M), 1),
         "glm_gradient": (records(), w, loss(), 1.0, grid, weight, rows, sums, 1),
         "glm_gradients": (records(), np.full((M, P), 0.1), *models, weight, rows, square, 1),
+        "glm_person_gradient": (
+            *(records(), w, loss(), 1.0, grid, weight, np.array([0, 1, 3, 5, N])),
+            *(np.array([0, 2, 4]), 1.0, 1, sums, 1),
+        ),
         "glm_difference": (records(), w, 2 * w, *differences, sums, 1),
         "glm_hessian": (records(), w, loss(), 1.0, 2.0**-20, grid, weight, N, square, 1),
         "glm_hessians": (

@@ -211,7 +211,7 @@ def test_the_certificate_declares_every_option_but_those_of_no_concern_to_privac
     assert public <= set(result.privacy.declared)
     assert set(options) | {"budget"} <= set(result.parameters)
     silent = {"trust", "neighbours", "public_size", "rng", "n_threads", "progress", "callback"}
-    assert set(options) - public == {*silent, "monitor", "accountant"}
+    assert set(options) - public == {*silent, "monitor", "accountant", "person_clip"}
     assert (result.privacy.trust, result.privacy.neighbours) == (trust, "replace_one")
     for release in result.privacy.releases:
         # What the releases are, and not only what they are called: of every silo, or in coins.

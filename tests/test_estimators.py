@@ -201,7 +201,7 @@ def test_what_private_estimators_do_not_have_says_why():
             DPLogisticRegression(**{name: None})
     with pytest.raises(TypeError, match="no argument 'sample_weight': a weight multiplies"):
         DPLogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(TypeError, match=r"no argument 'weights': it takes X, y and silos"):
+    with pytest.raises(TypeError, match=r"no argument 'weights': it takes X, y, silos and person"):
         DPLogisticRegression().fit(X, y, weights=np.ones(len(y)))
     with pytest.raises(ValueError, match=r"solver_params must hold .* got 'clip'"):
         DPLogisticRegression(solver_params={"clip": 1.0}).fit(X, y)
@@ -374,3 +374,24 @@ def test_a_search_is_one_charge(tmp_path):
     search = PrivateSearchCV(model, {"C": [0.1, 10.0]}, mean_runs=3).fit(X, y)
     assert [c.selection for c in accountant.certificates] == [search.result_.privacy.selection]
     assert accountant.spent == pytest.approx(2.0, rel=1e-2)
+
+
+def test_persons_are_protected_where_they_are_named(tmp_path):
+    X, y = blobs()
+    person = np.arange(len(y)) // 3
+    accountant = dpk.Accountant(
+        tmp_path / "study.json", epsilon=3.0, delta=1e-5, unit="one person with at most 2 records"
+    )
+    how = {"max_records": 2, "classes": [0, 1], "accountant": accountant}
+    model = DPLogisticRegression(2.0, 1e-5, **how).fit(X, y, person=person)
+    assert model.privacy_.unit == "one person with at most 2 records"
+    assert model.privacy_.epsilon(1e-5) <= 2.0
+    assert model.privacy_.declared["sizes"] == (400,)
+    assert accountant.spent == pytest.approx(2.0, rel=1e-6)
+    with pytest.raises(ValueError, match="max_records"):
+        DPLogisticRegression().fit(X, y, person=person)
+    # A run that protects one record spends twice its mu for a person with two.
+    DPLogisticRegression(0.5, 1e-5, classes=[0, 1], accountant=accountant).fit(X, y)
+    one = dpk.Budget(epsilon=0.5, delta=1e-5).mu
+    total = np.hypot(dpk.Budget(epsilon=2.0, delta=1e-5).mu, 2.0 * one)
+    assert accountant.spent == pytest.approx(dpk.privacy.gdp_epsilon(total, 1e-5), rel=1e-6)

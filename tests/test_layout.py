@@ -131,11 +131,12 @@ PRIVACY = {
     "charges": {"certificate", "law", "profiles"},
     "spending_report": {"charges"},
     "accountant": {
-        *("append_only", "certificate", "charges", "gdp", "law", "ledger", "profiles"),
-        "spending_report",
+        *("append_only", "certificate", "charges", "gdp", "law", "ledger", "persons"),
+        *("profiles", "spending_report"),
     }
     | _ROUNDING,
     "composition": {"certificate", "law", "objective_perturbation"} | _ROUNDING,
+    "persons": {"budget", "certificate"} | _ROUNDING,
     "mechanisms.grids": _ROUNDING,
     "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
     "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,

@@ -140,6 +140,12 @@ cdef extern from "core/dispatch.h":
         double *sums
         double *work
     intptr_t dpk_gradients_scratch(const dpk_data *data, intptr_t count) nogil
+    ctypedef struct dpk_persons:
+        const int64_t *silos
+        const int64_t *offsets
+        double clip
+        int64_t few
+    intptr_t dpk_persons_scratch(const dpk_data *data) nogil
     intptr_t dpk_hessians_size(intptr_t d) nogil
     intptr_t dpk_hessians_scratch(intptr_t d) nogil
     ctypedef struct dpk_lapack:

@@ -53,6 +53,28 @@ def glm_gradient(data, const double[:, ::1] w, Loss loss, double clip,
             &records.c, models.c, models.stride, &loss.c, NULL, &work.c, at(&out[0, 0])))
 
 
+def glm_person_gradient(data, const double[:, ::1] w, Loss loss, double clip,
+                        const double[::1] grid, const double[::1] silo_weight,
+                        const int64_t[::1] offsets, const int64_t[::1] silos, double person_clip,
+                        int64_t few, double[:, ::1] out, int n_threads):
+    """offsets: (P + 1,) of persons in records; silos: (m + 1,) of silos in persons."""
+    cdef Models models = models_of(w)
+    cdef Records records = Records(data)
+    cdef intptr_t count = offsets.shape[0] - 1
+    # As many records on average as other units of work have.
+    cdef intptr_t task_rows = max(1, records.task_rows() * count // max(1, offsets[count]))
+    cdef Work work = work_of(silos, task_rows, out.shape[1], n_threads, clip, grid, silo_weight)
+    cdef double[::1] scratch = aligned(
+        work.c.n_threads * dpk_thread_stride(dpk_persons_scratch(&records.c)))
+    cdef dpk_persons persons
+    persons.silos, persons.offsets = first(silos), first(offsets)
+    persons.clip, persons.few = person_clip, few
+    with nogil:
+        check(kernels.glm_person_gradient(
+            &records.c, models.c, models.stride, &loss.c, &persons, &work.c, first(scratch),
+            at(&out[0, 0])))
+
+
 cdef dpk_models several(Models w, intptr_t count, intptr_t m, intptr_t d,
                         const double[::1] clip, const double[:, ::1] grid):
     """`count` models of one row each, or of one row per silo. Points into the arguments."""

@@ -24,6 +24,7 @@ from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.counts import GaussianCounts
+from dpkern.privacy.persons import budget_of_a_record, for_a_person, unit_of
 from dpkern.privacy.profiles import Bound
 
 FloatArray = NDArray[np.float64]
@@ -93,7 +94,7 @@ def private_range(
     bounds : pair (lo, hi)
         Public and wide: numbers, or one for each feature. Values beyond them count as the bounds.
     budget : Budget
-        Of the one release.
+        Of the one release, for a person where the data have them.
     y : array_like of shape (N,), optional
         Real targets of an X; those of a SiloData of a regression are its own.
     target_bounds : pair (lo, hi), optional
@@ -142,18 +143,23 @@ def private_range(
         counts.append(_counts(y, edges[-1]))
     if not isinstance(accountant, Accountant | None):
         raise TypeError(f"accountant must be an Accountant, got {type(accountant).__name__}")
+    persons = data_or_X.persons if isinstance(data_or_X, SiloData) else None
+    of_record = budget_of_a_record(budget, 1 if persons is None else persons.max_records)
     stream = rng if isinstance(rng, NoiseStream) else NoiseStream(rng)
     charge, bins = None, sum(map(len, counts))
     if accountant is not None:
         bound, seeded = Bound(mu=budget.mu, n_draws=bins), stream.kind != "os"
-        charge = accountant.begin("private_range", bound, neighbours=neighbours, seeded=seeded)
+        unit = "one record" if persons is None else unit_of(persons.max_records)
+        charge = accountant.begin(
+            "private_range", bound, neighbours=neighbours, seeded=seeded, unit=unit
+        )
     ledger = Ledger(None if charge is None else charge.make)
     mechanism = GaussianCounts(
         Channel(ledger, stream, SEEN_BY["central"], neighbours),
         what="counts of values in public bins",
         features=len(counts),
         bins=bins,
-        mu=budget.mu,
+        mu=of_record.mu,
     )
     try:
         released = mechanism.release(np.concatenate(counts))
@@ -174,6 +180,8 @@ def private_range(
         at_delta=budget.delta,
         notes=() if charge is None else (CHARGED,),
     )
+    if persons is not None:
+        privacy = for_a_person(privacy, persons.max_records, divided=True)
     if charge is not None:
         charge.settle(privacy)
     threshold = math.sqrt(2.0 * math.log(bins / _FALSE)) * mechanism.sigma

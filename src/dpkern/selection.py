@@ -35,6 +35,7 @@ from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.persons import budget_of_a_record, for_a_person
 from dpkern.privacy.selection import LAW_BITS, Selection
 from dpkern.solvers import Objective, SolverResult
 from dpkern.solvers.base.outcome import plain
@@ -171,9 +172,10 @@ def select(
         delta(epsilon) <= E K delta(epsilon - epsilon_2; mu)
 
     with epsilon_2 and a sharper form in `dpkern.privacy.selection`, and mu is the largest that
-    keeps the budget. This holds of the law of K as a whole: K, and all of the losing runs, must
-    stay secret. Nothing of them is in the result; who can see how long the selection took learns
-    about K.
+    keeps the budget. A person's records may train and score: with mu / k for a record of a person
+    with at most k, (r_1 mu / k)^2 + (r_2 mu / k)^2 <= mu^2. This holds of the law of K as a whole:
+    K, and all of the losing runs, must stay secret. Nothing of them is in the result; who can see
+    how long the selection took learns about K.
 
     References
     ----------
@@ -209,6 +211,9 @@ def select(
                 drawn.values(settings, train, law.mu)
             if accountant is not None:
                 before = replace(_certificate(law, budget), noise=given.kind)
+                if data.persons is not None:
+                    most = data.persons.max_records
+                    before = for_a_person(before, most, divided=False)
                 accountant.charge("select", before)
             best = _uninterrupted(lambda: _best(law, drawn, train, test, measure, stream))
     finally:
@@ -231,6 +236,8 @@ def select(
             *(() if accountant is None else (CHARGED,)),
         ),
     )
+    if data.persons is not None:
+        certificate = for_a_person(certificate, data.persons.max_records, divided=False)
     if best is None:
         raise SelectionError(certificate)
     of_best = best.result.privacy
@@ -343,6 +350,9 @@ def _best(
     with stream.release() as key:
         words = key.words(Purpose.SELECTION, LAW_BITS // 64)
     best: _Outcome | None = None
+    of_record = law.mu  # of the score, where one record may be one of a person's
+    if train.persons is not None:
+        of_record = budget_of_a_record(Budget(mu=law.mu), train.persons.max_records).mu
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for _ in range(law.number_of_runs(int.from_bytes(words.tobytes(), "little"))):
@@ -353,7 +363,7 @@ def _best(
                 settings = candidates.draw(np.random.Generator(np.random.PCG64(seed)))
                 values = candidates.values(settings, train, law.mu)
                 result = candidates.solve(settings, train, law.mu, stream)
-                score, release = measure.release(result, values, test, law.mu, stream)
+                score, release = measure.release(result, values, test, of_record, stream)
             except Exception:  # whatever the reason, this is the worst score
                 continue
             spent = result.privacy

@@ -125,26 +125,6 @@ DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_gradients *of, const d
     return add_wide(kind, of, earlier, begin, end, copies, acc);
 }
 
-/* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
-DPK_INLINE int certainly_short(double s, double norm, double clip) {
-    return fabs(s) * norm <= clip * (1.0 - 0x1p-50);
-}
-
-/* s: (n,) factors of rows that have these norms, times ratio (n,) where that is not NULL, clamped
- * so that no product is longer than clip. */
-DPK_INLINE void clamp_factors(double clip, intptr_t n, const double *norm, const double *ratio,
-                              double *s) {
-    int long_ones = 0;
-    for (intptr_t i = 0; i < n; i++) {
-        if (ratio)
-            s[i] *= ratio[i];
-        long_ones |= !certainly_short(s[i], norm[i], clip);
-    }
-    if (long_ones)
-        for (intptr_t i = 0; i < n; i++)
-            s[i] = clamp_scalar(s[i], factor_limit(clip, norm[i]));
-}
-
 /* From derivatives in b->s to the differences of clipped ones, as factors of the stored rows. */
 DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                  const dpk_earlier *earlier, int64_t first, intptr_t n, block *b) {

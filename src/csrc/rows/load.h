@@ -73,6 +73,26 @@ DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w,
     load_margins(kind, data, w, first, n, 1, 0, b);
 }
 
+/* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
+DPK_INLINE int certainly_short(double s, double norm, double clip) {
+    return fabs(s) * norm <= clip * (1.0 - 0x1p-50);
+}
+
+/* s: (n,) factors of rows that have these norms, times ratio (n,) where that is not NULL, clamped
+ * so that no product is longer than clip. */
+DPK_INLINE void clamp_factors(double clip, intptr_t n, const double *norm, const double *ratio,
+                              double *s) {
+    int long_ones = 0;
+    for (intptr_t i = 0; i < n; i++) {
+        if (ratio)
+            s[i] *= ratio[i];
+        long_ones |= !certainly_short(s[i], norm[i], clip);
+    }
+    if (long_ones)
+        for (intptr_t i = 0; i < n; i++)
+            s[i] = clamp_scalar(s[i], factor_limit(clip, norm[i]));
+}
+
 /* Leaves out rows without a gradient, among them all that are not finite, and returns how many
  * are left. with_zeros: finite rows whose s is 0 may stay. */
 DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {

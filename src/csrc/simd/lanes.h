@@ -126,6 +126,22 @@ DPK_INLINE i8 i8_add_bits(i8 a, f8 v) {
     return a;
 }
 
+DPK_INLINE i8 i8_set(uint64_t a) {
+    i8 v;
+    EACH_PART v.part[r] = a + (vu){0};
+    return v;
+}
+DPK_INLINE i8 i8_add(i8 a, i8 b) {
+    EACH_PART a.part[r] += b.part[r];
+    return a;
+}
+/* The doubles that have these bits. */
+DPK_INLINE f8 f8_of_bits(i8 a) {
+    f8 v;
+    EACH_PART v.part[r] = (vf)a.part[r];
+    return v;
+}
+
 /* The sixteen floats, and integers, of simd.h. */
 typedef struct {
     sf part[8 / LANES];

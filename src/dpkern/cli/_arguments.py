@@ -16,8 +16,8 @@ _OWN_OPTIONS = ("loss", "clip", "l2", "l1", "rounds", "trust")
 
 # Arguments of readers and of `SiloData`; those of solvers come from the solvers.
 _OF_DATA = (
-    *("target", "silo_column", "header", "sep", "row_bound", "target_bound"),
-    *("feature_range", "task", "classes"),
+    *("target", "silo_column", "person", "header", "sep", "row_bound", "target_bound"),
+    *("max_records", "feature_range", "task", "classes"),
     *("epsilon", "delta"),
 )
 _RENAMED = {
@@ -69,6 +69,7 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("columns of CSV files").add_argument
     add("--target", metavar="COLUMN", help="name, or index from 0 (default: the last)")
     add("--silo-column", metavar="COLUMN", help="whose record it is: name, or index from 0")
+    add("--person", metavar="COLUMN", help="the id of the record's person: name, or index from 0")
     header = "whether the first row holds names (default: detected)"
     add("--header", action=argparse.BooleanOptionalAction, default=None, help=header)
     sep = "between the columns: a character, or the word tab (default: detected)"
@@ -105,6 +106,8 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     )
     what = "positive: targets of a regression beyond it are clipped to it (default: none)"
     add("--target-bound", type=float, help=what)
+    what = "with --person: the first K records of a person are used, and protected together"
+    add("--max-records", type=count, metavar="K", help=what)
     what = "fit no constant beside the features (Python fits one with intercept=True only)"
     add("--no-intercept", action="store_true", help=what)
     add_column_arguments(parser)

@@ -46,8 +46,9 @@ def read_source(arguments: argparse.Namespace) -> Source:
     if arguments.schema is not None:
         return _described_source(arguments)
     if arguments.data is None:
-        if arguments.feature_range or arguments.target or arguments.silo_column:
-            raise ValueError("--feature-range, --target and --silo-column need DATA")
+        given = ("feature_range", "target", "silo_column", "person")
+        if any(getattr(arguments, name) is not None for name in given):
+            raise ValueError("--feature-range, --target, --silo-column and --person need DATA")
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
     table = read_table(arguments.data, **columns(arguments))
@@ -79,7 +80,8 @@ def _described_source(arguments: argparse.Namespace) -> Source:
     with naming(arguments.data):
         X, y = schema.encode(frame, sparse_output=schema.sparse), schema.labels(frame)
         groups = None if schema.silo is None else schema.groups(frame)
-    table = Table(X, y, groups, schema.feature_names, schema.target.name)
+        person = None if schema.person is None else schema.persons(frame)
+    table = Table(X, y, groups, schema.feature_names, schema.target.name, person)
     return Source(Path(arguments.data).name, table, schema=schema)
 
 
@@ -103,7 +105,7 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str
 
 def columns(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the reader's arguments that the user has given."""
-    names = ("target", "silo_column", "header", "sep")
+    names = ("target", "silo_column", "person", "header", "sep")
     given = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -128,9 +130,11 @@ def _scale_hint(table: Table) -> str:
 def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace) -> SiloData:
     """The given rows of the source, all of them by default, held by silos."""
     X, y, groups = source.table.X, source.table.y, source.table.groups
+    person = source.table.person
     if rows is not None:
         X, y = X[rows], y[rows]
         groups = None if groups is None else groups[rows]
+        person = None if person is None else person[rows]
     options: Any
     if source.schema is not None:
         intercept = False if _has_constants(arguments, source.schema.task) else None
@@ -150,6 +154,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
             "classes": classes,
             "feature_names": source.table.feature_names,
         }
+    options |= {"person": person, "max_records": arguments.max_records}
     if groups is not None:
         for option, given in (("--silos", arguments.silos), ("--split", arguments.split)):
             if given is not None:
@@ -235,9 +240,13 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
         ranged = "and categories of the schema"
     if sparse and data.feature_range is not None:
         ranged += " (scale only, so that 0 stays 0: the data are sparse)"
-    return [
+    lines = [
         ("data", f"{source.name}, {data.n} training records, {features}"),
         ("silos", f"{data.m} of {sizes} records ({origin})"),
         ("target", f"{source.table.target or 'y'}: {data.task}{labels}"),
         ("bounds", f"{bound}, feature range {ranged}"),
     ]
+    if data.persons is not None:
+        what = f"at most {data.persons.max_records} records of a person, the first in the file"
+        lines.insert(1, ("persons", what))
+    return lines

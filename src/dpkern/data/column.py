@@ -245,7 +245,7 @@ class Column:
         return found
 
     def groups(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
-        """Return the values of a silo column, as numbers or as text."""
+        """Return the values of a column of silos or persons, as numbers or as text."""
         values = _plain(values)
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             return values
@@ -253,7 +253,7 @@ class Column:
         absent = sum(text is None or text in missing for text in texts)
         if absent:
             raise ValueError(
-                f"column {self.name!r} must name the silo of every record, got "
+                f"column {self.name!r} must name the {self.kind} of every record, got "
                 f"{counted(absent, 'missing value')} in {counted(len(texts), 'row')}"
             )
         return np.array(texts)

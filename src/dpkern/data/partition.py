@@ -5,6 +5,7 @@ A partition among silos is the order of the records, sorted by silo, and the siz
 
 from __future__ import annotations  # help() then shows type aliases by name
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive
 from dpkern.data.csr import canonical, is_sparse
-from dpkern.data.frames import is_frame
+from dpkern.data.frames import column_names, is_frame
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
@@ -20,6 +21,7 @@ from dpkern.data.validation import (
     aligned,
     blocks,
     float_dtype,
+    records,
     targets,
 )
 
@@ -40,10 +42,38 @@ def partition(
     rng: np.random.Generator,
     min_size: int,
     numbers: dict[str, float | None],
-    task: Task | None,
+    task: Task | Literal["persons"] | None,
     classes: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order of the records and the sizes of the silos; `numbers` are those of `how`."""
+    """Return the order of the records and the sizes of the silos; `numbers` are those of `how`.
+
+    Of persons, which have no labels, `task` is "persons".
+    """
+    what = "persons" if task == "persons" else "records"
+    if m * min_size > len(y):
+        raise ValueError(
+            f"m must be at most {what} / min_size, got {m} with {len(y)} {what} and min_size "
+            f"{min_size}"
+        )
+    order, sizes = _partition(y, m, how, rng, min_size, numbers, task, classes)
+    if sizes.min() < min_size:
+        raise ValueError(
+            f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} {what}, "
+            f"got {min_size}"
+        )
+    return order, sizes
+
+
+def _partition(
+    y: NDArray[Any],
+    m: int,
+    how: How,
+    rng: np.random.Generator,
+    min_size: int,
+    numbers: dict[str, float | None],
+    task: Task | Literal["persons"] | None,
+    classes: ArrayLike | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for owner, value in numbers.items():
         if (value is not None) != (how == owner):
             raise ValueError(
@@ -67,6 +97,8 @@ def partition(
             "how must be one of 'even', 'random', 'two_groups', 'by_label', 'dirichlet', got "
             f"{how!r}"
         )
+    if task == "persons":
+        raise ValueError(f"how must not read labels, as {how!r} does, with person")
     signs, task, _ = (None, task, None) if task == "multiclass" else targets(y, task, classes)
     if signs is None or task != "classification":
         raise ValueError(f"task must be classification for how={how!r}, got {task}")
@@ -81,6 +113,17 @@ def partition(
         shares = rng.dirichlet(np.full(m, positive("concentration", numbers[how])))
         silo[records] = np.repeat(np.arange(m), rng.multinomial(len(records), shares))
     return order[np.argsort(silo, kind="stable")], np.bincount(silo, minlength=m)
+
+
+def grouped(
+    group: NDArray[Any],
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return the distinct groups, sorted, their offsets, and the order of the records, or None."""
+    if len(group) and np.all(group[1:] >= group[:-1]):
+        first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
+        return group[first], np.append(first, len(group)), None
+    names, silo = np.unique(group, return_inverse=True)
+    return names, np.cumsum([0, *np.bincount(silo)]), np.argsort(silo, kind="stable")
 
 
 def _shares(n: int, weights: Float64Array) -> NDArray[np.int64]:
@@ -116,10 +159,34 @@ def gathered(X: Matrix, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:
     if order is None:
         out = np.ascontiguousarray(X, dtype)
         return out, not np.may_share_memory(out, X)
-    out = aligned(X.shape, dtype)
-    for block in blocks(len(X), dtype.itemsize * X.shape[1]):
+    out = aligned((len(order), X.shape[1]), dtype)
+    for block in blocks(len(order), dtype.itemsize * X.shape[1]):
         out[block] = X[order[block]]
     return out, True
+
+
+def silo_pairs(
+    silos: Sequence[tuple[ArrayLike, ArrayLike]],
+) -> tuple[list[tuple[Matrix, NDArray[Any]]], tuple[str, ...] | None]:
+    """Return the validated records (X, y) of every silo, and the column names of all."""
+    given = list(silos)
+    if not given:
+        raise ValueError("silos must hold one (X, y) pair per silo, got none")
+    for j, silo in enumerate(given):
+        if not isinstance(silo, tuple | list) or len(silo) != 2:
+            raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
+    names = {column_names(X) for X, _ in given}
+    if len(names) > 1:
+        raise ValueError("X must have the same column names in every silo, got others")
+    pairs = [records(X, y) for X, y in given]
+    widths = {X.shape[1] for X, _ in pairs}
+    if len(widths) > 1:
+        raise ValueError(f"X must have as many features in every silo, got {sorted(widths)}")
+    if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
+        raise TypeError("y must be strings in every silo or numbers in every silo, got both")
+    if len({is_sparse(X) for X, _ in pairs}) > 1:
+        raise TypeError("X must be sparse in every silo or in none, got both")
+    return pairs, names.pop()
 
 
 def joined(parts: list[Any]) -> Matrix:

@@ -259,6 +259,10 @@ class Schema:
         """Return the silo of each raw record."""
         return self._needed("silo").groups(*self._values("silo", X))
 
+    def persons(self, X: Any) -> NDArray[Any]:
+        """Return the person of each raw record."""
+        return self._needed("person").groups(*self._values("person", X))
+
     def _needed(self, kind: str) -> Column:
         column = self._only(kind)
         if column is None:
@@ -279,6 +283,7 @@ class Schema:
         how: How = "even",
         seed: Seed = None,
         intercept: bool | None = None,
+        max_records: int | None = None,
         **split: Any,
     ) -> SiloData:
         """Return raw records as silos, with all public parameters of the schema.
@@ -286,7 +291,7 @@ class Schema:
         Parameters
         ----------
         X : data frame (pandas, polars), mapping of names to columns, or list of mappings
-            With the target, and the silo column if the schema has one.
+            With the target, and the silo and person columns if the schema has them.
         m : int, optional
             Number of silos to split the records over at random, by default 1. Where the schema has
             a silo column, that says whose record it is.
@@ -295,12 +300,11 @@ class Schema:
         intercept : bool, optional
             By default what the schema says, and False for several classes: models with constants of
             their own, as perceptrons are, need False.
-
-        Returns
-        -------
-        SiloData
+        max_records : int, optional
+            As for `SiloData`, with a person column.
         """
-        options = self.options(intercept=intercept)
+        options: dict[str, Any] = {**self.options(intercept=intercept), "max_records": max_records}
+        options["person"] = None if self.person is None else self.persons(X)
         features, y = self.encode(X, sparse_output=self.sparse), self.labels(X)
         if self.silo is None:
             m = 1 if m is None else count("m", m)

@@ -19,7 +19,8 @@ from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.partition import NOTES, How, Seed, gathered, joined, partition
+from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
+from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
     SCALES,
@@ -98,6 +99,13 @@ class SiloData:
         Public names of the columns of X, by default those of a data frame; stored with models.
     schema : Schema, optional
         What X was encoded by; see `Schema.silo_data`. Stored with models.
+    person : array_like of shape (N,), optional
+        The id of the person whose record a row is, numbers or strings. Guarantees are then for a
+        person with all of its rows (docs/people.md). Ids are not kept; whose rows are whose is
+        taken as public. `split` keeps the rows of a person in one silo.
+    max_records : int, optional
+        With `person`, the largest number of rows of a person: the first ones in the given order
+        are used. Rows are then copied, unless they are in order already.
 
     Attributes
     ----------
@@ -126,6 +134,7 @@ class SiloData:
         The certificate's note about a partition that depends on the labels.
     silo_names : tuple or None
         The groups of `from_groups`.
+    persons : Persons or None
     transform : Transform
         The map of rows that a model needs to predict.
     row_norms : ndarray of shape (N,), float64, or None
@@ -166,6 +175,7 @@ class SiloData:
     partition: str
     partition_note: str | None
     silo_names: tuple[Any, ...] | None
+    persons: Persons | None
     transform: Transform
     row_norms: Float64Array | None
     _records: Any  # addresses for the kernels
@@ -184,15 +194,21 @@ class SiloData:
         classes: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
         schema: Schema | None = None,
+        person: ArrayLike | None = None,
+        max_records: int | None = None,
     ) -> None:
         rows, copied = checked_matrix(X)
         n, n_features = rows.shape
         names = None if feature_names is None else checked_names(feature_names, n_features)
+        y, offsets = labels(y, n), checked_offsets(offsets, n)
+        persons, order, offsets = arranged(person, max_records, offsets)
+        if order is not None:
+            offsets, y, n = checked_offsets(offsets, len(order)), y[order], len(order)
+            rows, copied = gathered(rows, order)
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
-        y, task, known = targets(labels(y, n), task, classes)
+        y, task, known = targets(y, task, classes)
         bound_y = clip_targets(y, task, target_bound)
-        offsets = checked_offsets(offsets, n)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
         sparse = is_sparse(rows)
@@ -224,6 +240,7 @@ class SiloData:
             partition="given",
             partition_note=None,
             silo_names=None,
+            persons=persons,
             transform=transform,
             row_norms=None,
         )
@@ -271,10 +288,10 @@ class SiloData:
     def __repr__(self) -> str:
         parts = [f"m={self.m}", f"n={self.n}", f"d={self.d}", self.task]
         parts += ["intercept"] if self.intercept else []
-        for name in ("row_bound", "target_bound"):
-            if math.isfinite(getattr(self, name)):
-                parts.append(f"{name}={getattr(self, name):g}")
+        bounds = {"row_bound": self.row_bound, "target_bound": self.target_bound}
+        parts += [f"{name}={bound:g}" for name, bound in bounds.items() if math.isfinite(bound)]
         parts += [] if self.feature_range is None else ["feature_range"]
+        parts += [] if self.persons is None else [f"max_records={self.persons.max_records}"]
         return f"SiloData({', '.join(parts)}, partition={self.partition!r})"
 
     def weights(self, weights: Literal["size", "uniform"] = "size") -> Float64Array:
@@ -290,7 +307,7 @@ class SiloData:
         return self.part(records, np.arange(len(records) + 1))
 
     def part(self, records: NDArray[np.int64], offsets: NDArray[np.int64]) -> Self:
-        """Return a copy of records, by their indices, in new silos; all else public is kept."""
+        """Return a copy of records, by their indices, in silos that may divide a person."""
         chosen = object.__new__(type(self))
         chosen._set(**self._state())
         chosen._set(
@@ -301,6 +318,7 @@ class SiloData:
             m=len(offsets) - 1,
             n=len(records),
             silo_names=None,
+            persons=None if self.persons is None else Persons(self.persons.max_records),
             row_norms=None if self.row_norms is None else frozen(self.row_norms[records]),
         )
         return chosen
@@ -313,27 +331,13 @@ class SiloData:
     ) -> Self:
         """Join one (X, y) pair per silo; copies X once.
 
-        X is float32 if that of every silo is, and float64 otherwise. It must be CSR in every silo
-        or in none. The options are those of the class.
+        X is float32 if that of every silo is, else float64, and CSR in every silo or in none. The
+        options are those of the class, `person` holding one sequence per silo.
         """
-        given = list(silos)
-        if not given:
-            raise ValueError("silos must hold one (X, y) pair per silo, got none")
-        for j, silo in enumerate(given):
-            if not isinstance(silo, tuple | list) or len(silo) != 2:
-                raise TypeError(f"silos[{j}] must be a pair (X, y), got a {type(silo).__name__}")
-        names = {column_names(X) for X, _ in given}
-        if len(names) > 1:
-            raise ValueError("X must have the same column names in every silo, got others")
-        pairs = [records(X, y) for X, y in given]
-        widths = {X.shape[1] for X, _ in pairs}
-        if len(widths) > 1:
-            raise ValueError(f"X must have as many features in every silo, got {sorted(widths)}")
-        if len({y.dtype.kind in "US" for _, y in pairs}) > 1:
-            raise TypeError("y must be strings in every silo or numbers in every silo, got both")
-        if len({is_sparse(X) for X, _ in pairs}) > 1:
-            raise TypeError("X must be sparse in every silo or in none, got both")
-        options = checked_options(options, names.pop(), widths.pop())
+        pairs, names = silo_pairs(silos)
+        options = checked_options(options, names, pairs[0][0].shape[1])
+        if options.get("person") is not None:
+            options["person"] = joined_ids(options["person"], [len(y) for _, y in pairs])
         data = cls(
             joined([X for X, _ in pairs]),
             np.concatenate([y for _, y in pairs]),
@@ -355,8 +359,8 @@ class SiloData:
 
         Parameters
         ----------
-        X : array_like of shape (N, n_features)
-        y : array_like of shape (N,)
+        X, y
+            As for the class, of any real dtype.
         groups : array_like of shape (N,)
             The silo of each record, numbers or strings. Groups and their sizes are public.
         **options
@@ -365,14 +369,13 @@ class SiloData:
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         group = labels(groups, len(y), name="groups")
-        if len(group) and np.all(group[1:] >= group[:-1]):
-            first = np.append(0, 1 + np.flatnonzero(group[1:] != group[:-1]))
-            silo_names, offsets, order = group[first], np.append(first, len(y)), None
-        else:
-            silo_names, silo = np.unique(group, return_inverse=True)
-            offsets = np.cumsum([0, *np.bincount(silo)])
-            order = np.argsort(silo, kind="stable")
+        found = kept_rows(options.get("person"), options.get("max_records"), len(y))
+        if found is not None:  # before any other order
+            (given, _), y, group = gathered(given, found[0]), y[found[0]], group[found[0]]
+        silo_names, offsets, order = grouped(group)
         rows, copied = gathered(given, order)
+        if found is not None:
+            options["person"] = found[1] if order is None else found[1][order]
         data = cls(rows, y if order is None else y[order], offsets, **options)
         if copied:
             data._keep_norms()
@@ -397,8 +400,8 @@ class SiloData:
 
         Parameters
         ----------
-        X : array_like of shape (N, n_features)
-        y : array_like of shape (N,)
+        X, y
+            As for the class, of any real dtype.
         m : int
             Number of silos, at most N / min_size.
         how : {"even", "random", "two_groups", "by_label", "dirichlet"}, default="even"
@@ -409,9 +412,9 @@ class SiloData:
             over silos are drawn from a symmetric Dirichlet distribution. With the last two, sizes
             depend on the labels, which `partition_note` states.
         seed : int, numpy.random.Generator or None
-            Source of the split, which is not part of any privacy guarantee; None: fresh entropy.
+            Source of the split, no part of any privacy guarantee; None: fresh entropy.
         min_size : int, default=1
-            Smallest allowed size of a silo.
+            Smallest allowed size of a silo, in records, or in persons where these are given.
         ratio : float
             At least 1; required for "two_groups", and only there.
         concentration : float
@@ -423,25 +426,22 @@ class SiloData:
         Raises
         ------
         ValueError
-            When there are too few records for m silos of min_size, and as for the class.
+            When there are too few records for m silos, and as for the class.
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
-        if m * min_size > len(y):
-            raise ValueError(
-                f"m must be at most records / min_size, got {m} with {len(y)} records and "
-                f"min_size {min_size}"
-            )
         shapes = {"two_groups": ratio, "dirichlet": concentration}
-        task, classes = options.get("task"), options.get("classes")
-        rng = np.random.default_rng(seed)
-        order, sizes = partition(y, m, how, rng, min_size, shapes, task, classes)
-        if sizes.min() < min_size:
-            raise ValueError(
-                f"min_size must be at most the smallest silo of how={how!r}, {sizes.min()} "
-                f"records, got {min_size}"
-            )
+        rng, task = np.random.default_rng(seed), options.get("task")
+        found = kept_rows(options.get("person"), options.get("max_records"), len(y))
+        if found is None:
+            classes = options.get("classes")
+            order, sizes = partition(y, m, how, rng, min_size, shapes, task, classes)
+        else:  # persons are assigned, and not their rows
+            people = np.zeros(1 + int(found[1].max()))
+            persons = partition(people, m, how, rng, min_size, shapes, "persons", None)
+            by_silo, sizes = whole_in_silos(found[1], *persons)
+            order, options["person"] = found[0][by_silo], found[1][by_silo]
         rows, copied = gathered(given, order)
         data = cls(rows, y[order], np.cumsum([0, *sizes]), **options)
         if copied:

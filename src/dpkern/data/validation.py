@@ -39,6 +39,8 @@ class RowOptions(TypedDict, total=False):
     classes: ArrayLike | None
     feature_names: Sequence[str] | None
     schema: "Schema | None"
+    person: Any
+    max_records: int | None
 
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -56,6 +56,8 @@ _SHARED = """\
         What is protected: the values of a record, or also whether it is there.
     public_size : int or sequence of int, optional
         Public number of records, with "add_remove".
+    max_records : int, optional
+        With `person` in fit, the largest number of records of one person: the first ones are used.
     accountant : Accountant, optional
         A budget over several fits: it is charged before a fit releases anything, or refuses it.
         Clones share it, so that every fit of a search or of a cross-validation is charged.
@@ -116,6 +118,7 @@ class PrivateEstimator(BaseEstimator):
     trust: str = "central"
     neighbours: str = "replace_one"
     public_size: Any = None
+    max_records: int | None = None
     accountant: Accountant | None = None
     random_state: Any = None
     n_jobs: int | None = None
@@ -127,7 +130,12 @@ class PrivateEstimator(BaseEstimator):
         return super().__new__(cls)
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, silos: ArrayLike | None = None, **refused: Any
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        silos: ArrayLike | None = None,
+        person: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Fit a private model.
 
@@ -138,6 +146,8 @@ class PrivateEstimator(BaseEstimator):
             Labels, or the real targets of a regression.
         silos : array_like of shape (n,), optional
             The silo of every record, numbers or strings; by default there is one silo.
+        person : array_like of shape (n,), optional
+            The id of every record's person: with `max_records`, persons are protected.
 
         Returns
         -------
@@ -148,15 +158,17 @@ class PrivateEstimator(BaseEstimator):
         TypeError, ValueError
             When an argument or a parameter is not as described; the message names it.
         """
-        data = self._data(X, y, silos, refused)
+        data = self._data(X, y, silos, person, refused)
         arguments = self._arguments(data)
         result = solve(self.solver, data, budget=self._budget(), rng=self._seed(), **arguments)
         return self._finish(result)
 
-    def _data(self, X: Any, y: Any, silos: Any, refused: Mapping[str, Any]) -> SiloData:
+    def _data(
+        self, X: Any, y: Any, silos: Any, person: Any, refused: Mapping[str, Any]
+    ) -> SiloData:
         """Return the checked records with what is public of them."""
         for name in refused:
-            reason = _REFUSED.get(name, "it takes X, y and silos")
+            reason = _REFUSED.get(name, "it takes X, y, silos and person")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
         X, y = validate_data(
             self,
@@ -174,6 +186,8 @@ class PrivateEstimator(BaseEstimator):
             "row_bound": _ROW_BOUND if self.row_bound is None and not ranged else self.row_bound,
             "feature_range": self.feature_range,
             "feature_names": None if names is None else names.tolist(),
+            "person": person,
+            "max_records": self.max_records,
         }
         if silos is None:
             return SiloData.split(X, y, 1, seed=0, **options)

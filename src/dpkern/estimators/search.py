@@ -26,7 +26,16 @@ _DRAWN = 256
 _FIXED = (
     "solver_params",
     *("epsilon", "delta", "row_bound", "feature_range", "fit_intercept", "classes", "target_bound"),
-    *("trust", "neighbours", "public_size", "accountant", "random_state", "n_jobs", "verbose"),
+    *(
+        "trust",
+        "neighbours",
+        "public_size",
+        "max_records",
+        "accountant",
+        "random_state",
+        "n_jobs",
+        "verbose",
+    ),
 )
 
 
@@ -99,7 +108,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.holdout = holdout
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, silos: ArrayLike | None = None, **refused: Any
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        silos: ArrayLike | None = None,
+        person: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Make the search; the arguments are those of the estimator's fit.
 
@@ -115,7 +129,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"estimator must be one of dpkern.estimators, got {type(self.estimator).__name__}"
             )
         first = clone(self.estimator)
-        data = first._data(X, y, silos, refused)
+        data = first._data(X, y, silos, person, refused)
         sets = self._parameter_sets(first)
         candidates = [self._arguments(first, parameters, data) for parameters in sets]
         found = select(

@@ -102,6 +102,7 @@ def read_csv(
     *,
     target: str | int | None,
     silo_column: str | int | None,
+    person: str | int | None,
     header: bool | None,
     sep: str | None,
     n_features: int | None,
@@ -121,20 +122,22 @@ def read_csv(
     if width < 2 and (labelled or n_features != 1):
         what = "features and a target" if labelled else f"{n_features} features"
         raise ValueError(f"{path}, line {first[0]} must hold {what} {_one_column(path, sep)}")
-    n_others = width - (silo_column is not None)
+    n_others = width - (silo_column is not None) - (person is not None)
     y_column = None
     if target is not None:
         y_column = _column(path, "target", target, names, width)
     elif labelled or (n_others != n_features and (names or [""])[-1] not in (feature_names or ())):
         y_column = width - 1
-    g_column = None
+    g_column = p_column = None
     if silo_column is not None:
         g_column = _column(path, "silo_column", silo_column, names, width)
-        if g_column == y_column:
-            raise ValueError(
-                f"{path}: target and silo_column must be two columns, got {y_column} for both"
-            )
-    columns = [k for k in range(width) if k not in (y_column, g_column)]
+    if person is not None:
+        p_column = _column(path, "person", person, names, width)
+    own = {"target": y_column, "silo_column": g_column, "person": p_column}
+    for (one, k), (other, also) in itertools.combinations(own.items(), 2):
+        if k is not None and k == also:
+            raise ValueError(f"{path}: {one} and {other} must be two columns, got {k} for both")
+    columns = [k for k in range(width) if k not in own.values()]
     if names is not None and 0 in columns and names[0] in ("", "Unnamed: 0"):
         raise ValueError(
             f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
@@ -147,7 +150,10 @@ def read_csv(
     refuse_other_names(found_names, feature_names, str(path), cure)
     refuse_width(path, len(columns), n_features)
 
-    values, y, groups = array("d"), list[str](), list[str]()
+    values = array("d")
+    y, groups, persons = list[str](), list[str](), list[str]()
+    texts = [(y_column, y), (g_column, groups), (p_column, persons)]
+    others = [(k, column) for k, column in texts if k is not None]
     begin = [row for row in (None if header else first, second) if row is not None]
     for line, fields in itertools.chain(begin, rows):
         if len(fields) != width:
@@ -159,18 +165,16 @@ def read_csv(
         except ValueError:
             row = [_value(path, line, k, fields[k], names) for k in columns]
         values.extend(row)
-        if y_column is not None:
-            y.append(fields[y_column])
-        if g_column is not None:
-            groups.append(fields[g_column])
+        for k, column in others:
+            column.append(fields[k])
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
-    labels = [_missing(column) for column in (y, groups) if column]
+    labels = [_missing(column) for _, column in others]
     missing = np.column_stack([np.isnan(X), *labels])
     if missing.any():
         n_rows = np.count_nonzero(missing.any(axis=1))
-        order = [*columns, *(k for k in (y_column, g_column) if k is not None)]
+        order = [*columns, *(k for k, _ in others)]
         counts = {order[k]: int(missing[:, k].sum()) for k in np.flatnonzero(missing.any(axis=0))}
         raise ValueError(
             f"{path} must have no missing values (empty, ?, NA, NaN, null), got "
@@ -178,7 +182,8 @@ def read_csv(
             f"{in_columns(counts, names)}: fill them or drop the rows first"
         )
     target_name = None if y_column is None else str(y_column if names is None else names[y_column])
-    return Table(X, tidy(y), tidy(groups) if groups else None, found_names, target_name)
+    in_silos, ids = (tidy(column) if column else None for column in (groups, persons))
+    return Table(X, tidy(y), in_silos, found_names, target_name, ids)
 
 
 def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:
@@ -194,7 +199,8 @@ def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -
         )
     raise ValueError(
         f"{path}, line {line}: {label} must be a number, got text: describe the columns by a "
-        "schema, drop this one, name it as target or silo_column, or name another separator of fields by sep"
+        "schema, drop this one, name it as target or silo_column, or name another separator of "
+        "fields by sep"
     ) from None
 
 

@@ -11,6 +11,8 @@ from dpkern.data.csr import is_sparse
 from dpkern.data.validation import Matrix
 from dpkern.io.table import Table, canonical_csr, refuse_width
 
+_ARRAYS = ("X", "y", "groups", "person")
+
 
 def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: bool) -> Table:
     path.stat()
@@ -18,7 +20,7 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
         raise ValueError(f"{path} is damaged or not an .npz archive")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("X", "y", "groups") if name in archive}
+            arrays = {name: archive[name] for name in _ARRAYS if name in archive}
             stored_as = archive.get("format")
     except (ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged, or not an .npz archive of plain arrays") from error
@@ -37,7 +39,7 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
             f"{path}: X must be numbers of shape (N, n_features), got dtype {X.dtype} and shape "
             f"{X.shape}"
         )
-    for name in ("y", "groups"):
+    for name in _ARRAYS[1:]:
         if name in arrays and arrays[name].shape != X.shape[:1]:
             raise ValueError(
                 f"{path}: {name} must have shape ({X.shape[0]},), one per row of X, got "
@@ -46,7 +48,7 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
     refuse_width(path, X.shape[1], n_features)
     y = arrays.get("y", np.empty(0))
     rows = X if is_sparse(X) else np.ascontiguousarray(X, dtype)
-    return Table(rows, y, arrays.get("groups"))
+    return Table(rows, y, arrays.get("groups"), person=arrays.get("person"))
 
 
 def _read_csr(path: Path, stored_as: str, dtype: DTypeLike) -> Matrix:

@@ -25,6 +25,7 @@ def read_table(
     *,
     target: str | int | None = None,
     silo_column: str | int | None = None,
+    person: str | int | None = None,
     header: bool | None = None,
     sep: str | None = None,
     n_features: int | None = None,
@@ -34,8 +35,8 @@ def read_table(
     """Read LIBSVM or CSV text, plain or compressed (.gz, .bz2, .xz), or an .npz archive.
 
     The suffixes .svm, .libsvm and .t (before .gz and the like) mean LIBSVM, .npz means an archive
-    with the arrays X, y and, if there are silos, groups. Any other text is LIBSVM when its lines
-    look like ``label index:value ...``, and comma-separated values otherwise.
+    with the arrays X, y and, if there are silos or persons, groups and person. Any other text is
+    LIBSVM when its lines look like ``label index:value ...``, and comma-separated values otherwise.
 
     LIBSVM text gives a CSR matrix if at most a quarter of the entries is stored, and an ndarray
     otherwise. In an archive, X may also be CSR, with the arrays of `scipy.sparse.save_npz`:
@@ -50,6 +51,8 @@ def read_table(
         is the last column.
     silo_column : str or int, optional
         CSV only: the column with the silo of a record.
+    person : str or int, optional
+        CSV only: the column with the id of a record's person.
     header : bool, optional
         CSV only: whether the first row holds column names. By default it does if some field of it
         is not a number and the field below is, be it with a decimal comma.
@@ -76,7 +79,8 @@ def read_table(
         When the file is empty, damaged, ragged, in no known format, or has missing or non-numeric
         features. The message names the file, the line and the column, and never a value.
     """
-    columns = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
+    columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
+    columns |= {"header": header, "sep": sep}
     return _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
 
 
@@ -86,6 +90,7 @@ def read_records(
     n_features: int,
     target: str | int | None = None,
     silo_column: str | int | None = None,
+    person: str | int | None = None,
     header: bool | None = None,
     sep: str | None = None,
     feature_names: tuple[str, ...] | None = None,
@@ -99,8 +104,8 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, header, sep, feature_names, dtype
-        As for `read_table`; the silo column is ignored.
+    path, target, silo_column, person, header, sep, feature_names, dtype
+        As for `read_table`; the columns of silos and of persons are ignored.
     n_features : int
         Required number of columns of X; LIBSVM rows with fewer are padded with zeros.
 
@@ -115,7 +120,8 @@ def read_records(
     FileNotFoundError, IsADirectoryError, ValueError
         As for `read_table`.
     """
-    columns = {"target": target, "silo_column": silo_column, "header": header, "sep": sep}
+    columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
+    columns |= {"header": header, "sep": sep}
     table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 

@@ -25,6 +25,8 @@ class Table:
     feature_names : tuple of str, or None
     target : str, or None
         Name or number of the column of y in a CSV file.
+    person : ndarray of shape (N,), or None
+        The id of the person of each record, numbers or strings.
     """
 
     X: Matrix
@@ -32,6 +34,7 @@ class Table:
     groups: NDArray[Any] | None = None
     feature_names: tuple[str, ...] | None = None
     target: str | None = None
+    person: NDArray[Any] | None = None
 
 
 def refuse_width(path: Path, found: int, n_features: int | None) -> None:

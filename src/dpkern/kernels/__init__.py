@@ -65,6 +65,7 @@ from dpkern.kernels.local_descent import glm_local_descent
 from dpkern.kernels.mlp import mlp_difference, mlp_gradient, mlp_size
 from dpkern.kernels.newton import line_search, newton_direction
 from dpkern.kernels.noise import gaussian, goe
+from dpkern.kernels.persons import glm_person_gradient
 from dpkern.kernels.prox import prox
 from dpkern.kernels.shuffle import coins_together, shuffle_parameters, shuffle_sum
 
@@ -73,9 +74,9 @@ __all__ = [
     "PreparedSweep", "ProxState", "admm_rounds", "clip_and_sum", "coins_together", "finest_grid",
     "flushes_denormals", "gaussian", "glm_descent", "glm_difference", "glm_gradient",
     "glm_gradients", "glm_hessian", "glm_hessians", "glm_local_descent", "glm_losses",
-    "glm_margins", "glm_norms", "goe", "hessian_row_grid", "info", "line_search",
-    "loss_derivatives", "loss_prox", "loss_values", "mlp_difference", "mlp_factor_grid",
-    "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox", "prox_sweep",
-    "shuffle_parameters", "shuffle_sum",
+    "glm_margins", "glm_norms", "glm_person_gradient", "goe", "hessian_row_grid", "info",
+    "line_search", "loss_derivatives", "loss_prox", "loss_values", "mlp_difference",
+    "mlp_factor_grid", "mlp_gradient", "mlp_size", "newton_direction", "on_grid", "prox",
+    "prox_sweep", "shuffle_parameters", "shuffle_sum",
 ]
 # fmt: on

@@ -8,7 +8,6 @@ whose process dies, keeps its charge. docs/accountant.md has the assumptions.
 import functools
 import math
 import os
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -22,6 +21,7 @@ from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of
 from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
+from dpkern.privacy.persons import units_in
 from dpkern.privacy.profiles import Bound, Spending
 from dpkern.privacy.spending_report import rounded_down, rounded_up
 
@@ -266,10 +266,12 @@ class Accountant:
             "charged or released"
         )
 
-    def begin(self, what: str, bound: Bound, *, neighbours: str, seeded: bool) -> Charge:
-        """Return the charge of a run that protects one record, to be made before it releases."""
+    def begin(
+        self, what: str, bound: Bound, *, neighbours: str, seeded: bool, unit: str = "one record"
+    ) -> Charge:
+        """Return the charge of a run that protects this unit, to be made before it releases."""
         self._refuse_relation(neighbours)
-        charge = Charge(self, what, seeded, self._records("one record"))
+        charge = Charge(self, what, seeded, self._records(unit))
         charge.bound(bound)
         return charge
 
@@ -281,12 +283,10 @@ class Accountant:
 
     def _records(self, unit: str) -> int:
         """Return how many of these units the accountant's has, or raise."""
-        if unit == self.unit:
-            return 1
-        found = re.fullmatch(r"one person with (\d+) records", self.unit)
-        if found is None or unit != "one record":
+        found = units_in(self.unit, unit)
+        if found is None:
             raise ValueError(f"unit must be that of the accountant, {self.unit!r}, got {unit!r}")
-        return int(found[1])
+        return found
 
     def _refuse_relation(self, neighbours: str) -> None:
         if neighbours != self.neighbours:

@@ -8,6 +8,8 @@ from dpkern.privacy.certificate import Certificate
 from dpkern.privacy.law import NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 
+_WHOLE = "; taken as true: no person has records in two of them"
+
 
 def compose_sequential(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on the same data: mu^2 and the draws add up.
@@ -30,7 +32,7 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
 def compose_parallel(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on disjoint data: the largest mu and n_draws.
 
-    The partition must be independent of the data.
+    The partition must be independent of the data, and divide no person whom a certificate is for.
     """
     _refuse_others(certificates)
     return _merged(
@@ -40,7 +42,7 @@ def compose_parallel(*certificates: Certificate) -> Certificate:
         n_draws=max(c.n_draws for c in certificates),
         may_be_smaller=False,
         note=f"parallel composition of {len(certificates)} runs on disjoint data, "
-        "split without looking at them",
+        f"split without looking at them{'' if certificates[0].unit == 'one record' else _WHOLE}",
     )
 
 

@@ -37,7 +37,13 @@ from dpkern.solvers.releases.local_runs import (
 )
 
 
-@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central",), settings=federated_descent)
+@solver(
+    trusts=("central", "silo"),
+    neighbours=BOTH,
+    paper=("central",),
+    settings=federated_descent,
+    person_sums=True,
+)
 async def federated_gd(
     run: Run,
     *,

@@ -33,7 +33,7 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.returned import Returned
 
 
-@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"))
+@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"), person_sums=True)
 async def gradient_descent(
     run: Run,
     *,

@@ -17,6 +17,7 @@ from dpkern.papers import noise
 from dpkern.privacy.record_sampling import SAMPLERS
 from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import batches
+from dpkern.solvers.releases.gradient import what_is_summed
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 from dpkern.solvers.releases.returned import Returned
@@ -29,6 +30,7 @@ from dpkern.solvers.releases.returned import Returned
     settings=batches,
     samplers=SAMPLERS,
     models="any",
+    person_sums=True,
 )
 async def minibatch_sgd(
     run: Run,
@@ -75,7 +77,7 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
         sigma = noise.minibatch_sgd(
             claim, clip=run.clip, sizes=sizes.astype(np.float64), releases=rounds_in_formula
         )
-    family = Family("sum of clipped gradients", range(run.rounds), sampler, sigma=sigma)
+    family = Family(what_is_summed(run), range(run.rounds), sampler, sigma=sigma)
     gradient = NoisyMeans(run, sums_of(run), family, silos, *allocate(run, [family], silos))
     returned = Returned(run, run.rounds)
 

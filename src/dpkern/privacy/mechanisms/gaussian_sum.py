@@ -65,6 +65,7 @@ class GaussianSum:
         per_record: int | None = None,
         draws: int | None = None,
         finest: float | None = None,
+        person_clip: float | None = None,
     ) -> None:
         if mu is not None and sigma is not None:
             raise ValueError("sigma must be None where mu is given, got both")
@@ -80,6 +81,10 @@ class GaussianSum:
         self._channel, self._noisy = channel, noisy
         self._dim, self._shares = dim, shares
         nominal = clip if channel.add_remove else 2.0 * clip
+        if person_clip is not None:
+            if channel.add_remove:
+                raise ValueError("neighbours must be 'replace_one' with person_clip")
+            nominal = 2.0 * positive("person_clip", person_clip)
         grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
 
         grids: list[float] | None = None

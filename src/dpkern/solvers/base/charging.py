@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dpkern.privacy import NoiseStream
 from dpkern.privacy.accountant import Charge
 from dpkern.privacy.accounting import AMPLIFIES
+from dpkern.privacy.persons import unit_of
 from dpkern.privacy.profiles import Bound
 
 if TYPE_CHECKING:  # run imports this module
@@ -33,12 +34,15 @@ def charge_of(run: "Run") -> Charge | None:
     rng = run.parameters["rng"]
     seeded = rng.kind != "os" if isinstance(rng, NoiseStream) else rng is not None
     bound = _bound(run, run.accountant.assumed_draws)
-    return run.accountant.begin(run.solver, bound, neighbours=run.neighbours, seeded=seeded)
+    unit = "one record" if run.persons is None else unit_of(run.persons.max_records)
+    relation = run.neighbours
+    return run.accountant.begin(run.solver, bound, neighbours=relation, seeded=seeded, unit=unit)
 
 
 def _bound(run: "Run", n_draws: int) -> Bound:
     """Return what the run may spend: mu where it is Gaussian DP, else its budget as it stands."""
-    budget, sampling = run.budget, run.parameters.get("sampling")
+    # Of a person, where the run's own is that of a record.
+    budget, sampling = run.parameters["budget"], run.parameters.get("sampling")
     assert budget is not None
     secret = sampling == AMPLIFIES[run.neighbours]
     if run.declaration.gaussian and run.trust != "shuffle" and not secret:

@@ -51,6 +51,7 @@ class Declaration:
     models: Literal["linear", "any"] = "linear"
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
+    person_sums: bool = False  #: whether a person's summed gradient can be clipped
     gaussian: bool = True  #: whether a certificate of one run can have a mu
     loss: str = ""  #: its default loss, where that is not the one of all solvers
     summary: str = ""  #: the documentation of the algorithm

@@ -66,6 +66,8 @@ def declared(run: "Run") -> dict[str, Any]:
     if run.declaration.samplers:
         values["sampling"] = run.parameters["sampling"]
     values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
+    if run.persons is not None:
+        values |= {"max_records": run.persons.max_records, "person_clip": run.persons.clip}
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
     if data.schema is not None:

@@ -27,6 +27,7 @@ from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.monitor import monitored
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, notes_on_data, plain
+from dpkern.solvers.base.persons import person_bound
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
 from dpkern.solvers.base.steps import auto_step, step_sizes
@@ -50,6 +51,10 @@ class Run(AbstractContextManager["Run"]):
     ----------
     objective : Objective
         Objective of the run.
+    persons : PersonBound or None
+        How people with several records are protected.
+    budget : Budget or None
+        Of one record, where persons have the given one by the group bound.
     rounds, local_steps : int
         Number of aggregations, and of local steps between two of them; 1 by default.
     ledger : Ledger
@@ -78,8 +83,9 @@ class Run(AbstractContextManager["Run"]):
                 "budget must be dpkern.Budget(epsilon=..., delta=...) or None, got "
                 f"{type(budget).__name__}"
             )
-        self.declaration, self.budget = declaration, budget
-        self.parameters = {**parameters, "budget": budget}
+        self.declaration, self.parameters = declaration, {**parameters, "budget": budget}
+        self.persons = persons = person_bound(declaration, data, budget, self.parameters)
+        self.budget = budget if persons is None else persons.budget
         self.accountant: Accountant | None = parameters["accountant"]
         model = parameters["model"]
         shared = ("penalty", "l2", "l1", "weights", "penalize_intercept", "public_size")
@@ -97,7 +103,9 @@ class Run(AbstractContextManager["Run"]):
         self._check_neighbours()
         if budget is not None:
             budget.warn_of_few_records(self.objective.n)
-        self.parameters = settled(declaration.settings, self.objective, budget, self.parameters)
+        of_settings = budget if persons is None else persons.budget_of_settings
+        rule = declaration.settings
+        self.parameters = settled(rule, self.objective, of_settings, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
         self.local_steps: int = self.parameters.get("local_steps", 1)
         self.monitor = monitored(parameters["monitor"], self.objective)
@@ -128,6 +136,11 @@ class Run(AbstractContextManager["Run"]):
         if clip == math.inf and self.budget is not None:
             raise ValueError("clip must be finite with a budget, got inf")
         return math.inf if clip is None else clip
+
+    @property
+    def person_clip(self) -> float | None:
+        """Clip norm of the sum of a person's clipped gradients; None: records are clipped alone."""
+        return None if self.persons is None else self.persons.clip_of(self.clip)
 
     @property
     def sizes_are_hidden(self) -> bool:
@@ -375,8 +388,10 @@ class Run(AbstractContextManager["Run"]):
             claimed=self.claimed if claimed is None else claimed,
             bound=bound,
             notes=(*notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
-            at_delta=None if self.budget is None else self.budget.delta,
+            at_delta=None if self.budget is None else self.parameters["budget"].delta,
         )
+        if self.persons is not None:
+            certificate = self.persons.certificate(certificate)
         if self.charge is not None:
             self.charge.settle(certificate)
         total = time.perf_counter() - self._begin

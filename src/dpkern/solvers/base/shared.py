@@ -36,6 +36,10 @@ def _clip(name: str, value: object) -> float | None:
     return None if value is None else positive(name, value, or_infinite=True)
 
 
+def _person_clip(name: str, value: object) -> float | None:
+    return None if value is None else positive(name, value)
+
+
 def _loss(name: str, value: Any) -> Loss:
     if isinstance(value, Oracle):
         raise TypeError(f"{name} must be a loss, got the model {value.name!r}: give it as model=")
@@ -84,6 +88,7 @@ def _shared(
     trust: Annotated[str, UNDECLARED] = "central",
     neighbours: Annotated[str, UNDECLARED] = "replace_one",
     public_size: Annotated[PublicSize, UNDECLARED] = None,
+    person_clip: Annotated[float | None, Option(check=_person_clip, declared=False)] = AUTO,
     weights: Literal["size", "uniform"] = "size",
     calibration: str = "sound",
     penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
@@ -130,6 +135,12 @@ def _shared(
         central trust with weights "size", but not for minibatch methods. It replaces the true
         sizes in weights, means, noise, grids and everything reported. It need not be exact:
         sums of up to twice as many records are exact, and larger ones may be clamped.
+    person_clip : float, "auto" or None
+        For data with `person`, in clip norms: the norm c to which the sum of a person's clipped
+        gradients is clipped, so that noise is for c records instead of max_records. "auto" is the
+        median number of records of a person where that is less, and the solver's releases are
+        sums of gradients over all records; None is the bound for groups of records, which every
+        solver offers (docs/people.md).
     weights : {"size", "uniform"}
         Silo weights p_j = n_j / N or 1 / m.
     calibration : {"sound", "paper"}

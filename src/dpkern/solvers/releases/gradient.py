@@ -24,7 +24,8 @@ class NoisyMeanGradient:
     Central trust: the release is V = sum_j om_j S_j + Z, with om_j = (p_j/n_j) / max_k (p_k/n_k) on
     the records before rounding, and is multiplied by max_k (p_k/n_k) afterwards.
     Silo trust: every silo releases V_j = S_j + Z_j; silos hold disjoint records.
-    The sensitivity of V or V_j is 2 C, or C where a record is added or removed.
+    The sensitivity of V or V_j is 2 C, or C where a record is added or removed; and 2 C_p for a
+    person whose records' sum is clipped to C_p (`run.person_clip`).
 
     `mu` is the budget of one release, `sigma` a std on V, or on each silo's message, in its place.
     With `shares` every silo adds its own noise under central trust, of std sigma[j] on V's scale,
@@ -44,13 +45,14 @@ class NoisyMeanGradient:
         self._run, self._per_silo, self._shares = run, per_silo, shares
         self._mechanism = GaussianSum(
             run.channel(),
-            what="sum of clipped gradients",
+            what=what_is_summed(run),
             clip=run.clip,
             dim=data.d,
             sizes=tuple(objective.sizes.tolist()) if per_silo or shares else (objective.n,),
             mu=mu,
             sigma=sigma,
             shares=shares,
+            person_clip=run.person_clip,
         )
         grid = self._mechanism.grid
         self._grid = None if grid is None else np.broadcast_to(grid, (data.m,)).copy()
@@ -80,27 +82,38 @@ class NoisyMeanGradient:
         self, w: FloatArray, eta: FloatArray, each: Each, momentum: float = 0.0
     ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
-        if self._per_silo or self._shares:
+        if self._per_silo or self._shares or self._run.person_clip is not None:
             return 0
         how = {"scale": self._scale, "silo_weight": self._silo_weight}
         return await compiled_rounds(self._run, self._mechanism, w, eta, each, momentum, **how)
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
-        run, objective = self._run, self._run.objective
-        sums = await run.sums(
-            kernels.glm_gradient,
-            w,
-            loss=objective.phi,
-            clip=run.clip,
-            grid=self._grid,
-            silo_weight=self._silo_weight,
-            saturate=run.sizes_are_hidden,
+        run = self._run
+        sums = await gradient_sums(
+            run, w, clip=run.clip, grid=self._grid, silo_weight=self._silo_weight
         )
         if not (self._per_silo or self._shares):
             sums = over_silos(run, sums, self._mechanism.grid)
         with run.clock("noise"):
             return self._mechanism.release(sums)
+
+
+def what_is_summed(run: Run) -> str:
+    """Return the description of `gradient_sums` for the ledger."""
+    of_persons = "" if run.person_clip is None else ", clipped for each person"
+    return f"sum of clipped gradients{of_persons}"
+
+
+async def gradient_sums(run: Run, w: FloatArray, **how: Any) -> FloatArray:
+    """Return the sums of clipped gradients of records, or of persons by their clipped sums."""
+    how["loss"] = run.objective.phi
+    if run.persons is None or run.person_clip is None:
+        return await run.sums(kernels.glm_gradient, w, saturate=run.sizes_are_hidden, **how)
+    if how.pop("rows", None) is not None:
+        raise ValueError("rows must be None with person_clip: persons are whole")
+    how |= {"persons": run.persons.offsets, "person_clip": run.person_clip}
+    return await run.sums(kernels.glm_person_gradient, w, **how)
 
 
 async def compiled_rounds(

@@ -227,7 +227,8 @@ class NoisyMeans:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run, drawn, everybody = self._run, self._family.sampler.compiled, self._everybody
         linear = isinstance(self._sums, GlmSums)
-        if self._trust != "central" or drawn is None or not (linear and everybody):
+        by_record = run.person_clip is None
+        if self._trust != "central" or drawn is None or not (linear and everybody and by_record):
             return 0
         mechanism = self._gaussian(run.clip, self._family.sigma, 1)
         how = {"scale": self._scale, "silo_weight": self._silo_weight, **drawn}
@@ -318,6 +319,7 @@ class NoisyMeans:
                 sampling=sampler.sampling if run.budget is not None else None,
                 per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
+                person_clip=run.person_clip,
             )
         found = self._mechanisms[key]
         assert isinstance(found, GaussianSum)

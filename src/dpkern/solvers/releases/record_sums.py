@@ -14,6 +14,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.record_sampling import Rows
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.gradient import gradient_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -79,10 +80,7 @@ class GlmSums(Sums):
     _margins_at: FloatArray | None = None
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
-        run = self._run
-        return await run.sums(
-            kernels.glm_gradient, w, loss=run.objective.phi, saturate=run.sizes_are_hidden, **how
-        )
+        return await gradient_sums(self._run, w, **how)
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         if how["rows"] is None:
