@@ -484,3 +484,54 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
         other.plot(tmp_path / "run.png")
         assert (tmp_path / "run.png").stat().st_size > 5_000
     assert runs()["local_newton/layout/csr"].run(1)._noise_band() is None
+
+
+@functools.cache
+def of_people(name, **options):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (300, 3))
+    person = rng.integers(0, 150, 300)
+    how = {"intercept": True, "feature_range": (-1.0, 1.0), "person": person, "max_records": 4}
+    people = dpk.SiloData.split(X, X[:, 0] > 0.0, 2, seed=0, **how)
+    budget = dpk.Budget(epsilon=2.0, delta=1e-6)
+    if name == "select":
+        how = {"solver": "gradient_descent", "mean_runs": 2, "eta": 0.0}
+        return dpk.select([{"rounds": 5}], people, budget=budget, **how, **options).privacy
+    if name == "private_range":
+        return dpk.private_range(people, bounds=(-9.0, 9.0), budget=budget).privacy
+    return dpk.solve(name, people, budget=budget, **options).privacy
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gradient_descent", {}),
+        ("gradient_descent", {"trust": "silo"}),
+        ("gradient_descent", {"person_clip": None}),
+        ("local_newton", {}),
+        ("select", {}),
+        ("select", {"person_clip": None}),
+        ("private_range", {}),
+    ],
+)
+def test_guarantees_for_people_are_verified(name, options):
+    assert_verified(of_people(name, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({}, {"unit": "one person with at most 40 records"}),
+        ({}, {"group_size": 2}),
+        ({}, {"declared": {"person_clip": 4.0}}),
+        ({"person_clip": None}, {"unit": "one person with at most 40 records"}),
+        ({"person_clip": None}, {"group_size": 1}),
+        ({"person_clip": None}, {"unit": "one person with at most 4 records", "group_size": 1}),
+    ],
+)
+def test_other_guarantees_for_people_are_rejected(options, change):
+    values = form(of_people("gradient_descent", **options))
+    for name, value in change.items():
+        values[name] = {**values[name], **value} if isinstance(value, dict) else value
+    values["digest"] = digest(values)
+    assert not verify_certificate(values, "edited").ok

@@ -4,6 +4,7 @@ Nothing of the ledger, the certificate and the laws is imported (`dpkern.privacy
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from dpkern.privacy.recomputation import (
     AMPLIFIED,
     DIGITS,
+    SEEN_BY,
     Guarantee,
     binomial_rho,
     mean_runs,
@@ -18,14 +20,11 @@ from dpkern.privacy.recomputation import (
     multiset,
 )
 
-SEEN_BY = {
-    "central": "whoever sees the aggregate of a round",
-    "silo": "whoever sees a silo's message",
-    "shuffle": "whoever sees the shuffled messages of a round",
-    "local": "everybody: a user is believed by itself alone",
-}
+#: The unit of guarantees for people with several records.
+PERSON = re.compile(r"one person with at most (\d+) records?")
 #: Releases whose sensitivity is twice the clip norm, or the clip norm where records are added.
 GRADIENTS = ("sum of clipped gradients", "sum of clipped gradients of a local step")
+OF_PERSONS = "sum of clipped gradients, clipped for each person"
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
@@ -177,8 +176,13 @@ class Verifier:
             below or mean < declared["mean_runs"] * (1 - 1e-6), "mean of the number of runs"
         )
         if releases:
+            # A score is of one record, and so are sums but those of persons.
+            found = PERSON.fullmatch(self._values["unit"])
+            people = int(found[1]) if found and size == 1 else 1
+            of_run = 1 if declared.get("person_clip") else people
             parts = [self._mu_squared(part) for part in (releases[:-1], releases[-1:])]
-            spent = size * self._mp.sqrt(max(parts))
+            run, of_score = map(self._mp.sqrt, parts)
+            spent = size * max(of_run * run, people * of_score)
             score = releases[-1]["what"].startswith(SCORE)
             self._refuse(not score, "the score that selects")
             self._refuse(not _close(law["mu"], spent, _STD), "mu of one run of the selection")
@@ -230,14 +234,16 @@ class Verifier:
             self._refuse(lengths != {len(sizes)}, "numbers of silos")
         trust = values["trust_of_runs"] or values["trust"]
         unit = 2.0 if values["neighbours"] == "replace_one" else 1.0
+        of_person = declared.get("person_clip") or 0.0
         for r in values["releases"]:
             for problem in _problems(r):
                 self._refuse(True, f"{problem} of {r['what']!r}")
             seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
             self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")
-            if clip and r["what"] in GRADIENTS:
+            if clip and r["what"] in (*GRADIENTS, OF_PERSONS):
+                least = unit * clip * (of_person if r["what"] == OF_PERSONS else 1.0)
                 for d in filter(None, _list(r["sensitivity"])):
-                    right = unit * clip <= d <= 1.01 * unit * clip
+                    right = least <= d <= 1.01 * least
                     self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
             if r["sampling"] is not None:
                 of = r["sampling"]
@@ -274,19 +280,20 @@ class Verifier:
             self._refuse(values["trust"] != "central", "trust of what was restated")
         one = self.parts[0]._values["unit"] if self.parts else "one record"
         units = (f"one person with {size} records", f"one silo, of {size} records at most")
+        people = f"one person with at most {size} record{'' if size == 1 else 's'}"
         right = values["unit"] == one if size == 1 else one == "one record"
-        self._refuse(not right or (size > 1 and values["unit"] not in units), "unit")
+        right = (right and (size == 1 or values["unit"] in units)) or values["unit"] == people
+        self._refuse(not (right or self._sums_of_persons()), "unit")
         sizes = values["declared"].get("sizes") or ()
         if values["unit"].startswith("one silo") and not self.parts:
             self._refuse(size != max(sizes, default=0), "size of the largest silo")
         deltas, at = [f["delta"] for f in self._stated["epsilon"]], self._stated["at_delta"]
         self._refuse(at is not None and at not in deltas, "epsilon at the stated delta")
         self._refuse(self._stated["bound"] not in ("exact", "upper"), "bound")
-        exact = self._stated["bound"] == "exact"
         loose = self.name != "gaussian" or size > 1 or self._stated["amplified"]
         loose = loose or any(r["sampling"] for r in values.get("releases", ()))
         loose = loose or any(part._stated["bound"] != "exact" for part in self.parts)
-        self._refuse(exact and loose, "bound")
+        self._refuse(loose and self._stated["bound"] == "exact", "bound")
         if self.name != "selection":
             self._refuse(values["n_draws"] != self.n_draws, "number of draws")
         if self._stated["amplified"]:
@@ -294,6 +301,16 @@ class Verifier:
                        if r["sampling"]}  # fmt: skip
             right = methods == {AMPLIFIED.get(values["neighbours"])} and size == 1
             self._refuse(not right or self.name != "gaussian", "amplification by samples")
+
+    def _sums_of_persons(self) -> bool:
+        """Whether the guarantee is that of clipped sums of persons, or a selection's for them."""
+        of_persons = all(r["what"] == OF_PERSONS for r in self._values.get("releases", ()))
+        found, most = PERSON.fullmatch(self._values["unit"]), self._values["declared"]
+        named = found and (most.get("max_records"), self._values["group_size"]) == (
+            int(found[1]),
+            1,
+        )
+        return bool(named and (of_persons or self.name == "selection"))
 
     # --- Figures ----------------------------------------------------------------------------
 
