@@ -228,6 +228,9 @@ def test_many_runs_are_charged_together_or_not_at_all(accountant, path, data):
     assert seen[0] == ["charge"] * 4  # before the first release of any
     assert [entry.guarantee for entry in accountant.entries] == [r.privacy for r in results]
     before = path.read_bytes()
+    parts = [accountant.part("a"), accountant.part("b")]
+    with pytest.raises(TypeError, match="accountant must be one Accountant for all runs"):
+        dpk.solve_many("gradient_descent", data, **{**how, "accountant": parts})
     with pytest.raises(BudgetSpentError, match="gradient_descent and 39 more"):
         dpk.solve_many("gradient_descent", data, draws=40, **how)
     assert path.read_bytes() == before
@@ -396,6 +399,11 @@ def test_units_must_fit(path, tmp_path, data):
     silo = replace(result.privacy, unit="one silo, of 3 records at most")
     with pytest.raises(ValueError, match="unit must be that of the accountant, 'one record'"):
         records.charge("x", silo)
+    nobody = Accountant(
+        tmp_path / "nobody.json", epsilon=3.0, delta=DELTA, unit="one person with 0 records"
+    )
+    with pytest.raises(ValueError, match="unit must be that of the accountant"):
+        fit(data, nobody)
 
 
 # ----------------------------------------------------------------------------- parts
@@ -502,7 +510,7 @@ def test_the_command_line_creates_charges_and_shows(tmp_path, capsys, monkeypatc
     ]
     assert cli.main(how) == 2
     assert (
-        "s.json: there is no accountant's file; give epsilon and delta" in capsys.readouterr().err
+        "s.json: no such file; give epsilon and delta" in capsys.readouterr().err
     )
     assert cli.main(["ledger", "s.json", "--epsilon", "1.5", "--delta", "1e-6"]) == 0
     assert cli.main(how) == 0

@@ -1,5 +1,6 @@
 """The file of an accountant: concurrent writers, crashes, damage and full disks."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -190,6 +191,29 @@ def test_an_append_that_was_cut_off_counts_as_never_made(accountant, path, share
     assert path.read_bytes().startswith(whole)
 
 
+def test_a_charge_without_its_newline_counts(accountant, path):
+    accountant.charge("first", mu=0.1)
+    accountant.charge("second", mu=0.2)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert charged(path) == ["first", "second"]
+    assert accountant.charge("third", mu=0.1) == 3
+    assert charged(path) == ["first", "second", "third"]
+    assert Accountant(path).spent == accountant.spent
+
+
+def test_an_interrupted_writer_leaves_no_lock(accountant, path, monkeypatch):
+    def interrupted(descriptor):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpkern.privacy.append_only._unlock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            accountant.charge("first", mu=0.1)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert accountant.charge("second", mu=0.1) == 2
+
+
 def test_a_cut_off_settlement_leaves_the_bound(accountant, path):
     small_fit(accountant)
     path.write_bytes(path.read_bytes()[:-20])
@@ -289,6 +313,19 @@ def test_a_file_that_was_replaced_or_deleted_is_charged_by_nobody(accountant, pa
     with pytest.raises(FileNotFoundError):
         small_fit(accountant)
     assert not path.exists()
+
+
+def test_an_older_copy_is_no_new_budget(accountant, path):
+    before = path.read_bytes()
+    other = Accountant(path)
+    small_fit(accountant)
+    path.write_bytes(before)
+    with pytest.raises(ValueError, match="every charge that was read from it before"):
+        small_fit(accountant)
+    with pytest.raises(ValueError, match="every charge that was read from it before"):
+        _ = accountant.spent
+    assert path.read_bytes() == before
+    assert other.spent == 0.0  # which has read no charge
 
 
 # ----------------------------------------------------------------------------- disks

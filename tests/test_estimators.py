@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import pickle
+import re
 import warnings
 from pathlib import Path
 
@@ -79,6 +80,36 @@ def targets(n=600, d=4, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1.0, 1.0, (n, d))
     return X, X @ np.linspace(-1.0, 1.0, d) + 0.3
+
+
+def with_entry(values, entry):
+    values = values.astype(object)
+    values.flat[3] = entry
+    return values
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+@pytest.mark.parametrize("make", [list, pd.DataFrame, np.array], ids=["list", "frame", "array"])
+def test_no_message_quotes_a_record(cls, make):
+    X, y = np.linspace(-1.0, 1.0, 60).reshape(20, 3), np.arange(20) % 2
+    fitted = cls().fit(X, y)
+    wrong = [
+        (make(with_entry(X, "secret 9137")), y),
+        (make(with_entry(X, b"secret 9137")), y),
+        (make(with_entry(X, 9137j)), y),
+        (np.full(20, 9137.0), y),
+        (np.array(9137.0), y),
+    ]
+    if cls in REGRESSORS:
+        wrong.append((X, with_entry(y, "secret 9137")))
+    for X, y in wrong:
+        calls = [lambda X=X, y=y: cls().fit(X, y)]
+        calls += [lambda X=X: fitted.predict(X)] if y.dtype != object else []
+        for call in calls:
+            with pytest.raises((TypeError, ValueError)) as caught:
+                call()
+            assert not re.search("9137|secret", str(caught.value))
+            assert caught.value.__context__ is None or isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize("cls", CLASSIFIERS)

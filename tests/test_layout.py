@@ -106,7 +106,8 @@ PRIVACY = {
     "selection": {"law"} | _ROUNDING,
     "objective_perturbation": {"law"} | _ROUNDING,
     "recomputation": set(),
-    "verification": {"recomputation"},
+    "plain_releases": set(),
+    "verification": {"plain_releases", "recomputation"},
     "verify": {"recomputation", "verification"},
     "serialization": {"law", "ledger", "objective_perturbation", "selection"},
     "certificate": {

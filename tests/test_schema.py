@@ -6,6 +6,7 @@ import pickle
 import re
 import shlex
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +154,7 @@ def test_messages_name_columns_and_counts_and_never_a_value():
         "income": FRAME | {"income": ["low", "high", "low", secret]},
         "work": FRAME | {"work": ["private", "state", "state", [secret]]},
         "sex": FRAME | {"sex": ["F", "F", "F", {"a": secret}]},
+        "hours": FRAME | {"hours": [1, 2, 3, Fraction(9173 * 10**400)]},
     }
     for name, frame in wrong.items():
         with pytest.raises((TypeError, ValueError), match=f"column '{name}'") as error:

@@ -219,6 +219,31 @@ EDITS = {
     "arithmetic": ("run", edit("arithmetic", "float")),
     "batch sizes": ("batches", edit(f"{FIRST}/sampling/batch_sizes", lambda v: [1] * len(v))),
     "sizes of samples": ("batches", edit(f"{FIRST}/sampling/sizes", times(10))),
+    "sizes of samples that are not those declared": (
+        "batches",
+        both(
+            edit(f"{FIRST}/sampling/sizes", times(10)),
+            edit("guarantee/epsilon", []),
+            edit("guarantee/delta", []),
+            edit("guarantee/at_delta", None),
+        ),
+    ),
+    "releases of a selection dropped, mu lowered": (
+        "selection",
+        both(edit("releases", []), edit(f"{LAW}/mu", times(0.5))),
+    ),
+    "sizes of batches that are not those declared": (
+        "batches",
+        both(
+            edit(f"{FIRST}/sampling/batch_sizes", lambda v: [1] * len(v)),
+            edit("guarantee/epsilon", []),
+            edit("guarantee/delta", []),
+            edit("guarantee/at_delta", None),
+        ),
+    ),
+    "an empty grid": ("run", edit(f"{FIRST}/grid", [])),
+    "what is no text": ("run", edit(f"{FIRST}/what", ["sum of clipped gradients"])),
+    "releases beside parts": ("sequential", lambda v: v.update(releases=[])),
     "batch sizes, Poisson": (
         "poisson",
         edit(f"{FIRST}/sampling/batch_sizes", lambda v: [1] * len(v)),
@@ -420,6 +445,64 @@ def test_another_version_and_damage_are_refused():
         verify_certificate(values | {"group_size": "two"})
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("run", "releases/0/sensitivity", 1e308),
+        ("run", "guarantee/epsilon/0/epsilon", 1e308),
+        ("run", "guarantee/mu", {"__float__": []}),
+        ("run", "guarantee/mu", {"__float__": "x"}),
+        ("batches", "releases/0/dim", {"__float__": "inf"}),
+        ("batches", "releases/0/sampling/sizes", lambda v: [-n for n in v]),
+        ("perturbed", "declared/row_bound", 1e308),
+        ("selection", "guarantee/law/gamma", 0.0),
+    ],
+)
+def test_numbers_of_any_size_are_a_mismatch_or_damage(name, path, value):
+    values = edited(name, edit(path, value), with_digest=True)
+    try:
+        found = dpk.verify(values)
+    except ValueError:
+        with pytest.raises(ValueError, match="is damaged"):
+            dpk.verify(values)
+    else:
+        assert not found.ok
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path):
+    text = json.dumps(form(certificate("run")))
+    path = tmp_path / "twice.json"
+    path.write_text('{"guarantee": {"epsilon": 0.1}, ' + text[1:])
+    with pytest.raises(ValueError, match="a key is there twice"):
+        dpk.verify(path)
+
+
+def test_sizes_are_public_numbers_where_records_are_added(tmp_path):
+    how = {"clip": 1.0, "l2": 0.01, "neighbours": "add_remove", "public_size": 60}
+    budget = dpk.Budget(epsilon=1.0, delta=1e-6)
+    accountant = dpk.Accountant(tmp_path / "a", epsilon=3, delta=1e-6, neighbours="add_remove")
+    for sizes in ({}, {"weights": "uniform", "public_size": [19, 20, 21]}):
+        result = dpk.solve(
+            "objective_perturbation",
+            data("dense"),
+            budget=budget,
+            accountant=accountant,
+            **(how | sizes),
+        )
+        assert_verified(result.privacy)
+    assert dpk.verify(tmp_path / "a").ok
+
+
+def test_the_charge_of_a_selection_is_verified(tmp_path):
+    budget = dpk.Budget(epsilon=2.0, delta=1e-6)
+    accountant = dpk.Accountant(tmp_path / "a", epsilon=3.0, delta=1e-6)
+    how = {"solver": "gradient_descent", "clip": 1.0, "mean_runs": 2.0, "rng": 1}
+    dpk.select([{"rounds": 3}], data("dense"), budget=budget, accountant=accountant, **how)
+    found = dpk.verify(tmp_path / "a")
+    assert found.ok
+    assert re.search("mu of one run .* taken as stated +ok", str(found))
+
+
 def test_a_certificate_itself_is_refused_with_the_cure():
     with pytest.raises(TypeError, match=r"such as result\.privacy\.to_dict\(\), got Certificate"):
         dpk.verify(certificate("run"))
@@ -436,10 +519,11 @@ def test_a_missing_package_is_named_with_the_cure(monkeypatch):
 
 def test_verification_shares_nothing_with_what_it_verifies(source_tree):
     """It would repeat its errors."""
-    for name in ("verify", "verification", "recomputation"):
+    for name in ("verify", "verification", "plain_releases", "recomputation"):
         text = (source_tree / "src" / "dpkern" / "privacy" / f"{name}.py").read_text()
         found = set(re.findall(r"^(?:from|import) (dpkern\S*)", text, re.MULTILINE))
-        assert found <= {"dpkern.privacy.verification", "dpkern.privacy.recomputation"}
+        own = ("verification", "plain_releases", "recomputation")
+        assert found <= {f"dpkern.privacy.{name}" for name in own}
 
 
 def test_curves_of_a_certificate_are_those_of_its_law(tmp_path):

@@ -209,35 +209,34 @@ def select(
             train, test = _parts(data, counts, stream)
             for settings in drawn.checked:
                 drawn.values(settings, train, law.mu)
+            certificate = replace(
+                _certificate(law, budget),
+                noise=given.kind,
+                declared={
+                    "candidates": drawn.declared,
+                    "mean_runs": mean_runs,
+                    "eta": eta,
+                    "holdout": holdout,
+                    "score": "accuracy" if measure.loss is None else plain(measure.loss),
+                    "score_bound": score_bound,
+                    "sizes": plain(data.sizes),
+                },
+                notes=(
+                    *(_SECRET.format(mean_runs), _PARTS.format(test.n)),
+                    *(() if accountant is None else (CHARGED,)),
+                ),
+            )
+            if data.persons is not None:
+                most = data.persons.max_records
+                declared = certificate.declared | {"max_records": most}
+                of_record = replace(certificate, declared=declared)
+                certificate = for_a_person(of_record, most, divided=False)
             if accountant is not None:
-                before = replace(_certificate(law, budget), noise=given.kind)
-                if data.persons is not None:
-                    most = data.persons.max_records
-                    before = for_a_person(before, most, divided=False)
-                accountant.charge("select", before)
+                accountant.charge("select", certificate)
             best = _uninterrupted(lambda: _best(law, drawn, train, test, measure, stream))
     finally:
         if given is not rng:
             given.wipe()
-    certificate = replace(
-        _certificate(law, budget),
-        noise=given.kind,
-        declared={
-            "candidates": drawn.declared,
-            "mean_runs": mean_runs,
-            "eta": eta,
-            "holdout": holdout,
-            "score": "accuracy" if measure.loss is None else plain(measure.loss),
-            "score_bound": score_bound,
-            "sizes": plain(data.sizes),
-        },
-        notes=(
-            *(_SECRET.format(mean_runs), _PARTS.format(test.n)),
-            *(() if accountant is None else (CHARGED,)),
-        ),
-    )
-    if data.persons is not None:
-        certificate = for_a_person(certificate, data.persons.max_records, divided=False)
     if best is None:
         raise SelectionError(certificate)
     of_best = best.result.privacy

@@ -375,7 +375,7 @@ def text_of(value: object, name: str = "") -> str | None:
         return str(int(value))
     try:
         number = float(cast(Any, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"column {name!r} must hold numbers or text") from None
     if math.isnan(number):
         return None

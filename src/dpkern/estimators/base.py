@@ -170,15 +170,7 @@ class PrivateEstimator(BaseEstimator):
         for name in refused:
             reason = _REFUSED.get(name, "it takes X, y, silos and person")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            y_numeric=isinstance(self, RegressorMixin),
-        )
+        X, y = _validated(self, X, y, y_numeric=isinstance(self, RegressorMixin))
         ranged = self.feature_range is not None and isinstance(X, np.ndarray)
         names = getattr(self, "feature_names_in_", None)
         options: dict[str, Any] = {
@@ -250,9 +242,7 @@ class PrivateEstimator(BaseEstimator):
     def _rows(self, X: Any) -> Any:
         """Return rows to predict for, checked."""
         check_is_fitted(self)
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
-        )
+        return _validated(self, X, reset=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -343,6 +333,32 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # of some hundred records little is learnt
         return tags
+
+
+def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
+    """Return records checked by scikit-learn, whose messages may quote values of them."""
+    try:
+        return validate_data(
+            estimator,
+            *records,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            **how,
+        )
+    except ValueError as error:
+        said = str(error)
+    quoting = {
+        "could not convert": "X, and y of a regression, must hold numbers, got text: encode it "
+        "(one-hot, say) or drop it",
+        "Complex data not supported": "Complex data not supported: X and y must be real",
+        "Expected 2D array": "X must be a 2D array, got one of another shape. Reshape your data by "
+        "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one record",
+    }
+    for begin, message in quoting.items():
+        if said.startswith(begin):
+            raise ValueError(message)
+    raise ValueError(said)
 
 
 def layers(result: SolverResult) -> list[tuple[FloatArray, FloatArray]]:

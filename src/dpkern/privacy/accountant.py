@@ -65,10 +65,9 @@ class Accountant:
     Notes
     -----
     Read of the records is nothing; written are the guarantees, with what the certificates declare
-    as public. Threads and processes may charge one file at the same time. Copies, pickles and what
-    `sklearn.base.clone` returns are the same accountant. Charges compose without a loss that
-    matters (`dpkern.privacy.profiles`), epsilons are never added up; they compose sequentially,
-    whichever data they concern, but for those of different parts (`part`).
+    as public. Threads and processes may charge one file at the same time. Copies, pickles and
+    clones are the same accountant. Charges compose by `dpkern.privacy.profiles`, sequentially but
+    for those of different parts (`part`).
 
     Examples
     --------
@@ -91,9 +90,7 @@ class Accountant:
         given = _checked(epsilon, delta, neighbours, unit)
         rows = self._file.rows()
         if not rows and epsilon is None:
-            raise FileNotFoundError(
-                f"{path}: there is no accountant's file; give epsilon and delta to create it"
-            )
+            raise FileNotFoundError(f"{path}: no such file; give epsilon and delta to create it")
         if not rows:
             with self._file.writer(create=True) as writer:
                 if not writer.rows:  # else another process has been faster
@@ -338,7 +335,10 @@ class Accountant:
             raise ValueError(f"{self.path} must be the file that was opened; it has been replaced")
         before, known = self._known
         if rows[: len(before)] != before:
-            before, known = rows[:1], []
+            raise ValueError(
+                f"{self.path} must hold every charge that was read from it before; it has been "
+                "replaced by another, or by an older copy"
+            )
         found = entries_of(self.path, rows, known, len(before))
         self._known = rows[:], found
         return found

@@ -3,7 +3,7 @@
 Every line has a check, of itself and of all lines before it, which shows edited and missing lines;
 whoever edits on purpose can compute it. A writer has the file locked, by flock or, on Windows, by a
 locked byte far beyond its end: the operating system unlocks the file of a process that dies. Lines
-are appended by one write, and are on the disk before the writer goes on. A line that has no end is
+are appended by one write, and are on the disk before the writer goes on. A line that is cut off is
 of an append that was interrupted; the next writer removes it.
 """
 
@@ -47,7 +47,10 @@ class AppendOnlyFile:
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 content = file.read()
             rows, complete = self._parsed(content)
-            if len(content) > complete:  # nothing had been released by whom the line is
+            if complete > len(content):
+                os.lseek(descriptor, 0, os.SEEK_END)
+                os.write(descriptor, b"\n")
+            elif len(content) > complete:  # nothing had been released by whom the line is
                 os.ftruncate(descriptor, complete)
             yield Writer(descriptor, rows)
             if create and not complete and os.name == "posix":  # the folder has a new entry
@@ -57,8 +60,10 @@ class AppendOnlyFile:
                 finally:
                     os.close(folder)
         finally:
-            _unlock(descriptor)
-            os.close(descriptor)
+            try:
+                _unlock(descriptor)
+            finally:  # Ctrl-C may come before it has unlocked
+                os.close(descriptor)
 
     def _locked(self, create: bool) -> int:
         flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
@@ -77,7 +82,13 @@ class AppendOnlyFile:
             os.close(descriptor)  # another file has taken its place while this waited
 
     def _parsed(self, content: bytes) -> tuple[list[Row], int]:
-        """Return the rows, and the number of bytes of complete lines."""
+        """Return the rows, and the number of bytes of complete lines.
+
+        A last line that lacks its end alone, which editors remove, is complete: it may be the
+        charge of something that was released.
+        """
+        if _is_whole(content[content.rfind(b"\n") + 1 :]):
+            content += b"\n"
         complete = content.rfind(b"\n") + 1
         begin = content[: len(self._head)]
         if begin != self._head[: len(begin)]:
@@ -129,6 +140,12 @@ class Writer:
                 os.ftruncate(self._descriptor, end)
             raise
         self.rows += [dict(row) for row in rows]
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a line without an end has its check; that is checked like others."""
+    _, found, rest = line.rpartition(_CHECK.encode())
+    return bool(found) and len(rest) == len(_check("", "")) + 2 and rest.endswith(b'"}')
 
 
 def _last_check(descriptor: int, end: int) -> str:

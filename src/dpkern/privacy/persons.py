@@ -58,7 +58,7 @@ def unit_of(max_records: int) -> str:
     return f"one person with at most {max_records} record{'' if max_records == 1 else 's'}"
 
 
-_UNIT = re.compile(r"one person with (?:at most )?(\d+) records?")
+_UNIT = re.compile(r"one person with (?:at most )?([1-9]\d*) records?")
 
 
 def units_in(own: str, unit: str) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpkern.privacy.plain_releases import as_list, close, event, problems, volume
 from dpkern.privacy.recomputation import (
     AMPLIFIED,
     DIGITS,
@@ -30,8 +31,6 @@ SCORE = "score"
 # The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
 # of a std that is rounded up.
 _ROUNDING, _STD = 1e-12, 1e-8
-# Grids are at least this share of the std (docs/design.md, section 3).
-_FINEST = 2.0**-33
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,11 @@ class Verifier:
         self.n_draws: int
         self._stated = values["guarantee"]
         self._wrong: list[str] = []
+        self._taken: dict[str, float] = {}  # what is taken as stated, having no releases
         self.parts = [Verifier(part) for part in values.get("parts", ())]
         if self.parts:
             self._refuse(values["composition"] not in ("sequential", "parallel"), "composition")
+            self._refuse("releases" in values, "releases beside those of the parts")
             self.name, self.of = self._composed()
             self.n_draws = (sum if self._sequential else max)(p.n_draws for p in self.parts)
             self._check_composition()
@@ -81,6 +82,8 @@ class Verifier:
         found = [Check("structure", what, wrong or "consistent", not wrong)]
         if self._stated["law"]["name"] != self.name:
             return [*found, Check("law", self._stated["law"]["name"], self.name, False)]
+        for name, value in self._taken.items():
+            found.append(Check(name, _short(value), "taken as stated", True))
         found += self._parameters()
         found += self._figures()
         for i, part in enumerate(self.parts, 1):
@@ -116,11 +119,11 @@ class Verifier:
     def _mu_squared(self, releases: Sequence[Mapping[str, Any]]) -> Any:
         """Return the largest total over silos of charged D^2 / s^2, or of twice rho."""
         mp = self._mp
-        silos = max((len(_list(r["sensitivity"])) for r in releases), default=1)
+        silos = max((len(as_list(r["sensitivity"])) for r in releases), default=1)
         sums = [mp.mpf(0)] * silos
         for r in releases:
             charged = r["times"] if r["per_record"] is None else min(r["times"], r["per_record"])
-            sensitivity, std = _list(r["sensitivity"]), _list(r["std"])
+            sensitivity, std = as_list(r["sensitivity"]), as_list(r["std"])
             shares = []
             for j, d in enumerate(sensitivity):
                 s = std[j] if std else 0.0
@@ -137,7 +140,7 @@ class Verifier:
     def _draws(self, release: Mapping[str, Any]) -> int:
         if release["draws"] is not None:
             return int(release["times"] * release["draws"])
-        pairs = zip(_list(release["sensitivity"]), _list(release["std"]), strict=False)
+        pairs = zip(as_list(release["sensitivity"]), as_list(release["std"]), strict=False)
         return int(release["times"] * release["dim"] * sum(d > 0.0 and s > 0.0 for d, s in pairs))
 
     def _minimiser(
@@ -149,12 +152,14 @@ class Verifier:
         alone = len(laws) == len(others) == 1 and all(r["times"] == 1 for r in releases)
         self._refuse(not alone, "a minimiser is released once and alone")
         shift = self._mp.sqrt(self._mu_squared([linear]))
-        self._refuse(not _close(law["shift"], shift, _STD), "shift of the linear term")
+        self._refuse(not close(law["shift"], shift, _STD), "shift of the linear term")
         self._refuse(linear["seen_by"] != "nobody", "the linear term is seen")
         spent = self._mp.sqrt(self._mu_squared(others))
-        self._refuse(not _close(law["mu"], spent, _STD), "mu given the minimiser")
-        volume = _volume(self._values["declared"])
-        right = volume is None or _close(law["volume"], volume, _STD)
+        self._refuse(not close(law["mu"], spent, _STD), "mu given the minimiser")
+        found = volume(self._values["declared"])
+        if found is None:
+            self._taken["volume"] = law["volume"]
+        right = found is None or close(law["volume"], found, _STD)
         self._refuse(not right, "volume for the declared penalty")
         directions = 2 if self._values["neighbours"] == "replace_one" else 1
         self._refuse(law["directions"] != directions, "directions of a perturbed objective")
@@ -185,7 +190,9 @@ class Verifier:
             spent = size * max(of_run * run, people * of_score)
             score = releases[-1]["what"].startswith(SCORE)
             self._refuse(not score, "the score that selects")
-            self._refuse(not _close(law["mu"], spent, _STD), "mu of one run of the selection")
+            self._refuse(not close(law["mu"], spent, _STD), "mu of one run of the selection")
+        else:  # before it was made, or every run failed
+            self._taken["mu of one run"] = law["mu"]
         enough = self._values["n_draws"] >= mean * 2**40
         self._refuse(not enough, "draws of all runs of the selection")
         return {**law, "mu": self._mp.mpf(law["mu"]) / size}
@@ -231,18 +238,18 @@ class Verifier:
                    if isinstance(r["sensitivity"], list)}  # fmt: skip
         self._refuse(len(lengths) > 1, "numbers of silos")
         if sizes is not None and lengths:
-            self._refuse(lengths != {len(sizes)}, "numbers of silos")
+            self._refuse(lengths != {len(as_list(sizes))}, "numbers of silos")
         trust = values["trust_of_runs"] or values["trust"]
         unit = 2.0 if values["neighbours"] == "replace_one" else 1.0
         of_person = declared.get("person_clip") or 0.0
         for r in values["releases"]:
-            for problem in _problems(r):
+            for problem in problems(r):
                 self._refuse(True, f"{problem} of {r['what']!r}")
             seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
             self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")
             if clip and r["what"] in (*GRADIENTS, OF_PERSONS):
                 least = unit * clip * (of_person if r["what"] == OF_PERSONS else 1.0)
-                for d in filter(None, _list(r["sensitivity"])):
+                for d in filter(None, as_list(r["sensitivity"])):
                     right = least <= d <= 1.01 * least
                     self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
             if r["sampling"] is not None:
@@ -250,7 +257,9 @@ class Verifier:
                 pairs = list(zip(of["batch_sizes"], of["sizes"], strict=True))
                 right = of["method"] == AMPLIFIED.get(values["neighbours"])
                 right = right and all(1 <= k <= n for k, n in pairs)
-                right = right and (sizes is None or len(sizes) == len(pairs))
+                right = right and (sizes is None or as_list(sizes) == of["sizes"])
+                batch = declared.get("batch_size")
+                right = right and (batch is None or set(of["batch_sizes"]) == {batch})
                 self._refuse(not right, "sampling of records")
 
     def _check_composition(self) -> None:
@@ -335,8 +344,8 @@ class Verifier:
                 (len(r["sampling"]["sizes"]) for r in releases if r["sampling"]), default=0
             )
             for j in range(number):
-                events = [_event(r, j) for r in releases]
-                silos.append(multiset([event for event in events if event is not None]))
+                events = [event(r, j) for r in releases]
+                silos.append(multiset([one for one in events if one is not None]))
         draws = values["n_draws"] if self.name == "selection" else self.n_draws
         parameters = tuple(sorted((k, v) for k, v in self.of.items() if k != "name"))
         return Guarantee(
@@ -370,70 +379,6 @@ class Verifier:
         return Check(what, stated, shown, bool(least <= delta and tight))
 
 
-def _problems(release: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of one release."""
-    sensitivity, std, grid = (_list(release[name]) for name in ("sensitivity", "std", "grid"))
-    for name in ("times", "dim"):
-        if not (isinstance(release[name], int) and release[name] >= 1):
-            yield name
-    for name in ("per_record", "draws", "coins"):
-        if release[name] is not None and not (isinstance(release[name], int) and release[name] > 0):
-            yield name
-    if not any(d > 0.0 for d in sensitivity) and release["seen_by"] != "nobody":
-        yield "sensitivity"
-    for other in (std, grid):
-        if other and len(other) != len(sensitivity):
-            yield "numbers of silos"
-            return
-    if any(not 0.0 <= s < math.inf for s in std) or any(not d >= 0.0 for d in sensitivity):
-        yield "std or sensitivity"
-    if any(not (q > 0.0 and math.frexp(q)[0] == 0.5) for q in grid):
-        yield "grid, which is no power of two,"
-    if release["coins"] is not None:
-        if grid != [1.0] or not _close(std[0], math.sqrt(release["coins"]) / 2.0, 1e-12):
-            yield "std or grid of binomial noise"
-    elif any(
-        s and not _FINEST * s <= q <= max(s, d)
-        for d, s, q in zip(sensitivity, std, grid, strict=False)
-    ):
-        yield "grid for this std"
-
-
-def _volume(declared: Mapping[str, Any]) -> float | None:
-    """Return log(1 + L / Lambda) for the usual losses and weights, None for others."""
-    loss, sizes, R = declared.get("loss"), declared.get("sizes"), declared.get("row_bound")
-    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
-    curvatures = {"logistic": 0.25, "huber": 1.0, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
-    if sizes is None:
-        return None
-    totals = {"size": sum(sizes), "uniform": len(sizes) * min(sizes)}
-    weights = str(declared.get("weights"))
-    if own["name"] not in curvatures or weights not in totals or R is None:
-        return None
-    penalty = totals[weights] * (declared["l2"] + declared["added_l2"])
-    return math.log1p(curvatures[own["name"]] * R**2 / penalty)
-
-
-def _event(release: Mapping[str, Any], silo: int) -> tuple[tuple[Any, ...], int] | None:
-    """Return ((method, batch, size, noise multiplier), count) of a release about a silo."""
-    j = silo if isinstance(release["sensitivity"], list) else 0
-    d, s = _list(release["sensitivity"])[j], _list(release["std"])[j]
-    if d == 0.0:
-        return None
-    times = release["times"]
-    if release["per_record"] is not None:
-        times = min(times, release["per_record"])
-    of = release["sampling"]
-    if of is None:
-        return (None, 1, 1, s / d), times
-    return (of["method"], of["batch_sizes"][silo], of["sizes"][silo], s / d), times
-
-
-def _close(stated: Any, found: Any, tolerance: float) -> bool:
-    """Return whether a stated figure is at least the recomputed one, and hardly more."""
-    return bool(found * (1 - 1e-15) <= stated <= found * (1 + tolerance))
-
-
 def _compared(what: str, stated: Any, found: Any, tolerance: float) -> Check:
     """Compare a figure that is rounded up, exactly from below."""
     mp = multiprecision()
@@ -445,9 +390,3 @@ def _compared(what: str, stated: Any, found: Any, tolerance: float) -> Check:
 
 def _short(value: Any) -> str:
     return "none" if value == math.inf else f"{float(value):.12g}"
-
-
-def _list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]

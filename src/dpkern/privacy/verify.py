@@ -23,6 +23,8 @@ from dpkern.privacy.recomputation import DIGITS, multiprecision
 from dpkern.privacy.verification import Check, Verifier
 
 FORMAT, VERSION = "dpkern certificate", 1
+# What numbers of another kind or size than a certificate's raise, in dp-accounting too.
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,11 @@ def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> 
     found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     stated = str(values.get("digest"))
     checks = [Check("digest", stated[:19], found[:19], stated == found)]
-    plain = _numbers(content)
     try:
+        plain = _numbers(content)
         with multiprecision().workdps(DIGITS):
             checks += Verifier(plain).checks()
-    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as error:
+    except _DAMAGED as error:
         raise ValueError(f"{name} is damaged: {type(error).__name__} {error}") from error
     made = f"{name}, made by {plain['package']}"
     return Verification(made, tuple(checks))
@@ -141,10 +143,10 @@ def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is neither JSON nor a dpkern model") from error
     try:
-        found = [json.loads(text)]
+        found = [_json(text)]
     except json.JSONDecodeError:
         try:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            found = [_json(line) for line in text.splitlines() if line.strip()]
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is not JSON ({error})") from error
     if any(not isinstance(values, Mapping) for values in found):
@@ -156,12 +158,23 @@ def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
     return found
 
 
+def _json(text: str) -> Any:
+    """Return JSON; of a key that is there twice a reader would see the first, a parser the last."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise json.JSONDecodeError("a key is there twice", text, 0)
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=once)
+
+
 def _header(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            header: Mapping[str, Any] = json.loads(str(arrays["header"]))
+            header: Mapping[str, Any] = _json(str(arrays["header"]))
         if "privacy" in header:
             return header
     except (KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile):

@@ -162,6 +162,8 @@ def solve_many(
     for name in ("callback", "progress"):
         if arguments.get(name):
             raise TypeError(f"{name} must be left out in solve_many, whose runs are simultaneous")
+    if isinstance(arguments.get("accountant"), list):
+        raise TypeError("accountant must be one Accountant for all runs, got a list")
     each = list(budgets) if isinstance(budgets, Sequence) else [budgets]
     varying = {name: value for name, value in arguments.items() if isinstance(value, list)}
     for name, values in {"budgets": each, **varying}.items():
