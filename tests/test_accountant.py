@@ -509,9 +509,7 @@ def test_the_command_line_creates_charges_and_shows(tmp_path, capsys, monkeypatc
         "s.json",
     ]
     assert cli.main(how) == 2
-    assert (
-        "s.json: no such file; give epsilon and delta" in capsys.readouterr().err
-    )
+    assert "s.json: no such file; give epsilon and delta" in capsys.readouterr().err
     assert cli.main(["ledger", "s.json", "--epsilon", "1.5", "--delta", "1e-6"]) == 0
     assert cli.main(how) == 0
     assert "s.json: 1 of epsilon 1.5 at delta 1e-06 is spent" in capsys.readouterr().out

@@ -16,6 +16,7 @@ import pytest
 
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError
+from dpkern.privacy.profiles import Bound
 
 DELTA = 1e-6
 
@@ -406,3 +407,21 @@ def test_every_line_is_json_for_people(accountant, path):
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     assert rows[1]["what"] == "größe, \u2028 and\nlines"
     assert charged(path) == ["größe, \u2028 and\nlines"]
+
+
+def test_a_forked_process_neither_settles_nor_withdraws_a_charge(tmp_path, monkeypatch):
+    accountant = Accountant(tmp_path / "study.json", epsilon=3.0, delta=1e-6)
+    charge = accountant.begin("run", Bound(mu=0.1), neighbours="replace_one", seeded=False)
+    charge.make()
+    mine = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: mine + 1)
+    charge.withdraw()
+    assert accountant.certificates == ()
+    monkeypatch.setattr(os, "getpid", lambda: mine)
+    charge.withdraw()
+    assert [certificate.mu for certificate in accountant.certificates] == [0.0]
+
+
+def test_devices_are_no_files_of_accountants():
+    with pytest.raises(ValueError, match="/dev/full must be a regular file"):
+        Accountant("/dev/full", epsilon=1.0, delta=1e-6)

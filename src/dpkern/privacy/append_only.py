@@ -28,6 +28,8 @@ class AppendOnlyFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self.path, self._head = os.path.abspath(path), f'{{"format": {json.dumps(kind)}'.encode()
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError(f"{path} must be a regular file")
         # Complete lines that have been read, their rows and the last check.
         self._known: tuple[bytes, list[Row], str] = b"", [], ""
 

@@ -1,5 +1,6 @@
 """Charges: the entries of an accountant's file, and the charge of a run in progress."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -92,6 +93,7 @@ class Charge:
         self.accountant, self._what, self._seeded = accountant, what, seeded
         self._records = records
         self._number: int | None = None
+        self._process = 0
         self.together: Sequence[Charge] = (self,)
 
     def bound(self, bound: Bound) -> None:
@@ -104,12 +106,12 @@ class Charge:
             asked = [(one._what, one._bound, one._seeded) for one in self.together]
             numbers = self.accountant.charge_together(asked)
             for one, number in zip(self.together, numbers, strict=True):
-                one._number = number
+                one._number, one._process = number, os.getpid()
 
     def settle(self, certificate: Certificate) -> None:
         """Put the certificate in the place of the bound; where that fails, the bound stands."""
-        if self._number is None:
-            return
+        if self._number is None or self._process != os.getpid():
+            return  # a process that was forked during the run says nothing about it
         try:
             self.accountant.settle(self._number, certificate)
         except OSError as error:
