@@ -28,10 +28,10 @@ import numpy as np
 from released_calls import calls
 from released_data import Matrix
 from released_runs import DELTA, EPSILON, runs
+from rounding import is_fused
 from threadpoolctl import threadpool_info
 
 import dpkern as dpk
-from dpkern import _core
 
 importlib.import_module("scipy.linalg")  # loads the second BLAS, part of the environment
 
@@ -137,7 +137,7 @@ def environment() -> dict[str, Any]:
     return {
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
-        "fused multiply-add": _core.isa() != "base",
+        "fused multiply-add": is_fused(),
         "simd": np.show_config(mode="dicts")["SIMD Extensions"]["found"],
         "blas": sorted({" ".join(str(lib.get(name)) for name in named) for lib in libraries}),
         **{package: release(package) for package in ("numpy", "scipy", "dp-accounting")},

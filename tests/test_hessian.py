@@ -11,6 +11,7 @@ from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairwise import pairwise
+from rounding import is_fused
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -153,7 +154,7 @@ def test_an_inactive_clip_changes_nothing_but_rounding(make, layout, loss):
 
 def rounded_rows(data, w, loss, hess_clip, q):
     """The integer rows of one silo from the definition: products rounded in rational arithmetic."""
-    fused = _core.isa() != "base"
+    fused = is_fused()
     z, norms = kernels.glm_margins(data, w), kernels.glm_norms(data)
     h = np.empty(data.n)
     compiled = _core.Loss(_core.loss_names().index(loss.name), np.array([*loss.params, 0.0]))

@@ -318,3 +318,11 @@ def test_wheel_holds_every_python_file(source_tree):
     source = {f for f in source if "__pycache__" not in f}
     source = {f for f in source if not f.endswith((".pyx", ".pxd", ".pxi"))}
     assert installed == source
+
+
+def test_the_version_is_that_of_the_build_in_all_files(source_tree):
+    build = re.search(r"^  version: '(.+)',$", (source_tree / "meson.build").read_text(), re.M)
+    cited = re.search(r"^version: (.+)$", (source_tree / "CITATION.cff").read_text(), re.M)
+    assert build
+    assert cited
+    assert dpkern.__version__ == build[1] == cited[1]

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from pairwise import pairwise
+from rounding import is_fused
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
@@ -101,7 +102,7 @@ def exact_decrease(here, there, bound, q):
 def values_at(loss, data, w, p, a):
     """The compiled losses at z - a dz, record by record."""
     z, dz = kernels.glm_margins(data, w), kernels.glm_margins(data, p)
-    if _core.isa() == "base":
+    if not is_fused():
         at = np.array([z_i + (-a) * dz_i for z_i, dz_i in zip(z, dz, strict=True)])
     else:
         exact = [

@@ -1,5 +1,6 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 # isort: off
@@ -33,8 +34,8 @@ from dpkern.solvers import SolverResult, load, solve, solve_many
 if TYPE_CHECKING:
     from dpkern.data.encoder import PublicEncoder
 
-del _openmp
-__version__ = "0.1.0"
+__version__ = version("dpkern")  # of meson.build
+del _openmp, version
 __all__ = [
     "L1",
     "L2",

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: freethreading_compatible=True
 """The only interface to C: work space, calls without the GIL, status codes.
 
 Arguments are validated by `dpkern.kernels`; here only addresses are checked.

@@ -89,5 +89,9 @@ typedef uint8_t vu8 __attribute__((vector_size(8 * LANES)));
         FOUR(0, a, b, c, d), FOUR(4, a, b, c, d), FOUR(8, a, b, c, d), FOUR(12, a, b, c, d),       \
             FOUR(16, a, b, c, d), FOUR(20, a, b, c, d), FOUR(24, a, b, c, d), FOUR(28, a, b, c, d) \
     }
-DPK_INLINE vu32 rotate_16(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(2, 3, 0, 1)); }
-DPK_INLINE vu32 rotate_8(vu32 x) { return (vu32)__builtin_shuffle((vu8)x, BYTES(3, 0, 1, 2)); }
+DPK_INLINE vu32 rotate_16(vu32 x) {
+    return (vu32)_mm256_shuffle_epi8((__m256i)x, (__m256i)BYTES(2, 3, 0, 1));
+}
+DPK_INLINE vu32 rotate_8(vu32 x) {
+    return (vu32)_mm256_shuffle_epi8((__m256i)x, (__m256i)BYTES(3, 0, 1, 2));
+}

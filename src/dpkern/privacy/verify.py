@@ -13,6 +13,7 @@ can compute a digest. It guards against carelessness, not against forgery.
 import hashlib
 import json
 import os
+import threading
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from dpkern.privacy.recomputation import DIGITS, multiprecision
 from dpkern.privacy.verification import Check, Verifier
 
 FORMAT, VERSION = "dpkern certificate", 1
+# mpmath's precision, and its tables of constants, are those of the process.
+_one_at_a_time = threading.Lock()
 # What numbers of another kind or size than a certificate's raise, in dp-accounting too.
 _DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
 
@@ -124,7 +127,7 @@ def verify_certificate(values: Mapping[str, Any], name: str = "certificate") -> 
     checks = [Check("digest", stated[:19], found[:19], stated == found)]
     try:
         plain = _numbers(content)
-        with multiprecision().workdps(DIGITS):
+        with _one_at_a_time, multiprecision().workdps(DIGITS):
             checks += Verifier(plain).checks()
     except _DAMAGED as error:
         raise ValueError(f"{name} is damaged: {type(error).__name__} {error}") from error
