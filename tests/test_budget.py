@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from fractions import Fraction
 
 import mpmath as mp
@@ -11,6 +12,7 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpkern as dpk
 from dpkern.privacy import (
     Budget,
     BudgetWarning,
@@ -339,3 +341,14 @@ def test_split_has_the_least_total_variance():
             moved[i] += step * parts[i]
             moved[j] -= step * parts[i] * counts[i] / counts[j]
             assert variance(moved) > variance(parts)
+
+
+def test_a_delta_above_one_in_n_is_warned_of():
+    X = np.linspace(-1.0, 1.0, 3000)[:, np.newaxis]
+    data = dpk.SiloData.split(X, X[:, 0] > 0.0, 1, seed=0, row_bound=1.0)
+    often, rarely = (dpk.Budget(epsilon=9.0, delta=delta) for delta in (5e-4, 1e-6))
+    with pytest.warns(BudgetWarning, match=r"delta is 0\.0005 with 3000 records"):
+        dpk.solve("gradient_descent", data, budget=often, rng=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dpk.solve("gradient_descent", data, budget=rarely, rng=0)
