@@ -37,9 +37,8 @@ def data():
 def forget():
     """Empty every cache of the package's functions."""
     for found in gc.get_objects():
-        if isinstance(found, functools._lru_cache_wrapper) and found.__module__.startswith(
-            "dpkern"
-        ):
+        # Not isinstance, which asks weak references to what is gone.
+        if type(found) is functools._lru_cache_wrapper and found.__module__.startswith("dpkern"):
             found.cache_clear()
 
 
