@@ -3,6 +3,7 @@
 from __future__ import annotations  # help() then shows type aliases by name
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -100,7 +101,7 @@ def documented(cls: _Estimator) -> _Estimator:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(BaseEstimator, ABC):
     """Parameters that all estimators have, and their fit.
 
     A class states the public options of its data by `_options`, the arguments of its solver by
@@ -219,13 +220,13 @@ class PrivateEstimator(BaseEstimator):
             return None
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
+    @abstractmethod
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
         """Return the public options of the data that depend on the task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _model(self, n: int) -> dict[str, Any]:
         """Return the solver's arguments that say what is fitted to n records."""
-        raise NotImplementedError
 
     def _finish(self, result: SolverResult) -> Self:
         """Store the result of a fit."""
@@ -235,9 +236,9 @@ class PrivateEstimator(BaseEstimator):
         self._set_fitted(result)
         return self
 
+    @abstractmethod
     def _set_fitted(self, result: SolverResult) -> None:
         """Store attributes of the model."""
-        raise NotImplementedError
 
     def _rows(self, X: Any) -> Any:
         """Return rows to predict for, checked."""
