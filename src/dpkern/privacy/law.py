@@ -21,6 +21,7 @@ from dpkern.privacy.shuffle.zcdp import zcdp_delta, zcdp_epsilon
 DRAW_ERROR = 2.0**-100
 
 
+@dataclass(frozen=True, kw_only=True)
 class Law(ABC):
     """A guarantee for exact noise, as delta at every epsilon."""
 

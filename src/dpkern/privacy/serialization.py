@@ -85,7 +85,7 @@ def _guarantee(certificate: "Certificate") -> dict[str, Any]:
     c = certificate
     deltas = sorted({c.stated_delta or 1e-6, *STANDARD_DELTAS}, reverse=True)
     return {
-        "law": {"name": c.law.name, **asdict(c.law)},  # type: ignore[call-overload]
+        "law": {"name": c.law.name, **asdict(c.law)},
         "bound": c.bound,
         "amplified": c.amplified,
         "at_delta": c.at_delta,
