@@ -1,0 +1,1 @@
+"""Solvers across machines: every silo runs the solver on its own records."""

@@ -1,0 +1,37 @@
+"""A party of a run whose silos are in several processes."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.stream import NoiseStream
+
+
+class Party(ABC):
+    """What a run needs of the others: every party runs the same solver on what it holds.
+
+    All that parties tell each other is what `total` and `messages` return, which each of them has
+    noise for before it calls them. They call them in the same order.
+
+    Attributes
+    ----------
+    silo : int or None
+        The silo whose records this party holds; None for the coordinator, which holds none.
+    public : NoiseStream
+        A stream that all parties have, for what is drawn at random and public.
+    """
+
+    silo: int | None
+    public: NoiseStream
+
+    @abstractmethod
+    def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
+        """Return the sum over parties of integers, modulo 2^64, of which nothing else is seen.
+
+        `what` describes the sum; parties that mean different ones fail.
+        """
+
+    @abstractmethod
+    def messages(self, own: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+        """Return one message of every silo, shape (m, ...), which all parties see."""
