@@ -220,6 +220,14 @@ class NoiseStream(_Secret):
         """Return the keys of the next `count` releases; raise as `release` does."""
         return ReleaseKeys(self._reserve(count)[1])
 
+    def numbered(self, number: int) -> ReleaseKey:
+        """Return the key of a later release; those before it can no longer be made."""
+        with self._lock:
+            if number < self._next:
+                raise RuntimeError("a release of a NoiseStream is made once")
+            self._next = number
+        return self.release()
+
     def child(self) -> "NoiseStream":
         """Return a new stream whose key this one's next release determines.
 
@@ -254,6 +262,21 @@ class NoiseStream(_Secret):
 
     def __repr__(self) -> str:
         return f"NoiseStream(kind={self.kind!r}, releases={self._next})"
+
+
+class PublicDraws:
+    """Releases of a public stream, numbered as those of a private one, which skips them.
+
+    Parties with private streams of their own then draw the same, at the same place of their runs.
+    """
+
+    def __init__(self, public: NoiseStream, private: NoiseStream) -> None:
+        self._public, self._private = public, private
+
+    def release(self) -> ReleaseKey:
+        """Return the key of the next release of both."""
+        with self._private.release() as skipped:
+            return self._public.numbered(skipped.number)
 
 
 def _seed_key(seed: int) -> bytes:

@@ -48,6 +48,7 @@ from dpkern.data.validation import (
 
 if TYPE_CHECKING:
     from dpkern.data.schema import Schema
+    from dpkern.party import Party
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -112,31 +113,23 @@ class SiloData:
     X : ndarray or csr_array of shape (N, n_features)
         A read-only view of the given memory. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1 for classification, indices into `classes` for multiclass, the targets for
-        regression.
-    offsets : ndarray of shape (m + 1,), int64
-    sizes : ndarray of shape (m,), int64
+        -1 and +1, indices into `classes` for multiclass, or the targets.
+    offsets, sizes : ndarray of shape (m + 1,) and (m,), int64
     m, n, n_features, d : int
-        Numbers of silos, records, columns of X, and entries of w (features, then intercept).
+        Numbers of silos, records, columns of X, and entries of w.
     intercept : bool
-    row_bound, target_bound : float
-        ``inf`` where not given.
+    row_bound, target_bound : float, ``inf`` where not given
     feature_range : pair of ndarrays of shape (n_features,), or None
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
     task : str
-    classes : ndarray of shape (2,) or (K,), or None
-        The labels of -1 and +1, sorted, or `classes`; None for regression.
+    classes : ndarray of shape (2,) or (K,), sorted, or as given; None for regression
     feature_names, schema : as given, or None
-    partition : str
-        "given", or the argument ``how`` of `split`.
-    partition_note : str or None
-        The certificate's note about a partition that depends on the labels.
-    silo_names : tuple or None
-        The groups of `from_groups`.
+    partition, partition_note : str, "given" or ``how`` it was split, and what that says of labels
+    silo_names : tuple or None, the groups of `from_groups`
     persons : Persons or None
-    transform : Transform
-        The map of rows that a model needs to predict.
+    transform : Transform, the map of rows that a model needs to predict
+    party : Party or None, who holds these rows of a federation, of which the sizes are
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. They are stored if this object
         has copied X; None if the arrays are the caller's, who could still write to them, or if this
@@ -178,6 +171,7 @@ class SiloData:
     persons: Persons | None
     transform: Transform
     row_norms: Float64Array | None
+    party: Party | None
     _records: Any  # addresses for the kernels
 
     def __init__(
@@ -243,6 +237,7 @@ class SiloData:
             persons=persons,
             transform=transform,
             row_norms=None,
+            party=None,
         )
         if copied:
             self._keep_norms()
@@ -281,6 +276,11 @@ class SiloData:
             # relative difference under cancellation.
             self._keep_norms()
         return self
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Mask of the silos whose records are here: of all without a party."""
+        return np.diff(self.offsets) > 0
 
     def __len__(self) -> int:
         return self.n

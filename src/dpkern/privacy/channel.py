@@ -1,8 +1,12 @@
-"""The channel of releases: ledger, noise stream, readers and neighbour relation."""
+"""The channel of releases: ledger, noise stream, readers, neighbour relation and parties."""
 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern.party import Party
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.stream import NoiseStream
 
@@ -16,16 +20,31 @@ SEEN_BY = {
 
 
 @dataclass(frozen=True)
+class Shares:
+    """How silos add noise to their sum: each its own share, of which t silos may know theirs.
+
+    The noise that counts is that of the others, so that a share has 1/(m - t) of its variance.
+    """
+
+    silos: int  #: m
+    colluding: int  #: t, silos that may pool what they know with whoever sees the sum
+
+
+@dataclass(frozen=True)
 class Channel:
     """The common parameters of all mechanisms of a run that release to the same readers.
 
-    The stream cannot be a seed, from which every mechanism would draw the same noise.
+    The stream cannot be a seed, from which every mechanism would draw the same noise. With `shares`
+    a sum over silos is the total of noisy ones; without them an aggregator adds the noise. With a
+    `party`, other processes hold the other silos.
     """
 
     ledger: Ledger
     stream: NoiseStream
     seen_by: str
     neighbours: str = "replace_one"
+    shares: Shares | None = None
+    party: Party | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("ledger", Ledger), ("stream", NoiseStream)):
@@ -49,3 +68,45 @@ class Channel:
         if self.seen_by == SEEN_BY["shuffle"] and noised_by_aggregator:
             raise ValueError("trust must not be 'shuffle' for a sum with Gaussian noise")
         return Release(**{"seen_by": self.seen_by, **fields})
+
+    def own(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return one number per silo, such as a std, with 0 for silos in other processes."""
+        if self.party is None:
+            return numbers
+        held = np.zeros_like(numbers)
+        if self.party.silo is not None:
+            held[self.party.silo] = numbers[self.party.silo]
+        return held
+
+    def total(self, noisy: NDArray[np.float64], grid: float, entry: Release) -> NDArray[np.float64]:
+        """Record a release, and return the sum over silos of their noisy sums on the grid, (m, ...).
+
+        Its readers see nothing else of them.
+        """
+        self.ledger.append(entry)
+        steps = (noisy / grid).astype(np.int64).sum(axis=0)
+        if self.party is not None:
+            steps = self.party.total(steps, f"{entry.what}, grid {grid!r}")
+        return steps * grid
+
+    def messages(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
+        """Record a release, and return the noisy message of every silo, shape (m, ...)."""
+        self.ledger.append(entry)
+        return self.shown(noisy, entry)
+
+    def shown(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
+        """Return a message of every silo, a function of its part of what is recorded already."""
+        return noisy if self.party is None else self.party.messages(noisy, entry.what)
+
+    def message(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
+        """Record a release by somebody who has all records, and return it.
+
+        Raises
+        ------
+        RuntimeError
+            Where nobody has, as silos are in several processes.
+        """
+        if self.party is not None:
+            raise RuntimeError(f"nobody can release the {entry.what}: no party has all records")
+        self.ledger.append(entry)
+        return noisy

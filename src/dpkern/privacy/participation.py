@@ -12,7 +12,7 @@ import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.stream import NoiseStream, Purpose
+from dpkern.stream import NoiseStream, PublicDraws, Purpose
 
 IntArray = NDArray[np.int64]
 
@@ -57,7 +57,12 @@ class ParticipationSchedule:
 
 
 def sample_users(
-    stream: NoiseStream, *, n: int, participants: int, rounds: int, most: int | None = None
+    stream: NoiseStream | PublicDraws,
+    *,
+    n: int,
+    participants: int,
+    rounds: int,
+    most: int | None = None,
 ) -> ParticipationSchedule:
     """Draw some of n users for every round, uniformly without replacement, by one release.
 
@@ -73,7 +78,12 @@ def sample_users(
 
 
 def walk_graph(
-    stream: NoiseStream, *, n: int, hops: int, graph: Any = None, most: int | None = None
+    stream: NoiseStream | PublicDraws,
+    *,
+    n: int,
+    hops: int,
+    graph: Any = None,
+    most: int | None = None,
 ) -> ParticipationSchedule:
     """Draw the random walk of a token, which has one of n users per round, by one release.
 
@@ -99,7 +109,7 @@ def walk_graph(
 
 
 def activate_blocks(
-    stream: NoiseStream, *, blocks: int, rounds: int, probability: float
+    stream: NoiseStream | PublicDraws, *, blocks: int, rounds: int, probability: float
 ) -> NDArray[np.bool_]:
     """Draw the active blocks of every round independently, as booleans (rounds, blocks)."""
     if probability == 1.0:

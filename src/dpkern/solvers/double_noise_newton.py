@@ -42,7 +42,13 @@ CLIPPED = (
 )
 
 
-@solver(trusts=("central",), neighbours=BOTH, penalties="l2", settings=newton_directions)
+@solver(
+    trusts=("central",),
+    federated=False,
+    neighbours=BOTH,
+    penalties="l2",
+    settings=newton_directions,
+)
 async def double_noise_newton(
     run: Run,
     *,

@@ -37,7 +37,7 @@ UNCHECKED = (
 )
 
 
-@solver(trusts=("central",), settings=relaxed)
+@solver(trusts=("central",), federated=False, settings=relaxed)
 async def fixed_point(
     run: Run,
     *,

@@ -30,7 +30,14 @@ HIDDEN = (
 )
 
 
-@solver(trusts=("central",), neighbours=BOTH, penalties="l2", settings=perturbed, gaussian=False)
+@solver(
+    trusts=("central",),
+    federated=False,
+    neighbours=BOTH,
+    penalties="l2",
+    settings=perturbed,
+    gaussian=False,
+)
 async def objective_perturbation(run: Run, *, added_l2: NotNegative = AUTO) -> SolverResult:
     """Minimiser of the clipped objective with a random linear term.
 

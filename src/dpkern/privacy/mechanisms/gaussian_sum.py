@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 # Below this many grid steps the rounded shares of several silos no longer add up to one rounded
 # Gaussian within the sampler's own error.
-_LEAST_SHARE_STEPS = 8.0
+LEAST_SHARE_STEPS = 8.0
 
 
 class GaussianSum:
@@ -39,7 +39,9 @@ class GaussianSum:
     ONE release has the budget `mu` or the given noise `sigma`, one for all messages or one for
     each; neither means no noise, without which alone the clip norm C may be infinite. With `shares`
     the messages are shares of one sum, of which only the total is seen: they have a common grid for
-    N records, and their noises add up. `per_record` is the largest number of releases that depend
+    N records, and their noises add up. So do those of a single message where the channel says that
+    silos share its noise (`Shares`): it is then released from the sums of all silos, and the noise
+    of those that do not collude has the budget. `per_record` is the largest number of releases that depend
     on one record, fixed in advance independently of the records, and `draws` the number of draws of
     a kernel that sends more messages than `sizes` has.
 
@@ -72,12 +74,15 @@ class GaussianSum:
         if not len(sizes):
             raise ValueError("sizes must have one entry per message, got none")
         counts = [count("sizes", n) for n in sizes]
-        dim, k = count("dim", dim), len(counts)
+        dim, k, colluding = count("dim", dim), len(counts), 0
+        if channel.shares is not None and k == 1:
+            shares, k, colluding = True, channel.shares.silos, channel.shares.colluding
         clip = positive("clip", clip, or_infinite=True)
         noisy = mu is not None or sigma is not None
         if noisy and 2.0 * clip == math.inf:
             raise ValueError(f"clip must be finite with noise, and 2 clip too, got {clip!r}")
 
+        honest = k - colluding
         self._channel, self._noisy = channel, noisy
         self._dim, self._shares = dim, shares
         nominal = clip if channel.add_remove else 2.0 * clip
@@ -90,12 +95,13 @@ class GaussianSum:
         grids: list[float] | None = None
         self.sensitivity, rounding = nominal, 0.0
         while True:
-            stds = _stds(self.sensitivity, k, mu, sigma, shares)
+            stds = _stds(self.sensitivity, k, mu, sigma, honest if shares else None)
             if clip == math.inf:
                 break
-            pairs = list(zip(counts, stds, strict=True))
             if shares:
-                pairs = [(sum(counts), _total_std(stds))] * k
+                pairs = [(sum(counts), _total_std(stds, honest))] * k
+            else:
+                pairs = list(zip(counts, stds, strict=True))
             chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
             grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
             if finest is None:
@@ -110,16 +116,13 @@ class GaussianSum:
                 f"no grid serves: rounding a sum of dim = {dim} coordinates would add {rounding!r} "
                 f"to the sensitivity, more than clip/32, clip = {clip!r}"
             )
-        if shares and noisy and grids is not None and min(stds) < _LEAST_SHARE_STEPS * grids[0]:
-            raise ValueError(
-                f"sigma of a share must be at least {_LEAST_SHARE_STEPS:.0f} grid steps, the "
-                f"common grid being {grids[0]!r}, got {min(stds)!r}"
-            )
+        if shares and noisy and grids is not None:
+            require_share(min(stds), grids[0])
 
         self.sigma = _read_only(stds)
         self.grid = None if grids is None else _read_only(grids)
         one = shares or k == 1
-        std = _total_std(stds) if shares else stds[0] if one else tuple(stds)
+        std = _total_std(stds, honest) if shares else stds[0] if one else tuple(stds)
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if one else (self.sensitivity,) * k,
@@ -138,21 +141,25 @@ class GaussianSum:
 
         A single message may have the shape (d,). Messages that are not `active`, which is chosen
         independently of the records, are not sent and are returned as 0. Nothing is drawn or
-        recorded if `require_sums` raises.
+        recorded if `require_sums` raises. Sums of silos in other processes count as 0.
         """
-        k, d = len(self.sigma), self._dim
+        k, d, channel = len(self.sigma), self._dim, self._channel
         sums = require_sums(total, [(k, d), (d,)] if k == 1 else [(k, d)], self.grid)
         noisy, entry = sums.copy(), self._entry
         if self._noisy:
-            stream = self._channel.stream
-            noisy += kernels.gaussian(sums.shape, self.sigma, grid=self.grid, rng=stream)
+            sigma = channel.own(self.sigma) if k > 1 else self.sigma
+            noisy += kernels.gaussian(sums.shape, sigma, grid=self.grid, rng=channel.stream)
         if active is not None and not active.all():
             noisy[~active] = 0.0
             if entry.per_record is None:  # else every silo is charged for the whole series
                 entry = self._active_entry(active)
-        released = noisy.sum(axis=0) if self._shares else noisy.reshape(total.shape)
-        self._channel.ledger.append(entry)
-        return released
+        if self._shares and self.grid is not None:
+            return channel.total(noisy, float(self.grid[0]), entry)
+        if self._shares:
+            return channel.message(noisy.sum(axis=0), entry)
+        if isinstance(entry.sensitivity, tuple):
+            return channel.messages(noisy, entry)
+        return channel.message(noisy.reshape(total.shape), entry)
 
     def _active_entry(self, active: NDArray[np.bool_]) -> Release:
         """Return the ledger entry for the messages of the active silos alone."""
@@ -169,11 +176,22 @@ class GaussianSum:
         """Record `steps` releases and return the result of a kernel that adds the noise itself.
 
         compute(sigma=, grid=, rng=) must be a post-processing of as many sums on the grid, to each
-        of which it adds this noise; sigma is None without noise.
+        of which it adds this noise; sigma is None without noise, and 0 for silos in other
+        processes.
         """
-        self._channel.ledger.append(self._entry, count("steps", steps))
-        sigma = self.sigma if self._noisy else None
-        return compute(sigma=sigma, grid=self.grid, rng=self._channel.stream)
+        channel = self._channel
+        channel.ledger.append(self._entry, count("steps", steps))
+        sigma = channel.own(self.sigma) if self._noisy else None
+        return compute(sigma=sigma, grid=self.grid, rng=channel.stream)
+
+    def release_results(
+        self, steps: int, compute: Callable[..., NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return what `release_steps` does, one result per silo, of those in other processes too.
+
+        Every silo sends its result alone, which is less than what is recorded.
+        """
+        return self._channel.shown(self.release_steps(steps, compute), self._entry)
 
 
 def _stds(
@@ -181,21 +199,16 @@ def _stds(
     k: int,
     mu: float | None,
     sigma: float | Sequence[float] | NDArray[np.float64] | None,
-    shares: bool,
+    honest: int | None,
 ) -> list[float]:
-    """Return the noise standard deviation of each of the k messages, 0 for none."""
-    if mu is not None and not shares:
+    """Return the noise standard deviation of each of the k messages, 0 for none.
+
+    Of shares, the noise of so many honest ones has the budget.
+    """
+    if mu is not None and honest is None:
         return [noise_std(sensitivity, mu)] * k
-    if mu is not None:
-        # Each of the k shares has 1/k of the variance.
-        least = Fraction(sensitivity) / Fraction(positive("mu", mu))
-        std = sqrt_up(least**2 / k)
-        # _total_std rounds down, and mu computed from it must not exceed the budget.
-        while std < math.inf and Fraction(_total_std([std] * k)) < least:
-            std = math.nextafter(std, math.inf)
-        if std == math.inf:
-            raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
-        return [std] * k
+    if mu is not None and honest is not None:
+        return [share_std(sensitivity, mu, honest)] * k
     if sigma is None:
         return [0.0] * k
     if np.ndim(sigma) == 0:
@@ -206,9 +219,35 @@ def _stds(
     return values
 
 
-def _total_std(stds: Sequence[float]) -> float:
-    """Return sqrt(sum of squares), rounded down."""
-    return sqrt_down(sum((Fraction(std) ** 2 for std in stds), Fraction(0)))
+def share_std(sensitivity: float, mu: float, honest: int) -> float:
+    """Return the std of each of so many shares whose sum has the budget mu, rounded up."""
+    least = Fraction(sensitivity) / Fraction(positive("mu", mu))
+    std = sqrt_up(least**2 / honest)
+    # total_std rounds down, and mu computed from it must not exceed the budget.
+    while std < math.inf and Fraction(total_std(std, honest)) < least:
+        std = math.nextafter(std, math.inf)
+    if std == math.inf:
+        raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
+    return std
+
+
+def require_share(std: float, grid: float) -> None:
+    """Raise ValueError for a share of noise that is too small for its grid."""
+    if std < LEAST_SHARE_STEPS * grid:
+        raise ValueError(
+            f"sigma of a share must be at least {LEAST_SHARE_STEPS:.0f} grid steps, the common "
+            f"grid being {grid!r}, got {std!r}"
+        )
+
+
+def total_std(std: float, honest: int) -> float:
+    """Return the std of a sum of so many equal shares, rounded down."""
+    return sqrt_down(honest * Fraction(std) ** 2)
+
+
+def _total_std(stds: Sequence[float], honest: int) -> float:
+    """Return the std of a sum of the smallest of so many shares, rounded down."""
+    return sqrt_down(sum((Fraction(std) ** 2 for std in sorted(stds)[:honest]), Fraction(0)))
 
 
 def _read_only(values: Sequence[float]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
+from dpkern.privacy.mechanisms.gaussian_sum import require_share, share_std, total_std
 from dpkern.privacy.mechanisms.grids import (
     choose_hessian_grid,
     grid_records,
@@ -34,7 +35,7 @@ _ROUNDING_FACTOR = 1.04
 class GaussianHessian:
     """Noisy sums of clipped Hessians; every call records one release and returns it.
 
-    `sizes` are as for `GaussianSum`; with "add_remove" the kernel computes the sums with the
+    `sizes`, and shares of the noise of a single message, are as for `GaussianSum`; with "add_remove" the kernel computes the sums with the
     argument `records` of this object. ONE release has the budget `mu` or the given `sigma`; neither
     means no noise, without which alone B may be infinite.
 
@@ -65,7 +66,9 @@ class GaussianHessian:
             raise ValueError("sizes must have one entry per message, got none")
         self._channel, self._triangle = channel, triangle
         self._dim = count("dim", dim)
-        k = self._k = len(sizes)
+        k = len(sizes)
+        self._shares = channel.shares if k == 1 else None
+        self._k = k if self._shares is None else self._shares.silos
         noisy = mu is not None or sigma is not None
         B = positive("hess_clip", hess_clip, or_infinite=not noisy)
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
@@ -86,6 +89,8 @@ class GaussianHessian:
             self.sensitivity = round_up(nominal + Fraction(self.grid) * entries)
             if mu is not None:
                 self.sigma = noise_std(self.sensitivity, mu)
+            if self._shares is not None:
+                self._share_noise(self._shares.silos - self._shares.colluding, mu, self.grid)
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if k == 1 else (self.sensitivity,) * k,
@@ -94,34 +99,54 @@ class GaussianHessian:
             dim=dim * (dim + 1) // 2,
         )
 
+    def _share_noise(self, honest: int, mu: float | None, grid: float) -> None:
+        """Fix the std of a share, and that of the noise of so many of them."""
+        if mu is None:
+            raise ValueError("mu must be given where silos share the noise, got sigma")
+        self._share = share_std(self.sensitivity, mu, honest)
+        require_share(self._share, grid)
+        self.sigma = total_std(self._share, honest)
+
     @property
     def noise_norm(self) -> float:
         """Approximate spectral norm of one message's noise; public, as its std is."""
-        return self.sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
+        sigma = self.sigma if self._shares is None else self._share * math.sqrt(self._k)
+        return sigma * math.sqrt((4.0 if self._triangle else 2.0) * self._dim)
 
     def release(self, total: FloatArray) -> FloatArray:
         """Record the release and return the exact sums (k, d, d) with symmetric noise.
 
         Nothing is drawn or recorded for sums that are not on the grid or not symmetric: the noise
-        of an entry protects its mirror image only if both are equal.
+        of an entry protects its mirror image only if both are equal. Where silos share the noise,
+        the sums are those of all silos, and returned is their total, (1, d, d).
         """
+        channel = self._channel
         sums = require_sums(total, [(self._k, self._dim, self._dim)], self.grid)
         if self.grid is None:
-            released = sums.copy()
+            noisy = sums.copy()
         else:
             if not np.array_equal(sums, sums.transpose(0, 2, 1)):
                 raise ValueError("total must be symmetric, got entries that differ")
-            released = self._noise(self.grid)
-            released += sums
-        self._channel.ledger.append(self._entry)
-        return released
+            noisy = self._noise(self.grid)
+            noisy += sums
+        if self._shares is not None and self.grid is not None:
+            rows, columns = np.triu_indices(self._dim)
+            packed = channel.total(noisy[:, rows, columns], self.grid, self._entry)
+            whole = np.empty((1, self._dim, self._dim))
+            whole[0, rows, columns] = whole[0, columns, rows] = packed
+            return whole
+        if isinstance(self._entry.sensitivity, tuple):
+            return channel.messages(noisy, self._entry)
+        return channel.message(noisy, self._entry)
 
     def _noise(self, grid: float) -> FloatArray:
-        k, d = self._k, self._dim
+        k, d, stream = self._k, self._dim, self._channel.stream
+        sigma = np.full(k, self.sigma if self._shares is None else self._share)
+        sigma = self._channel.own(sigma) if k > 1 else sigma
         if not self._triangle:
-            return kernels.goe(k, d, self.sigma, grid=grid, rng=self._channel.stream)
+            return kernels.goe(k, d, sigma, grid=grid, rng=stream)
         noise = np.empty((k, d, d))
         rows, columns = np.triu_indices(d)
-        packed = kernels.gaussian((k, rows.size), self.sigma, grid=grid, rng=self._channel.stream)
+        packed = kernels.gaussian((k, rows.size), sigma, grid=grid, rng=stream)
         noise[:, rows, columns] = noise[:, columns, rows] = packed
         return noise

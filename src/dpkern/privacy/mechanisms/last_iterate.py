@@ -47,22 +47,20 @@ class LastIterate:
         runs, K = self._runs, len(self._runs.step_sizes)
         found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
         D, sigma, grid = zip(*(found[n] for n in runs.sizes), strict=True)
-        self._channel.ledger.append(
-            self._channel.describe(
-                what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
-                sensitivity=D,
-                std=sigma,
-                grid=grid,
-                dim=runs.dim,
-                draws=K * runs.dim * len(runs.sizes),
-            )
+        entry = self._channel.describe(
+            what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
+            sensitivity=D,
+            std=sigma,
+            grid=grid,
+            dim=runs.dim,
+            draws=K * runs.dim * len(runs.sizes),
         )
-        q, std = np.array(grid), np.array(sigma)
+        q, std = np.array(grid), self._channel.own(np.array(sigma))
         theta = np.broadcast_to(w, (len(q), runs.dim))
         for t in range(K):
             iterate = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
-        return theta
+        return self._channel.messages(theta, entry)
 
     def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""

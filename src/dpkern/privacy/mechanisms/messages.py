@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.ledger import PerMessage
+from dpkern.privacy.mechanisms.gaussian_sum import require_share, share_std, total_std
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 
 FloatArray = NDArray[np.float64]
@@ -28,7 +28,8 @@ class GaussianMessages:
     Every message is released with its own noise (`per_silo`), or only their sum. One release has
     the budget `mu`; None adds no noise. `per_record` is the largest number of releases that depend
     on one record, fixed in advance independently of the records. The releases then form one series,
-    whose sensitivity is that of the first plus a 64th; a release that exceeds it raises.
+    whose sensitivity is that of the first plus a 64th; a release that exceeds it raises. Where the
+    channel says that silos share the noise, each adds its own to its message before the sum.
     """
 
     def __init__(
@@ -64,10 +65,13 @@ class GaussianMessages:
         range of the grid, and a NaN counts as 0. Nothing is drawn or recorded when no grid exists,
         or a release exceeds the sensitivity of its series.
         """
-        m = len(values)
+        channel, m = self._channel, len(values)
         if self._mu is None:
-            self._append((math.inf,) * m if self._per_silo else math.inf, None, None)
-            return values.copy() if self._per_silo else values.sum(axis=0)
+            if self._per_silo:
+                entry = self._described(sensitivity=(math.inf,) * m, std=None, grid=None)
+                return channel.messages(values.copy(), entry)
+            entry = self._described(sensitivity=math.inf, std=None, grid=None)
+            return channel.message(values.sum(axis=0), entry)
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound must be given with noise, got None")
         k = 1 if self._per_silo else m
@@ -78,14 +82,23 @@ class GaussianMessages:
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
-            self._append(D, sigma, grid)
-        else:
-            rounded = rounded.sum(axis=0, keepdims=True)
-            self._append(D[0], sigma[0], grid[0])
-        noisy: FloatArray = rounded + kernels.gaussian(
-            rounded.shape, np.array(sigma), grid=np.array(grid), rng=self._channel.stream
-        )
-        return noisy if self._per_silo else noisy[0]
+            entry = self._described(sensitivity=D, std=sigma, grid=grid)
+            return channel.messages(self._noisy(rounded, channel.own(np.array(sigma)), grid), entry)
+        if channel.shares is not None and k == channel.shares.silos:
+            honest = k - channel.shares.colluding
+            share = share_std(D[0], self._mu, honest)
+            require_share(share, grid[0])
+            std = total_std(share, honest)
+            entry = self._described(sensitivity=D[0], std=std, grid=grid[0])
+            noisy = self._noisy(rounded, channel.own(np.full(k, share)), grid * k)
+            return channel.total(noisy, grid[0], entry)
+        entry = self._described(sensitivity=D[0], std=sigma[0], grid=grid[0])
+        noisy = self._noisy(rounded.sum(axis=0, keepdims=True), np.array(sigma), grid)
+        return channel.message(noisy[0], entry)
+
+    def _noisy(self, rounded: FloatArray, sigma: FloatArray, grid: tuple[float, ...]) -> FloatArray:
+        stream = self._channel.stream
+        return rounded + kernels.gaussian(rounded.shape, sigma, grid=np.array(grid), rng=stream)
 
     def _calibrate(self, nominal: float, bound: float, messages: int) -> tuple[float, float, float]:
         """Return D = D_v + q sqrt(d), sigma = D / mu, both rounded up, and q of one message."""
@@ -115,9 +128,3 @@ class GaussianMessages:
                 "the first round fixed: the model has become too large"
             )
         return self._series_bounds
-
-    def _append(
-        self, sensitivity: PerMessage, std: PerMessage | None, grid: PerMessage | None
-    ) -> None:
-        release = self._described(sensitivity=sensitivity, std=std, grid=grid)
-        self._channel.ledger.append(release)

@@ -25,6 +25,10 @@ SPLIT = (
     "add or remove: which silo holds a record is as the data have it, and the records that two "
     "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
 )
+SHARED_NOISE = (
+    "noise by shares: stds are those of the noise of all silos but {} of the {}; so many may pool "
+    "their shares and what they see with whoever sees the sum, if they follow the protocol"
+)
 OF_ITS_OWN = (
     "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
     "record{} and public numbers alone, not on other records{}"
@@ -39,6 +43,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         notes = (*notes, HIDDEN_SIZES)
         if data.partition != "given":
             notes = (*notes, SPLIT.format(repr(data.partition)))
+    if run.shares is not None:
+        notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
     if data.partition_note is not None:
         notes = (*notes, data.partition_note)
     if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:
@@ -68,6 +74,8 @@ def declared(run: "Run") -> dict[str, Any]:
     values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
     if run.persons is not None:
         values |= {"max_records": run.persons.max_records, "person_clip": run.persons.clip}
+    if run.parameters["colluding"] is not None:
+        values["colluding"] = run.parameters["colluding"]
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
     if data.schema is not None:

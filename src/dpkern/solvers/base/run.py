@@ -30,7 +30,9 @@ from dpkern.solvers.base.outcome import declared, notes_on_data, plain
 from dpkern.solvers.base.persons import person_bound
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
+from dpkern.solvers.base.sharing import shares_of
 from dpkern.solvers.base.steps import auto_step, step_sizes
+from dpkern.stream import PublicDraws
 
 if TYPE_CHECKING:  # declaration imports this module
     from dpkern.solvers.base.declaration import Declaration
@@ -59,8 +61,10 @@ class Run(AbstractContextManager["Run"]):
         Number of aggregations, and of local steps between two of them; 1 by default.
     ledger : Ledger
         All releases so far.
-    stream : NoiseStream
-        Source of all noise and all samples.
+    stream, public : NoiseStream
+        Source of all noise and all samples; and of what is drawn at random and public.
+    shares : Shares or None
+        How silos share the noise of their sums; None where an aggregator adds it.
     history : dict of list
         One public number per round.
     in_lockstep : bool
@@ -101,6 +105,7 @@ class Run(AbstractContextManager["Run"]):
         self.trust: str = parameters["trust"]
         self.neighbours: str = parameters["neighbours"]
         self._check_neighbours()
+        self.shares = shares_of(self)
         if budget is not None:
             budget.warn_of_few_records(self.objective.n)
         of_settings = budget if persons is None else persons.budget_of_settings
@@ -115,6 +120,8 @@ class Run(AbstractContextManager["Run"]):
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
+        party = data.party
+        self.public = self.stream if party is None else PublicDraws(party.public, self.stream)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
@@ -149,8 +156,9 @@ class Run(AbstractContextManager["Run"]):
 
     def channel(self, trust: str | None = None) -> Channel:
         """Return the channel of releases under a trust model, by default that of the run."""
-        seen_by = SEEN_BY[self.trust if trust is None else trust]
-        return Channel(self.ledger, self.stream, seen_by, self.neighbours)
+        seen_by, party = SEEN_BY[self.trust if trust is None else trust], self.objective.data.party
+        shares = self.shares if seen_by == SEEN_BY["central"] else None
+        return Channel(self.ledger, self.stream, seen_by, self.neighbours, shares, party)
 
     def _check_neighbours(self) -> None:
         """Check the further conditions of add/remove neighbours."""

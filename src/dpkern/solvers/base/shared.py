@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import positive
+from dpkern._numbers import count, positive
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.oracles import Oracle
@@ -71,6 +71,10 @@ def _accountant(name: str, value: object) -> Accountant | None:
     return value
 
 
+def _colluding(name: str, value: object) -> int | None:
+    return None if value is None else count(name, value, least=0)
+
+
 def _callback(name: str, value: object) -> object:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be None or callable, got {type(value).__name__}")
@@ -91,6 +95,7 @@ def _shared(
     person_clip: Annotated[float | None, Option(check=_person_clip, declared=False)] = AUTO,
     weights: Literal["size", "uniform"] = "size",
     calibration: str = "sound",
+    colluding: Annotated[int | None, Option(check=_colluding, declared=False)] = None,
     penalize_intercept: Annotated[bool, Option(check=_flag)] = True,
     accountant: Annotated[Accountant | None, Option(check=_accountant, declared=False)] = None,
     rng: Annotated[int | NoiseStream | None, UNDECLARED] = None,
@@ -146,6 +151,11 @@ def _shared(
     calibration : {"sound", "paper"}
         "sound" calibrates the noise by this package's proofs; "paper" takes the formula that
         the solver's paper prints, and certifies the guarantee that it really gives.
+    colluding : int or None
+        Under central trust, the number t of silos that may pool what they know with whoever sees
+        the aggregate. Every silo then adds a share of the noise to its own sum, so that the noise
+        of the m - t others has the budget: std sqrt(m / (m - t)) times the aggregator's, which
+        None is for.
     penalize_intercept : bool
         Whether penalties act on the intercept too.
     accountant : Accountant or None

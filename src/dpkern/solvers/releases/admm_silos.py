@@ -30,6 +30,7 @@ from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.participation import ParticipationSchedule
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases.local_runs import silos_here
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,7 +57,11 @@ class InnerSolve:
         self, v: FloatArray, grid: FloatArray | None, silos: IntArray | None = None
     ) -> FloatArray:
         """Return b_j = x_j - v_j of the given silos, shape (m, d), and 0 for the others."""
-        objective = self._run.objective
+        objective, here = self._run.objective, silos_here(self._run)
+        if here is not None:
+            silos = here if silos is None else np.intersect1d(silos, here)
+        if silos is not None and not len(silos):
+            return np.zeros_like(v)
         with self._run.clock("kernels"):
             x = kernels.glm_local_descent(
                 objective.data,

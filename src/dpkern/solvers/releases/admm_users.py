@@ -91,7 +91,7 @@ class Consensus:
         most = parameters["max_participations"]
         if parameters["mode"] == "federated":
             M = parameters["participation"]
-            return sample_users(run.stream, n=self._n, participants=M, rounds=run.rounds, most=most)
+            return sample_users(run.public, n=self._n, participants=M, rounds=run.rounds, most=most)
         if parameters["mode"] == "token":
             graph = parameters["graph"]
             walk = walk_graph(run.stream, n=self._n, hops=run.rounds, graph=graph, most=most)
@@ -167,6 +167,8 @@ def _check_arguments(run: Run) -> None:
         raise ValueError("calibration='paper' needs users='records', which the paper's users are")
     if not silos and parameters["weights"] != "size":
         raise ValueError("weights must be 'size' where users are records, got 'uniform'")
+    if not silos and (run.shares is not None or run.objective.data.party is not None):
+        raise ValueError("users must be 'silos' in a federation, and where silos share the noise")
     if not silos and run.local_steps != 1:
         raise ValueError("local_steps needs users='silos': the prox of a record is exact")
     if mode == "token" and trust != own:

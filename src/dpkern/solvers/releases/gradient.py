@@ -82,10 +82,11 @@ class NoisyMeanGradient:
         self, w: FloatArray, eta: FloatArray, each: Each, momentum: float = 0.0
     ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
-        if self._per_silo or self._shares or self._run.person_clip is not None:
+        run = self._run
+        if self._per_silo or self._shares or run.shares or run.person_clip is not None:
             return 0
         how = {"scale": self._scale, "silo_weight": self._silo_weight}
-        return await compiled_rounds(self._run, self._mechanism, w, eta, each, momentum, **how)
+        return await compiled_rounds(run, self._mechanism, w, eta, each, momentum, **how)
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
@@ -173,7 +174,9 @@ async def compiled_rounds(
 def over_silos(
     run: Run, sums: FloatArray, grid: FloatArray | float | None, *, keepdims: bool = False
 ) -> FloatArray:
-    """Return the sum over silos, on their common grid."""
+    """Return the sum over silos, on their common grid, or those of all silos that add noise."""
+    if run.shares is not None:
+        return sums
     if run.sizes_are_hidden and grid is not None:
         total = total_on_grid(sums, float(np.max(grid)))
         return total[np.newaxis] if keepdims else total

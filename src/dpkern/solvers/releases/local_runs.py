@@ -101,6 +101,12 @@ class GradientStep:
         return objective.prox(w - step * g, step)
 
 
+def silos_here(run: Run) -> NDArray[np.int64] | None:
+    """Return the silos whose records are in this process; None means all."""
+    data = run.objective.data
+    return None if data.party is None else np.flatnonzero(data.held)
+
+
 class LocalSteps:
     """K local steps of every silo from a public model w, noiseless unless noise is passed.
 
@@ -113,6 +119,7 @@ class LocalSteps:
     def __init__(self, run: Run, batch_size: int | None = None) -> None:
         self._run, self._batch_size = run, batch_size
         self._local_runs: dict[bytes, LocalRuns] = {}
+        self._silos = silos_here(run)
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
@@ -122,7 +129,9 @@ class LocalSteps:
 
         Further keywords are the kernel's, for noise and batches.
         """
-        objective = self._run.objective
+        objective, silos = self._run.objective, self._silos
+        if silos is not None and not len(silos):
+            return np.array(np.broadcast_to(w, (objective.data.m, w.shape[-1])))
         smooth = objective.smooth
         with self._run.clock("kernels"):
             theta: FloatArray = kernels.glm_local_descent(
@@ -137,6 +146,7 @@ class LocalSteps:
                 prox=objective.proximal,
                 penalize_intercept=objective.penalize_intercept,
                 grid=grid,
+                silos=silos,
                 n_threads=objective.n_threads,
                 **more,
             )
@@ -300,7 +310,8 @@ class NoisySteps:
 
     def models(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the silos' models, shape (m, d), after steps eta (K,) from the public w."""
-        return self._mechanism.release_steps(len(eta), lambda **noise: self._steps(w, eta, **noise))
+        mechanism = self._mechanism
+        return mechanism.release_results(len(eta), lambda **noise: self._steps(w, eta, **noise))
 
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the average of the silos' models, shape (d,)."""

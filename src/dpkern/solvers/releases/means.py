@@ -72,7 +72,7 @@ class Participation:
             raise ValueError(f"participation must be at most the {m} silos, got {self.M}")
         active = np.ones((draws, m), dtype=bool)
         if m > self.M:
-            drawn = sample_users(run.stream, n=m, participants=self.M, rounds=draws)
+            drawn = sample_users(run.public, n=m, participants=self.M, rounds=draws)
             active[:] = False
             np.put_along_axis(active, drawn.users, True, axis=1)
         self.active = np.repeat(active, lengths, axis=0)
@@ -227,8 +227,8 @@ class NoisyMeans:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run, drawn, everybody = self._run, self._family.sampler.compiled, self._everybody
         linear = isinstance(self._sums, GlmSums)
-        by_record = run.person_clip is None
-        if self._trust != "central" or drawn is None or not (linear and everybody and by_record):
+        summed = run.person_clip is None and run.shares is None
+        if self._trust != "central" or drawn is None or not (linear and everybody and summed):
             return 0
         mechanism = self._gaussian(run.clip, self._family.sigma, 1)
         how = {"scale": self._scale, "silo_weight": self._silo_weight, **drawn}
@@ -272,7 +272,8 @@ class NoisyMeans:
         run, active, rows = self._run, self._silos.active[r], None
         data = run.objective.data
         if not self._all_records:
-            rows = self._family.sampler.draw(run.stream, data.offsets, r, active)
+            here = active & data.held
+            rows = self._family.sampler.draw(run.stream, data.offsets, r, here)
         if self._trust == "shuffle":
             return self._shuffled(clip, each, rows)
         mechanism = self._gaussian(clip, sigma, points)
@@ -290,7 +291,7 @@ class NoisyMeans:
         self, clip: float, each: Callable[[IntArray], FloatArray], rows: Rows | None
     ) -> FloatArray:
         run, data = self._run, self._run.objective.data
-        records, offsets = (np.arange(data.n), data.offsets) if rows is None else rows
+        records, offsets = (np.arange(data.offsets[-1]), data.offsets) if rows is None else rows
         with run.clock("kernels"):
             V = each(records)
             if self._silo_weight is not None:

@@ -182,7 +182,7 @@ class RecordSums(Sums):
     ) -> FloatArray:
         """Sum the clipped vectors of the batches; on a grid, in 64-bit integers."""
         data = self._data
-        records, offsets = (np.arange(data.n), data.offsets) if rows is None else rows
+        records, offsets = (np.arange(data.offsets[-1]), data.offsets) if rows is None else rows
         sums = np.zeros((data.m, self._dim))
         for j in range(data.m):
             weight = 1.0 if silo_weight is None else float(silo_weight[j])

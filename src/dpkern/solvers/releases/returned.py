@@ -17,7 +17,7 @@ class Returned:
         self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
         self._at, self._first = iterates - 1, iterates - -(-iterates // 3)
         if self._kind == "random":
-            with run.stream.release() as key:
+            with run.public.release() as key:
                 self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
 
     def add(self, w: FloatArray) -> None:
