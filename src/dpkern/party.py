@@ -1,11 +1,17 @@
 """A party of a run whose silos are in several processes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.stream import NoiseStream
+
+if TYPE_CHECKING:
+    from dpkern.data import SiloData
 
 
 class Party(ABC):
@@ -36,5 +42,21 @@ class Party(ABC):
         """
 
     @abstractmethod
-    def messages(self, own: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-        """Return one message of every silo, shape (m, ...), which all parties see."""
+    def messages(self, rows: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+        """Return one message of every silo, shape (m, ...), which all parties see.
+
+        Of the rows, shape (m, ...), the silo's own is its message, and the others are not used.
+        """
+
+
+class Remote(ABC):
+    """What a solver takes for data that is elsewhere."""
+
+    @abstractmethod
+    def opened(
+        self, solver: str, budget: Any, arguments: Mapping[str, Any]
+    ) -> AbstractContextManager[tuple["SiloData", dict[str, Any]]]:
+        """Tell all silos to run this solver, and join them.
+
+        Returns the coordinator's data, and the arguments of its own run.
+        """

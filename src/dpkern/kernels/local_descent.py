@@ -71,6 +71,7 @@ def glm_local_descent(
         Grid of S and of the noise, as in `glm_gradient`.
     batches : ndarray, shape (m, K, n), int64, optional
         Indices of the silo's n >= 1 records in every step, in increasing order; None means all.
+        Those of silos that do not run are not read.
     silos : ndarray, shape (k,), int64, optional
         Indices of the silos that run, in increasing order, at least one; None means all. The models
         of the others are their starts.
@@ -98,7 +99,8 @@ def glm_local_descent(
     penalized = checked.penalized(data, penalize_intercept)
     if prox is not None:
         checked.require_prox(prox, penalized, "step_size", float(eta.max()) * strength)
-    rows, batch = (None, 0) if batches is None else _batches(data, batches, steps)
+    chosen = None if silos is None else checked.increasing("silos", silos, data.m)
+    rows, batch = (None, 0) if batches is None else _batches(data, batches, steps, chosen)
     offsets = data.offsets if rows is None else batch * np.arange(data.m + 1)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     if sigma is not None:
@@ -108,29 +110,31 @@ def glm_local_descent(
         if steps * data.d > MAX_DRAWS:
             raise OverflowError(f"steps must be at most 2^62 / {data.d}, got {steps}")
     out = checked.output(out, (data.m, data.d))
-    if silos is None:
-        silos = np.arange(data.m)
+    if chosen is None:
+        chosen = np.arange(data.m)
     else:
-        silos = checked.increasing("silos", silos, data.m)
-        if not len(silos):
+        if not len(chosen):
             raise ValueError("silos must hold at least one silo, got none")
         out[:] = w
-    records = int((offsets[1:] - offsets[:-1])[silos].sum())
+    records = int((offsets[1:] - offsets[:-1])[chosen].sum())
     threads = resolve_threads(n_threads, steps * records * data.d)
     with checked.release_of(rng) if sigma is not None else nullcontext() as release:
         key = None if release is None else release.key
         # fmt: off
         _core.local_descent(
             data, w, compiled, clip, grids, eta, penalized, l2, anchor, acting, smooth_strength,
-            number, strength, params, key, Purpose.GAUSSIAN, sigma, rows, batch, silos, out,
+            number, strength, params, key, Purpose.GAUSSIAN, sigma, rows, batch, chosen, out,
             threads,
         )
         # fmt: on
     return out
 
 
-def _batches(data: Data, batches: IntArray, steps: int) -> tuple[Rows, int]:
-    """Return the records of all steps of all silos with the silos' offsets, and a batch's size."""
+def _batches(data: Data, batches: IntArray, steps: int, silos: IntArray | None) -> tuple[Rows, int]:
+    """Return the records of all steps of all silos with the silos' offsets, and a batch's size.
+
+    Those of silos that do not run are not read.
+    """
     m = data.m
     if (
         not isinstance(batches, np.ndarray)
@@ -143,10 +147,12 @@ def _batches(data: Data, batches: IntArray, steps: int) -> tuple[Rows, int]:
             f"batches must be an int64 array of shape ({m}, {steps}, n), n >= 1, got "
             f"{checked.described(batches)}"
         )
+    used = slice(None) if silos is None else silos
+    read, first, last = batches[used], data.offsets[:-1][used], data.offsets[1:][used]
     if (
-        np.any(batches[..., 0] < data.offsets[:-1, np.newaxis])
-        or np.any(batches[..., -1] >= data.offsets[1:, np.newaxis])
-        or np.any(batches[..., 1:] <= batches[..., :-1])
+        np.any(read[..., 0] < first[:, np.newaxis])
+        or np.any(read[..., -1] >= last[:, np.newaxis])
+        or np.any(read[..., 1:] <= read[..., :-1])
     ):
         raise ValueError(
             "batches must hold distinct records of the silo, in increasing order, got others"

@@ -79,9 +79,9 @@ class Channel:
         return held
 
     def total(self, noisy: NDArray[np.float64], grid: float, entry: Release) -> NDArray[np.float64]:
-        """Record a release, and return the sum over silos of their noisy sums on the grid, (m, ...).
+        """Record a release, and return the sum of the noisy sums (m, ...) of silos on the grid.
 
-        Its readers see nothing else of them.
+        Its readers see nothing else of these.
         """
         self.ledger.append(entry)
         steps = (noisy / grid).astype(np.int64).sum(axis=0)

@@ -144,8 +144,14 @@ class Cyclic(RecordSampler):
     def consecutive(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int
     ) -> IntArray:
-        """Return the records (m, releases, k) of releases from t on, for batches of one size k."""
-        return self._batches(stream, offsets, t, releases, np.arange(len(self.sizes)))
+        """Return the records (m, releases, k) of releases from t on, for batches of one size k.
+
+        Those of silos without records in `offsets` are 0: they are in other processes.
+        """
+        here = np.flatnonzero(np.diff(offsets))
+        batches = np.zeros((len(self.sizes), releases, self.batch_sizes[0]), dtype=np.int64)
+        batches[here] = self._batches(stream, offsets, t, releases, here)
+        return batches
 
     def _batches(
         self, stream: NoiseStream, offsets: IntArray, t: int, releases: int, silos: IntArray

@@ -41,9 +41,9 @@ class GaussianSum:
     the messages are shares of one sum, of which only the total is seen: they have a common grid for
     N records, and their noises add up. So do those of a single message where the channel says that
     silos share its noise (`Shares`): it is then released from the sums of all silos, and the noise
-    of those that do not collude has the budget. `per_record` is the largest number of releases that depend
-    on one record, fixed in advance independently of the records, and `draws` the number of draws of
-    a kernel that sends more messages than `sizes` has.
+    of those that do not collude has the budget. `per_record` is the largest number of releases that
+    depend on one record, fixed in advance independently of the records, and `draws` the number of
+    draws of a kernel that sends more messages than `sizes` has.
 
     The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
     removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then

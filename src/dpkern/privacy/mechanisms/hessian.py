@@ -35,9 +35,10 @@ _ROUNDING_FACTOR = 1.04
 class GaussianHessian:
     """Noisy sums of clipped Hessians; every call records one release and returns it.
 
-    `sizes`, and shares of the noise of a single message, are as for `GaussianSum`; with "add_remove" the kernel computes the sums with the
-    argument `records` of this object. ONE release has the budget `mu` or the given `sigma`; neither
-    means no noise, without which alone B may be infinite.
+    `sizes`, and shares of the noise of a single message, are as for `GaussianSum`; with
+    "add_remove" the kernel computes the sums with the argument `records` of this object. ONE
+    release has the budget `mu` or the given `sigma`; neither means no noise, without which alone B
+    may be infinite.
 
     Off the diagonal the noise has half the variance of the diagonal's, sigma^2 (GOE), for which mu
     is exactly |A - A'|_F / sigma. With `triangle` it has equal std on the packed upper triangle, as

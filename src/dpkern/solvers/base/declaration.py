@@ -25,6 +25,7 @@ import numpy as np
 
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
+from dpkern.party import Remote
 from dpkern.solvers.base.lockstep import Algorithm, finish
 from dpkern.solvers.base.options import Option, check_choice, options_of, sections
 from dpkern.solvers.base.result import SolverResult
@@ -125,7 +126,7 @@ class Solver(Protocol):
     declaration: Declaration
     algorithm: Algorithm
 
-    def __call__(self, data: SiloData, *, budget: Any, **arguments: Any) -> SolverResult:
+    def __call__(self, data: SiloData | Remote, *, budget: Any, **arguments: Any) -> SolverResult:
         """Run the solver."""
 
 
@@ -148,11 +149,14 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
     """Return the public function of a declared solver."""
 
     def public(
-        data: SiloData, *, budget: Any = inspect.Parameter.empty, **arguments: Any
+        data: SiloData | Remote, *, budget: Any = inspect.Parameter.empty, **arguments: Any
     ) -> SolverResult:
         values = declaration.complete(arguments)
         if budget is inspect.Parameter.empty:
             raise TypeError(f"budget must be given: {_BUDGET}, or None for a run without privacy")
+        if isinstance(data, Remote):
+            with data.opened(declaration.name, budget, arguments) as (here, own):
+                return public(here, budget=budget, **own)
         with Run(declaration, data, budget, values) as run:
             return finish(algorithm(run, **run.options))
 

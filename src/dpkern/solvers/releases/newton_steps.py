@@ -137,7 +137,7 @@ class PrivateSearch:
             losses = losses_along(run, w, p, np.append(0.0, self._steps))
             sums = losses[:, :1] - losses[:, 1:]
         else:
-            grid = unit * grid
+            grid = unit * grid[: len(p)]  # shares of one sum have a common one
             bound = unit[:, np.newaxis] * self._steps
             steps_of_grid = np.broadcast_to(grid[:, np.newaxis], bound.shape)
             shaped = (lambda a: a) if self._per_silo else (lambda a: a[0])

@@ -1,0 +1,145 @@
+"""Silos in threads of this process, or in processes of this machine.
+
+Both are for trying a study out, and for tests: connections within a machine have no encryption.
+"""
+
+import queue
+from collections.abc import Sequence
+from multiprocessing.connection import Client, Connection, Listener, wait
+from time import monotonic
+
+from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+
+
+class QueueStar(Star):
+    """Silos in threads of this process; `links` are their ends."""
+
+    def __init__(self, silos: Sequence[str], *, deadline: float = 60.0) -> None:
+        self.silos, self._deadline = tuple(silos), deadline
+        self.links = tuple(QueueLink(deadline) for _ in silos)
+
+    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        end, answers = monotonic() + self._deadline, []
+        for link, message in zip(self.links, messages, strict=True):
+            link.received.put(message)
+        for name, link in zip(self.silos, self.links, strict=True):
+            try:
+                answer = link.sent.get(timeout=max(0.0, end - monotonic()))
+            except queue.Empty:
+                raise SilosLostError([name], "no answer by the deadline") from None
+            if isinstance(answer, str):
+                raise SilosLostError([name], answer)
+            answers.append(answer)
+        return answers
+
+    def close(self, last: bytes) -> None:
+        for link in self.links:
+            link.received.put(last or None)
+
+
+class QueueLink(Link):
+    """A silo's end of a `QueueStar`."""
+
+    def __init__(self, deadline: float) -> None:
+        self.received: queue.Queue[bytes | None] = queue.Queue()
+        self.sent: queue.Queue[bytes | str] = queue.Queue()
+        self._deadline = deadline
+
+    def exchange(self, answer: bytes | None) -> bytes:
+        if answer is not None:
+            self.sent.put(answer)
+        try:
+            message = self.received.get(timeout=self._deadline)
+        except queue.Empty:
+            raise CoordinatorLostError("no message by the deadline") from None
+        if message is None:
+            raise CoordinatorLostError("the coordinator ended the study")
+        return message
+
+    def close(self, error: str | None = None) -> None:
+        if error is not None:
+            self.sent.put(error)
+
+
+class ProcessStar(Star):
+    """Silos in processes of this machine, which connect to `address` by a `ProcessLink`."""
+
+    def __init__(self, silos: Sequence[str], key: bytes, *, deadline: float = 60.0) -> None:
+        self.silos, self._deadline = tuple(silos), deadline
+        self._listener = Listener(("127.0.0.1", 0), backlog=len(silos), authkey=key)
+        self._connections: dict[str, Connection] = {}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._listener.address
+        return str(host), int(port)
+
+    def accept(self) -> None:
+        """Wait until every silo has connected and said its name."""
+        while len(self._connections) < len(self.silos):
+            connection = self._listener.accept()
+            name = connection.recv_bytes(256).decode("ascii", "replace")
+            if name not in self.silos or name in self._connections:
+                connection.close()
+                continue
+            self._connections[name] = connection
+
+    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        end, lost = monotonic() + self._deadline, []
+        for name, message in zip(self.silos, messages, strict=True):
+            try:
+                self._connections[name].send_bytes(message)
+            except OSError:
+                lost.append(name)
+        if lost:
+            raise SilosLostError(lost, "the connection is closed")
+        names = {id(connection): name for name, connection in self._connections.items()}
+        answers: dict[str, bytes] = {}
+        while len(answers) < len(self.silos):
+            waiting = [c for name, c in self._connections.items() if name not in answers]
+            ready = wait(waiting, timeout=max(0.0, end - monotonic()))
+            if not ready:
+                late = [name for name in self.silos if name not in answers]
+                raise SilosLostError(late, "no answer by the deadline")
+            for connection in ready:
+                name = names[id(connection)]
+                try:
+                    answers[name] = self._connections[name].recv_bytes()
+                except (EOFError, OSError):
+                    raise SilosLostError([name], "the connection is closed") from None
+        return [answers[name] for name in self.silos]
+
+    def close(self, last: bytes) -> None:
+        for connection in self._connections.values():
+            try:
+                if last:
+                    connection.send_bytes(last)
+            except OSError:
+                continue
+            finally:
+                connection.close()
+        self._listener.close()
+
+
+class ProcessLink(Link):
+    """A silo's end of a `ProcessStar`."""
+
+    def __init__(
+        self, name: str, address: tuple[str, int], key: bytes, *, deadline: float = 60.0
+    ) -> None:
+        self._connection, self._deadline = Client(address, authkey=key), deadline
+        self._connection.send_bytes(name.encode("ascii"))
+
+    def exchange(self, answer: bytes | None) -> bytes:
+        try:
+            if answer is not None:
+                self._connection.send_bytes(answer)
+            if not self._connection.poll(self._deadline):
+                raise CoordinatorLostError("no message by the deadline")
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            raise CoordinatorLostError("the connection is closed") from None
+
+    def close(self, error: str | None = None) -> None:
+        self._connection.close()

@@ -1,0 +1,101 @@
+"""What the parties of a study run: solver, budget and arguments, as they tell one another."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from dpkern._serialize import decode, encode
+from dpkern.models import losses, penalties
+from dpkern.models.losses import Loss
+from dpkern.models.networks import MLP
+from dpkern.models.oracles import Oracle
+from dpkern.models.terms import Penalty, PenaltySum
+from dpkern.privacy import Budget
+from dpkern.solvers import SOLVERS
+
+_OBJECT = "__object__"
+_CLASSES: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(losses.Logistic, losses.Squared, losses.Huber, losses.SmoothedHinge),
+        *(losses.SquaredHinge, MLP, PenaltySum),
+        *(penalties.L1, penalties.L2, penalties.ElasticNet, penalties.GroupLasso, penalties.PL),
+        *(penalties.L2Ball, penalties.Box, penalties.NonNegative, penalties.Simplex),
+    )
+}
+#: Arguments of the coordinator's process alone.
+OWN = ("rng", "n_threads", "progress", "callback", "monitor", "accountant")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A solver, the budget of one record, and arguments.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When an argument cannot be told to others, or a value is not what it should be.
+    """
+
+    solver: str
+    budget: Budget
+    arguments: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        for name in OWN:
+            if name in self.arguments:
+                raise ValueError(f"{name} must be left out of a plan: it is every party's own")
+
+    def to_json(self) -> str:
+        """Return the plan as canonical JSON."""
+        b = self.budget
+        given = {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
+        arguments = {name: _told(name, value) for name, value in self.arguments.items()}
+        values = {"solver": self.solver, "budget": given, "arguments": arguments}
+        return json.dumps(encode(values), sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the plan that others told; raise ValueError for what is none."""
+        try:
+            values = decode(json.loads(text))
+            arguments = {str(k): _understood(v) for k, v in values["arguments"].items()}
+            return cls(str(values["solver"]), Budget(**values["budget"]), arguments)
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"a plan must hold solver, budget and arguments: {error}") from error
+
+
+def _told(name: str, value: Any) -> Any:
+    """Return a value of JSON for an argument."""
+    if isinstance(value, Loss | Oracle | Penalty):
+        kind = type(value).__name__
+        if _CLASSES.get(kind) is not type(value):
+            raise TypeError(f"{name} must be of this package in a federation, got {kind}")
+        return {_OBJECT: kind} | {
+            f.name: _told(name, getattr(value, f.name)) for f in fields(_CLASSES[kind]) if f.init
+        }
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_told(name, entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"{name} must be numbers, strings, a loss, a penalty or a network in a federation, got "
+        f"{type(value).__name__}"
+    )
+
+
+def _understood(value: Any) -> Any:
+    """Return the argument for a value of JSON."""
+    if isinstance(value, list):
+        return tuple(_understood(entry) for entry in value)
+    if isinstance(value, dict):
+        given = {key: _understood(entry) for key, entry in value.items()}
+        return _CLASSES[given.pop(_OBJECT)](**given)
+    return value
