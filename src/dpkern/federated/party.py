@@ -101,15 +101,21 @@ class SiloParty(Party):
 
 
 class CoordinatorParty(Party):
-    """The coordinator; `opening` is the message that the silos wait for."""
+    """The coordinator; `opening` is all that it has said, and `told` what silos have not heard yet.
+
+    Attributes
+    ----------
+    told : bytes
+        What the silos hear with the next round, or at the end of the study.
+    """
 
     silo = None
 
-    def __init__(self, star: Star, *, colluding: int, opening: bytes, public: NoiseStream) -> None:
-        self._star, self._transcript = star, _Transcript(opening)
+    def __init__(
+        self, star: Star, *, colluding: int, opening: bytes, told: bytes, public: NoiseStream
+    ) -> None:
+        self._star, self._transcript, self.told = star, _Transcript(opening), told
         self.colluding, self.public = colluding, public
-        #: What the silos are told next.
-        self.next = opening
 
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         binding = self._transcript.binding(_TOTAL, steps.shape, what)
@@ -133,13 +139,13 @@ class CoordinatorParty(Party):
     def _collect(self, kind: bytes, binding: bytes, size: int) -> list[bytes]:
         """Return the silos' payloads, of so many bytes each."""
         star, expected = self._star, _HEAD.pack(kind, self._transcript.round, binding)
-        answers = star.exchange([self.next] * len(star.silos))
+        answers = star.exchange([self.told] * len(star.silos))
         _refuse_others(star.silos, answers, expected, size)
         return [answer[_HEAD.size :] for answer in answers]
 
     def _tell(self, kind: bytes, payload: bytes) -> None:
-        self.next = _HEAD.pack(kind, self._transcript.round, bytes(32)) + payload
-        self._transcript.add(self.next)
+        self.told = _HEAD.pack(kind, self._transcript.round, bytes(32)) + payload
+        self._transcript.add(self.told)
 
 
 def _refuse_others(

@@ -1,0 +1,87 @@
+"""The analyst's side of a study: data that a solver takes, and that silos hold."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dpkern import __version__
+from dpkern.data import SiloData
+from dpkern.data.parted import held_by
+from dpkern.federated.links import Star
+from dpkern.federated.masking import digest, public_stream, session_id
+from dpkern.federated.party import CoordinatorParty
+from dpkern.federated.plan import OWN, Plan
+from dpkern.federated.study import Study
+from dpkern.party import Remote
+from dpkern.privacy import Budget
+from dpkern.stream import NoiseStream
+
+PROTOCOL = 1
+
+
+def agreed(study: Study, plan: str) -> bytes:
+    """Return the digest of all that the parties of a study have agreed on."""
+    return digest("agreed", study.digest, __version__.encode(), plan.encode())
+
+
+class Federation(Remote):
+    """The silos of a study, in place of a `SiloData`.
+
+    Every party runs the solver, this one without records. Silos add their noise before anything
+    leaves them; what they send is masked where trust is "central", so that the coordinator learns
+    the noisy sums and the silos' public numbers, and nothing else.
+
+    Parameters
+    ----------
+    study : Study
+    star : callable () -> Star
+        Connects to the silos of the study, in its order.
+    """
+
+    def __init__(self, study: Study, star: Callable[[], Star]) -> None:
+        self.study, self._star = study, star
+
+    @contextmanager
+    def opened(
+        self, solver: str, budget: Any, arguments: Mapping[str, Any]
+    ) -> Iterator[tuple[SiloData, dict[str, Any]]]:
+        study = self.study
+        if not isinstance(budget, Budget):
+            raise TypeError(
+                "budget must be dpkern.Budget(epsilon=..., delta=...) in a federation, where all "
+                f"that is sent has noise, got {type(budget).__name__}"
+            )
+        if arguments.get("trust", study.trust) != study.trust:
+            raise ValueError(f"trust must be that of the study, {study.trust!r}")
+        shared = {name: value for name, value in arguments.items() if name not in OWN}
+        plan = Plan(solver, budget, {**shared, "trust": study.trust}).to_json()
+        nonce = secrets.token_bytes(32)
+        hello = {
+            "protocol": PROTOCOL,
+            "dpkern": __version__,
+            "study": study.digest.hex(),
+            "nonce": nonce.hex(),
+            "plan": plan,
+        }
+        with self._star() as star:
+            silos = len(star.silos)
+            first = json.dumps(hello, sort_keys=True).encode()
+            offers = star.exchange([first] * silos)
+            session = session_id(study.roster, nonce, agreed(study, plan), offers)
+            second = b"".join(offers)
+            confirmations = b"".join(star.exchange([second] * silos))
+            party = CoordinatorParty(
+                star,
+                colluding=study.colluding,
+                opening=first + second + confirmations,
+                told=confirmations,
+                public=public_stream(session),
+            )
+            # Draws of its own are of silos that it does not have: nobody sees them.
+            with NoiseStream() as unused:
+                own = {name: arguments[name] for name in OWN if name in arguments and name != "rng"}
+                data = held_by(party, study.data(), study.sizes)
+                yield data, {**shared, "trust": study.trust, "rng": unused, **own}
+            star.close(party.told)

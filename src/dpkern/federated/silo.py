@@ -1,0 +1,129 @@
+"""A silo's side of a study: it runs the solver on its own records, and believes nobody."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dpkern import __version__
+from dpkern.data import SiloData
+from dpkern.data.parted import held_by
+from dpkern.federated.federation import PROTOCOL, agreed
+from dpkern.federated.links import Link
+from dpkern.federated.masking import Offer, public_stream
+from dpkern.federated.party import ProtocolError, SiloParty
+from dpkern.federated.plan import Plan
+from dpkern.federated.study import Study
+from dpkern.privacy.accountant import Accountant
+from dpkern.solvers import SolverResult, solve
+from dpkern.stream import NoiseStream
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_OFFER, _CONFIRMATION = 96, 64
+
+
+def take_part(
+    study: Study,
+    name: str,
+    data: SiloData,
+    link: Link,
+    identity: "Ed25519PrivateKey",
+    *,
+    accountant: Accountant | None,
+    accept: Callable[[Plan], None] = lambda plan: None,
+    rng: int | NoiseStream | None = None,
+    n_threads: int | None = None,
+    progress: bool = False,
+) -> SolverResult:
+    """Take part in one run of a study, and return its result.
+
+    The silo runs the solver of the plan on its own records, with all checks of a run in one
+    process: what it sends are its noisy sums, masked under trust "central", with clip norm, grid,
+    noise and number of rounds that it computes itself, each recorded in its own ledger before it is
+    sent. What comes from the coordinator, the sums over all silos, is used as public numbers alone.
+
+    Parameters
+    ----------
+    study : Study
+        The silo's own copy.
+    name : str
+        The silo's.
+    data : SiloData
+        Its records as a single silo, made by `Study.silo_data`.
+    link : Link
+    identity : Ed25519PrivateKey
+    accountant : Accountant or None
+        What is charged for the run before anything is sent, and refuses it beyond its budget.
+    accept : callable
+        Is called with the plan, and raises where the silo does not take part.
+    rng : int, NoiseStream or None
+        As for `dpkern.solve`; a seed is not private.
+    n_threads, progress
+        As for `dpkern.solve`.
+
+    Raises
+    ------
+    ProtocolError, SessionError
+        When the coordinator or a silo has another study, another version of dpkern, or breaks the
+        protocol. Nothing more is sent.
+    BudgetSpentError
+        When the accountant refuses; nothing was sent.
+    CoordinatorLostError
+        When the coordinator is gone. What was sent is charged.
+    """
+    place = study.names.index(name)
+    first = link.exchange(None)
+    plan, nonce = _understood(study, first)
+    accept(plan)
+    text = plan.to_json()
+    offer = Offer(identity, name, study.roster, nonce, agreed(study, text))
+    second = link.exchange(offer.message)
+    m = len(study.names)
+    with offer.session(_parts(second, m, _OFFER)) as session:
+        third = link.exchange(session.confirmation)
+        session.confirm(_parts(third, m, _CONFIRMATION))
+        party = SiloParty(
+            link,
+            session,
+            silo=place,
+            colluding=study.colluding,
+            opening=first + second + third,
+            public=public_stream(session.id),
+        )
+        return solve(
+            plan.solver,
+            held_by(party, data, study.sizes),
+            budget=plan.budget,
+            rng=rng,
+            n_threads=n_threads,
+            progress=progress,
+            accountant=accountant,
+            **plan.arguments,
+        )
+
+
+def _understood(study: Study, said: bytes) -> tuple[Plan, bytes]:
+    """Return the plan and the nonce of the coordinator's first message."""
+    try:
+        hello: dict[str, Any] = json.loads(said)
+        given = {name: hello[name] for name in ("protocol", "dpkern", "study")}
+        nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise ProtocolError("the coordinator's first message proposes no plan") from None
+    own = {"protocol": PROTOCOL, "dpkern": __version__, "study": study.digest.hex()}
+    for what, value in own.items():
+        if given[what] != value:
+            raise ProtocolError(
+                f"the coordinator's {what} is {given[what]!r}, this silo's is {value!r}"
+            )
+    plan = Plan.from_json(text)
+    if plan.arguments.get("trust") != study.trust:
+        raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")
+    return plan, nonce
+
+
+def _parts(message: bytes, m: int, size: int) -> list[bytes]:
+    if len(message) != m * size:
+        raise ProtocolError("the coordinator's message is not one part of every silo")
+    return [message[i : i + size] for i in range(0, m * size, size)]
