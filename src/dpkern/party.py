@@ -26,13 +26,13 @@ class Party(ABC):
         The silo whose records this party holds; None for the coordinator, which holds none.
     public : NoiseStream
         A stream that all parties have, for what is drawn at random and public.
-    colluding : int
-        Number of silos that may pool what they know with whoever sees a sum.
+    colluding : int or None
+        Number of silos that may pool what they know with whoever sees a sum; None without sums.
     """
 
     silo: int | None
     public: NoiseStream
-    colluding: int
+    colluding: int | None
 
     @abstractmethod
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:

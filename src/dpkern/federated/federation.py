@@ -1,6 +1,7 @@
 """The analyst's side of a study: data that a solver takes, and that silos hold."""
 
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 from dpkern import __version__
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
+from dpkern.federated.journal import RecordedStar
 from dpkern.federated.links import Star
 from dpkern.federated.masking import digest, public_stream, session_id
 from dpkern.federated.party import CoordinatorParty
@@ -23,7 +25,7 @@ PROTOCOL = 1
 
 def agreed(study: Study, plan: str) -> bytes:
     """Return the digest of all that the parties of a study have agreed on."""
-    return digest("agreed", study.digest, __version__.encode(), plan.encode())
+    return digest("agreed", study.digest.encode(), __version__.encode(), plan.encode())
 
 
 class Federation(Remote):
@@ -38,10 +40,26 @@ class Federation(Remote):
     study : Study
     star : callable () -> Star
         Connects to the silos of the study, in its order.
+    journal : path, optional
+        A file in which the silos' answers are kept. Killed in a run, the same call with the same
+        journal goes on with it, as long as the silos wait.
     """
 
-    def __init__(self, study: Study, star: Callable[[], Star]) -> None:
-        self.study, self._star = study, star
+    def __init__(
+        self,
+        study: Study,
+        star: Callable[[], Star],
+        *,
+        journal: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.study, self._star, self._journal = study, star, journal
+
+    def _connected(self) -> tuple[Star, bytes]:
+        """Return the star, connected when it is used, and the nonce of the session."""
+        if self._journal is None:
+            return self._star(), secrets.token_bytes(32)
+        recorded = RecordedStar(self.study.names, self._star, self._journal)
+        return recorded, recorded.nonce
 
     @contextmanager
     def opened(
@@ -57,17 +75,16 @@ class Federation(Remote):
             raise ValueError(f"trust must be that of the study, {study.trust!r}")
         shared = {name: value for name, value in arguments.items() if name not in OWN}
         plan = Plan(solver, budget, {**shared, "trust": study.trust}).to_json()
-        nonce = secrets.token_bytes(32)
         hello = {
             "protocol": PROTOCOL,
             "dpkern": __version__,
-            "study": study.digest.hex(),
-            "nonce": nonce.hex(),
+            "study": study.digest,
             "plan": plan,
         }
-        with self._star() as star:
+        connected, nonce = self._connected()
+        with connected as star:
             silos = len(star.silos)
-            first = json.dumps(hello, sort_keys=True).encode()
+            first = json.dumps(hello | {"nonce": nonce.hex()}, sort_keys=True).encode()
             offers = star.exchange([first] * silos)
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)
@@ -82,6 +99,6 @@ class Federation(Remote):
             # Draws of its own are of silos that it does not have: nobody sees them.
             with NoiseStream() as unused:
                 own = {name: arguments[name] for name in OWN if name in arguments and name != "rng"}
-                data = held_by(party, study.data(), study.sizes)
+                data = held_by(party, study.described, study.sizes)
                 yield data, {**shared, "trust": study.trust, "rng": unused, **own}
             star.close(party.told)

@@ -6,7 +6,7 @@ Both are for trying a study out, and for tests: connections within a machine hav
 import queue
 from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection, Listener, wait
-from time import monotonic
+from time import monotonic, sleep
 
 from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
 
@@ -64,9 +64,11 @@ class QueueLink(Link):
 class ProcessStar(Star):
     """Silos in processes of this machine, which connect to `address` by a `ProcessLink`."""
 
-    def __init__(self, silos: Sequence[str], key: bytes, *, deadline: float = 60.0) -> None:
+    def __init__(
+        self, silos: Sequence[str], key: bytes, *, port: int = 0, deadline: float = 60.0
+    ) -> None:
         self.silos, self._deadline = tuple(silos), deadline
-        self._listener = Listener(("127.0.0.1", 0), backlog=len(silos), authkey=key)
+        self._listener = Listener(("127.0.0.1", port), backlog=len(silos), authkey=key)
         self._connections: dict[str, Connection] = {}
 
     @property
@@ -123,23 +125,32 @@ class ProcessStar(Star):
 
 
 class ProcessLink(Link):
-    """A silo's end of a `ProcessStar`."""
+    """A silo's end of a `ProcessStar`; it connects again to a coordinator that was restarted."""
 
     def __init__(
         self, name: str, address: tuple[str, int], key: bytes, *, deadline: float = 60.0
     ) -> None:
-        self._connection, self._deadline = Client(address, authkey=key), deadline
-        self._connection.send_bytes(name.encode("ascii"))
+        self._name, self._address, self._key, self._deadline = name, address, key, deadline
+        self._connection: Connection | None = None
 
     def exchange(self, answer: bytes | None) -> bytes:
-        try:
-            if answer is not None:
-                self._connection.send_bytes(answer)
-            if not self._connection.poll(self._deadline):
-                raise CoordinatorLostError("no message by the deadline")
-            return self._connection.recv_bytes()
-        except (EOFError, OSError):
-            raise CoordinatorLostError("the connection is closed") from None
+        end = monotonic() + self._deadline
+        while (left := end - monotonic()) > 0.0:
+            try:
+                if self._connection is None:
+                    self._connection = Client(self._address, authkey=self._key)
+                    self._connection.send_bytes(self._name.encode("ascii"))
+                if answer is not None:
+                    self._connection.send_bytes(answer)
+                    answer = None  # a coordinator that lost it asks again
+                if self._connection.poll(left):
+                    return self._connection.recv_bytes()
+            except (EOFError, OSError):
+                self.close()
+                sleep(0.05)
+        raise CoordinatorLostError("no message by the deadline")
 
     def close(self, error: str | None = None) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -66,7 +66,7 @@ class SiloParty(Party):
         masks: Masks,
         *,
         silo: int,
-        colluding: int,
+        colluding: int | None,
         opening: bytes,
         public: NoiseStream,
     ) -> None:
@@ -112,7 +112,7 @@ class CoordinatorParty(Party):
     silo = None
 
     def __init__(
-        self, star: Star, *, colluding: int, opening: bytes, told: bytes, public: NoiseStream
+        self, star: Star, *, colluding: int | None, opening: bytes, told: bytes, public: NoiseStream
     ) -> None:
         self._star, self._transcript, self.told = star, _Transcript(opening), told
         self.colluding, self.public = colluding, public

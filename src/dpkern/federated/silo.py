@@ -8,6 +8,7 @@ from dpkern import __version__
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.federation import PROTOCOL, agreed
+from dpkern.federated.journal import SteadyLink
 from dpkern.federated.links import Link
 from dpkern.federated.masking import Offer, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
@@ -72,7 +73,7 @@ def take_part(
     CoordinatorLostError
         When the coordinator is gone. What was sent is charged.
     """
-    place = study.names.index(name)
+    place, link = study.names.index(name), SteadyLink(link)
     first = link.exchange(None)
     plan, nonce = _understood(study, first)
     accept(plan)
@@ -111,7 +112,7 @@ def _understood(study: Study, said: bytes) -> tuple[Plan, bytes]:
         nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ProtocolError("the coordinator's first message proposes no plan") from None
-    own = {"protocol": PROTOCOL, "dpkern": __version__, "study": study.digest.hex()}
+    own = {"protocol": PROTOCOL, "dpkern": __version__, "study": study.digest}
     for what, value in own.items():
         if given[what] != value:
             raise ProtocolError(

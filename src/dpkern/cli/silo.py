@@ -1,0 +1,131 @@
+"""``dpkern silo``: take part in a study with the records of this silo."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dpkern.cli import _arguments, _data, _output
+from dpkern.cli._output import Line, print_lines
+from dpkern.data import SiloData
+from dpkern.federated.plan import Plan
+from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.federated.study import Study
+from dpkern.io import read_frame, read_table
+from dpkern.privacy import Certificate
+from dpkern.privacy.accountant import Accountant
+
+HELP = "take part in a study with this silo's own records, which stay here"
+
+
+class Declined(ValueError):
+    """This silo was only to say what would be revealed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """Add the options of this command."""
+    add = parser.add_argument
+    add("data", metavar="DATA", help="this silo's records: LIBSVM, CSV or .npz")
+    add("--study", required=True, metavar="FILE.toml", help="this silo's copy of the study")
+    add("--name", required=True, help="this silo's name in the study")
+    what = "folder of this silo's keys (dpkern federation keys)"
+    add("--keys", required=True, metavar="FOLDER", help=what)
+    what = "accountant's file that is charged, and refuses what exceeds it (dpkern ledger)"
+    add("--ledger", required=True, metavar="FILE", help=what)
+    what = "seconds to wait for the coordinator (default: 3600)"
+    add("--deadline", type=float, default=3600.0, metavar="S", help=what)
+    what = "say what the first plan would reveal to whom, and take no part in it"
+    add("--dry-run", action="store_true", help=what)
+    add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
+    add("--certificate", metavar="FILE.json", help="where to save the certificate")
+    what = "connect without encryption, which is for trying out on one machine"
+    add("--insecure", action="store_true", help=what)
+    _arguments.add_column_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    study, name = Study.read(arguments.study), arguments.name
+    if name not in study.names:
+        raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
+    for path in filter(None, (arguments.out, arguments.certificate)):
+        _output.refuse_output(path, arguments.data, arguments.study)
+    accountant, data = Accountant(arguments.ledger), _records(study, arguments)
+    others = ", ".join(silo for silo in study.names if silo != name)
+    print_lines(
+        [
+            ("study", f"{study.name}: {name}, with {others}"),
+            ("data", f"{Path(arguments.data).name}, {data.n} records, {data.n_features} features"),
+            ("ledger", _output.ledger_text(accountant)),
+            ("waiting", f"for the coordinator at {study.address}"),
+        ]
+    )
+
+    def accept(plan: Plan) -> None:
+        expected = rehearsed(study, plan)
+        print_lines(_plan_lines(study, plan, expected))
+        if arguments.dry_run:
+            raise Declined("--dry-run: this silo takes no part, and has sent nothing of its records")
+
+    from dpkern.federated.connections import silo_link
+    from dpkern.federated.keys import read_identity
+    from dpkern.federated.silo import take_part
+
+    identity = read_identity(Path(arguments.keys) / f"{name}.key")
+    link = silo_link(
+        study,
+        name,
+        arguments.keys,
+        insecure=arguments.insecure,
+        deadline=arguments.deadline,
+    )
+    with link:
+        result = take_part(
+            study,
+            name,
+            data,
+            link,
+            identity,
+            accountant=accountant,
+            accept=accept,
+            progress=sys.stderr.isatty(),
+        )
+    lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
+    if arguments.out is not None:
+        result.save(arguments.out)
+        lines.append(("saved", arguments.out))
+    if arguments.certificate is not None:
+        result.privacy.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
+    _output.say_certificate(result.privacy)
+
+
+def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
+    """Return the records of the file as the study describes them."""
+    schema = study.described.schema
+    if schema is not None:
+        _data.refuse_options(arguments, ("target", "silo_column", "header", "sep"), "the study says it")
+        frame = read_frame(arguments.data, schema)
+        with _data.naming(arguments.data):
+            return study.silo_data(arguments.name, frame)
+    for option in ("silo_column", "person"):
+        if getattr(arguments, option) is not None:
+            raise ValueError(f"--{option.replace('_', '-')} has no use: all records are of one silo")
+    table = read_table(arguments.data, **_data.columns(arguments))
+    known = study.described.feature_names
+    if known is not None and table.feature_names not in (None, known):
+        raise ValueError(f"{arguments.data} must have the features of the study, in their order")
+    with _data.naming(arguments.data):
+        return study.silo_data(arguments.name, table.X, table.y)
+
+
+def _plan_lines(study: Study, plan: Plan, certificate: Certificate) -> list[Line]:
+    b = plan.budget
+    budget = f"mu {b.mu:g}" if b.epsilon is None else f"epsilon {b.epsilon:g} at delta {b.delta:g}"
+    arguments = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())
+    lines = disclosure(study, plan, certificate)
+    return [
+        ("plan", f"{plan.solver}, {budget}"),
+        *([("", arguments)] if arguments else []),
+        ("reveals", lines[0]),
+        *(("", line) for line in lines[1:]),
+    ]
