@@ -9,7 +9,7 @@ from parties import NoMasks, Study, own_records
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
-from dpkern.federated.links import SilosLostError
+from dpkern.federated.links import CoordinatorLostError, SilosLostError
 from dpkern.federated.local import QueueStar
 from dpkern.federated.party import CoordinatorParty, ProtocolError, SiloParty
 from dpkern.party import Party
@@ -99,9 +99,7 @@ def test_perceptrons_and_users_models():
     arguments = {"budget": BUDGET, "clip": 1.0, "rounds": 3, "step_size": 0.1}
     arguments["model"] = dpk.MLP(hidden=(3,), loss="logistic")
     for trust, t in (("central", 1), ("silo", None)):
-        expected = dpk.solve(
-            "minibatch_sgd", data, rng=7, colluding=t, trust=trust, **arguments
-        )
+        expected = dpk.solve("minibatch_sgd", data, rng=7, colluding=t, trust=trust, **arguments)
         study = Study(data, colluding=1)
         study.run("minibatch_sgd", trust=trust, **arguments)
         assert study.failures == [None] * 5
@@ -151,8 +149,9 @@ def test_with_no_colluding_silo_the_variance_is_the_aggregators():
     )
     assert np.sum(shared.sigma**2) == pytest.approx(alone.sigma[0] ** 2, rel=1e-9)
     B = {"what": "Hessian", "hess_clip": 0.25, "dim": 4, "sizes": (400,), "mu": 0.3}
-    alone, shared = GaussianHessian(channel_of(None), **B), GaussianHessian(
-        channel_of(Shares(8, 0)), **B
+    alone, shared = (
+        GaussianHessian(channel_of(None), **B),
+        GaussianHessian(channel_of(Shares(8, 0)), **B),
     )
     assert 8 * shared._share**2 == pytest.approx(alone.sigma**2, rel=1e-9)
     assert shared.noise_norm == pytest.approx(alone.noise_norm, rel=1e-9)
@@ -201,9 +200,7 @@ def test_a_share_of_few_grid_steps_is_refused():
 @pytest.mark.parametrize("t", [0, 1, 2, 3])
 def test_certificates_agree_with_dp_accounting(data, t):
     events = pytest.importorskip("dp_accounting")
-    result = dpk.solve(
-        "gradient_descent", data, budget=BUDGET, rng=1, rounds=5, colluding=t
-    )
+    result = dpk.solve("gradient_descent", data, budget=BUDGET, rng=1, rounds=5, colluding=t)
     assert result.privacy.epsilon(1e-5) <= 1.0
     (release,) = result.privacy.releases
     assert release.times == 5
@@ -243,6 +240,8 @@ def test_what_a_federation_lacks_is_refused(data):
         study.run(name, **({"budget": BUDGET} | arguments))
         return {type(e) for e in study.failures}, str(study.failures[-1])
 
+    ended = {ValueError, CoordinatorLostError}  # silos that had not heard of it yet
+
     for arguments, match in (
         ({"budget": None}, "budget must be given"),
         ({"monitor": "train"}, "monitor must be None"),
@@ -252,7 +251,7 @@ def test_what_a_federation_lacks_is_refused(data):
         ({"name": "minibatch_sgd", "trust": "shuffle", "clip": 1.0}, "needs trust"),
     ):
         kinds, message = failures(**arguments)
-        assert kinds == {ValueError} and match in message
+        assert kinds <= ended and match in message
 
 
 def test_nobody_releases_what_no_party_has(data):
@@ -265,9 +264,7 @@ def test_nobody_releases_what_no_party_has(data):
         def messages(self, rows, what):
             raise AssertionError
 
-    channel = Channel(
-        Ledger(), dpk.NoiseStream(1), SEEN_BY["central"], shares=None, party=Alone()
-    )
+    channel = Channel(Ledger(), dpk.NoiseStream(1), SEEN_BY["central"], shares=None, party=Alone())
     mechanism = GaussianSum(channel, what="sum", clip=1.0, dim=2, sizes=(10,), mu=1.0)
     with pytest.raises(RuntimeError, match="no party has all records"):
         mechanism.release(np.zeros(2))
@@ -326,9 +323,6 @@ def test_a_silo_that_is_told_something_else_ends_the_study(data, round, change, 
 
 
 def test_a_silo_with_another_plan_ends_the_study(data):
-    study = Study(data)
-    study.run("gradient_descent", budget=BUDGET, rounds=4, of_silo={2: {"rounds": 5}})
-    assert isinstance(study.failures[-1], ProtocolError)  # another std, and here another grid
     study = Study(data)
     study.run("gradient_descent", budget=BUDGET, rounds=4, of_silo={2: {"clip": 64.0}})
     assert "s2" in str(study.failures[-1])

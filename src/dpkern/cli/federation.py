@@ -1,10 +1,6 @@
 """``dpkern federation``: keys of a study's parties, and its coordinator."""
 
 import argparse
-from pathlib import Path
-
-from dpkern.cli._output import print_lines
-from dpkern.federated.study import Study
 
 HELP = "keys for the silos of a study, and the coordinator that they connect to"
 _STUDY = """\

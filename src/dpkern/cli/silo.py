@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace) -> None:
         expected = rehearsed(study, plan)
         print_lines(_plan_lines(study, plan, expected))
         if arguments.dry_run:
-            raise Declined("--dry-run: this silo takes no part, and has sent nothing of its records")
+            raise Declined(
+                "--dry-run: this silo takes no part, and has sent nothing of its records"
+            )
 
     from dpkern.federated.connections import silo_link
     from dpkern.federated.keys import read_identity
@@ -103,13 +105,17 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
     """Return the records of the file as the study describes them."""
     schema = study.described.schema
     if schema is not None:
-        _data.refuse_options(arguments, ("target", "silo_column", "header", "sep"), "the study says it")
+        _data.refuse_options(
+            arguments, ("target", "silo_column", "header", "sep"), "the study says it"
+        )
         frame = read_frame(arguments.data, schema)
         with _data.naming(arguments.data):
             return study.silo_data(arguments.name, frame)
     for option in ("silo_column", "person"):
         if getattr(arguments, option) is not None:
-            raise ValueError(f"--{option.replace('_', '-')} has no use: all records are of one silo")
+            raise ValueError(
+                f"--{option.replace('_', '-')} has no use: all records are of one silo"
+            )
     table = read_table(arguments.data, **_data.columns(arguments))
     known = study.described.feature_names
     if known is not None and table.feature_names not in (None, known):

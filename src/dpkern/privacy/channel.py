@@ -78,35 +78,24 @@ class Channel:
             held[self.party.silo] = numbers[self.party.silo]
         return held
 
-    def total(self, noisy: NDArray[np.float64], grid: float, entry: Release) -> NDArray[np.float64]:
-        """Record a release, and return the sum of the noisy sums (m, ...) of silos on the grid.
+    def total(self, noisy: NDArray[np.float64], grid: float, what: str) -> NDArray[np.float64]:
+        """Return the sum of the noisy sums (m, ...) of silos, which are on the grid.
 
-        Its readers see nothing else of these.
+        Its readers see nothing else of these. It is recorded already, as all that is returned here.
         """
-        self.ledger.append(entry)
         steps = (noisy / grid).astype(np.int64).sum(axis=0)
         if self.party is not None:
-            steps = self.party.total(steps, f"{entry.what}, grid {grid!r}")
+            steps = self.party.total(steps, f"{what}, grid {grid!r}")
         return steps * grid
 
-    def messages(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
-        """Record a release, and return the noisy message of every silo, shape (m, ...)."""
-        self.ledger.append(entry)
-        return self.shown(noisy, entry)
+    def messages(self, noisy: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+        """Return the noisy message of every silo, shape (m, ...)."""
+        return noisy if self.party is None else self.party.messages(noisy, what)
 
-    def shown(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
-        """Return a message of every silo, a function of its part of what is recorded already."""
-        return noisy if self.party is None else self.party.messages(noisy, entry.what)
+    def require_aggregator(self, what: str) -> None:
+        """Raise RuntimeError where nobody has the records of all silos, to release what they say.
 
-    def message(self, noisy: NDArray[np.float64], entry: Release) -> NDArray[np.float64]:
-        """Record a release by somebody who has all records, and return it.
-
-        Raises
-        ------
-        RuntimeError
-            Where nobody has, as silos are in several processes.
+        That is so where silos are in several processes.
         """
         if self.party is not None:
-            raise RuntimeError(f"nobody can release the {entry.what}: no party has all records")
-        self.ledger.append(entry)
-        return noisy
+            raise RuntimeError(f"nobody can release the {what}: no party has all records")

@@ -145,6 +145,9 @@ class GaussianSum:
         """
         k, d, channel = len(self.sigma), self._dim, self._channel
         sums = require_sums(total, [(k, d), (d,)] if k == 1 else [(k, d)], self.grid)
+        by_silo = not self._shares and isinstance(self._entry.sensitivity, tuple)
+        if self.grid is None or not (self._shares or by_silo):
+            channel.require_aggregator(self._entry.what)
         noisy, entry = sums.copy(), self._entry
         if self._noisy:
             sigma = channel.own(self.sigma) if k > 1 else self.sigma
@@ -153,13 +156,12 @@ class GaussianSum:
             noisy[~active] = 0.0
             if entry.per_record is None:  # else every silo is charged for the whole series
                 entry = self._active_entry(active)
+        channel.ledger.append(entry)
         if self._shares and self.grid is not None:
-            return channel.total(noisy, float(self.grid[0]), entry)
+            return channel.total(noisy, float(self.grid[0]), entry.what)
         if self._shares:
-            return channel.message(noisy.sum(axis=0), entry)
-        if isinstance(entry.sensitivity, tuple):
-            return channel.messages(noisy, entry)
-        return channel.message(noisy.reshape(total.shape), entry)
+            return noisy.sum(axis=0)
+        return channel.messages(noisy, entry.what) if by_silo else noisy.reshape(total.shape)
 
     def _active_entry(self, active: NDArray[np.bool_]) -> Release:
         """Return the ledger entry for the messages of the active silos alone."""
@@ -191,7 +193,7 @@ class GaussianSum:
 
         Every silo sends its result alone, which is less than what is recorded.
         """
-        return self._channel.shown(self.release_steps(steps, compute), self._entry)
+        return self._channel.messages(self.release_steps(steps, compute), self._entry.what)
 
 
 def _stds(

@@ -123,6 +123,8 @@ class GaussianHessian:
         """
         channel = self._channel
         sums = require_sums(total, [(self._k, self._dim, self._dim)], self.grid)
+        if self.grid is None or (self._shares is None and self._k == 1):
+            channel.require_aggregator(self._entry.what)
         if self.grid is None:
             noisy = sums.copy()
         else:
@@ -130,15 +132,14 @@ class GaussianHessian:
                 raise ValueError("total must be symmetric, got entries that differ")
             noisy = self._noise(self.grid)
             noisy += sums
+        channel.ledger.append(self._entry)
         if self._shares is not None and self.grid is not None:
             rows, columns = np.triu_indices(self._dim)
-            packed = channel.total(noisy[:, rows, columns], self.grid, self._entry)
+            packed = channel.total(noisy[:, rows, columns], self.grid, self._entry.what)
             whole = np.empty((1, self._dim, self._dim))
             whole[0, rows, columns] = whole[0, columns, rows] = packed
             return whole
-        if isinstance(self._entry.sensitivity, tuple):
-            return channel.messages(noisy, self._entry)
-        return channel.message(noisy, self._entry)
+        return channel.messages(noisy, self._entry.what) if self._k > 1 else noisy
 
     def _noise(self, grid: float) -> FloatArray:
         k, d, stream = self._k, self._dim, self._channel.stream

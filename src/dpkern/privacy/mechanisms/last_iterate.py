@@ -55,12 +55,13 @@ class LastIterate:
             dim=runs.dim,
             draws=K * runs.dim * len(runs.sizes),
         )
+        self._channel.ledger.append(entry)
         q, std = np.array(grid), self._channel.own(np.array(sigma))
         theta = np.broadcast_to(w, (len(q), runs.dim))
         for t in range(K):
             iterate = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
-        return self._channel.messages(theta, entry)
+        return self._channel.messages(theta, entry.what)
 
     def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""

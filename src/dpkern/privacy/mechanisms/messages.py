@@ -43,7 +43,7 @@ class GaussianMessages:
         per_record: int | None = None,
     ) -> None:
         self._channel, self._dim, self._mu = channel, dim, mu
-        self._per_silo, self._per_record = per_silo, per_record
+        self._what, self._per_silo, self._per_record = what, per_silo, per_record
         describe = partial(channel.describe, what=what, dim=dim, per_record=per_record)
         # Silos and rounds are alike. The ledger identifies a series by the object.
         self._calibrated = lru_cache(maxsize=4096)(self._calibrate)
@@ -66,12 +66,14 @@ class GaussianMessages:
         or a release exceeds the sensitivity of its series.
         """
         channel, m = self._channel, len(values)
+        what, shares = self._what, None if self._per_silo else channel.shares
+        if self._mu is None or (not self._per_silo and (shares is None or m != shares.silos)):
+            channel.require_aggregator(what)
+            shares = None
         if self._mu is None:
-            if self._per_silo:
-                entry = self._described(sensitivity=(math.inf,) * m, std=None, grid=None)
-                return channel.messages(values.copy(), entry)
-            entry = self._described(sensitivity=math.inf, std=None, grid=None)
-            return channel.message(values.sum(axis=0), entry)
+            D = (math.inf,) * m if self._per_silo else math.inf
+            channel.ledger.append(self._described(sensitivity=D, std=None, grid=None))
+            return values.copy() if self._per_silo else values.sum(axis=0)
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound must be given with noise, got None")
         k = 1 if self._per_silo else m
@@ -82,19 +84,18 @@ class GaussianMessages:
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
-            entry = self._described(sensitivity=D, std=sigma, grid=grid)
-            return channel.messages(self._noisy(rounded, channel.own(np.array(sigma)), grid), entry)
-        if channel.shares is not None and k == channel.shares.silos:
-            honest = k - channel.shares.colluding
+            channel.ledger.append(self._described(sensitivity=D, std=sigma, grid=grid))
+            return channel.messages(self._noisy(rounded, channel.own(np.array(sigma)), grid), what)
+        if shares is not None:
+            honest = shares.silos - shares.colluding
             share = share_std(D[0], self._mu, honest)
             require_share(share, grid[0])
             std = total_std(share, honest)
-            entry = self._described(sensitivity=D[0], std=std, grid=grid[0])
-            noisy = self._noisy(rounded, channel.own(np.full(k, share)), grid * k)
-            return channel.total(noisy, grid[0], entry)
-        entry = self._described(sensitivity=D[0], std=sigma[0], grid=grid[0])
-        noisy = self._noisy(rounded.sum(axis=0, keepdims=True), np.array(sigma), grid)
-        return channel.message(noisy[0], entry)
+            channel.ledger.append(self._described(sensitivity=D[0], std=std, grid=grid[0]))
+            noisy = self._noisy(rounded, channel.own(np.full(m, share)), grid * m)
+            return channel.total(noisy, grid[0], what)
+        channel.ledger.append(self._described(sensitivity=D[0], std=sigma[0], grid=grid[0]))
+        return self._noisy(rounded.sum(axis=0, keepdims=True), np.array(sigma), grid)[0]
 
     def _noisy(self, rounded: FloatArray, sigma: FloatArray, grid: tuple[float, ...]) -> FloatArray:
         stream = self._channel.stream
