@@ -3,7 +3,7 @@
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def real(name: str, value: object) -> float:
@@ -67,3 +67,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question about the most similar known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def refuse_unknown(where: str, given: Iterable[object], known: Collection[str]) -> None:
+    """Raise ValueError for a key that is not known, with the most similar one that is."""
+    for key in given:
+        if key not in known:
+            close = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
+            raise ValueError(f"{where} has the unknown key {key!r}{close}")

@@ -39,7 +39,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-def _this_process() -> tuple[int, int]:
+def this_process() -> tuple[int, int]:
+    """Return what no other process has, forked children included."""
     # Neither suffices alone: a child can have its parent's process id (1 in a new namespace), and
     # forks from C are not counted.
     return os.getpid(), _forks
@@ -63,9 +64,10 @@ class Purpose(enum.IntEnum):
     SPLIT = 10
     SELECTION = 11
     CHILD = 12
+    MASK = 13  # of a pair of silos
 
 
-class _Secret:
+class Secret:
     """A key of 32 bytes that cannot be printed, copied or pickled, and can be wiped."""
 
     __slots__ = ("_key",)
@@ -93,7 +95,7 @@ class _Secret:
         return self._key
 
 
-class ReleaseKey(_Secret):
+class ReleaseKey(Secret):
     """The subkey of the release `number` of a stream, to be used once."""
 
     __slots__ = ("number",)
@@ -143,7 +145,7 @@ class ReleaseKey(_Secret):
         return f"ReleaseKey(number={self.number})"
 
 
-class ReleaseKeys(_Secret):
+class ReleaseKeys(Secret):
     """The subkeys of consecutive releases of a stream, each to be used once."""
 
     __slots__ = ()
@@ -160,7 +162,7 @@ class ReleaseKeys(_Secret):
         return "ReleaseKeys()"
 
 
-class NoiseStream(_Secret):
+class NoiseStream(Secret):
     """Private randomness of one run, in numbered releases.
 
     Parameters
@@ -199,7 +201,7 @@ class NoiseStream(_Secret):
         key = secrets.token_bytes(32) if seed is None else _seed_key(int(seed))
         super().__init__(bytearray(key))
         self.kind = "os" if seed is None else "seeded: not private"
-        self._process = _this_process()
+        self._process = this_process()
         self._next = 0
         self._lock = threading.Lock()
 
@@ -241,7 +243,7 @@ class NoiseStream(_Secret):
 
     def _reserve(self, count: int) -> tuple[int, bytearray]:
         """Return number of the first of the next releases, and their keys."""
-        if _this_process() != self._process:
+        if this_process() != self._process:
             raise RuntimeError(
                 "this NoiseStream was made in another process: a forked child would repeat its "
                 "parent's noise; make a new stream in the child"

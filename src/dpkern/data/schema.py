@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count, did_you_mean, positive
+from dpkern._numbers import count, positive, refuse_unknown
 from dpkern.data.column import KEYS, Column, Entry, assembled, blank_keys
 from dpkern.data.frames import listed, table_columns
 from dpkern.data.partition import How, Seed
@@ -360,14 +360,14 @@ class Schema:
         version = values[_VERSION_KEY]
         if version != VERSION or isinstance(version, bool):
             raise ValueError(f"{_VERSION_KEY} must be {VERSION}, got {version!r}")
-        _refuse_unknown("the schema", [k for k in values if k != _VERSION_KEY], _KEYS)
+        refuse_unknown("the schema", [k for k in values if k != _VERSION_KEY], _KEYS)
         given = values.get("columns")
         if not isinstance(given, list | tuple) or not all(isinstance(c, Mapping) for c in given):
             raise TypeError("columns must be a list of objects with name and kind")
         for entry in given:
             where = f"column {entry.get('name')!r}"
             if entry.get("kind") in KEYS:
-                _refuse_unknown(where, entry, ("name", "kind", *KEYS[entry["kind"]]))
+                refuse_unknown(where, entry, ("name", "kind", *KEYS[entry["kind"]]))
         if blanks := blanks_of(given):
             raise ValueError(
                 f"a schema must have no blanks, got null or nothing for {blanks}: fill them in "
@@ -433,13 +433,6 @@ def schema_text(values: Mapping[str, Any]) -> str:
 def _stated(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a column that are not null, for which the defaults stand."""
     return {key: value for key, value in entry.items() if value is not None}
-
-
-def _refuse_unknown(where: str, given: Any, known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            close = did_you_mean(str(key), known) or f"; keys are {', '.join(known)}"
-            raise ValueError(f"{where} has the unknown key {key!r}{close}")
 
 
 def _refuse_twice(rule: str, names: list[str]) -> None:

@@ -1,0 +1,362 @@
+"""What all parties of a study know before it begins, as people wrote it down in study.toml.
+
+Nothing in it is secret, and nothing in it may come from the records, but the silos' numbers of
+records, which are public. Every silo has its own copy, and takes nothing of it from others: silos
+with copies that differ in more than the coordinator's address have different digests, and never
+begin a session.
+
+    name = "three hospitals"
+    trust = "central"                # sums over silos; "silo": every silo's message has its noise
+    colluding = 1                    # silos that may pool what they know with the coordinator
+
+    [data]
+    schema = "schema.json"           # or the keys below, those of SiloData
+    # features = ["age", "dose"]     # or n_features = 123
+    # task = "classification"
+    # classes = ["<=50K", ">50K"]
+    # intercept = true
+    # row_bound = 1.0
+    # feature_range = [[17, 0], [90, 5]]
+    # sparse = true                  # features are in CSR, in every silo
+
+    [coordinator]
+    address = "127.0.0.1:9092"
+    certificates = "ca.crt"
+
+    [[silos]]
+    name = "north"
+    records = 1200
+    key = "public key in base64"     # `dpkern federation keys` prints it
+
+Paths are relative to the folder of study.toml.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpkern._numbers import count, refuse_unknown
+from dpkern._serialize import encode
+from dpkern.data.csr import is_sparse
+from dpkern.data.frames import column_names, refuse_other_names
+from dpkern.data.schema import Schema
+from dpkern.data.silo_data import SiloData
+from dpkern.data.validation import RowOptions
+
+if TYPE_CHECKING:
+    from dpkern.federated.masking import Roster
+
+_OPTIONS = ("intercept", "row_bound", "target_bound", "feature_range", "task", "classes")
+_DATA = ("schema", "features", "n_features", "sparse", *_OPTIONS)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Silo:
+    """A silo's name, its public number of records and the public key of its identity."""
+
+    name: str
+    records: int
+    key: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name must be at most 63 letters, digits, - and _ of ASCII, got {self.name!r}"
+            )
+        count("records", self.records)
+        if not isinstance(self.key, bytes) or len(self.key) != 32:
+            raise ValueError("key must be the 32 bytes of an Ed25519 public key, got others")
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The public description of a study; `Study.read` makes one from study.toml.
+
+    Parameters
+    ----------
+    name : str
+    silos : tuple of Silo
+        At least two, in the order of all sums and messages, with distinct names and keys.
+    trust : {"central", "silo"}
+    colluding : int or None
+        With central trust t, the number of silos that may pool what they know with whoever sees
+        the sums: 0 to m - 2. A sum hides something only if at least two silos are honest, and with
+        m - 1 colluding ones "silo" has the same noise. All silos see the sums, and a silo that
+        subtracts its own part of one is a coalition of t = 1; 0 protects against the coordinator
+        and against strangers alone. None with trust "silo", which relies on no other silo.
+    options : RowOptions
+        The arguments of `SiloData` that describe rows.
+    n_features : int
+    sparse : bool, default=False
+        Whether every silo has its features in CSR.
+    address : str, optional
+        HOST:PORT of the coordinator.
+    certificates : Path, optional
+        Of the authority that has signed the coordinator's certificate.
+    """
+
+    name: str
+    silos: tuple[Silo, ...]
+    trust: Literal["central", "silo"]
+    colluding: int | None
+    options: RowOptions
+    n_features: int
+    sparse: bool = False
+    address: str | None = None
+    certificates: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"name must be a text that is not empty, got {self.name!r}")
+        m = len(self.silos)
+        if m < 2:
+            raise ValueError(f"silos must be at least 2, got {m}")
+        if len({silo.name.casefold() for silo in self.silos}) < m:
+            raise ValueError("silos must have distinct names, in small letters too, got one twice")
+        if len({silo.key for silo in self.silos}) < m:
+            raise ValueError("silos must have distinct keys, got one twice")
+        if self.trust not in ("central", "silo"):
+            raise ValueError(f"trust must be 'central' or 'silo', got {self.trust!r}")
+        if self.trust == "silo" and self.colluding is not None:
+            raise ValueError(
+                "colluding must be left out where trust is 'silo', as a silo's message has all of "
+                f"its noise, got {self.colluding!r}"
+            )
+        if self.trust == "central":
+            if self.colluding is None:
+                raise ValueError("colluding must be stated where trust is 'central', got nothing")
+            if count("colluding", self.colluding, 0) > m - 2:
+                raise ValueError(
+                    f"colluding must be at most {m - 2} for {m} silos, as a sum hides nothing with "
+                    f"fewer than 2 honest ones, got {self.colluding}: trust = 'silo' needs none"
+                )
+        if self.address is not None and not _is_address(self.address):
+            raise ValueError(f"address must be HOST:PORT, got {self.address!r}")
+        if not isinstance(self.sparse, bool):
+            raise TypeError(f"sparse must be true or false, got {self.sparse!r}")
+        count("n_features", self.n_features)
+        try:
+            _ = self.described  # validates the options
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"[data]: {error}") from None
+
+    def __repr__(self) -> str:
+        trust = self.trust if self.colluding is None else f"{self.trust}, t={self.colluding}"
+        return f"Study({self.name!r}, {len(self.silos)} silos, {trust}, d={self.described.d})"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Read study.toml.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When the file is no TOML, a key is unknown or missing, or a value not as described. The
+            message names file, table and key.
+        OSError
+            When the file, or the schema that it names, cannot be read.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # no TOML, or no UTF-8
+            raise ValueError(f"{path} must be TOML, got {error}") from None
+        try:
+            return cls._from(values, path.parent)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    @classmethod
+    def _from(cls, values: Mapping[str, Any], folder: Path) -> Self:
+        needed = ("name", "trust", "data", "silos")
+        _refuse_keys("the study", values, needed, ("colluding", "coordinator"))
+        tables = values["silos"]
+        if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+            raise TypeError("silos must be tables [[silos]], got others")
+        silos = [_at(f"[[silos]] {i}", _silo, t) for i, t in enumerate(tables, 1)]
+        described = _at("[data]", _data, values["data"], folder)
+        reached = _at("[coordinator]", _coordinator, values.get("coordinator"), folder)
+        rest: Any = {key: values.get(key) for key in ("name", "trust", "colluding")}
+        return cls(silos=tuple(silos), **rest, **described, **reached)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the silos."""
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of records of the silos."""
+        return tuple(silo.records for silo in self.silos)
+
+    @property
+    def roster(self) -> "Roster":
+        """Names and keys of the silos, for a session."""
+        from dpkern.federated.masking import Roster
+
+        return Roster({silo.name: silo.key for silo in self.silos})
+
+    @cached_property
+    def described(self) -> SiloData:
+        """A data set of one record of zeros that is otherwise as every silo's."""
+        from scipy.sparse import csr_array
+
+        shape, options = (1, self.n_features), self.options
+        classes = options.get("classes")
+        y = [0.0] if classes is None else np.asarray(classes).ravel()[:1]
+        X = csr_array(shape, dtype=np.float64) if self.sparse else np.zeros(shape)
+        return SiloData(X, y, [0, 1], **options)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that parties must agree on, which is all but how to reach one another."""
+        data = self.described
+        content = {
+            "dpkern_study": 1,
+            "name": self.name,
+            "trust": self.trust,
+            "colluding": self.colluding,
+            "silos": [[silo.name, silo.records, silo.key.hex()] for silo in self.silos],
+            "n_features": self.n_features,
+            "sparse": self.sparse,
+            "schema": None if data.schema is None else data.schema.to_dict(),
+            **{key: getattr(data, key) for key in (*_OPTIONS, "feature_names")},
+        }
+        text = json.dumps(encode(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def without(self, silos: Collection[str]) -> Self:
+        """Return the study of the other silos, which is another one; raise if too few are left."""
+        return replace(self, silos=tuple(s for s in self.silos if s.name not in silos))
+
+    def silo_data(self, name: str, X: Any, y: ArrayLike | None = None) -> SiloData:
+        """Return a silo's own records as the study describes them.
+
+        Parameters
+        ----------
+        name : str
+        X : array_like, CSR matrix or data frame
+            Features; with a schema raw records, which have their labels.
+        y : array_like, optional
+            Labels or targets, without a schema.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When the records are not those that the study describes. No message has a value.
+        """
+        schema = self.described.schema
+        if schema is not None:
+            X, y = schema.encode(X, sparse_output=self.sparse), schema.labels(X)
+        elif y is None:
+            raise TypeError("y must be the labels or targets of the records, got None")
+        refuse_other_names(column_names(X), self.described.feature_names)
+        if is_sparse(X) != self.sparse:
+            form = "CSR" if self.sparse else "an array or data frame"
+            raise TypeError(f"X must be {form} in this study, whose sparse is {self.sparse}")
+        data = SiloData.from_silos([(X, y)], **self.options)
+        expected = (dict(zip(self.names, self.sizes, strict=True))[name], self.n_features)
+        if (data.n, data.n_features) != expected:
+            raise ValueError(
+                f"X of silo {name!r} must have shape {expected} as the study says, got "
+                f"{(data.n, data.n_features)}"
+            )
+        return data
+
+
+def _at(where: str, make: Callable[..., Any], table: Any, *rest: Any) -> Any:
+    """Make a thing of a table, and name the table in errors."""
+    try:
+        if table is not None and not isinstance(table, dict):
+            raise TypeError(f"must be a table, got {table!r}")
+        return make(table, *rest)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _refuse_keys(
+    where: str, given: Mapping[str, Any], needed: tuple[str, ...], others: tuple[str, ...] = ()
+) -> None:
+    refuse_unknown(where, given, (*needed, *others))
+    missing = [key for key in needed if key not in given]
+    if missing:
+        raise ValueError(f"{where} must have the key {missing[0]!r}, got none")
+
+
+def _silo(table: dict[str, Any]) -> Silo:
+    _refuse_keys("a silo", table, ("name", "records", "key"))
+    text, key = table["key"], b""
+    if isinstance(text, str):
+        try:
+            key = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+    if len(key) != 32:
+        raise ValueError(
+            f"key of silo {table['name']!r} must be the 44 characters of base64 that `dpkern "
+            "federation keys` prints, got another text"  # which may be the private key
+        )
+    return Silo(table["name"], table["records"], key)
+
+
+def _coordinator(table: dict[str, Any] | None, folder: Path) -> dict[str, Any]:
+    if table is None:
+        return {}
+    _refuse_keys("the table", table, ("address",), ("certificates",))
+    file = table.get("certificates")
+    if file is not None and not isinstance(file, str):
+        raise TypeError(f"certificates must be the path of a file, got {file!r}")
+    return {"address": table["address"], "certificates": None if file is None else folder / file}
+
+
+def _data(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    if "schema" in table:
+        _refuse_keys("a table with a schema, which states all else,", table, ("schema",))
+        return _of_schema(table["schema"], folder)
+    _refuse_keys("the table", table, ("task",), _DATA)
+    if ("features" in table) == ("n_features" in table):
+        raise ValueError("the table must have one of the keys schema, features and n_features")
+    if table["task"] != "regression" and "classes" not in table:
+        raise ValueError("the table must have the key classes, the public labels, got none")
+    names = table.get("features")
+    if names is not None and (not isinstance(names, list) or not names):
+        raise TypeError(f"features must be a list of names, got {names!r}")
+    options: Any = {key: table[key] for key in _OPTIONS if key in table}
+    return {
+        "n_features": table["n_features"] if names is None else len(names),
+        "sparse": table.get("sparse", False),
+        "options": options | {"feature_names": names},
+    }
+
+
+def _of_schema(path: object, folder: Path) -> dict[str, Any]:
+    if not isinstance(path, str):
+        raise TypeError(f"schema must be the path of a file, got {path!r}")
+    schema = Schema.load(folder / path)
+    for kind, column in (("silo", schema.silo), ("person", schema.person)):
+        if column is not None:
+            raise ValueError(
+                f"schema must have no {kind} column in a study, whose guarantees are for a record "
+                f"of a silo, got {column.name!r}: give it the kind 'ignore'"
+            )
+    options = schema.options()
+    return {"n_features": schema.n_features, "sparse": schema.sparse, "options": options}
+
+
+def _is_address(address: object) -> bool:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", " ")
+    return bool(bare) and not re.search(r"[\s/]", bare) and port.isdecimal() and int(port) < 65536
