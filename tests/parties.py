@@ -13,7 +13,7 @@ from dpkern.federated.party import CoordinatorParty, SiloParty
 class NoMasks:
     """Messages as they are, for tests of all but the masks."""
 
-    def mask(self, values, round, binding):
+    def mask(self, values, number, binding):
         return values.view(np.uint64)
 
 

@@ -32,7 +32,7 @@ class Masks(Protocol):
     """The masks of a session."""
 
     def mask(
-        self, values: NDArray[np.int64], round: int, binding: bytes
+        self, values: NDArray[np.int64], number: int, binding: bytes
     ) -> NDArray[np.uint64]:  # pragma: no cover
         """Return the values with the masks of a round, modulo 2^64."""
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from json import JSONDecodeError
 from typing import Any, Self
 
 import numpy as np
@@ -66,7 +67,7 @@ class Plan:
             values = decode(json.loads(text))
             arguments = {str(k): _understood(v) for k, v in values["arguments"].items()}
             return cls(str(values["solver"]), Budget(**values["budget"]), arguments)
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        except (AttributeError, KeyError, TypeError, RecursionError, JSONDecodeError) as error:
             raise ValueError(f"a plan must hold solver, budget and arguments: {error}") from error
 
 

@@ -60,26 +60,26 @@ def rehearsed(
 
 
 def disclosure(study: Study, plan: Plan, certificate: Certificate) -> list[str]:
-    """Return who is told what by a silo that takes part, a line each."""
+    """Return who is told what of the records of a silo that takes part, a line each."""
     m, t = len(study.names), study.colluding
-    sums = study.trust == "central"
-    what = "the sum over all silos" if sums else "this silo's noisy message"
-    lines = [
-        f"{release.what}: {release.times} x {release.dim} numbers"
-        for release in certificate.releases
+    told = [
+        f"to the coordinator and the other {m - 1} silos, "
+        + ("sums over all silos:" if study.trust == "central" else "this silo's own messages:"),
+        *(
+            f"    {release.times} x {release.what}, {release.dim} numbers with noise"
+            for release in certificate.releases
+        ),
     ]
-    told = [f"to the coordinator and the other {m - 1} silos, of these records: {what} of"]
-    told += [f"    {line}" for line in lines]
-    if sums:
+    if study.trust == "silo":
+        return [*told, "all of the noise is this silo's: the guarantee relies on nobody else"]
+    told.append("this silo adds its share of the noise, and a mask, before it sends")
+    if t == 0:
         told.append(
-            "each with noise that the silos add before they send; what this silo sends is masked, "
-            "and nobody sees it but in the sum"
-        )
-        told.append(
-            f"the guarantee holds against the coordinator together with {t} silo{'s' * (t != 1)}, "
-            + ("which the others are not: each knows its own noise" if t == 0 else "that follow it")
+            "the guarantee holds against the coordinator alone, and not against a silo: each knows "
+            "its own share of the noise"
         )
     else:
-        told.append("each with noise that this silo adds; the guarantee relies on nobody else")
-    told.append("public: numbers of records of all silos, the study and the plan")
+        told.append(
+            f"the guarantee holds against the coordinator together with up to {t} of the others"
+        )
     return told

@@ -10,7 +10,7 @@ from dpkern.data.parted import held_by
 from dpkern.federated.federation import PROTOCOL, agreed
 from dpkern.federated.journal import SteadyLink
 from dpkern.federated.links import Link
-from dpkern.federated.masking import Offer, public_stream
+from dpkern.federated.masking import Session, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.plan import Plan
 from dpkern.federated.study import Study
@@ -78,11 +78,10 @@ def take_part(
     plan, nonce = _understood(study, first)
     accept(plan)
     text = plan.to_json()
-    offer = Offer(identity, name, study.roster, nonce, agreed(study, text))
-    second = link.exchange(offer.message)
     m = len(study.names)
-    with offer.session(_parts(second, m, _OFFER)) as session:
-        third = link.exchange(session.confirmation)
+    with Session(identity, name, study.roster, nonce, agreed(study, text)) as session:
+        second = link.exchange(session.offer)
+        third = link.exchange(session.accept(_parts(second, m, _OFFER)))
         session.confirm(_parts(third, m, _CONFIRMATION))
         party = SiloParty(
             link,

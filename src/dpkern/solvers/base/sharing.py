@@ -41,6 +41,8 @@ def shares_of(run: "Run") -> Shares | None:
     if party is not None and t not in (None, party.colluding):
         raise ValueError(f"colluding must be that of the study, {party.colluding}, got {t}")
     t = t if party is None else party.colluding
+    if t is None:
+        raise ValueError("colluding must be a number in a study with trust 'central', got None")
     if t >= data.m:
         raise ValueError(f"colluding must be below the {data.m} silos, got {t}")
     run.parameters["colluding"] = t

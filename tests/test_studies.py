@@ -1,0 +1,464 @@
+"""Whole studies: identities, sessions and masks, in threads and in processes of this machine."""
+
+import base64
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from parties import own_records
+
+import dpkern as dpk
+from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
+from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
+from dpkern.federated.plan import Plan
+from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.privacy.accountant import BudgetSpentError
+
+pytest.importorskip("cryptography")
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from dpkern.federated.federation import Federation
+from dpkern.federated.party import ProtocolError
+from dpkern.federated.silo import take_part
+from dpkern.federated.study import Silo, Study
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
+KEY = b"of this test"
+
+
+def identities(m):
+    return [Ed25519PrivateKey.from_private_bytes(bytes([j + 1]) * 32) for j in range(m)]
+
+
+def wisconsin(m=4):
+    return dpk.datasets.load_wisconsin(m=m, intercept=True, row_bound=4.0)
+
+
+def study_of(data, trust="central", colluding=1):
+    silos = tuple(
+        Silo(f"s{j}", int(n), key.public_key().public_bytes_raw())
+        for j, (n, key) in enumerate(zip(data.sizes, identities(data.m), strict=True))
+    )
+    options = {
+        "intercept": True,
+        "row_bound": data.row_bound,
+        "task": data.task,
+        "classes": list(data.classes),
+        "feature_range": data.feature_range,
+    }
+    t = colluding if trust == "central" else None
+    return Study("a test", silos, trust, t, options, data.n_features)
+
+
+def records_of(study, data, j):
+    first, last = data.offsets[j : j + 2]
+    labels = np.asarray(data.classes)[(data.y[first:last] > 0).astype(int)]
+    return study.silo_data(f"s{j}", data.X[first:last], labels)
+
+
+class Hospitals:
+    """The silos of a study in threads; `outcomes` are their results or errors."""
+
+    def __init__(self, study, data, links, **how):
+        self.study, self.data, self.how = study, data, {"accountant": None, "rng": 7} | how
+        self.outcomes = [None] * data.m
+        self.threads = [
+            threading.Thread(target=self._take_part, args=(j, link)) for j, link in enumerate(links)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _take_part(self, j, link):
+        try:
+            with link:
+                self.outcomes[j] = take_part(
+                    self.study,
+                    f"s{j}",
+                    records_of(self.study, self.data, j),
+                    link,
+                    identities(self.data.m)[j],
+                    n_threads=1,
+                    **self.how,
+                )
+        except BaseException as error:
+            self.outcomes[j] = error
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(30.0)
+            assert not thread.is_alive()
+        return self.outcomes
+
+
+def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments):
+    """Return the coordinator's result, and the silos' outcomes."""
+    study = study or study_of(data)
+    star = QueueStar(study.names, deadline=20.0)
+    silos = Hospitals(study, data, star.links, **(of_silos or {}))
+    try:
+        result = dpk.solve(name, Federation(study, lambda: star), budget=BUDGET, **arguments)
+    except Exception as error:
+        result = error
+    return result, silos.join()
+
+
+def same(found, expected):
+    return (
+        np.array_equal(found.coef, expected.coef)
+        and found.intercept == expected.intercept
+        and found.history == expected.history
+        and found.privacy.releases == expected.privacy.releases
+    )
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("gradient_descent", {"rounds": 5, "penalty": dpk.L1(0.01) + dpk.L2(0.001)}),
+        ("federated_gd", {"rounds": 3, "local_steps": 4, "loss": dpk.losses.Huber(0.5)}),
+        ("local_newton", {"rounds": 2}),
+        ("spider", {"rounds": 4}),
+    ],
+)
+def test_a_study_has_the_bits_of_one_process_where_all_have_one_seed(name, how, trust, monkeypatch):
+    """Masks cancel, and offers, plans and sessions change nothing."""
+    if "loss" in how and name == "federated_gd":
+        how = {k: v for k, v in how.items() if k != "loss"}
+    data = wisconsin()
+    t = 1 if trust == "central" else None
+    expected = dpk.solve(name, data, budget=BUDGET, rng=7, trust=trust, colluding=t, **how)
+    study = study_of(data, trust)
+    result, outcomes = run(data, name, study=study, **how)
+    assert same(result, expected)
+    assert all(same(found, expected) for found in outcomes)
+    assert result.privacy.trust == trust
+    # Everything of the data that the model needs to predict comes from the study.
+    assert np.array_equal(result.predict(data.X), expected.predict(data.X))
+
+
+def test_parties_without_seeds_agree_on_a_model_that_differs_every_time():
+    data, study = wisconsin(), study_of(wisconsin())
+    models = []
+    for _ in range(2):
+        result, outcomes = run(data, of_silos={"rng": None}, rounds=3, study=study)
+        assert all(np.array_equal(found.coef, result.coef) for found in outcomes)
+        assert result.privacy.noise == "os"
+        models.append(result.coef)
+    assert not np.array_equal(*models)
+
+
+def test_what_is_drawn_in_public_is_the_same_for_all():
+    data = wisconsin()
+    result, outcomes = run(
+        data, "minibatch_sgd", rounds=6, participation=2, of_silos={"rng": None}, returns="random"
+    )
+    assert all(np.array_equal(found.coef, result.coef) for found in outcomes)
+
+
+def test_a_silo_with_another_study_takes_no_part():
+    data = wisconsin()
+    study = study_of(data)
+    star = QueueStar(study.names, deadline=10.0)
+    silos = Hospitals(replace(study, name="another"), data, star.links)
+    with pytest.raises(SilosLostError, match="s0: ProtocolError"):
+        dpk.solve("gradient_descent", Federation(study, lambda: star), budget=BUDGET)
+    for outcome in silos.join():
+        assert isinstance(outcome, ProtocolError) and "the coordinator's study is" in str(outcome)
+
+
+def test_a_refused_plan_reveals_nothing_and_charges_nothing(tmp_path):
+    data = wisconsin()
+
+    def refuse(plan):
+        raise ValueError("not with us")
+
+    path = tmp_path / "budget.json"
+    accountant = dpk.Accountant(path, epsilon=2.0, delta=1e-5)
+    result, outcomes = run(data, of_silos={"accept": refuse, "accountant": accountant})
+    assert isinstance(result, SilosLostError) and "ValueError" in str(result)
+    assert "not with us" not in str(result)
+    assert accountant.spent == 0.0 and all(isinstance(o, ValueError) for o in outcomes)
+
+
+def test_a_silos_accountant_is_charged_before_it_sends_and_refuses_beyond_its_budget(tmp_path):
+    data = wisconsin()
+    accountant = dpk.Accountant(tmp_path / "s.json", epsilon=5.0, delta=1e-5)
+    # All four silos charge one file, sequentially: some of them find it spent.
+    result, outcomes = run(data, of_silos={"accountant": accountant}, rounds=3)
+    assert all(not isinstance(outcome, Exception) for outcome in outcomes)
+    assert 1.9 < accountant.spent < 2.5  # four charges of epsilon 1
+    spent = dpk.Accountant(tmp_path / "t.json", epsilon=0.5, delta=1e-5)
+    result, outcomes = run(data, of_silos={"accountant": spent}, rounds=3)
+    assert all(isinstance(outcome, BudgetSpentError) for outcome in outcomes)
+    assert "BudgetSpentError" in str(result) and spent.spent == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "match"),
+    [
+        ({"budget": None}, TypeError, "budget must be"),
+        ({"trust": "silo"}, ValueError, "trust must be that of the study"),
+        ({"loss": dpk.losses.Custom}, TypeError, "loss must be"),
+    ],
+)
+def test_plans_that_cannot_be_told_are_refused_at_the_coordinator(arguments, kind, match):
+    federation = Federation(study_of(wisconsin()), lambda: pytest.fail("connected"))
+    with pytest.raises(kind, match=match):
+        dpk.solve("gradient_descent", federation, **({"budget": BUDGET} | arguments))
+
+
+def test_plans_survive_the_journey():
+    arguments = {
+        "clip": 1.5,
+        "loss": dpk.losses.Huber(0.25),
+        "penalty": dpk.L1(0.1) + dpk.ElasticNet(0.2, l1_ratio=0.25),
+        "step_size": [0.1, 0.2],
+        "trust": "central",
+        "momentum": None,
+    }
+    plan = Plan("gradient_descent", BUDGET, arguments)
+    found = Plan.from_json(plan.to_json())
+    assert found.to_json() == plan.to_json()
+    assert found.budget == BUDGET and found.solver == plan.solver
+    assert str(found.arguments["penalty"]) == str(arguments["penalty"])
+    assert found.arguments["loss"] == arguments["loss"]
+    model = Plan("minibatch_sgd", dpk.Budget(mu=0.3), {"model": dpk.MLP(hidden=(3, 2))})
+    assert Plan.from_json(model.to_json()).arguments["model"] == dpk.MLP(hidden=(3, 2))
+    constraint = Plan("prox_sgd", BUDGET, {"penalty": dpk.Box(-1.0, np.array([1.0, 2.0]))})
+    assert Plan.from_json(constraint.to_json()).to_json() == constraint.to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        '{"solver": "gradient_descent"}',
+        '{"solver": "no", "budget": {"mu": 1}, "arguments": {}}',
+        '{"solver": "gradient_descent", "budget": {"mu": -1}, "arguments": {}}',
+        '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"rng": 3}}',
+        '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"x": {"__object__": "int"}}}',
+        '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"x": {"a": 1}}}',
+    ],
+)
+def test_what_is_no_plan_is_refused(text):
+    with pytest.raises(ValueError, match=r"must|plan"):
+        Plan.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"{}", b"\xff", b'{"protocol": 1}', b'{"protocol":1,"dpkern":"0","study":"x","nonce":"zz","plan":""}']
+)
+def test_what_is_no_proposal_is_refused(said):
+    class Says(Link):
+        def exchange(self, answer):
+            assert answer is None
+            return said
+
+        def close(self, error=None):
+            pass
+
+    data = wisconsin()
+    study = study_of(data)
+    with pytest.raises(ProtocolError):
+        take_part(study, "s0", records_of(study, data, 0), Says(), identities(4)[0], accountant=None)
+
+
+# --------------------------------------------------------------------------------- rehearsal
+
+
+def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
+    data = wisconsin()
+    study = study_of(data)
+    for name, how in (
+        ("gradient_descent", {"rounds": 5}),
+        ("local_newton", {"rounds": 2}),
+        ("federated_gd", {"rounds": 3, "local_steps": 4}),
+    ):
+        plan = Plan(name, BUDGET, {"trust": "central", **how})
+        expected = rehearsed(study, plan)
+        result, _ = run(data, name, study=study, **how)
+        assert expected.mu == pytest.approx(result.privacy.mu, rel=1e-9)
+        assert [r.what for r in expected.releases] == [r.what for r in result.privacy.releases]
+        text = "\n".join(disclosure(study, plan, expected))
+        assert "to the coordinator and the other 3 silos, sums over all silos" in text
+        assert "together with up to 1 of the others" in text
+
+
+# ----------------------------------------------------------------------------------- journals
+
+
+class Dies(Exception):
+    pass
+
+
+class Mortal(Star):
+    """A star whose coordinator dies at one of its exchanges, before or after the silos answer."""
+
+    def __init__(self, star, last, after):
+        self.silos, self._star, self._last, self._after, self._n = star.silos, star, last, after, 0
+
+    def exchange(self, messages):
+        self._n += 1
+        if self._n == self._last and not self._after:
+            raise Dies
+        answers = self._star.exchange(messages)
+        if self._n == self._last:
+            raise Dies
+        return answers
+
+    def close(self, last):
+        if last:
+            self._star.close(last)  # else the silos go on waiting
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 6])
+def test_a_coordinator_that_died_goes_on_where_it_was(tmp_path, last, after):
+    data = wisconsin()
+    study, path = study_of(data), tmp_path / "study.journal"
+    expected = dpk.solve("gradient_descent", data, budget=BUDGET, rng=7, colluding=1, rounds=5)
+    star = QueueStar(study.names, deadline=20.0)
+    silos = Hospitals(study, data, star.links)
+    mortal = Federation(study, lambda: Mortal(star, last, after), journal=path)
+    with pytest.raises(Dies):
+        dpk.solve("gradient_descent", mortal, budget=BUDGET, rounds=5)
+    with open(path, "ab") as file:
+        file.write(b"half a record")  # as when it died while writing
+    federation = Federation(study, lambda: star, journal=path)
+    result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=5)
+    assert same(result, expected)
+    assert all(same(found, expected) for found in silos.join())
+    # Once more, without the silos.
+    nobody = Federation(study, lambda: pytest.fail("connected"), journal=path)
+    assert same(dpk.solve("gradient_descent", nobody, budget=BUDGET, rounds=5), expected)
+    with pytest.raises(JournalError, match="of another study, another plan"):
+        dpk.solve("gradient_descent", nobody, budget=BUDGET, rounds=6)
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "journal"
+    path.write_bytes(b"notes of a meeting, which are long enough to hold any nonce of a study")
+    with pytest.raises(JournalError, match="no journal"):
+        RecordedStar(["a", "b"], QueueStar, path)
+    assert path.read_bytes().startswith(b"notes")
+
+
+def test_a_repeated_question_is_answered_by_the_same_bytes():
+    asked, heard = [b"one", b"one", b"two", b"two", b"two", b"three"], []
+
+    class Repeats(Link):
+        def exchange(self, answer):
+            heard.append(answer)
+            return asked.pop(0)
+
+        def close(self, error=None):
+            pass
+
+    link = SteadyLink(Repeats())
+    assert link.exchange(None) == b"one"
+    assert link.exchange(b"1") == b"two"
+    assert link.exchange(b"2") == b"three"
+    assert heard == [None, b"1", b"1", b"2", b"2", b"2"]
+
+
+# ----------------------------------------------------------------------------------- processes
+
+
+def hospital(address, j, out):
+    data = wisconsin()
+    study = study_of(data)
+    with ProcessLink(f"s{j}", address, KEY, deadline=20.0) as link:
+        own = records_of(study, data, j)
+        result = take_part(
+            study, f"s{j}", own, link, identities(4)[j], accountant=None, rng=7, n_threads=1
+        )
+    np.save(out / f"s{j}.npy", np.append(result.coef, result.intercept))
+
+
+def analyst(port, out, journal):
+    data = wisconsin()
+    study = study_of(data)
+
+    def connect():
+        star = ProcessStar(study.names, KEY, port=port, deadline=20.0)
+        star.accept()
+        return star
+
+    federation = Federation(study, connect, journal=journal)
+    result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=40)
+    np.save(out / "analyst.npy", np.append(result.coef, result.intercept))
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+def test_processes_have_the_bits_of_one(tmp_path, kills):
+    """A coordinator that is killed at any moment goes on; the silos never notice."""
+    expected = dpk.solve("gradient_descent", wisconsin(), budget=BUDGET, rng=7, colluding=1, rounds=40)
+    spawn, port = multiprocessing.get_context("spawn"), free_port()
+    silos = [
+        spawn.Process(target=hospital, args=(("127.0.0.1", port), j, tmp_path)) for j in range(4)
+    ]
+    start = (port, tmp_path, tmp_path / "journal")
+    coordinator = spawn.Process(target=analyst, args=start)
+    for process in (*silos, coordinator):
+        process.start()
+    pauses = np.random.default_rng().uniform(0.0, 0.1, size=kills)
+    for pause in pauses:
+        deadline = time.monotonic() + 20.0
+        while not (tmp_path / "journal").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(pause)
+        os.kill(coordinator.pid, signal.SIGKILL)
+        coordinator.join()
+        coordinator = spawn.Process(target=analyst, args=start)
+        coordinator.start()
+    for process in (*silos, coordinator):
+        process.join(60.0)
+        assert process.exitcode == 0
+    found = [np.load(tmp_path / f"{name}.npy") for name in ("s0", "s1", "s2", "s3", "analyst")]
+    assert all(np.array_equal(model, np.append(expected.coef, expected.intercept)) for model in found)
+
+
+def test_a_killed_silo_ends_the_study(tmp_path):
+    data = wisconsin()
+    study = study_of(data)
+    spawn, star = multiprocessing.get_context("spawn"), ProcessStar(study.names, KEY, deadline=10.0)
+    silos = [spawn.Process(target=hospital, args=(star.address, j, tmp_path)) for j in range(4)]
+    for process in silos:
+        process.start()
+    star.accept()
+    first = []
+
+    def kill(t, release):
+        if not first:
+            first.append(t)
+            os.kill(silos[2].pid, signal.SIGKILL)
+
+    with pytest.raises(SilosLostError, match="s2"):
+        dpk.solve(
+            "gradient_descent",
+            Federation(study, lambda: star),
+            budget=BUDGET,
+            rounds=200,
+            callback=kill,
+        )
+    for process in silos:
+        process.kill()
+        process.join()
