@@ -77,6 +77,9 @@ ARROWS = {
         *("plotting", "_html", "_numbers"),
     },
     "ranges": {"data", "privacy", "_numbers"},
+    "federated/masking": {"_numbers", "stream"},
+    "federated/keys": {"_numbers"},
+    "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
         "planning",
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),

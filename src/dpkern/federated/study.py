@@ -240,6 +240,9 @@ class Study:
 
     def without(self, silos: Collection[str]) -> Self:
         """Return the study of the other silos, which is another one; raise if too few are left."""
+        for name in silos:
+            if name not in self.names:
+                raise ValueError(f"silos must be of the study, got {name!r}")
         return replace(self, silos=tuple(s for s in self.silos if s.name not in silos))
 
     def silo_data(self, name: str, X: Any, y: ArrayLike | None = None) -> SiloData:
@@ -258,6 +261,8 @@ class Study:
         TypeError, ValueError
             When the records are not those that the study describes. No message has a value.
         """
+        if name not in self.names:
+            raise ValueError(f"name must be one of {', '.join(self.names)}, got {name!r}")
         schema = self.described.schema
         if schema is not None:
             X, y = schema.encode(X, sparse_output=self.sparse), schema.labels(X)
@@ -267,14 +272,13 @@ class Study:
         if is_sparse(X) != self.sparse:
             form = "CSR" if self.sparse else "an array or data frame"
             raise TypeError(f"X must be {form} in this study, whose sparse is {self.sparse}")
-        data = SiloData.from_silos([(X, y)], **self.options)
-        expected = (dict(zip(self.names, self.sizes, strict=True))[name], self.n_features)
-        if (data.n, data.n_features) != expected:
+        expected = (self.sizes[self.names.index(name)], self.n_features)
+        if np.shape(X) != expected:
             raise ValueError(
                 f"X of silo {name!r} must have shape {expected} as the study says, got "
-                f"{(data.n, data.n_features)}"
+                f"{np.shape(X)}"
             )
-        return data
+        return SiloData.from_silos([(X, y)], **self.options)
 
 
 def _at(where: str, make: Callable[..., Any], table: Any, *rest: Any) -> Any:

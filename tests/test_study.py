@@ -1,0 +1,516 @@
+"""The file of a study, keys and certificates: what is refused, and what is read back."""
+
+import base64
+import copy
+import datetime
+import ipaddress
+import os
+import pickle
+import re
+import socket
+import ssl
+import stat
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+
+import dpkern as dpk
+from dpkern.data import Column, Schema
+from dpkern.federated.study import Silo, Study
+
+pytest.importorskip("cryptography")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from dpkern.federated import keys
+
+KEYS = [base64.b64encode(bytes([i]) * 32).decode() for i in range(1, 6)]
+TEXT = f"""
+name = "three hospitals"
+trust = "central"
+colluding = 1
+
+[data]
+features = ["age", "dose"]
+task = "classification"
+classes = ["no", "yes"]
+intercept = true
+feature_range = [[17, 0], [90, 5.5]]
+
+[coordinator]
+address = "127.0.0.1:9092"
+certificates = "ca.crt"
+
+[[silos]]
+name = "north"
+records = 4
+key = "{KEYS[0]}"
+
+[[silos]]
+name = "south"
+records = 5
+key = "{KEYS[1]}"
+
+[[silos]]
+name = "east"
+records = 6
+key = "{KEYS[2]}"
+"""
+SCHEMA = Schema(
+    [
+        Column("age", "number", lo=17, hi=90),
+        Column("sex", "category", categories=["f", "m"]),
+        Column("ill", "target", classes=["no", "yes"]),
+        Column("note", "ignore"),
+    ]
+)
+DATA = re.search(r"\[data\].*?(?=\n\n)", TEXT, re.DOTALL)[0]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def of(text):
+        path = tmp_path / "study.toml"
+        path.write_text(text, encoding="utf-8")
+        return Study.read(path)
+
+    return of
+
+
+def changed(old, new, text=TEXT):
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+def test_a_study_is_what_its_file_says(read, tmp_path):
+    study = read(TEXT)
+    assert (study.name, study.trust, study.colluding) == ("three hospitals", "central", 1)
+    assert study.names == ("north", "south", "east")
+    assert study.sizes == (4, 5, 6)
+    assert study.address == "127.0.0.1:9092"
+    assert study.certificates == tmp_path / "ca.crt"
+    assert study.roster.names == study.names
+    assert study.roster.keys["south"] == b"\2" * 32
+    data = study.described
+    assert data.feature_names == ("age", "dose")
+    assert (data.n, data.m, data.d, data.intercept, data.task) == (1, 1, 3, True, "classification")
+    assert data.classes.tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(data.feature_range[1], [90.0, 5.5])
+    assert repr(study) == "Study('three hospitals', 3 silos, central, t=1, d=3)"
+
+
+def test_a_schema_describes_the_data(read, tmp_path):
+    SCHEMA.save(tmp_path / "schema.json")
+    study = read(changed(DATA, '[data]\nschema = "schema.json"'))
+    assert study.described.schema == SCHEMA
+    assert study.described.row_bound == SCHEMA.proven_bound
+    assert study.n_features == 4
+    frame = pd.DataFrame(
+        {"age": [20, 30, 40, 50], "sex": list("fmfm"), "ill": ["no", "yes"] * 2, "note": "x"}
+    )
+    data = study.silo_data("north", frame)
+    np.testing.assert_array_equal(data.X, SCHEMA.encode(frame))
+    assert data.y.tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert (data.row_bound, data.schema) == (SCHEMA.proven_bound, SCHEMA)
+
+
+@pytest.mark.parametrize("kind", ["silo", "person"])
+def test_a_schema_with_silos_or_persons_is_refused(read, tmp_path, kind):
+    Schema([*SCHEMA.columns[:3], Column("who", kind)]).save(tmp_path / "schema.json")
+    with pytest.raises(ValueError, match=f"must have no {kind} column in a study.*'ignore'"):
+        read(changed(DATA, '[data]\nschema = "schema.json"'))
+
+
+WRONG = [
+    (
+        "colluding = 1",
+        "coluding = 1",
+        "the study has the unknown key 'coluding'; did you mean 'coll",
+    ),
+    ("colluding = 1", "", "colluding must be stated where trust is 'central'"),
+    ("colluding = 1", "colluding = 2", "colluding must be at most 1 for 3 silos"),
+    ("colluding = 1", "colluding = -1", "colluding must be at least 0, got -1"),
+    ("colluding = 1", "colluding = 1.0", "colluding must be an integer, got 1.0"),
+    ("colluding = 1", "colluding = true", "colluding must be an integer, got True"),
+    ('"central"', '"silo"', "colluding must be left out where trust is 'silo'"),
+    ('"central"', '"shuffle"', "trust must be 'central' or 'silo', got 'shuffle'"),
+    ('"three hospitals"', '" "', "name must be a text that is not empty"),
+    ('"three hospitals"', "", "must be TOML, got Invalid value"),
+    ("[data]", "[daten]", "the study has the unknown key 'daten'; did you mean 'data'"),
+    (DATA, "", "the study must have the key 'data'"),
+    ("[data]", "[[data]]", r"\[data\]: must be a table"),
+    ("intercept", "intersept", r"\[data\]: .*unknown key 'intersept'; did you mean 'intercept'"),
+    ("intercept = true", "intercept = 1", r"\[data\]: intercept must be True or False"),
+    ('features = ["age", "dose"]', "", r"\[data\]: .* one of the keys schema, features and n_fea"),
+    ('features = ["age", "dose"]', "n_features = 0", "n_features must be at least 1"),
+    ('"dose"]', '"dose"]\nn_features = 2', r"\[data\]: .* one of the keys schema, features and"),
+    ('"dose"]', '"dose"]\nschema = "s.json"', r"\[data\]: .*schema.* unknown key 'features'"),
+    ('"dose"]', '"age"]', r"\[data\]: feature_names must be 2 distinct names"),
+    ('"dose"]', '"dose"]\nrow_bound = 0', r"\[data\]: row_bound must be positive"),
+    ('"dose"]', '"dose"]\ntarget_bound = 1', r"\[data\]: target_bound must be None where task"),
+    ('"dose"]', '"dose"]\nsparse = 1', "sparse must be true or false, got 1"),
+    ('"classification"', '"regression"', r"\[data\]: classes must be None where task is 'regr"),
+    ('"classification"', '"classes"', r"\[data\]: task must be 'classification', "),
+    ('task = "classification"', "", r"\[data\]: the table must have the key 'task'"),
+    ('classes = ["no", "yes"]', "", r"\[data\]: .*must have the key classes, the public labels"),
+    ('["no", "yes"]', '["no"]', r"\[data\]: classes must have 2 to"),
+    ('["no", "yes"]', '["no", "no"]', r"\[data\]: classes must hold every label once"),
+    ("90, 5.5", "90, 0", r"\[data\]: feature_range must be finite .* for feature 'dose'"),
+    ("90, 5.5", "90", r"\[data\]: feature_range hi must have 2 entries, got 1"),
+    ('address = "127.0.0.1:9092"', "", r"\[coordinator\]: .* must have the key 'address'"),
+    ('"127.0.0.1:9092"', '"http://a:1"', "address must be HOST:PORT"),
+    (":9092", ":65536", "address must be HOST:PORT"),
+    (":9092", "", "address must be HOST:PORT"),
+    ('"ca.crt"', "7", r"\[coordinator\]: certificates must be the path of a file"),
+    ("certificates", "certificate", r"\[coordinator\]: .*did you mean 'certificates'"),
+    ("records = 5", "records = 0", r"\[\[silos\]\] 2: records must be at least 1, got 0"),
+    ("records = 5", "records = 5.0", r"\[\[silos\]\] 2: records must be an integer"),
+    ("records = 5", "", r"\[\[silos\]\] 2: a silo must have the key 'records'"),
+    ("records = 5", "recrods = 5", r"\[\[silos\]\] 2: .*did you mean 'records'"),
+    ('"south"', '"../south"', r"\[\[silos\]\] 2: name must be at most 63 letters"),
+    ('"south"', '"North"', "silos must have distinct names"),
+    (KEYS[1], KEYS[0], "silos must have distinct keys"),
+    (KEYS[1], KEYS[1][:-2], r"\[\[silos\]\] 2: key of silo 'south' must be the 44 characters"),
+    (KEYS[1], "\u00e4" * 44, r"\[\[silos\]\] 2: key of silo 'south' must be the 44 characters"),
+    (f'"{KEYS[1]}"', "3", r"\[\[silos\]\] 2: key of silo 'south' must be the 44 characters"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), WRONG)
+def test_what_is_wrong_is_named_with_file_table_and_key(read, old, new, said):
+    with pytest.raises((TypeError, ValueError), match=said) as caught:
+        read(changed(old, new))
+    assert "study.toml" in str(caught.value)
+
+
+def test_one_silo_is_no_study(read):
+    with pytest.raises(ValueError, match="silos must be at least 2, got 1"):
+        read(TEXT[: TEXT.index('[[silos]]\nname = "south"')])
+    with pytest.raises(TypeError, match=r"silos must be tables \[\[silos\]\]"):
+        read(TEXT[: TEXT.index("[[silos]]")] + "[silos]\nname = 'north'\n")
+
+
+def test_two_silos_have_nobody_to_collude(read):
+    two = TEXT[: TEXT.index('[[silos]]\nname = "east"')]
+    assert read(changed("colluding = 1", "colluding = 0", two)).colluding == 0
+    with pytest.raises(ValueError, match="at most 0 for 2 silos"):
+        read(two)
+
+
+def test_what_is_pasted_for_a_key_is_not_shown(read):
+    private = base64.b64encode(b"\xab" * 48).decode()
+    with pytest.raises(ValueError, match="got another text") as caught:
+        read(changed(KEYS[1], private))
+    assert private not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_named(read, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"study\.toml"):
+        Study.read(tmp_path / "study.toml")
+    (tmp_path / "study.toml").write_bytes(b"name = '\xff'")
+    with pytest.raises(ValueError, match=r"study\.toml must be TOML"):
+        Study.read(tmp_path / "study.toml")
+    with pytest.raises(FileNotFoundError, match=r"schema\.json"):
+        read(changed(DATA, '[data]\nschema = "schema.json"'))
+
+
+# ----------------------------------------------------------------------------- digest
+
+OTHERS = [
+    ("three", "four"),
+    ("colluding = 1", "colluding = 0"),
+    ('"age"', '"years"'),
+    ('features = ["age", "dose"]', "n_features = 2"),
+    ('"no", "yes"', '"yes", "no"'),
+    ("intercept = true", "intercept = false"),
+    ("intercept = true", "intercept = true\nrow_bound = 1.0"),
+    ("intercept = true", "intercept = true\nsparse = true"),
+    ("[17, 0]", "[18, 0]"),
+    ("feature_range = [[17, 0], [90, 5.5]]", ""),
+    ("records = 4", "records = 5"),
+    ('"north"', '"west"'),
+    (KEYS[0], KEYS[3]),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OTHERS)
+def test_studies_that_differ_have_different_digests(read, old, new):
+    assert read(TEXT).digest != read(changed(old, new)).digest
+
+
+def test_the_order_of_silos_counts(read):
+    study = read(TEXT)
+    assert replace(study, silos=study.silos[::-1]).digest != study.digest
+
+
+def test_how_parties_reach_one_another_and_spelling_do_not_count(read):
+    digest = read(TEXT).digest
+    assert re.fullmatch("sha256:[0-9a-f]{64}", digest)
+    for old, new in (
+        ("127.0.0.1:9092", "[::1]:9093"),
+        ('certificates = "ca.crt"', ""),
+        ("17, 0", "17.0, 0.0"),
+        ("[data]", "# a comment\n[data]"),
+        (
+            'task = "classification"\nclasses = ["no", "yes"]',
+            'classes = ["no", "yes"]\ntask = "classification"',
+        ),
+    ):
+        assert read(changed(old, new)).digest == digest
+
+
+def test_the_content_of_the_schema_counts(read, tmp_path):
+    text, digests = changed(DATA, '[data]\nschema = "schema.json"'), set()
+    for hi in (90, 91):
+        replace(SCHEMA, columns=[Column("age", "number", lo=17, hi=hi), *SCHEMA.columns[1:]]).save(
+            tmp_path / "schema.json"
+        )
+        digests.add(read(text).digest)
+    assert len(digests) == 2
+    (tmp_path / "other.json").write_bytes((tmp_path / "schema.json").read_bytes())
+    assert read(changed("schema.json", "other.json", text)).digest in digests
+
+
+def test_a_smaller_study_is_another_one_with_the_same_limits(read):
+    study = read(changed("colluding = 1", "colluding = 0"))
+    smaller = study.without(["south"])
+    assert smaller.names == ("north", "east")
+    assert smaller.digest != study.digest
+    assert smaller.roster.digest != study.roster.digest
+    with pytest.raises(ValueError, match="silos must be at least 2"):
+        smaller.without(["north"])
+    with pytest.raises(ValueError, match="at most 0 for 2 silos"):
+        read(TEXT).without(["south"])
+    with pytest.raises(ValueError, match="silos must be of the study, got 'west'"):
+        study.without(["west"])
+
+
+# ------------------------------------------------------------------------ a silo's records
+
+
+def test_a_silos_records_are_as_the_study_describes_them(read):
+    study = read(TEXT)
+    X, y = np.arange(8.0).reshape(4, 2), ["no", "no", "no", "no"]
+    data = study.silo_data("north", X, y)
+    expected = dpk.SiloData(X, y, [0, 4], **study.options)
+    np.testing.assert_array_equal(data.scale, expected.scale)
+    assert data.y.tolist() == [-1.0] * 4
+    assert (data.row_bound, data.feature_names) == (expected.row_bound, ("age", "dose"))
+
+
+def test_other_records_are_refused_without_a_value(read):
+    study, y = read(TEXT), ["no"] * 4
+    frame = pd.DataFrame({"dose": [1.5] * 4, "age": [20.0] * 4})
+    for X, labels, said in (
+        (
+            np.full((3, 2), 7.25),
+            y[:3],
+            r"silo 'north' must have shape \(4, 2\) as the study says, got",
+        ),
+        (np.full((4, 3), 7.25), y, r"silo 'north' must have shape \(4, 2\)"),
+        (np.full((4, 2), 7.25), ["7.25"] * 4, "y must hold labels of classes only, got 4 others"),
+        (np.full((4, 2), 7.25), None, "y must be the labels or targets"),
+        (csr_array(np.full((4, 2), 7.25)), y, "X must be an array or data frame in this study"),
+        (frame, y, "X must have the columns .* in their order: column 0 must be .age."),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said) as caught:
+            study.silo_data("north", X, labels)
+        assert "7.25" not in str(caught.value)
+    study.silo_data("north", frame[["age", "dose"]], y)
+    sparse = read(changed("intercept = true", "intercept = true\nsparse = true"))
+    assert sparse.silo_data("north", csr_array(np.ones((4, 2))), y).shift is None
+    with pytest.raises(TypeError, match="X must be CSR in this study"):
+        sparse.silo_data("north", np.ones((4, 2)), y)
+    with pytest.raises(ValueError, match="name must be one of north, south, east, got 'west'"):
+        study.silo_data("west", np.ones((4, 2)), y)
+
+
+def test_other_tasks(read):
+    regression = read(
+        changed(
+            'task = "classification"\nclasses = ["no", "yes"]',
+            'task = "regression"\ntarget_bound = 2',
+        )
+    )
+    data = regression.silo_data("north", np.ones((4, 2)), [1.0, -5.0, 0.5, 9.0])
+    assert data.y.tolist() == [1.0, -2.0, 0.5, 2.0]
+    several = read(
+        changed('"classification"\nclasses = ["no", "yes"]', '"multiclass"\nclasses = [3, 1, 2]')
+    )
+    assert several.silo_data("north", np.ones((4, 2)), [1, 1, 2, 3]).y.tolist() == [1, 1, 2, 0]
+
+
+def test_a_study_made_in_code_is_validated_too():
+    with pytest.raises(ValueError, match="name must be at most 63 letters"):
+        Silo("a b", 3, bytes(32))
+    with pytest.raises(ValueError, match="key must be the 32 bytes"):
+        Silo("a", 3, bytes(31))
+    silos = (Silo("a", 3, b"a" * 32), Silo("b", 3, b"b" * 32))
+    options = {"task": "classification", "classes": [0, 1]}
+    assert Study("s", silos, "silo", None, options, 5).described.d == 5
+    with pytest.raises(ValueError, match="row_bound must be positive"):
+        Study("s", silos, "silo", None, options | {"row_bound": -1.0}, 5)
+
+
+# --------------------------------------------------------------------------------- keys
+
+posix = pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_an_identity_is_read_back_and_fits_a_study(tmp_path, read):
+    path = tmp_path / "north.key"
+    public = keys.new_identity(path)
+    identity = keys.read_identity(path)
+    assert keys.public_key(identity) == public
+    assert list(tmp_path.iterdir()) == [path]
+    study = read(changed(KEYS[0], public))
+    assert study.roster.keys["north"] == identity.public_key().public_bytes_raw()
+    assert public not in repr(identity)
+    with pytest.raises(TypeError):
+        pickle.dumps(identity)
+    assert copy.copy(identity) is not None
+
+
+@posix
+def test_private_keys_are_for_their_owner_alone(tmp_path):
+    mask = os.umask(0)
+    try:
+        keys.new_identity(tmp_path / "identity")
+        keys.new_node_key(tmp_path / "node")
+        keys.new_certificates(tmp_path, ["localhost"])
+    finally:
+        os.umask(mask)
+    modes = {path.name: mode(path) for path in tmp_path.iterdir()}
+    private = {"identity": 0o600, "node": 0o600, "server.key": 0o600}
+    assert modes == private | {"node.pub": 0o644, "server.pem": 0o644, "ca.crt": 0o644}
+
+
+@posix
+@pytest.mark.parametrize("wrong", [0o640, 0o604, 0o660])
+def test_an_identity_that_others_can_read_is_refused(tmp_path, wrong):
+    path = tmp_path / "north.key"
+    keys.new_identity(path)
+    path.chmod(wrong)
+    with pytest.raises(PermissionError, match=f"readable by its owner alone, got mode {wrong:04o}"):
+        keys.read_identity(path)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [keys.new_identity, keys.new_node_key, lambda path: keys.new_certificates(path.parent, ["a"])],
+)
+def test_keys_are_never_overwritten(tmp_path, make):
+    path = tmp_path / "key"
+    make(path)
+    files = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    for file in files:
+        others = [other for other in files if other != file]
+        for other in others:
+            other.unlink()
+        with pytest.raises(FileExistsError, match="never overwritten"):
+            make(path)
+        assert {f: f.read_bytes() for f in tmp_path.iterdir()} == {file: files[file]}
+        for other in others:
+            other.write_bytes(files[other])
+
+
+def test_a_key_that_appears_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    path.write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        keys.new_identity(path)
+    assert path.read_bytes() == b"kept"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_files_are_no_identity(tmp_path):
+    path = tmp_path / "node"
+    keys.new_node_key(path)
+    keys.new_certificates(tmp_path, ["localhost"])
+    for other in (path, tmp_path / "server.key"):
+        with pytest.raises(ValueError, match=f"{other.name} must be an Ed25519 private key"):
+            keys.read_identity(other)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="must be an Ed25519 private key"):
+        keys.read_identity(path)
+
+
+def test_node_keys_are_in_the_formats_of_flower(tmp_path):
+    keys.new_node_key(tmp_path / "node")
+    private = serialization.load_ssh_private_key((tmp_path / "node").read_bytes(), None)
+    public = serialization.load_ssh_public_key((tmp_path / "node.pub").read_bytes())
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert isinstance(private.curve, ec.SECP384R1)
+    assert private.public_key() == public
+
+
+def test_certificates_name_hosts_and_times(tmp_path):
+    keys.new_certificates(tmp_path, ["silos.example.org", "10.0.0.7", "::1"], days=10)
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["silos.example.org"]
+    addresses = [ipaddress.ip_address("10.0.0.7"), ipaddress.ip_address("::1")]
+    assert names.get_values_for_type(x509.IPAddress) == addresses
+    for certificate in (authority, server):
+        valid = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+        assert valid == datetime.timedelta(days=10)
+        assert certificate.not_valid_before_utc < datetime.datetime.now(datetime.UTC)
+    key = serialization.load_pem_private_key((tmp_path / "server.key").read_bytes(), None)
+    assert key.public_key() == server.public_key()
+    constraints = server.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert not constraints.value.ca
+
+
+@pytest.mark.parametrize("hosts", [[], "localhost", [""]])
+def test_certificates_need_hosts(tmp_path, hosts):
+    with pytest.raises(ValueError, match="hosts must be a list"):
+        keys.new_certificates(tmp_path, hosts)
+    assert not list(tmp_path.iterdir())
+
+
+def handshake(folder, host, trusted):
+    """Connect a TLS client to a server with the certificates, on this machine."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.pem", folder / "server.key")
+    client = ssl.create_default_context(cafile=trusted)
+    ours, theirs = socket.socketpair()
+
+    def answer():
+        try:
+            server.wrap_socket(theirs, server_side=True).close()
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with client.wrap_socket(ours, server_hostname=host) as connection:
+            return connection.version()
+    finally:
+        ours.close()
+        thread.join()
+
+
+def test_certificates_are_those_of_a_strict_client(tmp_path):
+    (tmp_path / "other").mkdir()
+    keys.new_certificates(tmp_path, ["localhost", "127.0.0.1"])
+    keys.new_certificates(tmp_path / "other", ["localhost"])
+    for host in ("localhost", "127.0.0.1"):
+        assert handshake(tmp_path, host, tmp_path / "ca.crt") == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"mismatch|not valid for"):
+        handshake(tmp_path, "example.org", tmp_path / "ca.crt")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(tmp_path, "localhost", tmp_path / "other" / "ca.crt")
