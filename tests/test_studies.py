@@ -1,6 +1,5 @@
 """Whole studies: identities, sessions and masks, in threads and in processes of this machine."""
 
-import base64
 import multiprocessing
 import os
 import signal
@@ -10,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from parties import own_records
 
 import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
-from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+from dpkern.federated.links import Link, SilosLostError, Star
 from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.plan import Plan
 from dpkern.federated.rehearsal import disclosure, rehearsed
@@ -256,7 +254,14 @@ def test_what_is_no_plan_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"{}", b"\xff", b'{"protocol": 1}', b'{"protocol":1,"dpkern":"0","study":"x","nonce":"zz","plan":""}']
+    "said",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b'{"protocol": 1}',
+        b'{"protocol":1,"dpkern":"0","study":"x","nonce":"zz","plan":""}',
+    ],
 )
 def test_what_is_no_proposal_is_refused(said):
     class Says(Link):
@@ -270,7 +275,9 @@ def test_what_is_no_proposal_is_refused(said):
     data = wisconsin()
     study = study_of(data)
     with pytest.raises(ProtocolError):
-        take_part(study, "s0", records_of(study, data, 0), Says(), identities(4)[0], accountant=None)
+        take_part(
+            study, "s0", records_of(study, data, 0), Says(), identities(4)[0], accountant=None
+        )
 
 
 # --------------------------------------------------------------------------------- rehearsal
@@ -410,7 +417,9 @@ def free_port():
 @pytest.mark.parametrize("kills", [0, 2])
 def test_processes_have_the_bits_of_one(tmp_path, kills):
     """A coordinator that is killed at any moment goes on; the silos never notice."""
-    expected = dpk.solve("gradient_descent", wisconsin(), budget=BUDGET, rng=7, colluding=1, rounds=40)
+    expected = dpk.solve(
+        "gradient_descent", wisconsin(), budget=BUDGET, rng=7, colluding=1, rounds=40
+    )
     spawn, port = multiprocessing.get_context("spawn"), free_port()
     silos = [
         spawn.Process(target=hospital, args=(("127.0.0.1", port), j, tmp_path)) for j in range(4)
@@ -433,7 +442,9 @@ def test_processes_have_the_bits_of_one(tmp_path, kills):
         process.join(60.0)
         assert process.exitcode == 0
     found = [np.load(tmp_path / f"{name}.npy") for name in ("s0", "s1", "s2", "s3", "analyst")]
-    assert all(np.array_equal(model, np.append(expected.coef, expected.intercept)) for model in found)
+    assert all(
+        np.array_equal(model, np.append(expected.coef, expected.intercept)) for model in found
+    )
 
 
 def test_a_killed_silo_ends_the_study(tmp_path):

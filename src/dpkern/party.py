@@ -52,6 +52,11 @@ class Party(ABC):
 class Remote(ABC):
     """What a solver takes for data that is elsewhere."""
 
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """Task of the data, as of a `SiloData`."""
+
     @abstractmethod
     def opened(
         self, solver: str, budget: Any, arguments: Mapping[str, Any]

@@ -11,15 +11,21 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, fit, info, ledger, plan, predict, schema, verify
+from dpkern.cli import compare, federation, fit, info, ledger, plan, predict, schema, silo, verify
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
+from dpkern.federated.links import FederationError
 from dpkern.privacy.accountant import BudgetSpentError
 
+_ERRORS = (
+    *(ValueError, TypeError, OSError, ModuleNotFoundError, ImportError),
+    *(BudgetSpentError, FederationError),
+)
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
     **{"schema": schema, "ledger": ledger, "verify": verify, "info": info},
+    **{"silo": silo, "federation": federation},
 }
 
 
@@ -58,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, TypeError, OSError, ModuleNotFoundError, BudgetSpentError) as error:
+    except _ERRORS as error:
         text = one_line(error)
         said = text if isinstance(error, UsageError) else in_options(text, arguments)
         _complain(f"error: {said}", error)

@@ -1,49 +1,90 @@
 """``dpkern federation``: keys of a study's parties, and its coordinator."""
 
 import argparse
+import signal
+from pathlib import Path
 
-HELP = "keys for the silos of a study, and the coordinator that they connect to"
-_STUDY = """\
-name = "{name}"
-trust = "central"       # sums over the silos; "silo": every silo's message has all of its noise
-colluding = {colluding}           # silos that may pool what they know with the coordinator
+from dpkern.cli._output import print_lines, say
 
-[data]
-schema = "schema.json"  # or features, task, classes, row_bound, ...: see the documentation
-
-[coordinator]
-address = "{address}"
-certificates = "ca.crt"
-"""
-_SILO = """
-[[silos]]
-name = "{name}"
-records = 0             # its number of records, which is public
-key = "{key}"
-"""
+HELP = "keys for the parties of a study, and the coordinator that silos connect to"
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
-    """Add the commands and their options."""
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    what = "make the keys of one party, in a folder of its own"
-    keys = commands.add_parser("keys", help=what, description=what, allow_abbrev=False)
-    add = keys.add_argument
-    add("folder", metavar="FOLDER", help="where to write them; existing files are never replaced")
-    party = keys.add_mutually_exclusive_group(required=True)
-    party.add_argument("--silo", metavar="NAME", help="those of this silo")
-    what = "those of the coordinator, at these host names and IP addresses"
-    party.add_argument("--coordinator", nargs="+", metavar="HOST", help=what)
-    what = "start the coordinator of a study, and stop it with Ctrl-C"
-    up = commands.add_parser("up", help=what, description=what, allow_abbrev=False)
-    add = up.add_argument
-    add("study", metavar="STUDY.toml")
-    add("--keys", required=True, metavar="FOLDER", help="the coordinator's keys")
-    what = "folder with the .pub files of the silos (default: that of the coordinator's keys)"
+    """Add the two actions and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    what = "make the keys of a party; existing files are never replaced"
+    add = actions.add_parser("keys", help=what, description=what, allow_abbrev=False).add_argument
+    add("folder", metavar="FOLDER", help="where to write them")
+    add("--silo", metavar="NAME", help="make those of the silo of this name")
+    what = "make those of a coordinator at these host names and IP addresses"
+    add("--coordinator", nargs="+", metavar="HOST", help=what)
+    what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C"
+    add = actions.add_parser("up", help=what, description=what, allow_abbrev=False).add_argument
+    add("study", metavar="STUDY.toml", help="the coordinator's copy of the study")
+    add("--keys", required=True, metavar="FOLDER", help="folder of the coordinator's keys")
+    what = "folder of the silos' NAME.node.pub files (default: that of --keys)"
     add("--silos", metavar="FOLDER", help=what)
     what = "without encryption and node keys, which is for trying out on one machine"
     add("--insecure", action="store_true", help=what)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    (_keys if arguments.action == "keys" else _up)(arguments)
+    """Make keys, or run the server."""
+    if arguments.action == "up":
+        return _up(arguments)
+    if (arguments.silo is None) == (arguments.coordinator is None):
+        raise ValueError("give either --silo NAME or --coordinator HOST ...")
+    folder = Path(arguments.folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return (
+        _keys_of_coordinator(folder, arguments)
+        if arguments.silo is None
+        else _keys_of_silo(folder, arguments.silo)
+    )
+
+
+def _keys_of_silo(folder: Path, name: str) -> None:
+    from dpkern.federated.keys import new_identity, new_node_key
+    from dpkern.federated.study import checked_name
+
+    path = folder / f"{checked_name(name)}.key"
+    key = new_identity(path)
+    new_node_key(folder / f"{name}.node")
+    print_lines(
+        [
+            ("private", f"{path}, {folder / name}.node: keep them on this machine"),
+            ("send", f"{folder / name}.node.pub to the coordinator"),
+            ("send", "this to all parties, for study.toml:"),
+        ]
+    )
+    say(f'\n[[silos]]\nname = "{name}"\nrecords = NUMBER_OF_RECORDS\nkey = "{key}"')
+
+
+def _keys_of_coordinator(folder: Path, arguments: argparse.Namespace) -> None:
+    from dpkern.federated.keys import DAYS, new_certificates
+
+    new_certificates(folder, arguments.coordinator)
+    print_lines(
+        [
+            ("private", f"{folder / 'server.key'}: keep it on this machine"),
+            ("send", f"{folder / 'ca.crt'} to all silos, beside study.toml"),
+            ("valid", f"{DAYS} days, for {', '.join(arguments.coordinator)}"),
+        ]
+    )
+
+
+def _up(arguments: argparse.Namespace) -> None:
+    from dpkern.federated.connections import superlink
+    from dpkern.federated.study import Study
+
+    study = Study.read(arguments.study)
+    silos = arguments.keys if arguments.silos is None else arguments.silos
+    with superlink(study, arguments.keys, silos, insecure=arguments.insecure) as server:
+        print_lines(
+            [
+                ("study", f"{study.name}: {', '.join(study.names)}"),
+                ("listening", f"at {study.address}; stop it with Ctrl-C"),
+                ("log", str(server.folder / "superlink.log")),
+            ]
+        )
+        signal.pause()

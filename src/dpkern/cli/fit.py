@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkern.cli import _arguments, _data, _output, _solvers
+from dpkern.cli import _arguments, _data, _federated, _output, _solvers
 from dpkern.cli._output import Line, print_lines
 from dpkern.cli.info import option_text
 from dpkern.data import SiloData
@@ -30,7 +30,7 @@ _TEST_LABELS = "the score reads the test records without noise: it is not privat
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     """Add the options of this command; those of the solver named in `argv` are listed below."""
     add = parser.add_argument
-    add("data", metavar="DATA", help="training records: LIBSVM, CSV or .npz")
+    add("data", metavar="DATA", nargs="?", help="training records: LIBSVM, CSV or .npz")
     auto = _solvers.AUTO
     which = f"{', '.join(SOLVERS)} (default: {auto}, that of the trust model and the task)"
     add("--solver", default=auto, choices=(auto, *SOLVERS), metavar="NAME", help=which)
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--draws", type=_arguments.count, default=1, metavar="R", help=runs)
     _arguments.add_data_arguments(parser, silos=1)
     _arguments.add_solver_arguments(parser)
+    _federated.add_arguments(parser)
     add = parser.add_argument_group("perceptron, in place of a linear model").add_argument
     sizes = "sizes of the hidden layers; with several classes and without it, softmax regression"
     add("--hidden", type=_arguments.list_of(_arguments.count), metavar="N,N", help=sizes)
@@ -66,6 +67,9 @@ def run(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, *read)
 
+    if arguments.federation is not None:
+        return _federated_fit(arguments, given, budget)
+    _federated.refuse_options(arguments)
     source = _data.read_source(arguments)
     data = _data.silo_data(source, None, arguments)
     lines = _data.data_lines(source, data, arguments)
@@ -124,6 +128,32 @@ def run(arguments: argparse.Namespace) -> None:
         lines.append(("ledger", _output.ledger_text(accountant)))
     print_lines(lines)
     _output.say_certificate(together)
+
+
+def _federated_fit(
+    arguments: argparse.Namespace, given: dict[str, Any], budget: Budget | None
+) -> None:
+    """Fit over the silos of a study, which hold the records."""
+    federation = _federated.federation(arguments)
+    study = federation.study
+    lines = [("study", f"{study.name}: {', '.join(study.names)}")]
+    parameters = _with_model(given, arguments, study.described)
+    result = solve(
+        arguments.solver,
+        federation,
+        budget=budget,
+        progress=sys.stderr.isatty(),
+        **parameters,
+    )
+    lines += _result_lines(result, given.get("penalty"), arguments)
+    if arguments.out is not None:
+        result.save(arguments.out)
+        lines.append(("saved", arguments.out))
+    if arguments.certificate is not None:
+        result.privacy.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    print_lines(lines)
+    _output.say_certificate(result.privacy)
 
 
 def _with_model(

@@ -54,6 +54,10 @@ class Federation(Remote):
     ) -> None:
         self.study, self._star, self._journal = study, star, journal
 
+    @property
+    def task(self) -> str:
+        return self.study.described.task
+
     def _connected(self) -> tuple[Star, bytes]:
         """Return the star, connected when it is used, and the nonce of the session."""
         if self._journal is None:

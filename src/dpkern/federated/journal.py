@@ -12,13 +12,13 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dpkern.federated.links import Link, Star
+from dpkern.federated.links import FederationError, Link, Star
 
 _MAGIC, _NONCE = b"dpkern journal 1", 32
 _LENGTH = struct.Struct("<Q")
 
 
-class JournalError(RuntimeError):
+class JournalError(FederationError):
     """A journal of another study, of another plan, or damaged."""
 
 

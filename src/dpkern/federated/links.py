@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from typing import Self
 
 
-class SilosLostError(RuntimeError):
+class FederationError(RuntimeError):
+    """A study that cannot begin or go on."""
+
+
+class SilosLostError(FederationError):
     """Silos that failed, left or did not answer in time; a study ends there.
 
     Attributes
@@ -23,7 +27,7 @@ class SilosLostError(RuntimeError):
         super().__init__(f"{', '.join(self.silos)}: {why}")
 
 
-class CoordinatorLostError(RuntimeError):
+class CoordinatorLostError(FederationError):
     """The coordinator failed, left, or did not send its next message in time."""
 
 

@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern.federated.links import FederationError
 from dpkern.stream import NoiseStream, Purpose, ReleaseKey, Secret, this_process
 
 try:
@@ -65,7 +66,7 @@ except ImportError as error:
 _BYTES = 32  # of a key, and of a digest
 
 
-class SessionError(RuntimeError):
+class SessionError(FederationError):
     """A message of others does not belong to this session; nothing of the data was sent."""
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.federated.links import Link, Star
+from dpkern.federated.links import FederationError, Link, Star
 from dpkern.party import Party
 from dpkern.stream import NoiseStream
 
@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<4sQ32s")
 _TOTAL, _MESSAGES = b"DPKT", b"DPKM"
 
 
-class ProtocolError(RuntimeError):
+class ProtocolError(FederationError):
     """A party that says what the protocol does not allow, so that the study ends."""
 
 

@@ -63,6 +63,13 @@ _DATA = ("schema", "features", "n_features", "sparse", *_OPTIONS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
+def checked_name(name: object) -> str:
+    """Return a silo's name, or raise ValueError."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"name must be at most 63 letters, digits, - and _ of ASCII, got {name!r}")
+    return name
+
+
 @dataclass(frozen=True)
 class Silo:
     """A silo's name, its public number of records and the public key of its identity."""
@@ -72,10 +79,7 @@ class Silo:
     key: bytes
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"name must be at most 63 letters, digits, - and _ of ASCII, got {self.name!r}"
-            )
+        checked_name(self.name)
         count("records", self.records)
         if not isinstance(self.key, bytes) or len(self.key) != 32:
             raise ValueError("key must be the 32 bytes of an Ed25519 public key, got others")

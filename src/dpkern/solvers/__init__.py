@@ -5,6 +5,7 @@ from typing import Any, cast
 from dpkern._numbers import did_you_mean
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
+from dpkern.party import Remote
 from dpkern.solvers.admm import admm
 from dpkern.solvers.base import many
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
@@ -78,7 +79,7 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-def solve(name: str, data: SiloData, **arguments: Any) -> SolverResult:
+def solve(name: str, data: SiloData | Remote, **arguments: Any) -> SolverResult:
     solver, arguments = _named(name, data, arguments)
     return solver(data, **arguments)
 
@@ -100,7 +101,7 @@ def chosen(trust: object = "central", model: object = None) -> str:
 def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
     """Return the solver of a name; "auto" also takes the model that suits the data's task."""
     if name == "auto":
-        task = data.task if isinstance(data, SiloData) else None
+        task = data.task if isinstance(data, SiloData | Remote) else None
         suits: dict[str, dict[str, Any]] = {
             "regression": {"loss": "squared"},
             "multiclass": {"model": MLP(hidden=())},

@@ -1,0 +1,105 @@
+"""The connections of a study on Flower, from the files that its parties have.
+
+A silo's folder has its identity, NAME.key, and its node's keys, NAME.node and NAME.node.pub, of
+which the coordinator needs the last. The coordinator's folder has ca.crt, which all silos need,
+server.pem and server.key, and superlink.secret while a SuperLink runs.
+"""
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+
+from dpkern.federated.flower import FlowerLink, FlowerStar
+from dpkern.federated.flower_superlink import Certificates, SuperLink
+from dpkern.federated.study import Study
+
+PathLike = str | os.PathLike[str]
+
+
+def silo_link(
+    study: Study, name: str, keys: PathLike, *, insecure: bool, deadline: float
+) -> FlowerLink:
+    """Return a silo's connection, with the keys in its folder.
+
+    `deadline` is how many seconds the coordinator may take for a message.
+    """
+    node_key = None
+    if not insecure:
+        text = (Path(keys) / f"{name}.node").read_bytes()
+        node_key = serialization.load_ssh_private_key(text, None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    return FlowerLink(
+        name,
+        _address(study),
+        certificates=_authority(study, insecure),
+        node_key=node_key,
+        insecure=insecure,
+        deadline=deadline,
+        join_deadline=deadline,
+    )
+
+
+def coordinator_star(
+    study: Study, keys: PathLike, *, insecure: bool, deadline: float
+) -> FlowerStar:
+    """Return the coordinator's connections, by the SuperLink that runs on this machine.
+
+    `deadline` is how many seconds the silos may take to be there, and to answer.
+    """
+    path = Path(keys) / "superlink.secret"
+    try:
+        secret = path.read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: no such file; `dpkern federation up` makes it, and must be running"
+        ) from None
+    return FlowerStar(
+        study.names,
+        _address(study),
+        secret,
+        certificates=_authority(study, insecure),
+        insecure=insecure,
+        deadline=deadline,
+        join_deadline=deadline,
+    )
+
+
+def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) -> SuperLink:
+    """Return the SuperLink of a study, with the coordinator's keys and the silos' public ones."""
+    folder, node_keys, certificates = Path(keys), [], None
+    if not insecure:
+        certificates = Certificates(*(folder / n for n in ("ca.crt", "server.pem", "server.key")))
+        for name in study.names:
+            text = (Path(silos) / f"{name}.node.pub").read_bytes()
+            node_keys.append(
+                serialization.load_ssh_public_key(text).public_bytes(
+                    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+                )
+            )
+    host, _, port = _address(study).rpartition(":")
+    return SuperLink(
+        certificates=certificates,
+        node_keys=node_keys,
+        insecure=insecure,
+        host="127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0",
+        port=int(port),
+        folder=folder,
+    )
+
+
+def _address(study: Study) -> str:
+    if study.address is None:
+        raise ValueError('the study must have a table [coordinator] with address = "HOST:PORT"')
+    return study.address
+
+
+def _authority(study: Study, insecure: bool) -> bytes | None:
+    if insecure:
+        return None
+    if study.certificates is None:
+        raise ValueError('the table [coordinator] must have certificates = "ca.crt", got none')
+    return study.certificates.read_bytes()
