@@ -24,6 +24,7 @@ ARROWS = {
     "_threads": set(),
     "_warn": set(),
     "stream": {"_core"},
+    "party": {"stream"},
     # Networks and oracles compute by kernels, which know losses and penalties only.
     "models/losses": {"_numbers"},
     "models/terms": {"_numbers"},
@@ -33,7 +34,8 @@ ARROWS = {
     "models/networks": {"kernels", "models/oracles", "models/scale", "models/losses", "_numbers"},
     "kernels": {"kernels", "_core", "_numbers", "_threads", *MODELS, "stream"},
     "privacy": {
-        *("_warn", "privacy", "privacy/spending_report", "kernels", "stream", "io", "plotting"),
+        *("_warn", "privacy", "privacy/spending_report", "kernels", "party", "stream", "io"),
+        "plotting",
         *("_html", "_numbers", "_serialize"),
     },
     "privacy/spending_report": {"privacy", "plotting", "_html"},
@@ -41,7 +43,7 @@ ARROWS = {
     "io": {"io", "data", "_numbers"},
     "datasets": {"data", "io"},
     "solvers/base": {
-        *("_html", "plotting"),
+        *("_html", "plotting", "party"),
         *("solvers/base", "privacy", "kernels", "data", *MODELS, "stream", "io"),
         *("_numbers", "_serialize", "_threads", "_warn"),
     },
@@ -61,7 +63,7 @@ ARROWS = {
     },
     "solvers": {
         *("solvers", "solvers/base", "solvers/releases", "papers", "papers/noise", "privacy"),
-        *("data", *MODELS, "_numbers", "_threads"),
+        *("party", "data", *MODELS, "_numbers", "_threads"),
     },
     "candidates": {"solvers", "solvers/base", "privacy", "data", "models/networks"},
     "selection": {
@@ -77,11 +79,21 @@ ARROWS = {
         *("plotting", "_html", "_numbers"),
     },
     "ranges": {"data", "privacy", "_numbers"},
-    "federated/masking": {"_numbers", "stream"},
+    # What all parties say and know; the engines are below, and know neither solvers nor records.
+    "federated": {
+        *("federated", "federated/links", "federated/journal", "federated/masking"),
+        *("federated/party", "federated/study", "solvers", "solvers/base", "privacy", "data", *MODELS, "party", "stream"),
+        *("_numbers", "_serialize"),
+    },
+    "federated/links": set(),
+    "federated/local": {"federated/links"},
+    "federated/journal": {"federated/links"},
+    "federated/masking": {"federated/links", "_numbers", "stream"},
     "federated/keys": {"_numbers"},
+    "federated/party": {"federated/links", "party", "stream"},
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
-        "planning",
+        *("planning", "federated", "federated/study", "federated/links", "federated/keys"),
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
         *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers"),
     },
@@ -90,6 +102,7 @@ ARROWS = {
 
 # Inside the package privacy: what each module may import of it. A name with a dot is one module.
 _ROUNDING = {"_exact"}
+_SHARED_GRIDS = ("mechanisms.grids", "mechanisms.shares")
 PRIVACY = {
     "_exact": set(),
     "report": set(),
@@ -142,10 +155,11 @@ PRIVACY = {
     "composition": {"certificate", "law", "objective_perturbation"} | _ROUNDING,
     "persons": {"budget", "certificate"} | _ROUNDING,
     "mechanisms.grids": _ROUNDING,
-    "mechanisms.gaussian_sum": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
-    "mechanisms.hessian": {"channel", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.shares": _ROUNDING,
+    "mechanisms.gaussian_sum": {"channel", "ledger", *_SHARED_GRIDS} | _ROUNDING,
+    "mechanisms.hessian": {"channel", *_SHARED_GRIDS} | _ROUNDING,
     "mechanisms.counts": {"channel", "mechanisms.grids"} | _ROUNDING,
-    "mechanisms.messages": {"channel", "ledger", "mechanisms.grids"} | _ROUNDING,
+    "mechanisms.messages": {"channel", *_SHARED_GRIDS} | _ROUNDING,
     "mechanisms.binomial_sum": {"channel", "shuffle.binomial"} | _ROUNDING,
     "mechanisms.last_iterate": {"channel", "local_runs", "mechanisms.grids"} | _ROUNDING,
     "local_runs": {"mechanisms.grids"} | _ROUNDING,

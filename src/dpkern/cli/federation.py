@@ -79,12 +79,12 @@ def _up(arguments: argparse.Namespace) -> None:
 
     study = Study.read(arguments.study)
     silos = arguments.keys if arguments.silos is None else arguments.silos
-    with superlink(study, arguments.keys, silos, insecure=arguments.insecure) as server:
+    with superlink(study, arguments.keys, silos, insecure=arguments.insecure):
         print_lines(
             [
                 ("study", f"{study.name}: {', '.join(study.names)}"),
                 ("listening", f"at {study.address}; stop it with Ctrl-C"),
-                ("log", str(server.folder / "superlink.log")),
+                ("log", str(Path(arguments.keys) / "superlink.log")),
             ]
         )
         signal.pause()

@@ -5,9 +5,9 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
-from dpkern import __version__
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.journal import RecordedStar
@@ -20,12 +20,12 @@ from dpkern.party import Remote
 from dpkern.privacy import Budget
 from dpkern.stream import NoiseStream
 
-PROTOCOL = 1
+PROTOCOL, VERSION = 1, version("dpkern")
 
 
 def agreed(study: Study, plan: str) -> bytes:
     """Return the digest of all that the parties of a study have agreed on."""
-    return digest("agreed", study.digest.encode(), __version__.encode(), plan.encode())
+    return digest("agreed", study.digest.encode(), VERSION.encode(), plan.encode())
 
 
 class Federation(Remote):
@@ -81,7 +81,7 @@ class Federation(Remote):
         plan = Plan(solver, budget, {**shared, "trust": study.trust}).to_json()
         hello = {
             "protocol": PROTOCOL,
-            "dpkern": __version__,
+            "dpkern": VERSION,
             "study": study.digest,
             "plan": plan,
         }

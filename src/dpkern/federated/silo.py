@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpkern import __version__
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
-from dpkern.federated.federation import PROTOCOL, agreed
+from dpkern.federated.federation import PROTOCOL, VERSION, agreed
 from dpkern.federated.journal import SteadyLink
 from dpkern.federated.links import Link
 from dpkern.federated.masking import Session, public_stream
@@ -111,7 +110,7 @@ def _understood(study: Study, said: bytes) -> tuple[Plan, bytes]:
         nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ProtocolError("the coordinator's first message proposes no plan") from None
-    own = {"protocol": PROTOCOL, "dpkern": __version__, "study": study.digest}
+    own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
     for what, value in own.items():
         if given[what] != value:
             raise ProtocolError(

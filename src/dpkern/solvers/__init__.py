@@ -90,9 +90,7 @@ def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
 
 
 def chosen(trust: object = "central", model: object = None) -> str:
-    """Return the name of the solver that "auto" is: a few cells of docs/utility.md apart, none has
-    better defaults than gradient descent.
-    """
+    """Return the name of the solver that "auto" is, from docs/utility.md."""
     if trust == "local":
         return "admm"
     return "gradient_descent" if model is None and trust != "shuffle" else "minibatch_sgd"

@@ -21,12 +21,9 @@ from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Release
 from dpkern.privacy.mechanisms.grids import choose_grid, noise_std, require_sums
+from dpkern.privacy.mechanisms.shares import require_share, share_std
 
 Result = TypeVar("Result")
-
-# Below this many grid steps the rounded shares of several silos no longer add up to one rounded
-# Gaussian within the sampler's own error.
-LEAST_SHARE_STEPS = 8.0
 
 
 class GaussianSum:
@@ -219,32 +216,6 @@ def _stds(
     if len(values) != k:
         raise ValueError(f"sigma must have {k} entries, one per message, got {len(values)}")
     return values
-
-
-def share_std(sensitivity: float, mu: float, honest: int) -> float:
-    """Return the std of each of so many shares whose sum has the budget mu, rounded up."""
-    least = Fraction(sensitivity) / Fraction(positive("mu", mu))
-    std = sqrt_up(least**2 / honest)
-    # total_std rounds down, and mu computed from it must not exceed the budget.
-    while std < math.inf and Fraction(total_std(std, honest)) < least:
-        std = math.nextafter(std, math.inf)
-    if std == math.inf:
-        raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}")
-    return std
-
-
-def require_share(std: float, grid: float) -> None:
-    """Raise ValueError for a share of noise that is too small for its grid."""
-    if std < LEAST_SHARE_STEPS * grid:
-        raise ValueError(
-            f"sigma of a share must be at least {LEAST_SHARE_STEPS:.0f} grid steps, the common "
-            f"grid being {grid!r}, got {std!r}"
-        )
-
-
-def total_std(std: float, honest: int) -> float:
-    """Return the std of a sum of so many equal shares, rounded down."""
-    return sqrt_down(honest * Fraction(std) ** 2)
 
 
 def _total_std(stds: Sequence[float], honest: int) -> float:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpkern import kernels
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.mechanisms.gaussian_sum import require_share, share_std, total_std
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
+from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
 
 FloatArray = NDArray[np.float64]
 
