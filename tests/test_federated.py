@@ -173,7 +173,8 @@ def test_released_hessian_noise_has_the_variance_of_all_shares():
         channel_of(Shares(4, 2)), what="H", hess_clip=1.0, dim=d, sizes=(400,), mu=0.5
     )
     released = mechanism.release(np.zeros((4, d, d)))
-    assert released.shape == (1, d, d) and np.array_equal(released[0], released[0].T)
+    assert released.shape == (1, d, d)
+    assert np.array_equal(released[0], released[0].T)
     above = released[0][np.triu_indices(d, 1)]
     expected = mechanism._share * math.sqrt(4 / 2)
     assert above.std() == pytest.approx(expected, rel=5 * math.sqrt(0.5 / above.size))
@@ -251,7 +252,8 @@ def test_what_a_federation_lacks_is_refused(data):
         ({"name": "minibatch_sgd", "trust": "shuffle", "clip": 1.0}, "needs trust"),
     ):
         kinds, message = failures(**arguments)
-        assert kinds <= ended and match in message
+        assert kinds <= ended
+        assert match in message
 
 
 def test_nobody_releases_what_no_party_has(data):
@@ -317,7 +319,8 @@ def test_a_silo_that_is_told_something_else_ends_the_study(data, round, change, 
     star = Tampering(["s0", "s1", "s2", "s3"], round, change)
     study = Study(data, star=star)
     study.run("gradient_descent", budget=BUDGET, rounds=4)
-    assert isinstance(study.failures[-1], kind) and "s0" in str(study.failures[-1])
+    assert isinstance(study.failures[-1], kind)
+    assert "s0" in str(study.failures[-1])
     assert all(study.failures[:4])
     assert study.results == [None] * 5
 

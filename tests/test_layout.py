@@ -82,7 +82,17 @@ ARROWS = {
     # What all parties say and know; the engines are below, and know neither solvers nor records.
     "federated": {
         *("federated", "federated/links", "federated/journal", "federated/masking"),
-        *("federated/party", "federated/study", "solvers", "solvers/base", "privacy", "data", *MODELS, "party", "stream"),
+        *(
+            "federated/party",
+            "federated/study",
+            "solvers",
+            "solvers/base",
+            "privacy",
+            "data",
+            *MODELS,
+            "party",
+            "stream",
+        ),
         *("_numbers", "_serialize"),
     },
     "federated/links": set(),

@@ -14,7 +14,7 @@ import dpkern as dpk
 from dpkern.federated.journal import JournalError, RecordedStar, SteadyLink
 from dpkern.federated.links import Link, SilosLostError, Star
 from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.privacy.accountant import BudgetSpentError
 
@@ -101,7 +101,7 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
     star = QueueStar(study.names, deadline=20.0)
     silos = Hospitals(study, data, star.links, **(of_silos or {}))
     try:
-        result = dpk.solve(name, Federation(study, lambda: star), budget=BUDGET, **arguments)
+        result = dpk.solve(name, Federation(study, star=lambda: star), budget=BUDGET, **arguments)
     except Exception as error:
         result = error
     return result, silos.join()
@@ -167,9 +167,10 @@ def test_a_silo_with_another_study_takes_no_part():
     star = QueueStar(study.names, deadline=10.0)
     silos = Hospitals(replace(study, name="another"), data, star.links)
     with pytest.raises(SilosLostError, match="s0: ProtocolError"):
-        dpk.solve("gradient_descent", Federation(study, lambda: star), budget=BUDGET)
+        dpk.solve("gradient_descent", Federation(study, star=lambda: star), budget=BUDGET)
     for outcome in silos.join():
-        assert isinstance(outcome, ProtocolError) and "the coordinator's study is" in str(outcome)
+        assert isinstance(outcome, ProtocolError)
+        assert "the coordinator's study is" in str(outcome)
 
 
 def test_a_refused_plan_reveals_nothing_and_charges_nothing(tmp_path):
@@ -181,9 +182,11 @@ def test_a_refused_plan_reveals_nothing_and_charges_nothing(tmp_path):
     path = tmp_path / "budget.json"
     accountant = dpk.Accountant(path, epsilon=2.0, delta=1e-5)
     result, outcomes = run(data, of_silos={"accept": refuse, "accountant": accountant})
-    assert isinstance(result, SilosLostError) and "ValueError" in str(result)
+    assert isinstance(result, SilosLostError)
+    assert "ValueError" in str(result)
     assert "not with us" not in str(result)
-    assert accountant.spent == 0.0 and all(isinstance(o, ValueError) for o in outcomes)
+    assert accountant.spent == 0.0
+    assert all(isinstance(o, ValueError) for o in outcomes)
 
 
 def test_a_silos_accountant_is_charged_before_it_sends_and_refuses_beyond_its_budget(tmp_path):
@@ -196,7 +199,8 @@ def test_a_silos_accountant_is_charged_before_it_sends_and_refuses_beyond_its_bu
     spent = dpk.Accountant(tmp_path / "t.json", epsilon=0.5, delta=1e-5)
     result, outcomes = run(data, of_silos={"accountant": spent}, rounds=3)
     assert all(isinstance(outcome, BudgetSpentError) for outcome in outcomes)
-    assert "BudgetSpentError" in str(result) and spent.spent == 0.0
+    assert "BudgetSpentError" in str(result)
+    assert spent.spent == 0.0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +212,7 @@ def test_a_silos_accountant_is_charged_before_it_sends_and_refuses_beyond_its_bu
     ],
 )
 def test_plans_that_cannot_be_told_are_refused_at_the_coordinator(arguments, kind, match):
-    federation = Federation(study_of(wisconsin()), lambda: pytest.fail("connected"))
+    federation = Federation(study_of(wisconsin()), star=lambda: pytest.fail("connected"))
     with pytest.raises(kind, match=match):
         dpk.solve("gradient_descent", federation, **({"budget": BUDGET} | arguments))
 
@@ -222,16 +226,17 @@ def test_plans_survive_the_journey():
         "trust": "central",
         "momentum": None,
     }
-    plan = Plan("gradient_descent", BUDGET, arguments)
-    found = Plan.from_json(plan.to_json())
+    plan = Proposal("gradient_descent", BUDGET, arguments)
+    found = Proposal.from_json(plan.to_json())
     assert found.to_json() == plan.to_json()
-    assert found.budget == BUDGET and found.solver == plan.solver
+    assert found.budget == BUDGET
+    assert found.solver == plan.solver
     assert str(found.arguments["penalty"]) == str(arguments["penalty"])
     assert found.arguments["loss"] == arguments["loss"]
-    model = Plan("minibatch_sgd", dpk.Budget(mu=0.3), {"model": dpk.MLP(hidden=(3, 2))})
-    assert Plan.from_json(model.to_json()).arguments["model"] == dpk.MLP(hidden=(3, 2))
-    constraint = Plan("prox_sgd", BUDGET, {"penalty": dpk.Box(-1.0, np.array([1.0, 2.0]))})
-    assert Plan.from_json(constraint.to_json()).to_json() == constraint.to_json()
+    model = Proposal("minibatch_sgd", dpk.Budget(mu=0.3), {"model": dpk.MLP(hidden=(3, 2))})
+    assert Proposal.from_json(model.to_json()).arguments["model"] == dpk.MLP(hidden=(3, 2))
+    constraint = Proposal("prox_sgd", BUDGET, {"penalty": dpk.Box(-1.0, np.array([1.0, 2.0]))})
+    assert Proposal.from_json(constraint.to_json()).to_json() == constraint.to_json()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +255,7 @@ def test_plans_survive_the_journey():
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(ValueError, match=r"must|plan"):
-        Plan.from_json(text)
+        Proposal.from_json(text)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +296,7 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
         ("local_newton", {"rounds": 2}),
         ("federated_gd", {"rounds": 3, "local_steps": 4}),
     ):
-        plan = Plan(name, BUDGET, {"trust": "central", **how})
+        plan = Proposal(name, BUDGET, {"trust": "central", **how})
         expected = rehearsed(study, plan)
         result, _ = run(data, name, study=study, **how)
         assert expected.mu == pytest.approx(result.privacy.mu, rel=1e-9)
@@ -336,17 +341,17 @@ def test_a_coordinator_that_died_goes_on_where_it_was(tmp_path, last, after):
     expected = dpk.solve("gradient_descent", data, budget=BUDGET, rng=7, colluding=1, rounds=5)
     star = QueueStar(study.names, deadline=20.0)
     silos = Hospitals(study, data, star.links)
-    mortal = Federation(study, lambda: Mortal(star, last, after), journal=path)
+    mortal = Federation(study, star=lambda: Mortal(star, last, after), journal=path)
     with pytest.raises(Dies):
         dpk.solve("gradient_descent", mortal, budget=BUDGET, rounds=5)
     with open(path, "ab") as file:
         file.write(b"half a record")  # as when it died while writing
-    federation = Federation(study, lambda: star, journal=path)
+    federation = Federation(study, star=lambda: star, journal=path)
     result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=5)
     assert same(result, expected)
     assert all(same(found, expected) for found in silos.join())
     # Once more, without the silos.
-    nobody = Federation(study, lambda: pytest.fail("connected"), journal=path)
+    nobody = Federation(study, star=lambda: pytest.fail("connected"), journal=path)
     assert same(dpk.solve("gradient_descent", nobody, budget=BUDGET, rounds=5), expected)
     with pytest.raises(JournalError, match="of another study, another plan"):
         dpk.solve("gradient_descent", nobody, budget=BUDGET, rounds=6)
@@ -401,7 +406,7 @@ def analyst(port, out, journal):
         star.accept()
         return star
 
-    federation = Federation(study, connect, journal=journal)
+    federation = Federation(study, star=connect, journal=journal)
     result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=40)
     np.save(out / "analyst.npy", np.append(result.coef, result.intercept))
 
@@ -465,7 +470,7 @@ def test_a_killed_silo_ends_the_study(tmp_path):
     with pytest.raises(SilosLostError, match="s2"):
         dpk.solve(
             "gradient_descent",
-            Federation(study, lambda: star),
+            Federation(study, star=lambda: star),
             budget=BUDGET,
             rounds=200,
             callback=kill,

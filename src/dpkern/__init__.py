@@ -33,6 +33,7 @@ from dpkern.solvers import SolverResult, load, solve, solve_many
 
 if TYPE_CHECKING:
     from dpkern.data.encoder import PublicEncoder
+    from dpkern.federated.federation import Federation
 
 __version__ = version("dpkern")  # of meson.build
 del _openmp, version
@@ -47,6 +48,7 @@ __all__ = [
     "BudgetSpentError",
     "Certificate",
     "ElasticNet",
+    "Federation",
     "GroupLasso",
     "L2Ball",
     "NoiseStream",
@@ -81,9 +83,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs scikit-learn when it is first used, which keeps the import cheap."""
+    """Import what needs other packages when it is first used, which keeps the import cheap."""
     if name == "PublicEncoder":
         from dpkern.data.encoder import PublicEncoder
 
         return PublicEncoder
+    if name == "Federation":
+        from dpkern.federated.federation import Federation
+
+        return Federation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from dpkern.cli import _data
 
 if TYPE_CHECKING:
     from dpkern.federated.federation import Federation
-    from dpkern.federated.links import Star
 
 _OWN = ("keys", "journal", "insecure", "deadline")
 _OF_DATA = (
@@ -46,16 +45,12 @@ def federation(arguments: argparse.Namespace) -> "Federation":
         raise ValueError("--draws must be 1 with --federation: a study is one run")
     if arguments.keys is None:
         raise ValueError("--federation needs --keys, the folder of the coordinator's keys")
-    from dpkern.federated.connections import coordinator_star
     from dpkern.federated.federation import Federation
-    from dpkern.federated.study import Study
 
-    study = Study.read(arguments.federation)
-    deadline = _DEADLINE if arguments.deadline is None else arguments.deadline
-
-    def connect() -> "Star":
-        return coordinator_star(
-            study, arguments.keys, insecure=arguments.insecure, deadline=deadline
-        )
-
-    return Federation(study, connect, journal=arguments.journal)
+    return Federation(
+        arguments.federation,
+        keys=arguments.keys,
+        journal=arguments.journal,
+        deadline=_DEADLINE if arguments.deadline is None else arguments.deadline,
+        insecure=arguments.insecure,
+    )

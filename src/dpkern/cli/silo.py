@@ -7,7 +7,7 @@ from pathlib import Path
 from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._output import Line, print_lines
 from dpkern.data import SiloData
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
 from dpkern.io import read_frame, read_table
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
         ]
     )
 
-    def accept(plan: Plan) -> None:
+    def accept(plan: Proposal) -> None:
         expected = rehearsed(study, plan)
         print_lines(_plan_lines(study, plan, expected))
         if arguments.dry_run:
@@ -124,7 +124,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
         return study.silo_data(arguments.name, table.X, table.y)
 
 
-def _plan_lines(study: Study, plan: Plan, certificate: Certificate) -> list[Line]:
+def _plan_lines(study: Study, plan: Proposal, certificate: Certificate) -> list[Line]:
     b = plan.budget
     budget = f"mu {b.mu:g}" if b.epsilon is None else f"epsilon {b.epsilon:g} at delta {b.delta:g}"
     arguments = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())

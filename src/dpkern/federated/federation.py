@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
+from dpkern._numbers import positive
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.journal import RecordedStar
 from dpkern.federated.links import Star
 from dpkern.federated.masking import digest, public_stream, session_id
 from dpkern.federated.party import CoordinatorParty
-from dpkern.federated.plan import OWN, Plan
+from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Remote
 from dpkern.privacy import Budget
@@ -37,22 +38,57 @@ class Federation(Remote):
 
     Parameters
     ----------
-    study : Study
-    star : callable () -> Star
-        Connects to the silos of the study, in its order.
+    study : Study or path
+        The study, or its file.
+    keys : path, optional
+        The folder of the coordinator's keys, where ``dpkern federation up`` runs.
+    star : callable () -> Star, optional
+        Connects to the silos, in the study's order, in place of the server that `keys` is for.
     journal : path, optional
         A file in which the silos' answers are kept. Killed in a run, the same call with the same
         journal goes on with it, as long as the silos wait.
+    deadline : float, default=600.0
+        Seconds that silos may take to join, and to answer.
+    insecure : bool, default=False
+        Connect without encryption, as ``dpkern federation up --insecure``.
+
+    Raises
+    ------
+    TypeError, ValueError, OSError
+        When the study cannot be read, or neither keys nor star is given.
+
+    Examples
+    --------
+    >>> federation = dpkern.Federation("study.toml", keys="coordinator")
+    >>> budget = dpkern.Budget(epsilon=1.0, delta=1e-6)
+    >>> result = dpkern.solve("gradient_descent", federation, budget=budget)
     """
 
     def __init__(
         self,
-        study: Study,
-        star: Callable[[], Star],
+        study: Study | str | os.PathLike[str],
         *,
+        keys: str | os.PathLike[str] | None = None,
+        star: Callable[[], Star] | None = None,
         journal: str | os.PathLike[str] | None = None,
+        deadline: float = 600.0,
+        insecure: bool = False,
     ) -> None:
-        self.study, self._star, self._journal = study, star, journal
+        if (keys is None) == (star is None):
+            raise ValueError("keys must be the folder of the coordinator's keys, or star be given")
+        self.study = study if isinstance(study, Study) else Study.read(study)
+        self._keys, self._star, self._journal = keys, star, journal
+        self._deadline, self._insecure = positive("deadline", deadline), insecure
+
+    def _connect(self) -> Star:
+        if self._star is not None:
+            return self._star()
+        from dpkern.federated.connections import coordinator_star
+
+        assert self._keys is not None
+        return coordinator_star(
+            self.study, self._keys, insecure=self._insecure, deadline=self._deadline
+        )
 
     @property
     def task(self) -> str:
@@ -61,8 +97,8 @@ class Federation(Remote):
     def _connected(self) -> tuple[Star, bytes]:
         """Return the star, connected when it is used, and the nonce of the session."""
         if self._journal is None:
-            return self._star(), secrets.token_bytes(32)
-        recorded = RecordedStar(self.study.names, self._star, self._journal)
+            return self._connect(), secrets.token_bytes(32)
+        recorded = RecordedStar(self.study.names, self._connect, self._journal)
         return recorded, recorded.nonce
 
     @contextmanager
@@ -78,7 +114,7 @@ class Federation(Remote):
         if arguments.get("trust", study.trust) != study.trust:
             raise ValueError(f"trust must be that of the study, {study.trust!r}")
         shared = {name: value for name, value in arguments.items() if name not in OWN}
-        plan = Plan(solver, budget, {**shared, "trust": study.trust}).to_json()
+        plan = Proposal(solver, budget, {**shared, "trust": study.trust}).to_json()
         hello = {
             "protocol": PROTOCOL,
             "dpkern": VERSION,

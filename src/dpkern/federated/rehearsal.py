@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.data.parted import held_by
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
@@ -33,7 +33,7 @@ class _Alone(Party):
 
 
 def rehearsed(
-    study: Study, plan: Plan, *, callback: Callable[[int, Any], None] | None = None
+    study: Study, plan: Proposal, *, callback: Callable[[int, Any], None] | None = None
 ) -> Certificate:
     """Return the certificate of a plan, from the study's public numbers alone.
 
@@ -59,7 +59,7 @@ def rehearsed(
     return result.privacy
 
 
-def disclosure(study: Study, plan: Plan, certificate: Certificate) -> list[str]:
+def disclosure(study: Study, plan: Proposal, certificate: Certificate) -> list[str]:
     """Return who is told what of the records of a silo that takes part, a line each."""
     m, t = len(study.names), study.colluding
     told = [

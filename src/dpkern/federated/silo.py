@@ -11,7 +11,7 @@ from dpkern.federated.journal import SteadyLink
 from dpkern.federated.links import Link
 from dpkern.federated.masking import Session, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
 from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import SolverResult, solve
@@ -31,7 +31,7 @@ def take_part(
     identity: "Ed25519PrivateKey",
     *,
     accountant: Accountant | None,
-    accept: Callable[[Plan], None] = lambda plan: None,
+    accept: Callable[[Proposal], None] = lambda plan: None,
     rng: int | NoiseStream | None = None,
     n_threads: int | None = None,
     progress: bool = False,
@@ -102,7 +102,7 @@ def take_part(
         )
 
 
-def _understood(study: Study, said: bytes) -> tuple[Plan, bytes]:
+def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
     """Return the plan and the nonce of the coordinator's first message."""
     try:
         hello: dict[str, Any] = json.loads(said)
@@ -116,7 +116,7 @@ def _understood(study: Study, said: bytes) -> tuple[Plan, bytes]:
             raise ProtocolError(
                 f"the coordinator's {what} is {given[what]!r}, this silo's is {value!r}"
             )
-    plan = Plan.from_json(text)
+    plan = Proposal.from_json(text)
     if plan.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")
     return plan, nonce

@@ -32,7 +32,7 @@ OWN = ("rng", "n_threads", "progress", "callback", "monitor", "accountant")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Proposal:
     """A solver, the budget of one record, and arguments.
 
     Raises
