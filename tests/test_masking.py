@@ -48,7 +48,7 @@ class Keys:
 @pytest.fixture(autouse=True)
 def keys(monkeypatch):
     """Statistical tests of secret random words would fail once in a while."""
-    monkeypatch.setattr(masking, "X25519PrivateKey", Keys())
+    monkeypatch.setattr(masking.x25519, "X25519PrivateKey", Keys())
 
 
 def identities(m):
@@ -322,7 +322,7 @@ def test_a_pair_without_a_mask_is_seen_by_coalitions_alone():
 def test_keys_that_are_used_in_two_sessions_are_caught(monkeypatch):
     values, rounds = integers(2), []
     for _ in range(2):
-        monkeypatch.setattr(masking, "X25519PrivateKey", Keys())
+        monkeypatch.setattr(masking.x25519, "X25519PrivateKey", Keys())
         rounds.append(masked(opened(2), values))
     assert (0, 1, 0) in leaks(rounds, values)
     fresh = [masked(opened(2), values) for _ in range(2)]
@@ -467,7 +467,9 @@ CONFIRMED = {
     "one is altered": lambda c: [c[0], flipped(c[1], 7), c[2]],
     "one is empty": lambda c: [c[0], b"", c[2]],
     "one is of another session": lambda c: [c[0], c[1], old_confirmations()[2]],
-    "an offer's signature": lambda c: [c[0], c[1], offered(3)[2].offer[32:]],
+    "one is longer": lambda c: [c[0], b"\0" + c[1], c[2]],
+    "an offer": lambda c: [c[0], c[1], offered(3)[2].offer],
+    "an offer's signature": lambda c: [c[0], c[1], offered(3)[2].offer[-64:]],
 }
 
 
@@ -492,10 +494,11 @@ def test_confirmations_before_the_offers_are_refused():
         offered(3)[0].confirm([b"", b"", b""])
 
 
-def test_a_key_of_low_order_is_refused(monkeypatch):
+@pytest.mark.parametrize("point", [bytes(32), bytes([1]) + bytes(31), b"", b"x" * 33])
+def test_keys_of_low_order_and_other_lengths_are_refused(point):
     sessions = offered(2)
-    text = masking._offered(sessions[0]._roster, NONCE, AGREED, "silo1", bytes(32))
-    dishonest = bytes(32) + sessions[1]._identity.sign(text)
+    context = (sessions[0]._roster.digest, NONCE, AGREED)
+    dishonest = sessions[1]._signed("offer", context, point)
     with pytest.raises(SessionError, match="must hold a key"):
         sessions[0].accept([sessions[0].offer, dishonest])
 

@@ -41,6 +41,7 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +52,7 @@ from dpkern.stream import NoiseStream, Purpose, ReleaseKey, Secret, this_process
 
 try:
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 except ImportError as error:
@@ -63,7 +60,7 @@ except ImportError as error:
         "silos across machines need the package cryptography: pip install 'dpkern[federated]'"
     ) from error
 
-_BYTES = 32  # of a key, and of a digest
+_BYTES, _SIGNATURE = 32, 64  # bytes of a key or a digest, and of a signature
 
 
 class SessionError(FederationError):
@@ -99,7 +96,7 @@ class Roster:
             raise ValueError(f"keys must be {_BYTES} bytes each, those of Ed25519 public keys")
         if len(set(keys.values())) < len(keys):
             raise ValueError("keys must be distinct, got two silos with one key")
-        object.__setattr__(self, "keys", keys)
+        object.__setattr__(self, "keys", MappingProxyType(keys))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,21 +109,6 @@ class Roster:
         parts = (part for name, key in self.keys.items() for part in (name.encode(), key))
         return digest("roster", *parts)
 
-    def _verify(self, what: str, name: str, signature: bytes, text: bytes) -> None:
-        try:
-            Ed25519PublicKey.from_public_bytes(self.keys[name]).verify(signature, text)
-        except (InvalidSignature, ValueError):
-            raise SessionError(
-                f"the {what} of silo {name!r} must be signed by its key in the study, for this "
-                "session, study and plan, got another"
-            ) from None
-
-    def confirm(self, session: bytes, confirmations: Sequence[bytes]) -> None:
-        """Raise SessionError unless each silo, in this order, has confirmed the session's id."""
-        _refuse_others("confirmations", confirmations, self)
-        for name, signature in zip(self.keys, confirmations, strict=True):
-            self._verify("confirmation", name, signature, _confirmed(session, name))
-
 
 def session_id(roster: Roster, nonce: bytes, agreed: bytes, offers: Sequence[bytes]) -> bytes:
     """Return the id of the session of these offers, in the roster's order.
@@ -136,10 +118,7 @@ def session_id(roster: Roster, nonce: bytes, agreed: bytes, offers: Sequence[byt
     SessionError
         When they are not one for each silo, or one is not signed by its silo for this.
     """
-    _refuse_others("offers", offers, roster)
-    for name, offer in zip(roster.keys, offers, strict=True):
-        text = _offered(roster, nonce, agreed, name, offer[:_BYTES])
-        roster._verify("offer", name, offer[_BYTES:], text)
+    _refuse_unsigned("offer", roster, (roster.digest, nonce, agreed), offers)
     return digest("session", roster.digest, nonce, agreed, *offers)
 
 
@@ -151,17 +130,22 @@ def public_stream(session: bytes) -> NoiseStream:
     return NoiseStream(int.from_bytes(digest("public stream", session), "little"))
 
 
-def _offered(roster: Roster, nonce: bytes, agreed: bytes, name: str, key: bytes) -> bytes:
-    return digest("offer", roster.digest, nonce, agreed, name.encode(), key)
-
-
-def _confirmed(session: bytes, name: str) -> bytes:
-    return digest("confirmation", session, name.encode())
-
-
-def _refuse_others(what: str, given: Sequence[bytes], roster: Roster) -> None:
-    if len(given) != len(roster.keys):
-        raise SessionError(f"{what} must be one of each silo, {len(roster.keys)}, got {len(given)}")
+def _refuse_unsigned(
+    what: str, roster: Roster, context: tuple[bytes, ...], messages: Sequence[bytes]
+) -> None:
+    m = len(roster.keys)
+    if len(messages) != m:
+        raise SessionError(f"{what}s must be one of each silo, {m}, got {len(messages)}")
+    for (name, key), message in zip(roster.keys.items(), messages, strict=True):
+        said, signature = message[:-_SIGNATURE], message[-_SIGNATURE:]
+        text = digest(what, *context, name.encode(), said)
+        try:
+            ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
+        except (InvalidSignature, ValueError):
+            raise SessionError(
+                f"the {what} of silo {name!r} must be signed by its key in the study, for this "
+                "session, study and plan, got another"
+            ) from None
 
 
 class Session(Secret):
@@ -198,7 +182,12 @@ class Session(Secret):
     )
 
     def __init__(
-        self, identity: Ed25519PrivateKey, name: str, roster: Roster, nonce: bytes, agreed: bytes
+        self,
+        identity: ed25519.Ed25519PrivateKey,
+        name: str,
+        roster: Roster,
+        nonce: bytes,
+        agreed: bytes,
     ) -> None:
         if roster.keys.get(name) != identity.public_key().public_bytes_raw():
             raise ValueError(
@@ -210,13 +199,16 @@ class Session(Secret):
         self._identity, self._name, self._roster = identity, name, roster
         self._nonce, self._agreed, self._process = nonce, agreed, this_process()
         self._confirmed, self._last, self._lock = False, -1, threading.Lock()
-        self._ephemeral: X25519PrivateKey | None = X25519PrivateKey.generate()
+        self._ephemeral: x25519.X25519PrivateKey | None = x25519.X25519PrivateKey.generate()
         key = self._ephemeral.public_key().public_bytes_raw()
-        self.offer = key + identity.sign(_offered(roster, nonce, agreed, name, key))
+        self.offer = self._signed("offer", (roster.digest, nonce, agreed), key)
         self.id = b""
 
     def __repr__(self) -> str:
         return f"Session(silo={self._name!r}, last_round={self._last})"
+
+    def _signed(self, what: str, context: tuple[bytes, ...], said: bytes = b"") -> bytes:
+        return said + self._identity.sign(digest(what, *context, self._name.encode(), said))
 
     def accept(self, offers: Sequence[bytes]) -> bytes:
         """Derive the keys from all offers, in the roster's order, and return a confirmation.
@@ -240,14 +232,16 @@ class Session(Secret):
             others = [pair for pair in zip(names, offers, strict=True) if pair[0] != self._name]
             for (name, offer), key in zip(others, self._pairs(), strict=True):
                 try:
-                    shared = ephemeral.exchange(X25519PublicKey.from_public_bytes(offer[:_BYTES]))
+                    shared = ephemeral.exchange(
+                        x25519.X25519PublicKey.from_public_bytes(offer[:-_SIGNATURE])
+                    )
                 except ValueError:  # a point of low order, which only its silo can have signed
                     raise SessionError(f"the offer of silo {name!r} must hold a key") from None
                 first, second = sorted((self._name, name), key=names.index)
                 info = digest("pair", first.encode(), second.encode())
                 HKDF(SHA256(), _BYTES, salt=session, info=info).derive_into(shared, key)
             self.id = session
-            return self._identity.sign(_confirmed(session, self._name))
+            return self._signed("confirmation", (session,))
 
     def confirm(self, confirmations: Sequence[bytes]) -> None:
         """Verify that all silos have this session, by their confirmations in the roster's order.
@@ -257,7 +251,7 @@ class Session(Secret):
         SessionError
             When one is missing, or is of another session.
         """
-        self._roster.confirm(self.id, confirmations)
+        _refuse_unsigned("confirmation", self._roster, (self.id,), confirmations)
         self._confirmed = True
 
     def mask(self, values: NDArray[np.int64], number: int, binding: bytes) -> NDArray[np.uint64]:

@@ -32,7 +32,6 @@ Paths are relative to the folder of study.toml.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -82,7 +81,10 @@ class Silo:
         checked_name(self.name)
         count("records", self.records)
         if not isinstance(self.key, bytes) or len(self.key) != 32:
-            raise ValueError("key must be the 32 bytes of an Ed25519 public key, got others")
+            raise ValueError(
+                f"key of silo {self.name!r} must be an Ed25519 public key, the 44 characters of "
+                "base64 that `dpkern federation keys` prints, got another"  # perhaps a private one
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,17 +308,10 @@ def _refuse_keys(
 
 def _silo(table: dict[str, Any]) -> Silo:
     _refuse_keys("a silo", table, ("name", "records", "key"))
-    text, key = table["key"], b""
-    if isinstance(text, str):
-        try:
-            key = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            key = b""
-    if len(key) != 32:
-        raise ValueError(
-            f"key of silo {table['name']!r} must be the 44 characters of base64 that `dpkern "
-            "federation keys` prints, got another text"  # which may be the private key
-        )
+    try:
+        key = base64.b64decode(table["key"], validate=True)
+    except (TypeError, ValueError):
+        key = b""
     return Silo(table["name"], table["records"], key)
 
 
