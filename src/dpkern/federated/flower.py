@@ -1,0 +1,360 @@
+"""Studies over Flower: both ends of a star whose middle is a SuperLink (`flower_superlink`).
+
+A silo is a node of the SuperLink and the coordinator a ServerApp, each in the process that runs
+its solver: nobody fetches or runs code that another one sent, both only call out, and neither
+keeps anything on disk. A silo says its name to the run that asks for it; who it is, and that
+nothing was altered on the way, is proved by signatures inside the messages.
+
+The SuperLink takes messages of up to 2 GB, so none is cut: 100 000 numbers are 0.8 MB. The clock
+of a silo must not be more than 5 s ahead of the SuperLink's, nor 5 minutes behind it.
+"""
+
+import io
+import math
+import re
+import time
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
+
+from dpkern.federated import flower_wire
+from dpkern.federated.flower_wire import GoneError, MessageError, Wire, pauses
+from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
+
+# isort: split
+from flwr.app import Metadata
+from flwr.proto import control_pb2, fleet_pb2, heartbeat_pb2, run_pb2, runtime_pb2
+from flwr.proto.fab_pb2 import Fab
+from flwr.proto.node_pb2 import Node
+from flwr.supercore import interceptors
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.primitives import asymmetric
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+_JOIN, _ROUND, _LAST = "query.join", "train.round", "query.last"  # types of messages
+_BEAT = 30.0  # seconds between heartbeats; after twice that, a node has left
+# A run needs an app. This one has no code, which nobody would run.
+_APP = """
+project = {name = "dpkern", version = "1.0.0"}
+[tool.flwr.app]
+publisher = "dpkern"
+components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
+"""
+_PARTING = 3.0  # seconds that an end waits until its last message is read
+_WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
+_CLASS_NAME = re.compile(r"[A-Za-z_]\w{0,63}")
+
+
+class FlowerLink(Link):
+    """A silo's end: a node of the SuperLink at `superlink` (HOST:PORT), in this process.
+
+    `certificates` are PEM, of the authority that signed the SuperLink's, and `node_key` is a PEM
+    private key of a NIST curve, of which the SuperLink knows the public one; both are None for
+    trying out, without encryption and as a node that anybody can be. The first message of the
+    coordinator may take `join_deadline` seconds, and every other one `deadline`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        superlink: str,
+        certificates: bytes | None,
+        node_key: bytes | None,
+        *,
+        deadline: float = 600.0,
+        join_deadline: float = 86400.0,
+    ) -> None:
+        if (certificates is None) != (node_key is None):
+            raise ValueError("certificates and node_key must be given both, or both be None")
+        key = asymmetric.bytes_to_private_key(node_key) if node_key else None
+        private = key or asymmetric.generate_key_pairs()[0]
+        proof = NodeAuthHttpInterceptor(private, private.public_key())
+        self._public_key = asymmetric.public_key_to_bytes(private.public_key())
+        self._wire = Wire(FleetHttpClient, superlink, certificates, proof)
+        self._name, self._deadline, self._join_deadline = name, deadline, join_deadline
+        self._is_known, self._heartbeat = node_key is not None, HeartbeatSender(self._beat)
+        self._run: int | None = None  # that of the first message; to others it does not listen
+        self._round, self._ended, self._closed = 0, False, False
+        self._pending: Any = None  # metadata of the message that is to be answered
+
+    def exchange(self, answer: bytes | None) -> bytes:
+        if (answer is None) != (self._round == 0):
+            raise ValueError("answer must be None before the first message and bytes after it")
+        allowed = self._join_deadline if answer is None else self._deadline
+        self._wire.set_deadline(allowed)
+        try:
+            if answer is None:
+                self._activate()
+            elif self._pending is not None:
+                record = {"silo": self._name, "round": self._round, "bytes": answer}
+                self._reply(self._pending, record)
+                self._pending = None
+            message = b"" if self._ended else self._next()
+        except GoneError as error:
+            raise CoordinatorLostError(_WHY.get(error.status, str(error))) from None
+        if message is None:
+            raise CoordinatorLostError(f"the coordinator sent nothing within {allowed:g} s")
+        if not message and self._ended:
+            raise CoordinatorLostError("the coordinator ended the study")
+        return message
+
+    def close(self, error: str | None = None) -> None:
+        if self._closed:
+            return
+        self._closed, end = True, self._wire.set_deadline(_PARTING)
+        with self._wire, suppress(GoneError):
+            with suppress(GoneError):
+                if error is not None and self._pending is not None:
+                    self._reply(self._pending, error if _CLASS_NAME.fullmatch(error) else "Error")
+                    while time.monotonic() < end:  # answers of nodes that have left are forgotten
+                        self._check_run()
+                        time.sleep(0.1)
+            if self._heartbeat.is_running:
+                self._heartbeat.stop()
+                node = {"node_id": self._wire.node.node_id}
+                self._wire.call("DeactivateNode", fleet_pb2.DeactivateNodeRequest(**node))
+                if not self._is_known:
+                    request = fleet_pb2.UnregisterNodeFleetRequest(**node)
+                    self._wire.call("UnregisterNode", request)
+
+    def _activate(self) -> None:
+        """Become a node of the SuperLink, once it has missed the last process that was it."""
+        end, key = time.monotonic() + 65.0, {"public_key": self._public_key}
+        while True:
+            try:
+                if not self._is_known:
+                    with suppress(GoneError):  # it is by now; or the next call tells why not
+                        request = fleet_pb2.RegisterNodeFleetRequest(**key)
+                        self._wire.call("RegisterNode", request)
+                request = fleet_pb2.ActivateNodeRequest(**key, heartbeat_interval=_BEAT)
+                found = self._wire.call("ActivateNode", request)
+                break
+            except GoneError as error:
+                if error.status != 412 or time.monotonic() > min(end, self._wire.deadline):
+                    raise
+            time.sleep(0.5)
+        self._wire.node = Node(node_id=found.node_id)
+        if not self._heartbeat.is_running:
+            self._heartbeat.start()
+
+    def _beat(self) -> bool:
+        fields = {"node": self._wire.node, "heartbeat_interval": _BEAT}
+        request = heartbeat_pb2.SendNodeHeartbeatRequest(**fields)
+        return self._wire.is_answered("SendNodeHeartbeat", request)
+
+    def _check_run(self) -> None:
+        """Raise GoneError when the run has ended."""
+        self._wire.call("GetRun", run_pb2.GetRunRequest(node=self._wire.node, run_id=self._run))
+
+    def _next(self) -> bytes | None:
+        """Return the next message of the coordinator, None if there is none by the deadline."""
+        pause, checked = pauses(), time.monotonic()
+        while (now := time.monotonic()) < self._wire.deadline:
+            try:
+                request = fleet_pb2.PullMessagesRequest(node=self._wire.node)
+                found = self._wire.call("PullMessages", request)
+                for head, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                    message = self._accept(head, tree)
+                    if message is not None:
+                        return message
+                if self._run is not None and now > checked + 2.0:
+                    self._check_run()
+                    checked = now
+            except GoneError as error:
+                if self._run is not None or error.status not in (401, 403):
+                    raise
+                if error.status == 401:  # a SuperLink that was started again
+                    self._activate()
+            next(pause)
+        return None
+
+    def _accept(self, head: Any, tree: Any) -> bytes | None:
+        """Return what is in a message if it is the next one of the run, and refuse others."""
+        kind, run = head.metadata.message_type, head.metadata.run_id
+        with suppress(MessageError):
+            record = self._wire.record(head, tree) if self._run in (None, run) else {}
+            message, number = record.get("bytes"), record.get("round")
+            if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
+                self._run, self._round, self._pending = run, number, head.metadata
+                return message
+            if kind in (_JOIN, _LAST) and isinstance(message, bytes):
+                self._ended = kind == _LAST
+                self._reply(head.metadata, {"silo": self._name})
+                return message if self._ended else None
+        with suppress(GoneError):
+            self._reply(head.metadata, "RefusedMessage")
+        return None
+
+    def _reply(self, to: Any, record: dict[str, Any] | str) -> None:
+        source, target, now = to.dst_node_id, to.src_node_id, time.time()
+        ends = (to.run_id, "", source, target, to.message_id, "")
+        metadata = Metadata(*ends, now, to.created_at + to.ttl - now, to.message_type)
+        request = fleet_pb2.PushMessagesRequest(node=self._wire.node)
+        self._wire.push(request, [(metadata, record)])
+
+
+class FlowerStar(Star):
+    """The coordinator's end: a ServerApp of the SuperLink at `superlink`, in this process.
+
+    It starts a run and waits until every silo is there, for `join_deadline` seconds; nodes that
+    say another name, or one that is taken, are ignored. The answers of a round may take `deadline`
+    seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
+    PEM, of the authority that signed the SuperLink's, or None for no encryption. A ConnectionError
+    is raised when the SuperLink is not there or refuses the secret.
+    """
+
+    def __init__(
+        self,
+        silos: Sequence[str],
+        superlink: str,
+        secret: bytes,
+        certificates: bytes | None,
+        *,
+        deadline: float = 600.0,
+        join_deadline: float = 600.0,
+    ) -> None:
+        self.silos, self._deadline, self._round = tuple(silos), deadline, 0
+        if len(set(self.silos)) != len(self.silos):
+            raise ValueError(f"silos must be names that differ, got {self.silos}")
+        self._nodes: dict[str, int] = {}
+        self._lost, self._closed = set[str](), False
+        try:
+            token = self._start_run(superlink, secret, certificates)
+            proof = interceptors.RuntimeTokenHttpInterceptor(token)
+            self._wire = Wire(RuntimeHttpClient, superlink, certificates, proof)
+            self._wire.call("PullTaskInput", runtime_pb2.PullTaskInputRequest())
+        except GoneError as error:
+            raise ConnectionError(str(error)) from None
+        request = runtime_pb2.SendTaskHeartbeatRequest()
+        beat = partial(self._wire.is_answered, "SendTaskHeartbeat", request)
+        self._heartbeat = HeartbeatSender(beat)
+        self._heartbeat.start()
+        try:
+            self._join(join_deadline)
+        except BaseException:
+            self.close(b"")
+            raise
+
+    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        end, pause = self._wire.set_deadline(self._deadline), pauses()
+        self._round += 1
+        records = [{"round": self._round, "bytes": message} for message in messages]
+        names = {self._nodes[name]: name for name in self.silos}
+        answers: dict[str, bytes] = {}
+        try:
+            waiting = self._send(_ROUND, dict(zip(names, records, strict=True)), self._deadline)
+            while True:
+                for head, tree in self._pull(waiting):
+                    name = names[waiting.pop(head.metadata.reply_to_message_id)]
+                    answers[name] = self._answer(name, head, tree)
+                if not waiting or time.monotonic() > end:
+                    break
+                next(pause)
+        except GoneError as error:
+            self._fail(self.silos, str(error))
+        if late := [name for name in self.silos if name not in answers]:
+            self._fail(late, f"no answer within {self._deadline:g} s")
+        return [answers[name] for name in self.silos]
+
+    def close(self, last: bytes) -> None:
+        if self._closed:
+            return
+        self._closed, end = True, self._wire.set_deadline(_PARTING)
+        with self._wire, suppress(GoneError):
+            there = [node for name, node in self._nodes.items() if name not in self._lost]
+            with suppress(GoneError):
+                waiting = self._send(_LAST, {node: {"bytes": last} for node in there}, _PARTING)
+                while waiting and time.monotonic() < end:
+                    for head, _ in self._pull(waiting):
+                        del waiting[head.metadata.reply_to_message_id]
+                    time.sleep(0.02)
+            if self._heartbeat.is_running:
+                self._heartbeat.stop()
+            request = runtime_pb2.PushTaskOutputRequest(sub_status="completed")
+            self._wire.call("PushTaskOutput", request)
+
+    def _start_run(self, superlink: str, secret: bytes, certificates: bytes | None) -> str:
+        """Start a run, and return the token of its ServerApp."""
+        with Wire(ControlHttpClient, superlink, certificates) as control, io.BytesIO() as app:
+            with zipfile.ZipFile(app, "w") as files:
+                files.writestr("pyproject.toml", _APP)
+            end, fab = control.set_deadline(20.0), Fab(content=app.getvalue())
+            self._run = control.call("StartRun", control_pb2.StartRunRequest(fab=fab)).run_id
+        proof = interceptors.SuperExecAuthHttpInterceptor(
+            master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"]
+        )
+        with Wire(RuntimeHttpClient, superlink, certificates, proof) as executor:
+            request = runtime_pb2.AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
+            while time.monotonic() < end:
+                found = executor.call("AcquireTask", request)
+                if found.token and found.task.run_id == self._run:  # others are never run
+                    return str(found.token)
+                time.sleep(0.05)
+        raise GoneError("another process that knows the secret has taken the run")
+
+    def _join(self, allowed: float) -> None:
+        """Ask nodes for their names until all silos are there."""
+        end, asked = self._wire.set_deadline(allowed), dict[str, int]()
+        again: dict[int, float] = {}  # when a node is to be asked
+        while missing := [name for name in self.silos if name not in self._nodes]:
+            if (now := time.monotonic()) > end:
+                raise SilosLostError(missing, f"did not join within {allowed:g} s")
+            try:
+                found = self._wire.call("GetNodes", runtime_pb2.GetNodesRequest())
+                online = {node.node_id for node in found.nodes}
+                self._nodes = {name: node for name, node in self._nodes.items() if node in online}
+                again = {node: again.get(node, now) for node in online}
+                for node in [node for node, when in again.items() if when <= now]:
+                    again[node] = now + 30.0
+                    asked |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
+                for head, tree in self._pull(asked):
+                    node, again[node] = asked.pop(head.metadata.reply_to_message_id), now + 1.0
+                    with suppress(MessageError):
+                        error = head.HasField("error")
+                        name = None if error else self._wire.record(head, tree).get("silo")
+                        known = name in self.silos and self._nodes.setdefault(name, node)
+                        if not error and known in (False, node):  # a stranger, or a silo
+                            again[node] = math.inf
+            except GoneError as error:
+                self._fail(missing, str(error))
+            time.sleep(0.1)
+
+    def _send(self, kind: str, records: Mapping[int, Any], ttl: float) -> dict[str, int]:
+        """Send nodes a record each; return the node of every message that was taken."""
+        request, now = runtime_pb2.PushAppMessagesRequest(), time.time()
+        source = self._wire.node.node_id
+        heads = [Metadata(self._run, "", source, node, "", "", now, ttl, kind) for node in records]
+        found = self._wire.push(request, zip(heads, records.values(), strict=True))
+        return {key: node for key, node in zip(found.message_ids, records, strict=True) if key}
+
+    def _pull(self, messages: Iterable[str]) -> list[tuple[Any, Any]]:
+        """Return the answers to messages that are there, each once."""
+        request = runtime_pb2.PullAppMessagesRequest(message_ids=list(messages))
+        found = self._wire.call("PullMessages", request)
+        return list(zip(found.messages_list, found.message_object_trees, strict=True))
+
+    def _answer(self, name: str, head: Any, tree: Any) -> bytes:
+        """Return what a silo answered in this round."""
+        if head.HasField("error"):
+            reason = head.error.reason if _CLASS_NAME.fullmatch(head.error.reason) else "an error"
+            late = f"no answer within {self._deadline:g} s"
+            known = {flower_wire.RAISED: f"it failed with {reason}", flower_wire.LEFT: "it left"}
+            self._fail([name], known.get(head.error.code, late))
+        try:
+            record = self._wire.record(head, tree)
+        except MessageError as error:
+            self._fail([name], f"it sent {error}")
+        answer = record.get("bytes")
+        said = record.get("silo"), record.get("round")
+        if said != (name, self._round) or not isinstance(answer, bytes):
+            self._fail([name], "its answer is of another silo or round, or is not bytes")
+        return answer
+
+    def _fail(self, names: Sequence[str], why: str) -> NoReturn:
+        self._lost |= set(names)
+        raise SilosLostError(names, why) from None

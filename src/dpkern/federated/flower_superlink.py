@@ -1,0 +1,167 @@
+"""Flower's SuperLink, the middle of the star, as a process that ends with this one.
+
+It is Flower's own program, told to run no apps (`--isolation process`): otherwise everybody who
+reaches its port could start a run, whose code it would run on this machine, and everybody could
+take the place of a run's ServerApp. Only who knows the secret can, see `FlowerStar`.
+"""
+
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+from dpkern.federated.flower_wire import Wire
+
+# isort: split
+from flwr.proto.control_pb2 import RegisterNodeRequest
+from flwr.supercore.control import ControlHttpClient
+
+_ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+_ENVIRONMENT |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
+# The SuperLink gets SIGTERM when the thread that started it ends, however that happens.
+_START = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+class SuperLink(AbstractContextManager["SuperLink"]):
+    """A SuperLink while the context lasts.
+
+    Parameters
+    ----------
+    certificates : tuple of three paths, or None
+        PEM files: the authority's certificate, the SuperLink's with the addresses by which it is
+        called (and 127.0.0.1 if `host` is 0.0.0.0), and the private key of that.
+    node_keys : sequence of bytes
+        PEM public keys of the silos' nodes; no other node is let in.
+    insecure : bool, default=False
+        Whether to have neither, for trying out: no encryption, and every node is let in.
+    host, port : str and int, default="127.0.0.1" and 0
+        Where to listen; host 0.0.0.0 is all addresses of this machine, port 0 a free one.
+    folder : path or None
+        Where the secret and the log are written; None is a temporary one.
+    timeout : float, default=60.0
+        Seconds that the start may take.
+
+    Attributes
+    ----------
+    address : str
+        HOST:PORT for callers on this machine.
+    secret : bytes
+        What `FlowerStar` needs; also in the folder, as superlink.secret.
+    authority : bytes or None
+        The authority's certificate.
+    """
+
+    def __init__(
+        self,
+        certificates: tuple[Path, Path, Path] | None = None,
+        node_keys: Sequence[bytes] = (),
+        *,
+        insecure: bool = False,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        folder: Path | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        if insecure == (certificates is not None) or insecure == bool(node_keys):
+            raise ValueError(
+                "certificates and node_keys must be given, or insecure=True instead, "
+                f"got {certificates=}, {len(node_keys)} keys and {insecure=}"
+            )
+        self._certificates, self._node_keys, self._timeout = certificates, node_keys, timeout
+        self.authority = None if certificates is None else Path(certificates[0]).read_bytes()
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))  # or tells that the port is taken
+            self._listen = host, probe.getsockname()[1]
+        local = "127.0.0.1" if host == "0.0.0.0" else host
+        self.address, self.secret = f"{local}:{self._listen[1]}", secrets.token_bytes(32)
+        self._exit, self._folder = ExitStack(), folder
+
+    def __enter__(self) -> Self:
+        try:
+            if self._folder is None:
+                self._folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory()))
+            self._start(self._folder, time.monotonic() + self._timeout)
+        except BaseException:
+            self._exit.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def _start(self, folder: Path, deadline: float) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret, log = folder / "superlink.secret", folder / "superlink.log"
+        secret.unlink(missing_ok=True)
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self.secret)
+        command = [str(Path(sysconfig.get_path("scripts")) / "flower-superlink")]
+        command += ["--host", self._listen[0], "--port", str(self._listen[1])]
+        command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        options = ("--ssl-ca-certfile", "--ssl-certfile", "--ssl-keyfile")
+        for option, path in zip(options, self._certificates or (), strict=False):
+            command += [option, str(path)]
+        command += ["--enable-supernode-auth" if self._certificates else "--insecure"]
+        with open(log, "ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(os.getpid()), *command],
+                env=os.environ | _ENVIRONMENT | {"FLWR_HOME": str(folder / "flwr")},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._exit.callback(_stop, process)
+        self._process = process
+        while not self._is_healthy():
+            if process.poll() is not None:
+                said = log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"the SuperLink ended at its start; its log ends in:\n{said}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
+            time.sleep(0.05)
+        with Wire(ControlHttpClient, self.address, self.authority) as control:
+            for key in self._node_keys:
+                control.call("RegisterNode", RegisterNodeRequest(public_key=key))
+
+    def _is_healthy(self) -> bool:
+        context, url = None, f"http://{self.address}/health"
+        if self.authority is not None:
+            context, url = ssl.create_default_context(), f"https://{self.address}/health"
+            context.load_verify_locations(cadata=self.authority.decode("ascii"))
+        try:
+            with urllib.request.urlopen(url, timeout=1.0, context=context):
+                return True
+        except OSError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise ConnectionError(f"the SuperLink's certificate is refused: {error}") from None
+            return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and what it started, in any case."""
+    try:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

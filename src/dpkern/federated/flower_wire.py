@@ -1,0 +1,150 @@
+"""Records of bytes over the HTTP API of Flower's SuperLink, which both ends of a study use.
+
+Flower's own connection of a node and its grid end the process that uses them when the SuperLink
+refuses a call, and sleep a second or more before they look again; its HTTP clients do neither.
+"""
+
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from importlib.metadata import version
+from typing import Any
+
+try:
+    if version("flwr").split(".")[:2] != ["1", "41"]:
+        raise ImportError(f"flwr is {version('flwr')}")
+    import httpx
+    from flwr.app import ConfigRecord, Error, Metadata, RecordDict
+    from flwr.app.message import make_message, remove_content_from_message
+    from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+    from flwr.common.serde import message_to_proto
+    from flwr.proto import message_pb2
+    from flwr.proto.node_pb2 import Node
+    from flwr.supercore.inflatable import inflatable_object as objects
+    from google.protobuf.message import DecodeError
+except ImportError as error:
+    raise ImportError(
+        f"studies over Flower need flwr 1.41: pip install 'dpkern[federated]' ({error})"
+    ) from error
+
+RAISED, LEFT = ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.NODE_UNAVAILABLE
+
+
+class GoneError(RuntimeError):
+    """The SuperLink is not reached by the deadline, or refuses a call by an HTTP status."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class MessageError(ValueError):
+    """A message that is not what it must be."""
+
+
+def pauses(longest: float = 0.1) -> Iterator[None]:
+    """Sleep before every step, from 5 ms growing to `longest` seconds."""
+    seconds = 0.005
+    while True:
+        time.sleep(seconds)
+        yield
+        seconds = min(1.3 * seconds, longest)
+
+
+class Wire(AbstractContextManager["Wire"]):
+    """A client of one of the SuperLink's APIs, and the messages of a node or a ServerApp over it.
+
+    `certificates` are PEM, of the authority that signed the SuperLink's, None for no encryption;
+    `proofs` are interceptors that tell the SuperLink who calls. Calls are repeated after errors of
+    the network until `deadline`, a time of the monotonic clock.
+    """
+
+    def __init__(
+        self, client: Any, superlink: str, certificates: bytes | None, *proofs: Any
+    ) -> None:
+        verify: ssl.SSLContext | bool = False
+        if certificates is not None:
+            verify = ssl.create_default_context(cadata=certificates.decode("ascii"))
+        url = f"{'https' if verify else 'http'}://{superlink}"
+        self._client = client(url, interceptors=proofs, verify=verify, timeout=10.0)
+        self._superlink, self.node, self.deadline = superlink, Node(node_id=SUPERLINK_NODE_ID), 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def set_deadline(self, seconds: float) -> float:
+        """Let calls of the next seconds be repeated until their end, and return that."""
+        self.deadline = time.monotonic() + seconds
+        return self.deadline
+
+    def call(self, method: str, request: Any) -> Any:
+        """Call the API."""
+        pause = pauses(longest=1.0)
+        while True:
+            try:
+                return getattr(self._client, method)(request)
+            except httpx.HTTPStatusError as error:
+                status, why = error.response.status_code, error.response.text[:200]
+                if status not in (502, 503, 504):
+                    message = f"the SuperLink {self._superlink} refused {method}: {status} {why}"
+                    raise GoneError(message, status) from None
+            except httpx.TransportError as error:
+                why = f"{type(error).__name__}: {error}"
+            if time.monotonic() > self.deadline or "CERTIFICATE_VERIFY_FAILED" in why:
+                raise GoneError(f"the SuperLink {self._superlink} is not reached: {why}")
+            next(pause)
+
+    def is_answered(self, method: str, request: Any) -> bool:
+        """Call the API and return whether that was of use, for heartbeats."""
+        with suppress(GoneError):
+            self.call(method, request)
+            return True
+        return False
+
+    def push(
+        self, request: Any, messages: Iterable[tuple[Metadata, Mapping[str, Any] | str]]
+    ) -> Any:
+        """Send messages by a request: of each its record, or the reason of an error."""
+        parts: dict[str, bytes] = {}
+        for metadata, record in messages:
+            with objects.no_object_id_recompute():
+                if isinstance(record, str):
+                    message = make_message(metadata, error=Error(RAISED, record))
+                else:
+                    content = RecordDict({"dpkern": ConfigRecord(dict(record))})
+                    message = make_message(metadata, content=content)
+                nested = objects.get_all_nested_objects(message)
+                parts |= {key: part.deflate() for key, part in nested.items()}
+                request.message_object_trees.append(objects.get_object_tree(message))
+                head = message_to_proto(remove_content_from_message(message))
+                head.metadata.message_id = message.object_id
+            request.messages_list.append(head)
+        found = self.call("PushMessages", request)
+        names = {"node": self.node, "run_id": metadata.run_id, "session_id": found.session_id}
+        for key in found.objects_to_push:  # those that the SuperLink has not got
+            part = {"object_id": key, "object_content": parts[key]}
+            self.call("PushObject", message_pb2.PushObjectRequest(**names, **part))
+        return found
+
+    def record(self, head: Any, tree: Any) -> dict[str, Any]:
+        """Return the record of a message, of which the SuperLink may not have all yet.
+
+        A message is three objects: itself, which is `head`, a dictionary that names records, and
+        the record, which alone is fetched.
+        """
+        while tree.children:
+            tree = tree.children[0]
+        names, pause = {"node": self.node, "run_id": head.metadata.run_id}, pauses()
+        request = message_pb2.PullObjectRequest(**names, object_id=tree.object_id)
+        while not (found := self.call("PullObject", request)).object_available:
+            if not found.object_found or time.monotonic() > self.deadline:
+                raise MessageError("a message that never came whole")
+            next(pause)
+        received = {"message_object_id": head.metadata.message_id}
+        request = message_pb2.ConfirmMessageReceivedRequest(**names, **received)
+        self.call("ConfirmMessageReceived", request)
+        with suppress(ValueError, TypeError, DecodeError):
+            if objects.get_object_id(found.object_content) == tree.object_id:
+                return dict(ConfigRecord.inflate(found.object_content))
+        raise MessageError("a message that is no record")

@@ -1,0 +1,341 @@
+"""Studies over Flower: processes of this machine, and the names of Flower that are used."""
+
+import datetime
+import ipaddress
+import multiprocessing
+import os
+import runpy
+import signal
+import socket
+import time
+from contextlib import suppress
+from importlib import metadata
+from itertools import count
+
+import pytest
+
+from dpkern.federated.links import CoordinatorLostError, SilosLostError
+
+pytest.importorskip("flwr")
+
+import flower_silo
+
+from dpkern.federated import flower_wire
+from dpkern.federated.flower import FlowerLink, FlowerStar
+from dpkern.federated.flower_superlink import SuperLink
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["dpkern.federated.flower"])
+NUMBERS = count()
+
+
+def wait_until(holds, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Silos:
+    """Silos as processes, and what they said at their end."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, {}
+
+    def start(self, name, superlink, fault=None, *, keys=(None, None), deadline=20.0):
+        said = self.folder / f"{next(NUMBERS)}-{name}"
+        arguments = ((name, superlink, *keys), deadline, said, fault)
+        process = CONTEXT.Process(target=flower_silo.silo, args=arguments)
+        process.start()
+        self.processes[name] = process, said
+
+    def end(self, name, within=10.0):
+        process, said = self.processes.pop(name)
+        process.join(within)
+        assert process.exitcode is not None, f"{name} is still running"
+        return said.read_text()
+
+    def stop(self):
+        for process, _ in self.processes.values():
+            process.kill()
+            process.join()
+
+
+@pytest.fixture
+def silos(tmp_path):
+    silos = Silos(tmp_path)
+    yield silos
+    silos.stop()
+
+
+@pytest.fixture(scope="module")
+def superlink():
+    with SuperLink(insecure=True) as superlink:
+        yield superlink
+
+
+def star(superlink, *names, deadline=10.0, join_deadline=30.0):
+    return FlowerStar(
+        names,
+        superlink.address,
+        superlink.secret,
+        superlink.authority,
+        deadline=deadline,
+        join_deadline=join_deadline,
+    )
+
+
+def answers(names, messages):
+    return [name.encode() + message[::-1] for name, message in zip(names, messages, strict=True)]
+
+
+def check_rounds(study, sizes):
+    for size in sizes:
+        messages = [os.urandom(size) for _ in study.silos]
+        assert study.exchange(messages) == answers(study.silos, messages)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Certificates of a SuperLink at 127.0.0.1, and of a second authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder = tmp_path_factory.mktemp("keys")
+    pem = serialization.Encoding.PEM
+    now = datetime.datetime.now(datetime.UTC)
+
+    def sign(name, key, issuer, issuer_key, is_authority):
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject if issuer is None else issuer.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .add_extension(address, critical=False)
+            .sign(issuer_key, hashes.SHA256())
+        )
+        (folder / f"{name}.crt").write_bytes(certificate.public_bytes(pem))
+        return certificate
+
+    key, server_key, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    root = sign("authority", key, None, key, True)
+    sign("other", other, None, other, True)
+    sign("superlink", server_key, root, key, False)
+    private = server_key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "superlink.key").write_bytes(private)
+    return folder
+
+
+def node_key():
+    from flwr.supercore.primitives import asymmetric
+
+    private, public = asymmetric.generate_key_pairs()
+    return asymmetric.private_key_to_bytes(private), asymmetric.public_key_to_bytes(public)
+
+
+SIZES = (1_000, 1_000_000, 0, 1, 1_000, 1_000, 1_000_000, 1_000, 17, 1_000)
+FOUR = ("silo0", "silo1", "silo2", "silo3")
+
+
+def test_answers_come_in_the_order_of_silos_whole_and_unaltered(superlink, silos):
+    for name in reversed(FOUR):
+        silos.start(name, superlink.address)
+    with star(superlink, *FOUR) as study:
+        check_rounds(study, SIZES)
+        study.close(b"the end")
+    for name in FOUR:
+        assert silos.end(name) == "CoordinatorLostError: the coordinator ended the study"
+
+
+def test_encryption_and_node_keys(authority, silos):
+    files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.key")]
+    keys = {name: node_key() for name in FOUR}
+    with SuperLink(files, [key for _, key in keys.values()]) as superlink:
+        ours = superlink.authority
+        for name in FOUR:
+            silos.start(name, superlink.address, keys=(ours, keys[name][0]))
+        with star(superlink, *FOUR) as study:
+            check_rounds(study, SIZES[:4])
+        for name in FOUR:
+            silos.end(name)
+
+        other = (authority / "other.crt").read_bytes()
+        for pair, error in [
+            ((ours, node_key()[0]), "the SuperLink does not know node_key"),
+            ((other, keys["silo0"][0]), "CERTIFICATE_VERIFY_FAILED"),
+            ((None, None), "is not reached"),
+        ]:
+            link = FlowerLink("silo0", superlink.address, *pair, join_deadline=0.5)
+            with link, pytest.raises(CoordinatorLostError, match=error):
+                link.exchange(None)
+
+
+def test_encryption_is_left_out_only_if_asked_for():
+    with pytest.raises(ValueError, match="certificates and node_key must"):
+        FlowerLink("silo0", "127.0.0.1:1", b"certificate", None)
+    with pytest.raises(ValueError, match="insecure=True"):
+        SuperLink()
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("is killed", "silo1: no answer within 2 s"),
+        ("is told to end", "silo1: it failed with SystemExit"),
+        ("raises", "silo1: it failed with KeyError"),
+    ],
+)
+def test_a_silo_that_fails_is_named_by_the_deadline_and_tells_no_more_than_a_class(
+    superlink, silos, fault, why
+):
+    silos.start("silo0", superlink.address)
+    silos.start("silo1", superlink.address, (fault, 2))
+    with star(superlink, "silo0", "silo1", deadline=2.0) as study:
+        check_rounds(study, [10])
+        began = time.monotonic()
+        with pytest.raises(SilosLostError) as lost:
+            check_rounds(study, [10])
+        assert time.monotonic() - began < 4.0
+    assert lost.value.silos == ("silo1",)
+    assert str(lost.value) == why
+    assert silos.end("silo0") == "CoordinatorLostError: the coordinator ended the study"
+    assert "12345" not in (superlink._folder / "superlink.log").read_text()
+
+
+def test_a_late_answer_is_not_taken_for_one_of_the_next_round(superlink, silos):
+    silos.start("silo0", superlink.address)
+    silos.start("silo1", superlink.address, ("sleeps", 2))
+    with star(superlink, "silo0", "silo1", deadline=1.0) as study:
+        check_rounds(study, [10])
+        with pytest.raises(SilosLostError, match="silo1: no answer within 1 s"):
+            check_rounds(study, [10])
+        study._deadline = 10.0
+        check_rounds(study, [10, 10])
+
+
+def test_a_message_that_is_repeated_is_refused(superlink, silos):
+    silos.start("silo0", superlink.address)
+    with star(superlink, "silo0") as study:
+        check_rounds(study, [10, 10])
+        study._round -= 1
+        with pytest.raises(SilosLostError, match="silo0: it failed with RefusedMessage"):
+            check_rounds(study, [10])
+
+
+def test_nodes_of_other_names_and_of_names_that_are_taken_are_ignored(superlink, silos, tmp_path):
+    silos.start("silo0", superlink.address)
+    silos.start("stranger", superlink.address)
+    with star(superlink, "silo0") as study:
+        twin = Silos(tmp_path)
+        twin.start("silo0", superlink.address)
+        check_rounds(study, [10])
+        with pytest.raises(SilosLostError, match=r"silo1, silo2: did not join within 2 s"):
+            star(superlink, "silo1", "silo2", join_deadline=2.0)
+        check_rounds(study, [10, 10])
+    assert silos.end("silo0") == "CoordinatorLostError: the coordinator ended the study"
+    twin.stop()
+
+
+def test_a_second_study_is_refused_while_one_is_in_progress_and_not_after(superlink, silos):
+    silos.start("silo0", superlink.address)
+    with star(superlink, "silo0") as study:
+        check_rounds(study, [10])
+        with pytest.raises(SilosLostError, match="silo0: did not join within 1 s"):
+            star(superlink, "silo0", join_deadline=1.0)
+        check_rounds(study, [10])
+    silos.end("silo0")
+    silos.start("silo0", superlink.address)
+    with star(superlink, "silo0") as study:
+        check_rounds(study, [10])
+
+
+def test_nobody_without_the_secret_runs_a_study(superlink, silos):
+    with pytest.raises(ConnectionError, match="AcquireTask: 401"):
+        FlowerStar(["silo0"], superlink.address, b"guessed", None)
+    silos.start("silo0", superlink.address)
+    with star(superlink, "silo0") as study:  # whose run comes after the one that nobody runs
+        check_rounds(study, [10])
+
+
+def test_a_coordinator_that_is_killed_is_missed_by_the_deadline_and_leaves_nothing(silos):
+    said = silos.folder / "coordinator"
+    process = CONTEXT.Process(target=flower_silo.coordinator, args=(said, ["silo0"]))
+    process.start()
+    wait_until(lambda: said.exists() and said.read_text())
+    address, pid = said.read_text().split()
+    silos.start("silo0", address, deadline=3.0)
+    time.sleep(1.0)
+    process.kill()
+    process.join()
+    wait_until(lambda: not is_running(int(pid)))
+    assert "is not reached" in silos.end("silo0", within=6.0)
+
+
+def test_a_run_whose_coordinator_is_gone_ends_by_the_deadline(superlink, silos):
+    silos.start("silo0", superlink.address, deadline=3.0)
+    study = star(superlink, "silo0")
+    check_rounds(study, [10])
+    assert "the coordinator sent nothing within 3 s" in silos.end("silo0", within=6.0)
+    study.close(b"")
+
+
+def test_a_superlink_that_is_started_again_has_forgotten_the_study(silos):
+    with SuperLink(insecure=True) as first:
+        port = int(first.address.split(":")[1])
+        silos.start("silo0", first.address)
+        silos.start("silo1", first.address)  # it is in no study
+        with star(first, "silo0") as study:
+            check_rounds(study, [10])
+            first._process.kill()
+            first._process.wait()
+            with SuperLink(insecure=True, port=port) as second:
+                with pytest.raises(SilosLostError, match=r"silo0: the SuperLink .* refused"):
+                    check_rounds(study, [10])
+                assert "CoordinatorLostError: the SuperLink" in silos.end("silo0")
+                with star(second, "silo1") as study:
+                    check_rounds(study, [10])
+
+
+def test_a_superlink_that_cannot_start_says_why(authority, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="already in use"):
+            SuperLink(insecure=True, port=port)
+    files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.crt")]
+    superlink = SuperLink(files, [b"key"], folder=tmp_path)
+    with pytest.raises(RuntimeError, match="ended at its start; its log ends in"):
+        superlink.__enter__()
+
+
+def test_a_superlink_leaves_nothing_behind():
+    with suppress(KeyboardInterrupt), SuperLink(insecure=True) as superlink:
+        pid, folder = superlink._process.pid, superlink._folder
+        assert (folder / "superlink.secret").stat().st_mode & 0o777 == 0o600
+        raise KeyboardInterrupt
+    assert not is_running(pid)
+    assert not folder.exists()
+
+
+def test_another_version_of_flower_is_refused_with_the_cure(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "1.42.0")
+    with pytest.raises(ImportError, match=r"pip install 'dpkern\[federated\]' \(flwr is 1.42.0"):
+        runpy.run_path(flower_wire.__file__)
