@@ -5,7 +5,6 @@ import ipaddress
 import multiprocessing
 import os
 import runpy
-import signal
 import socket
 import time
 from contextlib import suppress

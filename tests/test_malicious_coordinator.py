@@ -12,6 +12,7 @@ import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
+from dpkern.federated.plan import Plan
 from test_masking import identities, readable
 
 from dpkern.federated.federation import PROTOCOL
@@ -19,7 +20,6 @@ from dpkern.federated.links import SilosLostError
 from dpkern.federated.local import QueueStar
 from dpkern.federated.masking import Session
 from dpkern.federated.party import _HEAD
-from dpkern.federated.plan import Plan
 from dpkern.federated.silo import take_part
 from dpkern.federated.study import Silo, Study
 

@@ -20,45 +20,14 @@ from dpkern.privacy.accountant import BudgetSpentError
 
 pytest.importorskip("cryptography")
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from studies import identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.party import ProtocolError
 from dpkern.federated.silo import take_part
-from dpkern.federated.study import Silo, Study
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 KEY = b"of this test"
-
-
-def identities(m):
-    return [Ed25519PrivateKey.from_private_bytes(bytes([j + 1]) * 32) for j in range(m)]
-
-
-def wisconsin(m=4):
-    return dpk.datasets.load_wisconsin(m=m, intercept=True, row_bound=4.0)
-
-
-def study_of(data, trust="central", colluding=1):
-    silos = tuple(
-        Silo(f"s{j}", int(n), key.public_key().public_bytes_raw())
-        for j, (n, key) in enumerate(zip(data.sizes, identities(data.m), strict=True))
-    )
-    options = {
-        "intercept": True,
-        "row_bound": data.row_bound,
-        "task": data.task,
-        "classes": list(data.classes),
-        "feature_range": data.feature_range,
-    }
-    t = colluding if trust == "central" else None
-    return Study("a test", silos, trust, t, options, data.n_features)
-
-
-def records_of(study, data, j):
-    first, last = data.offsets[j : j + 2]
-    labels = np.asarray(data.classes)[(data.y[first:last] > 0).astype(int)]
-    return study.silo_data(f"s{j}", data.X[first:last], labels)
 
 
 class Hospitals:
@@ -105,15 +74,6 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
     except Exception as error:
         result = error
     return result, silos.join()
-
-
-def same(found, expected):
-    return (
-        np.array_equal(found.coef, expected.coef)
-        and found.intercept == expected.intercept
-        and found.history == expected.history
-        and found.privacy.releases == expected.privacy.releases
-    )
 
 
 @pytest.mark.parametrize("trust", ["central", "silo"])

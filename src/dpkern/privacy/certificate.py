@@ -20,7 +20,7 @@ from dpkern.privacy.curves import draw
 from dpkern.privacy.law import DRAW_ERROR, NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
 from dpkern.privacy.ledger import Ledger, Release, text
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.report import ADVERSARIES, SELECTED, html, report
+from dpkern.privacy.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.selection import Selection
 from dpkern.privacy.serialization import from_mapping, package, read_json, to_mapping, write_json
 
@@ -221,7 +221,7 @@ class Certificate:
         """The view of the adversary under this trust model."""
         if self.selection is not None:
             return SELECTED
-        return "; ".join(ADVERSARIES[trust] for trust in self.trust.split(" + "))
+        return adversaries(self.trust, self.declared)
 
     @property
     def states_something(self) -> bool:

@@ -21,6 +21,11 @@ ADVERSARIES = {
     "local": "sees every message of every record's owner",
 }
 
+_COLLUDING = (
+    "sees the released aggregates of every round, and the noise of up to {} of the silos; trusts "
+    "the others to add theirs"
+)
+
 SELECTED = (
     "sees the published run's aggregates of every round, its settings and its score; trusts who "
     "makes the runs, holds all records and shows nothing else, not even how long it takes"
@@ -30,6 +35,14 @@ _TITLE = "Privacy certificate"
 # Laws that have neither mu nor rho, in words.
 _LAWS = {"selection": "selection", "objective_perturbation": "minimiser"}
 _SIX_DIGITS_UP = Context(prec=6, rounding=ROUND_CEILING)
+
+
+def adversaries(trust: str, declared: Mapping[str, Any]) -> str:
+    """Return the views of the adversaries under a trust model, or several with " + "."""
+    views = ADVERSARIES
+    if declared.get("colluding") is not None:
+        views = {**views, "central": _COLLUDING.format(declared["colluding"])}
+    return "; ".join(views[one] for one in trust.split(" + "))
 
 
 def report(certificate: "Certificate", width: int = 88) -> str:

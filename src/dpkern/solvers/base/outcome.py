@@ -26,8 +26,8 @@ SPLIT = (
     "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
 )
 SHARED_NOISE = (
-    "noise by shares: stds are those of the noise of all silos but {} of the {}; so many may pool "
-    "their shares and what they see with whoever sees the sum, if they follow the protocol"
+    "noise by shares: stds are those of the noise of all silos but {} of the {}, which may pool "
+    "all that they know with whoever sees the sums; a silo that looks at a sum is such a one"
 )
 OF_ITS_OWN = (
     "taken as true of the model {!r}: the gradient that it gives for a record depends on this "
