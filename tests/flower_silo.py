@@ -17,18 +17,18 @@ FAULTS = {
 }
 
 
-def silo(where, deadline, said, fault=None):
+def silo(name, superlink, said, options, fault=None):
     """Answer messages by the name and the message reversed; write to `said` what ended it.
 
-    `where` is what a `FlowerLink` takes first; `fault` is None or what goes wrong and the message, counted from 1, at which it does.
+    `fault` is None or what goes wrong and the message, counted from 1, at which it does.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answer, count = None, 0
     try:
-        with FlowerLink(*where, deadline=deadline, join_deadline=30.0) as link:
+        with FlowerLink(name, superlink, join_deadline=30.0, **options) as link:
             while True:
                 message = link.exchange(answer)
-                answer, count = where[0].encode() + message[::-1], count + 1
+                answer, count = name.encode() + message[::-1], count + 1
                 if fault is not None and count == fault[1]:
                     FAULTS[fault[0]]()
     except BaseException as error:
@@ -39,6 +39,6 @@ def coordinator(said, silos):
     """Start a SuperLink and a study, write to `said` where they are, and do rounds for ever."""
     with SuperLink(insecure=True) as superlink:
         said.write_text(f"{superlink.address} {superlink._process.pid}")
-        with FlowerStar(silos, superlink.address, superlink.secret, None) as star:
+        with FlowerStar(silos, superlink.address, superlink.secret, insecure=True) as star:
             while True:
                 star.exchange([b"message"] * len(silos))

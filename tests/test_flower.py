@@ -21,7 +21,7 @@ import flower_silo
 
 from dpkern.federated import flower_wire
 from dpkern.federated.flower import FlowerLink, FlowerStar
-from dpkern.federated.flower_superlink import SuperLink
+from dpkern.federated.flower_superlink import Certificates, SuperLink
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["dpkern.federated.flower"])
@@ -49,9 +49,10 @@ class Silos:
     def __init__(self, folder):
         self.folder, self.processes = folder, {}
 
-    def start(self, name, superlink, fault=None, *, keys=(None, None), deadline=20.0):
+    def start(self, name, superlink, fault=None, *, deadline=20.0, **keys):
         said = self.folder / f"{next(NUMBERS)}-{name}"
-        arguments = ((name, superlink, *keys), deadline, said, fault)
+        options = {"insecure": not keys, "deadline": deadline, **keys}
+        arguments = (name, superlink, said, options, fault)
         process = CONTEXT.Process(target=flower_silo.silo, args=arguments)
         process.start()
         self.processes[name] = process, said
@@ -81,12 +82,13 @@ def superlink():
         yield superlink
 
 
-def star(superlink, *names, deadline=10.0, join_deadline=30.0):
+def star(superlink, *names, certificates=None, deadline=10.0, join_deadline=30.0):
     return FlowerStar(
         names,
         superlink.address,
         superlink.secret,
-        superlink.authority,
+        certificates=certificates,
+        insecure=certificates is None,
         deadline=deadline,
         join_deadline=join_deadline,
     )
@@ -166,30 +168,35 @@ def test_answers_come_in_the_order_of_silos_whole_and_unaltered(superlink, silos
 def test_encryption_and_node_keys(authority, silos):
     files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.key")]
     keys = {name: node_key() for name in FOUR}
-    with SuperLink(files, [key for _, key in keys.values()]) as superlink:
-        ours = superlink.authority
+    public, ours = [key for _, key in keys.values()], files[0].read_bytes()
+    with SuperLink(certificates=Certificates(*files), node_keys=public) as superlink:
         for name in FOUR:
-            silos.start(name, superlink.address, keys=(ours, keys[name][0]))
-        with star(superlink, *FOUR) as study:
+            silos.start(name, superlink.address, certificates=ours, node_key=keys[name][0])
+        with star(superlink, *FOUR, certificates=ours) as study:
             check_rounds(study, SIZES[:4])
         for name in FOUR:
             silos.end(name)
 
         other = (authority / "other.crt").read_bytes()
-        for pair, error in [
-            ((ours, node_key()[0]), "the SuperLink does not know node_key"),
-            ((other, keys["silo0"][0]), "CERTIFICATE_VERIFY_FAILED"),
-            ((None, None), "is not reached"),
+        stranger, known = node_key()[0], keys["silo0"][0]
+        for options, error in [
+            ({"certificates": ours, "node_key": stranger}, "the SuperLink does not know node_key"),
+            ({"certificates": other, "node_key": known}, "CERTIFICATE_VERIFY_FAILED"),
+            ({"insecure": True}, "is not reached"),
         ]:
-            link = FlowerLink("silo0", superlink.address, *pair, join_deadline=0.5)
+            link = FlowerLink("silo0", superlink.address, join_deadline=0.5, **options)
             with link, pytest.raises(CoordinatorLostError, match=error):
                 link.exchange(None)
 
 
 def test_encryption_is_left_out_only_if_asked_for():
-    with pytest.raises(ValueError, match="certificates and node_key must"):
-        FlowerLink("silo0", "127.0.0.1:1", b"certificate", None)
-    with pytest.raises(ValueError, match="insecure=True"):
+    with pytest.raises(ValueError, match=r"certificates must .* or None with insecure=True"):
+        FlowerLink("silo0", "127.0.0.1:1")
+    with pytest.raises(ValueError, match=r"certificates must .* got some with insecure=True"):
+        FlowerStar(["silo0"], "127.0.0.1:1", b"secret", certificates=b"", insecure=True)
+    with pytest.raises(ValueError, match=r"node_key must .* or None with insecure=True"):
+        FlowerLink("silo0", "127.0.0.1:1", node_key=b"key", insecure=True)
+    with pytest.raises(ValueError, match=r"certificates must .* or None with insecure=True"):
         SuperLink()
 
 
@@ -215,7 +222,7 @@ def test_a_silo_that_fails_is_named_by_the_deadline_and_tells_no_more_than_a_cla
     assert lost.value.silos == ("silo1",)
     assert str(lost.value) == why
     assert silos.end("silo0") == "CoordinatorLostError: the coordinator ended the study"
-    assert "12345" not in (superlink._folder / "superlink.log").read_text()
+    assert "12345" not in (superlink.folder / "superlink.log").read_text()
 
 
 def test_a_late_answer_is_not_taken_for_one_of_the_next_round(superlink, silos):
@@ -267,7 +274,7 @@ def test_a_second_study_is_refused_while_one_is_in_progress_and_not_after(superl
 
 def test_nobody_without_the_secret_runs_a_study(superlink, silos):
     with pytest.raises(ConnectionError, match="AcquireTask: 401"):
-        FlowerStar(["silo0"], superlink.address, b"guessed", None)
+        FlowerStar(["silo0"], superlink.address, b"guessed", insecure=True)
     silos.start("silo0", superlink.address)
     with star(superlink, "silo0") as study:  # whose run comes after the one that nobody runs
         check_rounds(study, [10])
@@ -320,18 +327,24 @@ def test_a_superlink_that_cannot_start_says_why(authority, tmp_path):
         with pytest.raises(OSError, match="already in use"):
             SuperLink(insecure=True, port=port)
     files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.crt")]
-    superlink = SuperLink(files, [b"key"], folder=tmp_path)
+    superlink = SuperLink(certificates=Certificates(*files), node_keys=[b"key"], folder=tmp_path)
     with pytest.raises(RuntimeError, match="ended at its start; its log ends in"):
         superlink.__enter__()
 
 
 def test_a_superlink_leaves_nothing_behind():
     with suppress(KeyboardInterrupt), SuperLink(insecure=True) as superlink:
-        pid, folder = superlink._process.pid, superlink._folder
+        pid, folder = superlink._process.pid, superlink.folder
         assert (folder / "superlink.secret").stat().st_mode & 0o777 == 0o600
         raise KeyboardInterrupt
     assert not is_running(pid)
     assert not folder.exists()
+
+
+def test_a_superlink_that_is_stopped_leaves_its_log_only_in_a_folder_that_was_given(tmp_path):
+    with SuperLink(insecure=True, folder=tmp_path / "keys") as superlink:
+        assert (tmp_path / "keys" / "superlink.secret").read_bytes() == superlink.secret
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["superlink.log"]
 
 
 def test_another_version_of_flower_is_refused_with_the_cure(monkeypatch):

@@ -101,6 +101,9 @@ ARROWS = {
     "federated/masking": {"federated/links", "_numbers", "stream"},
     "federated/keys": {"_numbers"},
     "federated/party": {"federated/links", "party", "stream"},
+    "federated/flower": {"federated/flower_wire", "federated/links"},
+    "federated/flower_superlink": {"federated/flower_wire"},
+    "federated/flower_wire": set(),
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
         *("planning", "federated", "federated/study", "federated/links", "federated/keys"),

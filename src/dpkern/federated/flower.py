@@ -54,8 +54,8 @@ class FlowerLink(Link):
     """A silo's end: a node of the SuperLink at `superlink` (HOST:PORT), in this process.
 
     `certificates` are PEM, of the authority that signed the SuperLink's, and `node_key` is a PEM
-    private key of a NIST curve, of which the SuperLink knows the public one; both are None for
-    trying out, without encryption and as a node that anybody can be. The first message of the
+    private key of a NIST curve, of which the SuperLink knows the public one; for trying out,
+    `insecure` goes without encryption and as a node that anybody can be. The first message of the
     coordinator may take `join_deadline` seconds, and every other one `deadline`.
     """
 
@@ -63,22 +63,26 @@ class FlowerLink(Link):
         self,
         name: str,
         superlink: str,
-        certificates: bytes | None,
-        node_key: bytes | None,
         *,
+        certificates: bytes | None = None,
+        node_key: bytes | None = None,
+        insecure: bool = False,
         deadline: float = 600.0,
         join_deadline: float = 86400.0,
     ) -> None:
-        if (certificates is None) != (node_key is None):
-            raise ValueError("certificates and node_key must be given both, or both be None")
+        context = flower_wire.encryption(certificates, insecure)
+        if insecure != (node_key is None):
+            raise ValueError("node_key must be a PEM private key, or None with insecure=True")
         key = asymmetric.bytes_to_private_key(node_key) if node_key else None
         private = key or asymmetric.generate_key_pairs()[0]
         proof = NodeAuthHttpInterceptor(private, private.public_key())
         self._public_key = asymmetric.public_key_to_bytes(private.public_key())
-        self._wire = Wire(FleetHttpClient, superlink, certificates, proof)
+        self._wire = Wire(FleetHttpClient, superlink, context, proof)
         self._name, self._deadline, self._join_deadline = name, deadline, join_deadline
         self._is_known, self._heartbeat = node_key is not None, HeartbeatSender(self._beat)
-        self._run: int | None = None  # that of the first message; to others it does not listen
+        self._run: Any = (
+            None  # the number of that of the first message; to others it does not listen
+        )
         self._round, self._ended, self._closed = 0, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
 
@@ -143,8 +147,8 @@ class FlowerLink(Link):
             self._heartbeat.start()
 
     def _beat(self) -> bool:
-        fields = {"node": self._wire.node, "heartbeat_interval": _BEAT}
-        request = heartbeat_pb2.SendNodeHeartbeatRequest(**fields)
+        node = self._wire.node
+        request = heartbeat_pb2.SendNodeHeartbeatRequest(node=node, heartbeat_interval=_BEAT)
         return self._wire.is_answered("SendNodeHeartbeat", request)
 
     def _check_run(self) -> None:
@@ -204,8 +208,8 @@ class FlowerStar(Star):
     It starts a run and waits until every silo is there, for `join_deadline` seconds; nodes that
     say another name, or one that is taken, are ignored. The answers of a round may take `deadline`
     seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
-    PEM, of the authority that signed the SuperLink's, or None for no encryption. A ConnectionError
-    is raised when the SuperLink is not there or refuses the secret.
+    PEM, of the authority that signed the SuperLink's, or None with `insecure`, for trying out. A
+    ConnectionError is raised when the SuperLink is not there or refuses the secret.
     """
 
     def __init__(
@@ -213,20 +217,22 @@ class FlowerStar(Star):
         silos: Sequence[str],
         superlink: str,
         secret: bytes,
-        certificates: bytes | None,
         *,
+        certificates: bytes | None = None,
+        insecure: bool = False,
         deadline: float = 600.0,
         join_deadline: float = 600.0,
     ) -> None:
         self.silos, self._deadline, self._round = tuple(silos), deadline, 0
         if len(set(self.silos)) != len(self.silos):
             raise ValueError(f"silos must be names that differ, got {self.silos}")
+        context = flower_wire.encryption(certificates, insecure)
         self._nodes: dict[str, int] = {}
         self._lost, self._closed = set[str](), False
         try:
-            token = self._start_run(superlink, secret, certificates)
+            token = self._start_run(superlink, secret, context)
             proof = interceptors.RuntimeTokenHttpInterceptor(token)
-            self._wire = Wire(RuntimeHttpClient, superlink, certificates, proof)
+            self._wire = Wire(RuntimeHttpClient, superlink, context, proof)
             self._wire.call("PullTaskInput", runtime_pb2.PullTaskInputRequest())
         except GoneError as error:
             raise ConnectionError(str(error)) from None
@@ -278,9 +284,9 @@ class FlowerStar(Star):
             request = runtime_pb2.PushTaskOutputRequest(sub_status="completed")
             self._wire.call("PushTaskOutput", request)
 
-    def _start_run(self, superlink: str, secret: bytes, certificates: bytes | None) -> str:
+    def _start_run(self, superlink: str, secret: bytes, context: flower_wire.Encryption) -> str:
         """Start a run, and return the token of its ServerApp."""
-        with Wire(ControlHttpClient, superlink, certificates) as control, io.BytesIO() as app:
+        with Wire(ControlHttpClient, superlink, context) as control, io.BytesIO() as app:
             with zipfile.ZipFile(app, "w") as files:
                 files.writestr("pyproject.toml", _APP)
             end, fab = control.set_deadline(20.0), Fab(content=app.getvalue())
@@ -288,7 +294,7 @@ class FlowerStar(Star):
         proof = interceptors.SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"]
         )
-        with Wire(RuntimeHttpClient, superlink, certificates, proof) as executor:
+        with Wire(RuntimeHttpClient, superlink, context, proof) as executor:
             request = runtime_pb2.AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
             while time.monotonic() < end:
                 found = executor.call("AcquireTask", request)

@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import sysconfig
@@ -19,9 +18,9 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from dpkern.federated.flower_wire import Wire
+from dpkern.federated.flower_wire import Wire, encryption
 
 # isort: split
 from flwr.proto.control_pb2 import RegisterNodeRequest
@@ -29,13 +28,22 @@ from flwr.supercore.control import ControlHttpClient
 
 _ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _ENVIRONMENT |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
-# The SuperLink gets SIGTERM when the thread that started it ends, however that happens.
+# On Linux, the SuperLink gets SIGTERM when the thread that started it ends, however that happens.
 _START = """
 import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
+
+
+class Certificates(NamedTuple):
+    """PEM files of a SuperLink: the authority's certificate, its own and the key of that."""
+
+    authority: Path
+    certificate: Path
+    key: Path
 
 
 class SuperLink(AbstractContextManager["SuperLink"]):
@@ -43,9 +51,8 @@ class SuperLink(AbstractContextManager["SuperLink"]):
 
     Parameters
     ----------
-    certificates : tuple of three paths, or None
-        PEM files: the authority's certificate, the SuperLink's with the addresses by which it is
-        called (and 127.0.0.1 if `host` is 0.0.0.0), and the private key of that.
+    certificates : Certificates or None
+        Files for encryption.
     node_keys : sequence of bytes
         PEM public keys of the silos' nodes; no other node is let in.
     insecure : bool, default=False
@@ -63,41 +70,41 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         HOST:PORT for callers on this machine.
     secret : bytes
         What `FlowerStar` needs; also in the folder, as superlink.secret.
-    authority : bytes or None
-        The authority's certificate.
+    folder : path
+        Where the secret and the log are, from the start on.
     """
 
     def __init__(
         self,
-        certificates: tuple[Path, Path, Path] | None = None,
-        node_keys: Sequence[bytes] = (),
         *,
+        certificates: Certificates | None = None,
+        node_keys: Sequence[bytes] = (),
         insecure: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
         folder: Path | None = None,
         timeout: float = 60.0,
     ) -> None:
-        if insecure == (certificates is not None) or insecure == bool(node_keys):
-            raise ValueError(
-                "certificates and node_keys must be given, or insecure=True instead, "
-                f"got {certificates=}, {len(node_keys)} keys and {insecure=}"
-            )
+        authority = None if certificates is None else Path(certificates.authority).read_bytes()
+        self._encryption = encryption(authority, insecure)
+        if self._encryption:  # the addresses in the certificate are those that silos call
+            self._encryption.check_hostname = False
+        if insecure == bool(node_keys):
+            raise ValueError("node_keys must be the silos' public ones, or none with insecure=True")
         self._certificates, self._node_keys, self._timeout = certificates, node_keys, timeout
-        self.authority = None if certificates is None else Path(certificates[0]).read_bytes()
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))  # or tells that the port is taken
             self._listen = host, probe.getsockname()[1]
         local = "127.0.0.1" if host == "0.0.0.0" else host
         self.address, self.secret = f"{local}:{self._listen[1]}", secrets.token_bytes(32)
-        self._exit, self._folder = ExitStack(), folder
+        self._exit, self._given = ExitStack(), folder
 
     def __enter__(self) -> Self:
         try:
-            if self._folder is None:
-                self._folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory()))
-            self._start(self._folder, time.monotonic() + self._timeout)
+            home = Path(self._exit.enter_context(tempfile.TemporaryDirectory()))
+            self.folder = Path(self._given or home)
+            self._start(home, time.monotonic() + self._timeout)
         except BaseException:
             self._exit.close()
             raise
@@ -106,10 +113,11 @@ class SuperLink(AbstractContextManager["SuperLink"]):
     def __exit__(self, *_: object) -> None:
         self._exit.close()
 
-    def _start(self, folder: Path, deadline: float) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        secret, log = folder / "superlink.secret", folder / "superlink.log"
+    def _start(self, home: Path, deadline: float) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret, log = self.folder / "superlink.secret", self.folder / "superlink.log"
         secret.unlink(missing_ok=True)
+        self._exit.callback(secret.unlink, missing_ok=True)
         with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(self.secret)
         command = [str(Path(sysconfig.get_path("scripts")) / "flower-superlink")]
@@ -122,7 +130,7 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(os.getpid()), *command],
-                env=os.environ | _ENVIRONMENT | {"FLWR_HOME": str(folder / "flwr")},
+                env=os.environ | _ENVIRONMENT | {"FLWR_HOME": str(home)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -137,17 +145,14 @@ class SuperLink(AbstractContextManager["SuperLink"]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
             time.sleep(0.05)
-        with Wire(ControlHttpClient, self.address, self.authority) as control:
+        with Wire(ControlHttpClient, self.address, self._encryption) as control:
             for key in self._node_keys:
                 control.call("RegisterNode", RegisterNodeRequest(public_key=key))
 
     def _is_healthy(self) -> bool:
-        context, url = None, f"http://{self.address}/health"
-        if self.authority is not None:
-            context, url = ssl.create_default_context(), f"https://{self.address}/health"
-            context.load_verify_locations(cadata=self.authority.decode("ascii"))
+        url = f"{'https' if self._encryption else 'http'}://{self.address}/health"
         try:
-            with urllib.request.urlopen(url, timeout=1.0, context=context):
+            with urllib.request.urlopen(url, timeout=1.0, context=self._encryption):
                 return True
         except OSError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):

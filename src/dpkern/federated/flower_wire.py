@@ -52,22 +52,31 @@ def pauses(longest: float = 0.1) -> Iterator[None]:
         seconds = min(1.3 * seconds, longest)
 
 
+Encryption = ssl.SSLContext | None
+
+
+def encryption(certificates: bytes | None, insecure: bool) -> Encryption:
+    """Return what the SuperLink's certificate is checked by; none only if that is asked for."""
+    if insecure != (certificates is None):
+        got = "none" if certificates is None else "some"
+        raise ValueError(
+            "certificates must be the PEM certificates of the study's authority, or None with "
+            f"insecure=True, got {got} with {insecure=}"
+        )
+    text = None if certificates is None else certificates.decode("ascii")
+    return None if text is None else ssl.create_default_context(cadata=text)
+
+
 class Wire(AbstractContextManager["Wire"]):
     """A client of one of the SuperLink's APIs, and the messages of a node or a ServerApp over it.
 
-    `certificates` are PEM, of the authority that signed the SuperLink's, None for no encryption;
     `proofs` are interceptors that tell the SuperLink who calls. Calls are repeated after errors of
     the network until `deadline`, a time of the monotonic clock.
     """
 
-    def __init__(
-        self, client: Any, superlink: str, certificates: bytes | None, *proofs: Any
-    ) -> None:
-        verify: ssl.SSLContext | bool = False
-        if certificates is not None:
-            verify = ssl.create_default_context(cadata=certificates.decode("ascii"))
-        url = f"{'https' if verify else 'http'}://{superlink}"
-        self._client = client(url, interceptors=proofs, verify=verify, timeout=10.0)
+    def __init__(self, client: Any, superlink: str, encryption: Encryption, *proofs: Any) -> None:
+        url = f"{'https' if encryption else 'http'}://{superlink}"
+        self._client = client(url, interceptors=proofs, verify=encryption or False, timeout=10.0)
         self._superlink, self.node, self.deadline = superlink, Node(node_id=SUPERLINK_NODE_ID), 0.0
 
     def __exit__(self, *_: object) -> None:
