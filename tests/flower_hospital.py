@@ -13,7 +13,8 @@ if __name__ == "__main__":
     j, data, models = int(place), wisconsin(int(silos)), []
     for trust in trusts.split(","):
         study = study_of(data, trust)
-        with FlowerLink(f"s{j}", address, None, None, deadline=60.0, join_deadline=60.0) as link:
+        how = {"insecure": True, "deadline": 60.0, "join_deadline": 60.0}
+        with FlowerLink(f"s{j}", address, **how) as link:
             result = take_part(
                 study,
                 f"s{j}",

@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 
 from dpkern.federated.flower import FlowerLink, FlowerStar
-from dpkern.federated.flower_superlink import SuperLink
+from dpkern.federated.flower_superlink import Certificates, SuperLink
 from dpkern.federated.study import Study
 
 PathLike = str | os.PathLike[str]
@@ -35,8 +35,9 @@ def silo_link(
     return FlowerLink(
         name,
         _address(study),
-        _authority(study, insecure),
-        node_key,
+        certificates=_authority(study, insecure),
+        node_key=node_key,
+        insecure=insecure,
         deadline=deadline,
         join_deadline=deadline,
     )
@@ -60,7 +61,8 @@ def coordinator_star(
         study.names,
         _address(study),
         secret,
-        _authority(study, insecure),
+        certificates=_authority(study, insecure),
+        insecure=insecure,
         deadline=deadline,
         join_deadline=deadline,
     )
@@ -70,7 +72,7 @@ def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) 
     """Return the SuperLink of a study, with the coordinator's keys and the silos' public ones."""
     folder, node_keys, certificates = Path(keys), [], None
     if not insecure:
-        certificates = folder / "ca.crt", folder / "server.pem", folder / "server.key"
+        certificates = Certificates(*(folder / n for n in ("ca.crt", "server.pem", "server.key")))
         for name in study.names:
             text = (Path(silos) / f"{name}.node.pub").read_bytes()
             node_keys.append(
@@ -80,8 +82,8 @@ def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) 
             )
     host, _, port = _address(study).rpartition(":")
     return SuperLink(
-        certificates,
-        node_keys,
+        certificates=certificates,
+        node_keys=node_keys,
         insecure=insecure,
         host="127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0",
         port=int(port),

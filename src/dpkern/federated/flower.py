@@ -186,10 +186,14 @@ class FlowerLink(Link):
             if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
                 self._run, self._round, self._pending = run, number, head.metadata
                 return message
-            if kind in (_JOIN, _LAST) and isinstance(message, bytes):
-                self._ended = kind == _LAST
+            if kind == _LAST and isinstance(message, bytes):
+                self._ended = True
+                with suppress(GoneError):  # the run may end while the last part of it is sent
+                    self._reply(head.metadata, {"silo": self._name})
+                return message
+            if kind == _JOIN and isinstance(message, bytes):
                 self._reply(head.metadata, {"silo": self._name})
-                return message if self._ended else None
+                return None
         with suppress(GoneError):
             self._reply(head.metadata, "RefusedMessage")
         return None
@@ -270,11 +274,12 @@ class FlowerStar(Star):
     def close(self, last: bytes) -> None:
         if self._closed:
             return
-        self._closed, end = True, self._wire.set_deadline(_PARTING)
+        allowed = self._deadline if last else _PARTING  # silos need what is said to them last
+        self._closed, end = True, self._wire.set_deadline(allowed)
         with self._wire, suppress(GoneError):
             there = [node for name, node in self._nodes.items() if name not in self._lost]
             with suppress(GoneError):
-                waiting = self._send(_LAST, {node: {"bytes": last} for node in there}, _PARTING)
+                waiting = self._send(_LAST, {node: {"bytes": last} for node in there}, allowed)
                 while waiting and time.monotonic() < end:
                     for head, _ in self._pull(waiting):
                         del waiting[head.metadata.reply_to_message_id]
