@@ -83,11 +83,11 @@ class FlowerLink(Link):
         self._run: Any = (
             None  # the number of that of the first message; to others it does not listen
         )
-        self._round, self._ended, self._closed = 0, False, False
+        self._round, self._started, self._ended, self._closed = 0, False, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
 
     def exchange(self, answer: bytes | None) -> bytes:
-        if (answer is None) != (self._round == 0):
+        if (answer is None) == self._started:
             raise ValueError("answer must be None before the first message and bytes after it")
         allowed = self._join_deadline if answer is None else self._deadline
         self._wire.set_deadline(allowed)
@@ -96,8 +96,7 @@ class FlowerLink(Link):
                 self._activate()
             elif self._pending is not None:
                 record = {"silo": self._name, "round": self._round, "bytes": answer}
-                self._reply(self._pending, record)
-                self._pending = None
+                self._answer(self._pending, record)
             message = b"" if self._ended else self._next()
         except GoneError as error:
             raise CoordinatorLostError(_WHY.get(error.status, str(error))) from None
@@ -155,6 +154,22 @@ class FlowerLink(Link):
         """Raise GoneError when the run has ended."""
         self._wire.call("GetRun", run_pb2.GetRunRequest(node=self._wire.node, run_id=self._run))
 
+    def _answer(self, to: Any, record: dict[str, Any]) -> None:
+        """Answer a message, unless its run has ended: a coordinator that goes on asks again."""
+        self._pending = None
+        try:
+            self._reply(to, record)
+        except GoneError as error:
+            self._forget_run(error)
+
+    def _forget_run(self, error: GoneError) -> None:
+        """Listen to the run of a coordinator that was started again; raise other errors."""
+        if error.status == 401:  # it was the SuperLink too, which does not know this node
+            self._activate()
+        elif error.status != 403:
+            raise error
+        self._run, self._round, self._pending = None, 0, None
+
     def _next(self) -> bytes | None:
         """Return the next message of the coordinator, None if there is none by the deadline."""
         pause, checked = pauses(), time.monotonic()
@@ -170,10 +185,7 @@ class FlowerLink(Link):
                     self._check_run()
                     checked = now
             except GoneError as error:
-                if self._run is not None or error.status not in (401, 403):
-                    raise
-                if error.status == 401:  # a SuperLink that was started again
-                    self._activate()
+                self._forget_run(error)
             next(pause)
         return None
 
@@ -185,6 +197,7 @@ class FlowerLink(Link):
             message, number = record.get("bytes"), record.get("round")
             if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
                 self._run, self._round, self._pending = run, number, head.metadata
+                self._started = True
                 return message
             if kind == _LAST and isinstance(message, bytes):
                 self._ended = True
