@@ -24,6 +24,7 @@ from dpkern.federated.flower_wire import GoneError, MessageError, Wire, pauses
 from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
 
 # isort: split
+from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Metadata
 from flwr.proto import control_pb2, fleet_pb2, heartbeat_pb2, run_pb2, runtime_pb2
 from flwr.proto.fab_pb2 import Fab
@@ -74,7 +75,7 @@ class FlowerLink(Link):
         if insecure != (node_key is None):
             raise ValueError("node_key must be a PEM private key, or None with insecure=True")
         key = asymmetric.bytes_to_private_key(node_key) if node_key else None
-        private = key or asymmetric.generate_key_pairs()[0]
+        private = key or ec.generate_private_key(ec.SECP256R1())
         proof = NodeAuthHttpInterceptor(private, private.public_key())
         self._public_key = asymmetric.public_key_to_bytes(private.public_key())
         self._wire = Wire(FleetHttpClient, superlink, context, proof)

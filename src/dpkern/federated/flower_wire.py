@@ -44,8 +44,8 @@ class MessageError(ValueError):
 
 
 def pauses(longest: float = 0.1) -> Iterator[None]:
-    """Sleep before every step, from 5 ms growing to `longest` seconds."""
-    seconds = 0.005
+    """Sleep before every step, from 20 ms growing to `longest` seconds."""
+    seconds = 0.02
     while True:
         time.sleep(seconds)
         yield
