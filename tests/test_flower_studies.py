@@ -1,7 +1,12 @@
 """Every solver over Flower, with a process for each silo: the same bits as in one process."""
 
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -34,32 +39,43 @@ RUNS = [
 ]
 
 
-def over_flower(m, runs, folder):
-    """Run studies, each (solver, arguments, trust), one after the other; compare all parties."""
-    data, found = wisconsin(m), []
+@contextmanager
+def hospitals(m, trusts, folder):
+    """Start a SuperLink and the silos, which take part in a study for each trust."""
     with SuperLink(insecure=True) as superlink:
-        trusts = ",".join(trust for _, _, trust in runs)
         command = [sys.executable, str(HOSPITAL), superlink.address]
-        outputs = [folder / f"s{j}.npy" for j in range(m)]
         silos = [
-            subprocess.Popen([*command, str(j), str(m), trusts, str(out)])
-            for j, out in enumerate(outputs)
+            subprocess.Popen(
+                [*command, str(j), str(m), ",".join(trusts), str(folder / f"s{j}.npy")]
+            )
+            for j in range(m)
         ]
         try:
-            for name, how, trust in runs:
-                study = study_of(data, trust)
-
-                def connect(study=study):
-                    where = study.names, superlink.address, superlink.secret
-                    return FlowerStar(*where, insecure=True, deadline=60.0, join_deadline=60.0)
-
-                federation = Federation(study, star=connect)
-                found.append(dpk.solve(name, federation, budget=BUDGET, **how))
+            yield superlink
             assert [silo.wait(30.0) for silo in silos] == [0] * m
         finally:
             for silo in silos:
                 silo.kill()
                 silo.wait()
+
+
+def federation_of(study, address, secret, journal=None):
+    def connect():
+        return FlowerStar(
+            study.names, address, secret, insecure=True, deadline=60.0, join_deadline=60.0
+        )
+
+    return Federation(study, star=connect, journal=journal)
+
+
+def over_flower(m, runs, folder):
+    """Run studies, each (solver, arguments, trust), one after the other; compare all parties."""
+    data, found = wisconsin(m), []
+    with hospitals(m, [trust for _, _, trust in runs], folder) as superlink:
+        for name, how, trust in runs:
+            federation = federation_of(study_of(data, trust), superlink.address, superlink.secret)
+            found.append(dpk.solve(name, federation, budget=BUDGET, **how))
+    outputs = [folder / f"s{j}.npy" for j in range(m)]
     for i, (name, how, trust) in enumerate(runs):
         t = 1 if trust == "central" else None
         expected = dpk.solve(name, data, budget=BUDGET, rng=SEED, trust=trust, colluding=t, **how)
@@ -83,3 +99,31 @@ def test_solvers_over_flower_have_the_bits_of_one_process(trust, tmp_path):
 def test_eight_silos(tmp_path):
     runs = [("gradient_descent", {"rounds": 2}, "central"), ("wd_dp", {"local_steps": 3}, "silo")]
     over_flower(8, runs, tmp_path)
+
+
+def analyst(address, secret, journal, out):
+    federation = federation_of(study_of(wisconsin()), address, secret, journal)
+    result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=20)
+    np.save(out, np.append(result.coef, result.intercept))
+
+
+def test_a_coordinator_that_is_killed_goes_on_with_the_same_silos(tmp_path):
+    data, spawn = wisconsin(), multiprocessing.get_context("spawn")
+    expected = dpk.solve("gradient_descent", data, budget=BUDGET, rng=SEED, colluding=1, rounds=20)
+    model = np.append(expected.coef, expected.intercept)
+    journal, out = tmp_path / "journal", tmp_path / "analyst.npy"
+    with hospitals(4, ["central"], tmp_path) as superlink:
+        start = superlink.address, superlink.secret, journal, out
+        for size in (0, 4_000, 12_000, None):  # bytes of the journal at which it is killed
+            coordinator = spawn.Process(target=analyst, args=start)
+            coordinator.start()
+            end = time.monotonic() + 60.0
+            while size is not None and time.monotonic() < end:
+                if journal.exists() and journal.stat().st_size > size:
+                    os.kill(coordinator.pid, signal.SIGKILL)
+                    break
+                time.sleep(0.01)
+            coordinator.join(60.0)
+        assert coordinator.exitcode == 0
+    assert np.array_equal(np.load(out), model)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))

@@ -223,7 +223,8 @@ class FlowerLink(Link):
 class FlowerStar(Star):
     """The coordinator's end: a ServerApp of the SuperLink at `superlink`, in this process.
 
-    It starts a run and waits until every silo is there, for `join_deadline` seconds; nodes that
+    It stops the runs of coordinators before it, which died, starts one and waits until every silo
+    is there, for `join_deadline` seconds; nodes that
     say another name, or one that is taken, are ignored. The answers of a round may take `deadline`
     seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
     PEM, of the authority that signed the SuperLink's, or None with `insecure`, for trying out. A
@@ -309,6 +310,10 @@ class FlowerStar(Star):
             with zipfile.ZipFile(app, "w") as files:
                 files.writestr("pyproject.toml", _APP)
             end, fab = control.set_deadline(20.0), Fab(content=app.getvalue())
+            runs = control.call("ListRuns", control_pb2.ListRunsRequest()).run_dict
+            for run in [key for key, run in runs.items() if run.status.status != "finished"]:
+                with suppress(GoneError):  # it may have ended by now
+                    control.call("StopRun", control_pb2.StopRunRequest(run_id=run))
             self._run = control.call("StartRun", control_pb2.StartRunRequest(fab=fab)).run_id
         proof = interceptors.SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"]
