@@ -1,4 +1,4 @@
-"""Runs whose silos are in several processes: the same bits as in one, and nothing but noisy sums."""
+"""Runs whose silos are in several processes: the bits of one process, and only noisy sums."""
 
 import math
 from fractions import Fraction

@@ -209,7 +209,7 @@ def test_plans_survive_the_journey():
         '{"solver": "no", "budget": {"mu": 1}, "arguments": {}}',
         '{"solver": "gradient_descent", "budget": {"mu": -1}, "arguments": {}}',
         '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"rng": 3}}',
-        '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"x": {"__object__": "int"}}}',
+        '{"solver": "wd_dp", "budget": {"mu": 1}, "arguments": {"x": {"__object__": "int"}}}',
         '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"x": {"a": 1}}}',
     ],
 )

@@ -5,6 +5,7 @@ which the coordinator needs the last. The coordinator's folder has ca.crt, which
 server.pem and server.key, and superlink.secret while a SuperLink runs.
 """
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
+from dpkern.federated.links import FederationError
 from dpkern.federated.study import Study
 
 PathLike = str | os.PathLike[str]
@@ -57,7 +59,13 @@ def coordinator_star(
         raise FileNotFoundError(
             f"{path}: no such file; `dpkern federation up` makes it, and must be running"
         ) from None
-    return FlowerStar(
+    # Held until the star is gone: a second run of the study would stop the first.
+    lock = open(Path(keys) / "coordinator.lock", "wb")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FederationError(f"{lock.name}: another run with these keys is in progress") from None
+    star = FlowerStar(
         study.names,
         _address(study),
         secret,
@@ -66,6 +74,8 @@ def coordinator_star(
         deadline=deadline,
         join_deadline=deadline,
     )
+    star.lock = lock
+    return star
 
 
 def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) -> SuperLink:

@@ -228,7 +228,8 @@ class FlowerStar(Star):
     say another name, or one that is taken, are ignored. The answers of a round may take `deadline`
     seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
     PEM, of the authority that signed the SuperLink's, or None with `insecure`, for trying out. A
-    ConnectionError is raised when the SuperLink is not there or refuses the secret.
+    ConnectionError is raised when the SuperLink is not there or refuses the secret. `lock` is for
+    whoever wants something to be held as long as this is there.
     """
 
     def __init__(
@@ -243,6 +244,7 @@ class FlowerStar(Star):
         join_deadline: float = 600.0,
     ) -> None:
         self.silos, self._deadline, self._round = tuple(silos), deadline, 0
+        self.lock: Any = None
         if len(set(self.silos)) != len(self.silos):
             raise ValueError(f"silos must be names that differ, got {self.silos}")
         context = flower_wire.encryption(certificates, insecure)
