@@ -4,7 +4,8 @@ import argparse
 import signal
 from pathlib import Path
 
-from dpkern.cli._output import print_lines, say
+from dpkern.cli import _arguments
+from dpkern.cli._output import print_lines, remark, say
 
 HELP = "keys for the parties of a study, and the coordinator that silos connect to"
 
@@ -15,7 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     what = "make the keys of a party; existing files are never replaced"
     add = actions.add_parser("keys", help=what, description=what, allow_abbrev=False).add_argument
     add("folder", metavar="FOLDER", help="where to write them")
-    add("--silo", metavar="NAME", help="make those of the silo of this name")
+    what = "make those of the silo of this name, and print its part of study.toml"
+    add("--silo", metavar="NAME", help=what)
+    what = "with --silo: its number of records, which is public"
+    add("--records", type=_arguments.count, metavar="N", help=what)
     what = "make those of a coordinator at these host names and IP addresses"
     add("--coordinator", nargs="+", metavar="HOST", help=what)
     what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C"
@@ -34,43 +38,31 @@ def run(arguments: argparse.Namespace) -> None:
         return _up(arguments)
     if (arguments.silo is None) == (arguments.coordinator is None):
         raise ValueError("give either --silo NAME or --coordinator HOST ...")
+    if (arguments.silo is None) != (arguments.records is None):
+        raise ValueError("--silo needs --records N, its number of records, and nothing else does")
     folder = Path(arguments.folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return (
-        _keys_of_coordinator(folder, arguments)
-        if arguments.silo is None
-        else _keys_of_silo(folder, arguments.silo)
-    )
+    (_keys_of_coordinator if arguments.silo is None else _keys_of_silo)(folder, arguments)
 
 
-def _keys_of_silo(folder: Path, name: str) -> None:
+def _keys_of_silo(folder: Path, arguments: argparse.Namespace) -> None:
     from dpkern.federated.keys import new_identity, new_node_key
     from dpkern.federated.study import checked_name
 
-    path = folder / f"{checked_name(name)}.key"
-    key = new_identity(path)
+    name = checked_name(arguments.silo)
+    key = new_identity(folder / f"{name}.key")
     new_node_key(folder / f"{name}.node")
-    print_lines(
-        [
-            ("private", f"{path}, {folder / name}.node: keep them on this machine"),
-            ("send", f"{folder / name}.node.pub to the coordinator"),
-            ("send", "this to all parties, for study.toml:"),
-        ]
-    )
-    say(f'\n[[silos]]\nname = "{name}"\nrecords = NUMBER_OF_RECORDS\nkey = "{key}"')
+    remark(f"{folder}/{name}.key and {name}.node are private: they stay on this machine")
+    remark(f"{folder}/{name}.node.pub is for the coordinator, and what follows for study.toml")
+    say(f'\n[[silos]]\nname = "{name}"\nrecords = {arguments.records}\nkey = "{key}"')
 
 
 def _keys_of_coordinator(folder: Path, arguments: argparse.Namespace) -> None:
     from dpkern.federated.keys import DAYS, new_certificates
 
     new_certificates(folder, arguments.coordinator)
-    print_lines(
-        [
-            ("private", f"{folder / 'server.key'}: keep it on this machine"),
-            ("send", f"{folder / 'ca.crt'} to all silos, beside study.toml"),
-            ("valid", f"{DAYS} days, for {', '.join(arguments.coordinator)}"),
-        ]
-    )
+    remark(f"{folder}/server.key is private: it stays on this machine")
+    remark(f"{folder}/ca.crt is for all silos, beside study.toml; valid for {DAYS} days")
 
 
 def _up(arguments: argparse.Namespace) -> None:

@@ -1,0 +1,64 @@
+"""The tutorial of three hospitals: its commands, copied, in processes of their own."""
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+
+import dpkern as dpk
+from dpkern.privacy import Certificate
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ended(process):
+    process.terminate()
+    process.wait(20.0)
+
+
+def test_the_tutorial_of_three_hospitals(source_tree, tmp_path, monkeypatch):
+    text = (source_tree / "docs" / "tutorials" / "three_hospitals.md").read_text()
+    text = text.replace("127.0.0.1:9092", f"127.0.0.1:{free_port()}")
+    monkeypatch.chdir(tmp_path)
+    hospitals = []
+    with ExitStack() as stack:
+        for kind, block in BLOCK.findall(text):
+            command = [sys.executable, "-c", block] if kind == "python" else ["bash", "-ec", block]
+            if block.startswith(("dpkern federation up", "dpkern silo")):
+                # Not a shell's, of which the commands would outlive it.
+                out = stack.enter_context(open(f"out-{len(hospitals)}.txt", "w"))
+                process = subprocess.Popen(
+                    block.split(), stdout=out, stderr=subprocess.STDOUT, text=True
+                )
+                stack.callback(ended, process)
+                if "silo" in block:
+                    hospitals.append(process)
+                time.sleep(0.1)
+                continue
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        assert [hospital.wait(30.0) for hospital in hospitals] == [0, 0, 0]
+    model = dpk.load("model.npz")
+    for name in ("north", "south", "west"):
+        assert (dpk.load(f"{name}.npz").coef == model.coef).all()
+        assert 0.9 < dpk.Accountant(f"{name}.json").spent <= 1.0
+    assert Certificate.load("certificate.json").declared["colluding"] == 1
+    shown = re.search(r"```text\n(.*?)```", text, re.DOTALL)[1]
+    assert shown in (tmp_path / "out-1.txt").read_text()
+    table = dpk.datasets.wisconsin_table()
+    frame = {n.replace(" ", "_"): x for n, x in zip(table.feature_names, table.X.T, strict=True)}
+    labels = ["benign" if y else "malignant" for y in table.y]
+    assert model.score(frame, labels) > 0.85
