@@ -14,6 +14,7 @@ FAULTS = {
     "sleeps": lambda: time.sleep(1.5),
     "hangs": lambda: time.sleep(60.0),
     "raises": lambda: {}["a record of 12345"],
+    "raises a strange class": lambda: exec("raise type('a record of 12345', (Exception,), {})"),
 }
 
 

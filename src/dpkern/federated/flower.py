@@ -14,7 +14,7 @@ import math
 import re
 import time
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -81,13 +81,13 @@ class FlowerLink(Link):
         self._wire = Wire(FleetHttpClient, superlink, context, proof)
         self._name, self._deadline, self._join_deadline = name, deadline, join_deadline
         self._is_known, self._heartbeat = node_key is not None, HeartbeatSender(self._beat)
-        self._run: Any = (
-            None  # the number of that of the first message; to others it does not listen
-        )
+        self._run: Any = None  # number of the run whose messages it takes, from the first one on
         self._round, self._started, self._ended, self._closed = 0, False, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
 
     def exchange(self, answer: bytes | None) -> bytes:
+        if self._ended:
+            raise CoordinatorLostError("the coordinator ended the study")
         if (answer is None) == self._started:
             raise ValueError("answer must be None before the first message and bytes after it")
         allowed = self._join_deadline if answer is None else self._deadline
@@ -98,7 +98,7 @@ class FlowerLink(Link):
             elif self._pending is not None:
                 record = {"silo": self._name, "round": self._round, "bytes": answer}
                 self._answer(self._pending, record)
-            message = b"" if self._ended else self._next()
+            message = self._next()
         except GoneError as error:
             raise CoordinatorLostError(_WHY.get(error.status, str(error))) from None
         if message is None:
@@ -254,6 +254,7 @@ class FlowerStar(Star):
             token = self._start_run(superlink, secret, context)
             proof = interceptors.RuntimeTokenHttpInterceptor(token)
             self._wire = Wire(RuntimeHttpClient, superlink, context, proof)
+            self._wire.set_deadline(20.0)
             self._wire.call("PullTaskInput", runtime_pb2.PullTaskInputRequest())
         except GoneError as error:
             raise ConnectionError(str(error)) from None
@@ -276,9 +277,8 @@ class FlowerStar(Star):
         try:
             waiting = self._send(_ROUND, dict(zip(names, records, strict=True)), self._deadline)
             while True:
-                for head, tree in self._pull(waiting):
-                    name = names[waiting.pop(head.metadata.reply_to_message_id)]
-                    answers[name] = self._answer(name, head, tree)
+                for node, head, tree in self._pull(waiting):
+                    answers[names[node]] = self._answer(names[node], head, tree)
                 if not waiting or time.monotonic() > end:
                     break
                 next(pause)
@@ -298,8 +298,7 @@ class FlowerStar(Star):
             with suppress(GoneError):
                 waiting = self._send(_LAST, {node: {"bytes": last} for node in there}, allowed)
                 while waiting and time.monotonic() < end:
-                    for head, _ in self._pull(waiting):
-                        del waiting[head.metadata.reply_to_message_id]
+                    self._pull(waiting)
                     time.sleep(0.02)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
@@ -342,15 +341,16 @@ class FlowerStar(Star):
                 self._nodes = {name: node for name, node in self._nodes.items() if node in online}
                 again = {node: again.get(node, now) for node in online}
                 for node in [node for node, when in again.items() if when <= now]:
-                    again[node] = now + 30.0
+                    again[node] = now + 5.0  # it is in another run, or its name is taken
                     asked |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
-                for head, tree in self._pull(asked):
-                    node, again[node] = asked.pop(head.metadata.reply_to_message_id), now + 1.0
+                for node, head, tree in self._pull(asked):
                     with suppress(MessageError):
-                        error = head.HasField("error")
-                        name = None if error else self._wire.record(head, tree).get("silo")
-                        known = name in self.silos and self._nodes.setdefault(name, node)
-                        if not error and known in (False, node):  # a stranger, or a silo
+                        name = (
+                            None
+                            if head.HasField("error")
+                            else self._wire.record(head, tree)["silo"]
+                        )
+                        if name in self.silos and self._nodes.setdefault(name, node) == node:
                             again[node] = math.inf
             except GoneError as error:
                 self._fail(missing, str(error))
@@ -364,11 +364,16 @@ class FlowerStar(Star):
         found = self._wire.push(request, zip(heads, records.values(), strict=True))
         return {key: node for key, node in zip(found.message_ids, records, strict=True) if key}
 
-    def _pull(self, messages: Iterable[str]) -> list[tuple[Any, Any]]:
-        """Return the answers to messages that are there, each once."""
-        request = runtime_pb2.PullAppMessagesRequest(message_ids=list(messages))
+    def _pull(self, waiting: dict[str, int]) -> list[tuple[int, Any, Any]]:
+        """Take the messages that have an answer out of those that wait, and return the answers."""
+        request = runtime_pb2.PullAppMessagesRequest(message_ids=list(waiting))
         found = self._wire.call("PullMessages", request)
-        return list(zip(found.messages_list, found.message_object_trees, strict=True))
+        answers = zip(found.messages_list, found.message_object_trees, strict=True)
+        asked = [
+            (waiting.pop(head.metadata.reply_to_message_id, 0), head, tree)
+            for head, tree in answers
+        ]
+        return [answer for answer in asked if answer[0]]  # a node may send what nobody asked for
 
     def _answer(self, name: str, head: Any, tree: Any) -> bytes:
         """Return what a silo answered in this round."""
