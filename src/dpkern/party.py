@@ -28,11 +28,14 @@ class Party(ABC):
         A stream that all parties have, for what is drawn at random and public.
     colluding : int or None
         Number of silos that may pool what they know with whoever sees a sum; None without sums.
+    note : str or None
+        What a certificate says of how sums are made.
     """
 
     silo: int | None
     public: NoiseStream
     colluding: int | None
+    note: str | None = None
 
     @abstractmethod
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ class Masks(Protocol):
         """Return the values with the masks of a round, modulo 2^64."""
 
 
-class _Transcript:
+class Transcript:
     """What the coordinator has told all silos, and the number of the round."""
 
     def __init__(self, opening: bytes) -> None:
@@ -70,7 +70,7 @@ class SiloParty(Party):
         opening: bytes,
         public: NoiseStream,
     ) -> None:
-        self._link, self._masks, self._transcript = link, masks, _Transcript(opening)
+        self._link, self._masks, self._transcript = link, masks, Transcript(opening)
         self.silo, self.colluding, self.public = silo, colluding, public
 
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
@@ -114,7 +114,7 @@ class CoordinatorParty(Party):
     def __init__(
         self, star: Star, *, colluding: int | None, opening: bytes, told: bytes, public: NoiseStream
     ) -> None:
-        self._star, self._transcript, self.told = star, _Transcript(opening), told
+        self._star, self._transcript, self.told = star, Transcript(opening), told
         self.colluding, self.public = colluding, public
 
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:

@@ -45,6 +45,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
             notes = (*notes, SPLIT.format(repr(data.partition)))
     if run.shares is not None:
         notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
+        if data.party is not None and data.party.note is not None:
+            notes = (*notes, data.party.note)
     if data.partition_note is not None:
         notes = (*notes, data.partition_note)
     if isinstance(loss, Oracle) and not isinstance(loss, MLP) and run.budget is not None:

@@ -1,0 +1,156 @@
+"""One party of the studies of test_mpyc.py: python mpyc_party.py PARTY STUDIES ADDRESSES OUT."""
+
+import json
+import os
+import pickle
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import dpkern as dpk
+from dpkern.data.parted import held_by
+from dpkern.federated.mpyc import Certificates, join
+from dpkern.federated.plan import Plan
+from dpkern.federated.study import Silo, Study
+
+BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
+EXTREMES = (2**63 - 1, -(2**63), 2**53, -(2**53), 0, -1)
+
+
+def data_of_all():
+    return dpk.datasets.load_wisconsin(m=4, intercept=True, row_bound=4.0)
+
+
+def study_of(data, *, trust="central", colluding=1):
+    silos = tuple(
+        Silo(f"s{j}", int(size), bytes([j] * 32)) for j, size in enumerate(data.sizes)
+    )
+    options = {
+        "task": data.task,
+        "classes": data.classes.tolist(),
+        "intercept": data.intercept,
+        "row_bound": data.row_bound,
+    }
+    if trust == "silo":
+        colluding = None
+    return Study("test", silos, trust, colluding, options, data.n_features)
+
+
+def integers(silo, size):
+    """What a silo adds to a sum, with integers of all magnitudes."""
+    rng = np.random.default_rng(100 + silo)
+    values = rng.integers(-(2**63), 2**63, size, dtype=np.int64)
+    values >>= rng.integers(0, 64, size)
+    values[: len(EXTREMES)] = np.roll(EXTREMES, silo)[:size]
+    return values
+
+
+def sums(party, sizes):
+    silo = party.silo
+    for size in sizes:
+        steps = np.zeros(size, np.int64) if silo is None else integers(silo, size)
+        yield party.total(steps, "random integers")
+    rows = np.zeros((4, 3, 2))
+    if silo is not None:
+        rows[silo] = silo + 0.5
+    yield party.messages(rows, "rows")
+    yield party.total(np.full((2, 3), silo or 0, np.int64), "shape")
+
+
+class Faulty:
+    """A party that dies, or does something else, before its release of a number."""
+
+    def __init__(self, party, number, fault):
+        self._party, self._left, self._fault = party, number, fault
+
+    def __getattr__(self, name):
+        return getattr(self._party, name)
+
+    def _next(self):
+        self._left -= 1
+        if self._left == 0 and self._fault == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._left == 0 and self._fault == "sleep":
+            time.sleep(4.0)
+        if self._left == 0 and self._fault == "raise":
+            raise ZeroDivisionError
+
+    def total(self, steps, what):
+        self._next()
+        return self._party.total(steps, what)
+
+    def messages(self, rows, what):
+        self._next()
+        return self._party.messages(rows, what)
+
+
+def take_part(pid, asked, addresses):
+    asked = asked | asked.get("of", {}).get(str(pid), {})
+    data = data_of_all()
+    if "other_size" in asked:
+        data = data.part(np.arange(data.n - 1), data.sizes - np.array([0, 0, 0, 1]))
+    study = study_of(data, trust=asked.get("trust", "central"), colluding=asked.get("t", 1))
+    arguments = {"l2": 1e-3, "trust": study.trust, **asked.get("arguments", {})}
+    plan = Plan(asked["solver"], BUDGET, arguments)
+    files = asked.get("certificates")
+    files = files and Certificates(f"{files}.crt", f"{files}.key", asked["authority"])
+    with join(
+        study,
+        None if pid == 0 else f"s{pid - 1}",
+        addresses,
+        plan=plan if pid == 0 else None,
+        threshold=asked.get("threshold"),
+        certificates=files,
+        deadline=asked.get("deadline", 20.0),
+    ) as (party, agreed):
+        assert agreed == plan or "of" in asked
+        if "sums" in asked:
+            return list(sums(party, asked["sums"]))
+        if "rounds" in asked:
+            return rounds(party, **asked["rounds"])
+        party.public = dpk.NoiseStream(7)
+        if "fault" in asked:
+            party = Faulty(party, *asked["fault"])
+        own = data
+        if pid:
+            first, last = data.offsets[pid - 1 : pid + 1]
+            own = data.part(np.arange(first, last), np.array([0, last - first]))
+        here = held_by(party, own, data.sizes)
+        # The analyst's own stream draws nothing that anybody sees.
+        rng = 7 if pid else 8
+        run = Plan(asked["solver"], BUDGET, arguments) if "of" in asked else agreed
+        result = dpk.solve(
+            run.solver, here, budget=run.budget, rng=rng, n_threads=1, **run.arguments
+        )
+        return result
+
+
+def rounds(party, d, times):
+    """Seconds of rounds without computations."""
+    found = []
+    steps = np.full(d, 2**40, np.int64)
+    for _ in range(times):
+        start = time.perf_counter(), time.process_time()
+        party.total(steps, "steps")
+        found.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    return found
+
+
+def main():
+    pid, out = int(sys.argv[1]), Path(sys.argv[4])
+    outcomes = []
+    for asked, addresses in zip(json.loads(sys.argv[2]), json.loads(sys.argv[3]), strict=True):
+        start = time.monotonic()
+        try:
+            outcome = take_part(pid, asked, addresses)
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {error}"
+        outcomes.append((outcome, time.monotonic() - start))
+        out.write_bytes(pickle.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()
