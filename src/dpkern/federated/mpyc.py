@@ -69,7 +69,7 @@ class MpycParty(Party):
 
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         binding = self._transcript.binding(b"sum", steps.shape, what)
-        opened = self._mesh.run(self._sum(binding, steps.ravel()))
+        opened = self._mesh.run(lambda: self._sum(binding, steps.ravel()))
         total = unpacked(opened, steps.size, self._silos)
         self._transcript.add(total.astype("<i8").tobytes())
         return total.reshape(steps.shape)
@@ -79,8 +79,10 @@ class MpycParty(Party):
         mesh, field = self._mesh, self._field
         numbers = packed(steps)
         given = [field(0)] if self.silo is None else [field(number) for number in numbers]
+        # Shares of an element say nothing of it, so they need not wait for the others' messages.
+        at_this_release = mesh.exchange(binding)
         shares = mesh.runtime.input(given, senders=range(1, self._silos + 1))
-        await mesh.exchange(binding)
+        await at_this_release
         held = await shares
         if {len(one) for one in held} != {len(numbers)}:
             raise ProtocolError("a silo has shared more or fewer numbers than the sum has")
@@ -90,7 +92,9 @@ class MpycParty(Party):
     def messages(self, rows: NDArray[np.float64], what: str) -> NDArray[np.float64]:
         binding = self._transcript.binding(b"messages", rows.shape, what)
         own = b"" if self.silo is None else rows[self.silo].astype("<f8").tobytes()
-        found = self._mesh.run(self._mesh.exchange(binding, own)) | {self._mesh.runtime.pid: own}
+        found = self._mesh.run(lambda: self._mesh.exchange(binding, own)) | {
+            self._mesh.runtime.pid: own
+        }
         told = b"".join(found[pid] for pid in range(1, self._silos + 1))
         if any(len(found[pid]) != 8 * rows[0].size for pid in range(1, self._silos + 1)):
             raise ProtocolError("a silo has sent more or fewer numbers than a message has")
@@ -186,7 +190,7 @@ def join(
         names = (ANALYST, *study.names)
         mesh = Mesh(names, places, pid, chosen, certificates, deadline)
         try:
-            mesh.run(mesh.connect())
+            mesh.run(mesh.connect)
             party, agreed = _agree(mesh, study, plan)
             if name is not None:
                 accept(agreed)
@@ -204,7 +208,7 @@ def _agree(mesh: Mesh, study: "Study", plan: Plan | None) -> tuple[MpycParty, Pl
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
     said = json.dumps(hello, sort_keys=True).encode()
-    found = mesh.run(mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
+    found = mesh.run(lambda: mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
     opening = b"".join(found[pid] for pid in sorted(found))
     for pid, message in found.items():
         who = mesh.names[pid]

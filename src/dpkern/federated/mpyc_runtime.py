@@ -10,8 +10,10 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Coroutine, Sequence
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dpkern.federated.links import CoordinatorLostError, SilosLostError
@@ -27,8 +29,10 @@ def _load() -> tuple[Any, ...]:
     before, os.environ[name] = os.environ.get(name), "True"
     handlers = logging.root.handlers[:]
     try:
-        import mpyc
-        from mpyc import asyncoro, finfields, runtime
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of NumPy's, in MPyC 0.11
+            import mpyc
+            from mpyc import asyncoro, finfields, runtime
     except ImportError as error:
         raise ImportError("the package mpyc is needed: pip install 'dpkern[federated]'") from error
     finally:
@@ -127,39 +131,52 @@ class Mesh:
 
     async def connect(self) -> None:
         """Listen to the parties before this one, and call those after it until they answer."""
-        parties, pid, files = self.runtime.parties, self.runtime.pid, self.certificates
-        loop, own, server = asyncio.get_running_loop(), parties[pid], None
-        own.protocol = loop.create_future()
-        if pid:
-            tls = None if files is None else files.context(ssl.PROTOCOL_TLS_SERVER)
-            host = own.host if files is None else None  # or all interfaces
-            server = await loop.create_server(lambda: _Connection(self), host, own.port, ssl=tls)
-        for peer in parties[pid + 1 :]:
-            tls = None if files is None else files.context(ssl.PROTOCOL_TLS_CLIENT)
-            while not peer.protocol:
-                make, name = (lambda pid=peer.pid: _Connection(self, pid)), self.names[peer.pid]
-                try:
-                    await loop.create_connection(make, peer.host, peer.port, ssl=tls)
-                except ssl.SSLError as error:
-                    raise ProtocolError(
-                        f"{name} has no certificate of the study: {error}"
-                    ) from None
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    if not peer.protocol:
-                        raise ProtocolError(f"{name} has the certificate of another party")
-        await own.protocol
-        if server is not None:
-            server.close()
+        own, files = self.runtime.parties[self.runtime.pid], self.certificates
+        loop, tls, server = asyncio.get_running_loop(), None, None
+        own.protocol = loop.create_future()  # done when all others are connected
+        try:
+            if own.pid:
+                if files is not None:
+                    tls = files.context(ssl.PROTOCOL_TLS_SERVER)
+                host = own.host if files is None else None  # or all interfaces
+                server = await loop.create_server(
+                    lambda: _Connection(self), host, own.port, ssl=tls
+                )
+            if files is not None:
+                tls = files.context(ssl.PROTOCOL_TLS_CLIENT)
+            for peer in self.others[own.pid :]:
+                while not peer.protocol:
+                    await self._call(peer, tls)
+            await own.protocol
+        finally:
+            if server is not None:
+                server.close()
 
-    async def exchange(self, binding: bytes, payload: bytes = b"") -> dict[int, bytes]:
-        """Send all others a message that belongs to a release, and return theirs."""
+    async def _call(self, peer: Any, tls: ssl.SSLContext | None) -> None:
+        loop, name = asyncio.get_running_loop(), self.names[peer.pid]
+        try:
+            made = partial(_Connection, self, peer.pid)
+            await loop.create_connection(made, peer.host, peer.port, ssl=tls)
+        except ssl.SSLError as error:
+            raise ProtocolError(f"{name} has no certificate of the study: {error}") from None
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            if not peer.protocol:
+                raise ProtocolError(f"{name} has the certificate of another party")
+
+    def exchange(
+        self, binding: bytes, payload: bytes = b""
+    ) -> Coroutine[Any, Any, dict[int, bytes]]:
+        """Send all others a message that belongs to a release; theirs are to be awaited."""
         label = self.runtime._program_counter
         label[0] += 1
         for peer in self.others:
             peer.protocol.send(label[0], binding + payload)
         self._waiting = {peer.pid: peer.protocol.receive(label[0]) for peer in self.others}
+        return self._received(binding)
+
+    async def _received(self, binding: bytes) -> dict[int, bytes]:
         found = {i: w if isinstance(w, bytes) else await w for i, w in self._waiting.items()}
         astray = [self.names[i] for i, message in found.items() if message[:32] != binding]
         if astray:
@@ -169,7 +186,7 @@ class Mesh:
             )
         return {i: message[32:] for i, message in found.items()}
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Return what is done with all others, unless one is lost, or not there in time."""
         try:
             return self._runner.run(self._guarded(work))
@@ -178,9 +195,8 @@ class Mesh:
                 raise ProtocolError("a party has sent shares that MPyC cannot read") from None
             raise
 
-    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         if self._gone:
-            work.close()
             raise self._left(self._gone)
         task = asyncio.ensure_future(self._sent(work))
         first = asyncio.FIRST_COMPLETED
@@ -193,15 +209,19 @@ class Mesh:
         raise self._left(lost)
 
     def _left(self, lost: Sequence[int]) -> Exception:
-        why = "left the study" if lost else f"no message within {self._deadline:g} s"
-        who = [self.names[pid] for pid in lost or self._late()]
+        late = [self.names[pid] for pid in self._late() if pid not in self._closed]
+        if not lost:
+            who, why = late, f"no message within {self._deadline:g} s"
+        else:
+            who, why = [self.names[pid] for pid in lost], "left the study"
+            why += f", while {', '.join(late)} sent nothing" if late else ""
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
         return SilosLostError(who, why)
 
-    async def _sent(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _sent(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Do it, and wait until all is sent, as nothing is while a solver computes."""
-        result = await work
+        result = await work()
         while any(peer.protocol.transport.get_write_buffer_size() for peer in self.others):
             await asyncio.sleep(0.001)
         return result
@@ -227,7 +247,7 @@ class Mesh:
     def end(self, binding: bytes) -> None:
         """Exchange last messages, so that nobody leaves while others wait for it."""
         self._ending = True
-        self.run(self.exchange(binding))
+        self.run(lambda: self.exchange(binding))
 
     def close(self) -> None:
         """Close the connections, and send what is on its way if that takes no longer than 1 s."""
