@@ -12,8 +12,9 @@ import numpy as np
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
-from dpkern.federated.mpyc import Certificates, join
-from dpkern.federated.plan import Plan
+from dpkern.federated.mpyc import join
+from dpkern.federated.mpyc_runtime import Certificates
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Silo, Study
 
 from mpyc import runtime  # isort: skip  # no earlier: dpkern keeps it from starting itself
@@ -93,7 +94,7 @@ def take_part(pid, asked, addresses):
     arguments = {"l2": 1e-3, "trust": "central", **asked["arguments"]}
     trust = asked.get("trust", arguments["trust"])
     study = study_of(data, trust=trust, colluding=asked.get("t", 1))
-    plan = Plan(asked["solver"], BUDGET, arguments)
+    plan = Proposal(asked["solver"], BUDGET, arguments)
     files = asked.get("certificates")
     if files is not None:
         own = Path(files) / asked.get("certificate_of", f"party{pid}")
@@ -122,7 +123,7 @@ def take_part(pid, asked, addresses):
         here = held_by(party, own, data.sizes)
         # The analyst's own stream draws nothing that anybody sees.
         rng = 7 if pid else 8
-        run = Plan(asked["solver"], BUDGET, arguments) if "of" in asked else agreed
+        run = Proposal(asked["solver"], BUDGET, arguments) if "of" in asked else agreed
         result = dpk.solve(
             run.solver, here, budget=run.budget, rng=rng, n_threads=1, **run.arguments
         )

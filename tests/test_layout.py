@@ -83,6 +83,8 @@ ARROWS = {
     "federated": {
         *("federated", "federated/links", "federated/journal", "federated/masking"),
         *(
+            "federated/mpyc_runtime",
+            "federated/mpyc_sums",
             "federated/party",
             "federated/study",
             "solvers",
@@ -100,6 +102,10 @@ ARROWS = {
     "federated/journal": {"federated/links"},
     "federated/masking": {"federated/links", "_numbers", "stream"},
     "federated/keys": {"_numbers"},
+    "federated/mpyc_runtime": {"federated/links", "federated/party"},
+    "federated/mpyc_sums": {
+        *("federated/masking", "federated/mpyc_runtime", "federated/party", "party"),
+    },
     "federated/party": {"federated/links", "party", "stream"},
     "federated/flower": {"federated/flower_wire", "federated/links"},
     "federated/flower_superlink": {"federated/flower_wire"},

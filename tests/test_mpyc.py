@@ -25,13 +25,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from mpyc_party import BUDGET, data_of_all, integers, study_of
 
-from dpkern.federated import mpyc, mpyc_runtime
+from dpkern.federated import mpyc_runtime
 from dpkern.federated.links import SilosLostError
 from dpkern.federated.masking import Roster, Session, unmask
-from dpkern.federated.mpyc import ANALYST, Certificates, join, packed, unpacked
-from dpkern.federated.mpyc_runtime import Mesh
+from dpkern.federated.mpyc import join
+from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
+from dpkern.federated.mpyc_sums import MpycParty, packed, unpacked
 from dpkern.federated.party import ProtocolError
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 
 from mpyc import thresha  # isort: skip  # no earlier: dpkern keeps it from starting itself
 
@@ -264,7 +265,7 @@ def sent_by_silo_1(steps, answers, threshold=2):
     for pid, peer in peers.items():
         mesh.runtime.parties[pid].protocol = peer
         peer.close = partial(mesh.lose, pid)
-    party = mpyc.MpycParty(mesh, SILOS, 1, b"opening", bytes(32))
+    party = MpycParty(mesh, SILOS, 1, bytes(32))
     try:
         party.total(steps, "sum")
     except (ProtocolError, SilosLostError) as error:
@@ -380,7 +381,7 @@ def test_addresses_are_of_all_silos_and_other_machines_need_certificates():
 
 
 def test_names_and_plans_are_those_of_the_study():
-    plan = Plan("gradient_descent", BUDGET, {"trust": "central"})
+    plan = Proposal("gradient_descent", BUDGET, {"trust": "central"})
     with pytest.raises(ValueError, match="name must be one of s0, s1, s2, s3, or None"):
         joined("s4")
     for name, given in (("s0", plan), (None, None)):

@@ -17,7 +17,7 @@ from dpkern.federated.masking import digest, public_stream, session_id
 from dpkern.federated.party import CoordinatorParty
 from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
-from dpkern.party import Remote
+from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
 from dpkern.stream import NoiseStream
 
@@ -106,15 +106,7 @@ class Federation(Remote):
         self, solver: str, budget: Any, arguments: Mapping[str, Any]
     ) -> Iterator[tuple[SiloData, dict[str, Any]]]:
         study = self.study
-        if not isinstance(budget, Budget):
-            raise TypeError(
-                "budget must be dpkern.Budget(epsilon=..., delta=...) in a federation, where all "
-                f"that is sent has noise, got {type(budget).__name__}"
-            )
-        if arguments.get("trust", study.trust) != study.trust:
-            raise ValueError(f"trust must be that of the study, {study.trust!r}")
-        shared = {name: value for name, value in arguments.items() if name not in OWN}
-        plan = Proposal(solver, budget, {**shared, "trust": study.trust}).to_json()
+        plan = proposed(study, solver, budget, arguments).to_json()
         hello = {
             "protocol": PROTOCOL,
             "dpkern": VERSION,
@@ -136,9 +128,30 @@ class Federation(Remote):
                 told=confirmations,
                 public=public_stream(session),
             )
-            # Draws of its own are of silos that it does not have: nobody sees them.
-            with NoiseStream() as unused:
-                own = {name: arguments[name] for name in OWN if name in arguments and name != "rng"}
-                data = held_by(party, study.described, study.sizes)
-                yield data, {**shared, "trust": study.trust, "rng": unused, **own}
+            with coordinated(study, party, arguments) as found:
+                yield found
             star.close(party.told)
+
+
+def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:
+    """Return what the coordinator of a study proposes, without arguments of its own process."""
+    if not isinstance(budget, Budget):
+        raise TypeError(
+            "budget must be dpkern.Budget(epsilon=..., delta=...) in a federation, where all "
+            f"that is sent has noise, got {type(budget).__name__}"
+        )
+    if arguments.get("trust", study.trust) != study.trust:
+        raise ValueError(f"trust must be that of the study, {study.trust!r}")
+    shared = {name: value for name, value in arguments.items() if name not in OWN}
+    return Proposal(solver, budget, {**shared, "trust": study.trust})
+
+
+@contextmanager
+def coordinated(
+    study: Study, party: Party, arguments: Mapping[str, Any]
+) -> Iterator[tuple[SiloData, dict[str, Any]]]:
+    """Return the coordinator's data, and the arguments of its own run."""
+    # Draws of its own are of silos that it does not have: nobody sees them.
+    with NoiseStream() as unused:
+        data = held_by(party, study.described, study.sizes)
+        yield data, {**arguments, "trust": study.trust, "rng": unused}

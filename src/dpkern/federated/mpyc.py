@@ -1,21 +1,7 @@
-"""Sums by secret sharing (MPyC) for few silos and an analyst that can all reach each other.
+"""Studies by secret sharing (MPyC), for few silos and an analyst that can all reach each other.
 
-Party 0 is the analyst, who has no records, and silo j is party j + 1. A sum takes two messages from
-party to party: every silo gives every party a share of its integers (Shamir, threshold T), and the
-parties open the sum of the shares that they hold. Up to T parties that pool what they see learn the
-sum and nothing else of the others' integers. With the first message a party says where it is: the
-round, the release and all that was opened before; nobody opens a sum unless all agree. This is
-secure against semi-honest parties. One that falsifies shares can falsify a sum, which is refused
-when it is not one of so many integers, or at the next message when parties opened different ones.
-Nobody can drop out: a party that is lost or late ends the study.
-
-An integer x of a silo is the slot x + 2^63, of 9 bytes, in an element of the field of order
-2^1279 - 1, which has 17 of them. Slots of at most 255 silos add up without a carry into the next
-slot. All of int64 is in range: what is opened is the sum over the integers, and what is returned is
-that modulo 2^64, as with masks.
-
-MPyC sends arrays by `pickle`, by which a party could run code at others. It sends elements in
-lists, as here, as plain bytes.
+What parties tell each other is in `dpkern.federated.mpyc_sums`. Every party knows the addresses of
+all silos, and has a certificate by which the others know it.
 """
 
 import asyncio
@@ -23,122 +9,139 @@ import ipaddress
 import json
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from dpkern._numbers import count, positive
+from dpkern.data import SiloData
+from dpkern.data.parted import held_by
+from dpkern.federated.federation import VERSION, coordinated, proposed
+from dpkern.federated.masking import digest
+from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
+from dpkern.federated.mpyc_sums import MpycParty
+from dpkern.federated.party import ProtocolError
+from dpkern.federated.proposal import Proposal
+from dpkern.federated.study import Study
+from dpkern.party import Remote
+from dpkern.privacy.accountant import Accountant
+from dpkern.solvers import SolverResult, solve
+from dpkern.stream import NoiseStream
 
-from dpkern import __version__
-from dpkern._numbers import count
-from dpkern.federated.masking import digest, public_stream
-from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh, finfields
-from dpkern.federated.party import ProtocolError, Transcript
-from dpkern.federated.plan import Plan
-from dpkern.party import Party
-
-if TYPE_CHECKING:
-    from dpkern.federated.study import Study
-
-_BITS, _SLOT, _SLOTS = 1279, 9, 17
-_ELEMENT = _SLOT * _SLOTS
 _in_use = threading.Lock()  # MPyC has one runtime in a process
 
 
-class MpycParty(Party):
-    """A party of a study, which `join` connects with all others.
+class MpycFederation(Remote):
+    """The silos of a study, in place of a `SiloData`, with sums by secret sharing.
 
-    Attributes
+    Parameters
     ----------
-    note : str
-        What the certificate says of the sums.
+    study : Study
+    addresses, certificates, threshold, deadline
+        As for `join`.
+
+    Examples
+    --------
+    >>> study = Study.read("study.toml")
+    >>> files = Certificates("analyst.crt", "analyst.key", "ca.crt")
+    >>> silos = MpycFederation(study, ["a.example:9000", "b.example:9000"], certificates=files)
+    >>> result = dpkern.solve("federated_gd", silos, budget=dpkern.Budget(epsilon=1, delta=1e-6))
     """
 
     def __init__(
-        self, mesh: Mesh, silos: int, colluding: int | None, opening: bytes, session: bytes
+        self,
+        study: Study,
+        addresses: Sequence[str],
+        *,
+        certificates: Certificates | None = None,
+        threshold: int | None = None,
+        deadline: float = 60.0,
     ) -> None:
-        pid, self._silos, self._mesh = mesh.runtime.pid, silos, mesh
-        self.silo, self.colluding = pid - 1 if pid else None, colluding
-        self.public, self._transcript = public_stream(session), Transcript(opening)
-        self._field = finfields.GF(2**_BITS - 1)
-        self.note = (
-            f"sums by Shamir shares among {silos + 1} parties, threshold {mesh.runtime.threshold}, "
-            "against semi-honest parties"
+        self.study = study
+        self._how: dict[str, Any] = {"addresses": addresses, "certificates": certificates}
+        self._how |= {"threshold": threshold, "deadline": deadline}
+
+    @property
+    def task(self) -> str:
+        return self.study.described.task
+
+    @contextmanager
+    def opened(
+        self, solver: str, budget: Any, arguments: Mapping[str, Any]
+    ) -> Iterator[tuple[SiloData, dict[str, Any]]]:
+        plan = proposed(self.study, solver, budget, arguments)
+        with (
+            join(self.study, None, plan=plan, **self._how) as (party, _),
+            coordinated(self.study, party, arguments) as found,
+        ):
+            yield found
+
+
+def take_part(
+    study: Study,
+    name: str,
+    data: SiloData,
+    addresses: Sequence[str],
+    *,
+    accountant: Accountant | None,
+    accept: Callable[[Proposal], None] = lambda plan: None,
+    certificates: Certificates | None = None,
+    threshold: int | None = None,
+    deadline: float = 60.0,
+    rng: int | NoiseStream | None = None,
+    n_threads: int | None = None,
+    progress: bool = False,
+) -> SolverResult:
+    """Take part as a silo in one run of a study, and return its result.
+
+    The silo runs the solver on its own records, as in `dpkern.federated.silo.take_part`. What it
+    sends are shares of its noisy sums, or its noisy messages, each charged before it is sent.
+
+    Parameters
+    ----------
+    study, name, addresses, accept, certificates, threshold, deadline
+        As for `join`.
+    data : SiloData
+        The silo's records, made by `Study.silo_data`.
+    accountant : Accountant or None
+        What is charged for the run before anything is sent, and refuses it beyond its budget.
+    rng, n_threads, progress
+        As for `dpkern.solve`.
+    """
+    joined = join(
+        study,
+        name,
+        addresses,
+        accept=accept,
+        certificates=certificates,
+        threshold=threshold,
+        deadline=deadline,
+    )
+    with joined as (party, plan):
+        return solve(
+            plan.solver,
+            held_by(party, data, study.sizes),
+            budget=plan.budget,
+            rng=rng,
+            n_threads=n_threads,
+            progress=progress,
+            accountant=accountant,
+            **plan.arguments,
         )
-
-    def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
-        binding = self._transcript.binding(b"sum", steps.shape, what)
-        opened = self._mesh.run(lambda: self._sum(binding, steps.ravel()))
-        total = unpacked(opened, steps.size, self._silos)
-        self._transcript.add(total.astype("<i8").tobytes())
-        return total.reshape(steps.shape)
-
-    async def _sum(self, binding: bytes, steps: NDArray[np.int64]) -> list[int]:
-        """Return the sum of silos' elements, if all parties are at this release."""
-        mesh, field = self._mesh, self._field
-        numbers = packed(steps)
-        given = [field(0)] if self.silo is None else [field(number) for number in numbers]
-        # Shares of an element say nothing of it, so they need not wait for the others' messages.
-        at_this_release = mesh.exchange(binding)
-        shares = mesh.runtime.input(given, senders=range(1, self._silos + 1))
-        await at_this_release
-        held = await shares
-        if {len(one) for one in held} != {len(numbers)}:
-            raise ProtocolError("a silo has shared more or fewer numbers than the sum has")
-        sums = [field(sum(share.value for share in one)) for one in zip(*held, strict=True)]
-        return [element.value for element in await mesh.runtime.output(sums)]
-
-    def messages(self, rows: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-        binding = self._transcript.binding(b"messages", rows.shape, what)
-        own = b"" if self.silo is None else rows[self.silo].astype("<f8").tobytes()
-        found = self._mesh.run(lambda: self._mesh.exchange(binding, own)) | {
-            self._mesh.runtime.pid: own
-        }
-        told = b"".join(found[pid] for pid in range(1, self._silos + 1))
-        if any(len(found[pid]) != 8 * rows[0].size for pid in range(1, self._silos + 1)):
-            raise ProtocolError("a silo has sent more or fewer numbers than a message has")
-        self._transcript.add(told)
-        return np.frombuffer(told, dtype="<f8").reshape(rows.shape).astype(np.float64)
-
-    def end(self) -> None:
-        """Make sure that all parties end here, having seen the same."""
-        self._mesh.end(self._transcript.binding(b"end", (), "study"))
-
-
-def packed(steps: NDArray[np.int64]) -> list[int]:
-    """Return elements of the field that hold these integers, in at least one."""
-    slots = np.zeros((max(1, -(-len(steps) // _SLOTS)) * _SLOTS, _SLOT), dtype=np.uint8)
-    words = steps.astype("<i8").view("<u8") ^ np.uint64(1 << 63)
-    slots[: len(steps), :8] = words.view(np.uint8).reshape(-1, 8)
-    return [int.from_bytes(element.tobytes(), "little") for element in slots.reshape(-1, _ELEMENT)]
-
-
-def unpacked(elements: Sequence[int], size: int, silos: int) -> NDArray[np.int64]:
-    """Return the sum modulo 2^64, of so many integers of each silo, that elements hold."""
-    try:
-        text = b"".join(element.to_bytes(_ELEMENT, "little") for element in elements)
-    except OverflowError:
-        text = b""
-    slots = np.frombuffer(text, dtype=np.uint8).reshape(-1, _SLOT)
-    if len(slots) < size or slots[:size, 8].max(initial=0) >= silos or slots[size:].any():
-        raise ProtocolError("what was opened is no sum of integers: a party has sent wrong shares")
-    words = np.ascontiguousarray(slots[:size, :8]).view("<u8").ravel()
-    return (words - np.uint64((silos << 63) % (1 << 64))).astype(np.int64)
 
 
 @contextmanager
 def join(
-    study: "Study",
+    study: Study,
     name: str | None,
     addresses: Sequence[str],
     *,
-    plan: Plan | None = None,
-    accept: Callable[[Plan], None] = lambda plan: None,
+    plan: Proposal | None = None,
+    accept: Callable[[Proposal], None] = lambda plan: None,
     certificates: Certificates | None = None,
     threshold: int | None = None,
     deadline: float = 60.0,
-) -> Iterator[tuple[MpycParty, Plan]]:
+) -> Iterator[tuple[MpycParty, Proposal]]:
     """Connect to all parties of a study, and agree on a plan; yield the party and the plan.
 
     Every party then runs the solver of the plan on `dpkern.data.parted.held_by(party, ...)`, and
@@ -152,7 +155,7 @@ def join(
         The silo's; None for the analyst.
     addresses : sequence of str
         HOST:PORT of every silo, in the study's order; silos listen there. The analyst calls only.
-    plan : Plan
+    plan : Proposal
         What the analyst proposes; None at a silo.
     accept : callable
         Is called with the plan at a silo, and raises where it does not take part.
@@ -179,6 +182,7 @@ def join(
         raise ValueError(f"name must be one of {', '.join(study.names)}, or None, got {name!r}")
     if (plan is None) != (name is not None):
         raise TypeError("plan must be given at the analyst, and at no silo")
+    seconds = positive("deadline", deadline)
     chosen = _threshold(silos, study.colluding, threshold)
     places = _places(addresses, silos, certificates is not None)
     pid = 0 if name is None else study.names.index(name) + 1
@@ -188,7 +192,7 @@ def join(
         raise RuntimeError("join must be left before it is called again: one party in a process")
     try:
         names = (ANALYST, *study.names)
-        mesh = Mesh(names, places, pid, chosen, certificates, deadline)
+        mesh = Mesh(names, places, pid, chosen, certificates, seconds)
         try:
             mesh.run(mesh.connect)
             party, agreed = _agree(mesh, study, plan)
@@ -202,14 +206,14 @@ def join(
         _in_use.release()
 
 
-def _agree(mesh: Mesh, study: "Study", plan: Plan | None) -> tuple[MpycParty, Plan]:
+def _agree(mesh: Mesh, study: Study, plan: Proposal | None) -> tuple[MpycParty, Proposal]:
     """Exchange first messages, and return the party of a session and the plan."""
-    own = {"dpkern": __version__, "study": study.digest, "threshold": mesh.runtime.threshold}
+    own = {"dpkern": VERSION, "study": study.digest, "threshold": mesh.runtime.threshold}
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
     said = json.dumps(hello, sort_keys=True).encode()
     found = mesh.run(lambda: mesh.exchange(digest("mpyc"), said)) | {mesh.runtime.pid: said}
-    opening = b"".join(found[pid] for pid in sorted(found))
+    opening = [found[pid] for pid in sorted(found)]
     for pid, message in found.items():
         who = mesh.names[pid]
         try:
@@ -220,11 +224,11 @@ def _agree(mesh: Mesh, study: "Study", plan: Plan | None) -> tuple[MpycParty, Pl
             raise ProtocolError(f"the first message of {who} is none of this protocol") from None
         for what in differing:
             raise ProtocolError(f"the {what} of {who} is {told[what]!r}, here it is {own[what]!r}")
-    agreed = Plan.from_json(str(text))
+    agreed = Proposal.from_json(str(text))
     if agreed.arguments.get("trust") != study.trust:
         raise ProtocolError(f"the plan's trust must be that of the study, {study.trust!r}")
-    session = digest("mpyc session", *(found[pid] for pid in sorted(found)))
-    return MpycParty(mesh, len(study.names), study.colluding, opening, session), agreed
+    session = digest("mpyc session", *opening)
+    return MpycParty(mesh, len(study.names), study.colluding, session), agreed
 
 
 def _threshold(silos: int, colluding: int | None, threshold: int | None) -> int:
