@@ -56,6 +56,7 @@ STUDIES = {
         "of": {"3": {"arguments": {"rounds": 4, "trust": "silo"}}},
         "trust": "central",
     },
+    "other opened sum": {**PLAIN, "of": {"3": {"fault": [4, "see another sum"]}}},
     "other threshold": {**PLAIN, "t": 0, "of": {"2": {"threshold": 1}}},
     "other study": {**PLAIN, "of": {"2": {"t": 0}}},
     "other certificate": {**PLAIN, "of": {"2": {"certificate_of": "party3"}}, "deadline": 3.0},
@@ -194,7 +195,7 @@ def masked_sum(values):
 # --------------------------------------------------------------------------------- faults of others
 
 
-@pytest.mark.parametrize("name", ["other plan", "other sum", "other trust"])
+@pytest.mark.parametrize("name", ["other plan", "other sum", "other trust", "other opened sum"])
 def test_a_party_with_another_plan_ends_the_study_for_all(outcomes, name):
     for pid, message in enumerate(results(outcomes, name)):
         who = "s2" if pid != 3 else f"{ANALYST}, s0, s1, s3"

@@ -115,6 +115,7 @@ class Mesh:
     ) -> None:
         self.names, self.certificates, self._deadline = names, certificates, deadline
         self._waiting: dict[int, Any] = {}
+        self._trouble: dict[int, OSError] = {}
         self._gone, self._closed, self._ending = list[int](), set[int](), False
         self._runner = asyncio.Runner()
         self._runner.run(self._start(addresses, pid, threshold))
@@ -159,9 +160,11 @@ class Mesh:
             await loop.create_connection(made, peer.host, peer.port, ssl=tls)
         except ssl.SSLError as error:
             raise ProtocolError(f"{name} has no certificate of the study: {error}") from None
-        except OSError:
+        except OSError as error:  # it may not be there yet
+            self._trouble[peer.pid] = error
             await asyncio.sleep(0.05)
         else:
+            self._trouble.pop(peer.pid, None)
             if not peer.protocol:
                 raise ProtocolError(f"{name} has the certificate of another party")
 
@@ -209,12 +212,15 @@ class Mesh:
         raise self._left(lost)
 
     def _left(self, lost: Sequence[int]) -> Exception:
-        late = [self.names[pid] for pid in self._late() if pid not in self._closed]
+        late = [pid for pid in self._late() if pid not in self._closed]
+        named = [self.names[pid] for pid in late]
         if not lost:
-            who, why = late, f"no message within {self._deadline:g} s"
+            who, why = named, f"no message within {self._deadline:g} s"
+            refused = {str(self._trouble[pid]) for pid in late if pid in self._trouble}
+            why += f" ({'; '.join(sorted(refused))})" if refused else ""
         else:
             who, why = [self.names[pid] for pid in lost], "left the study"
-            why += f", while {', '.join(late)} sent nothing" if late else ""
+            why += f", while {', '.join(named)} sent nothing" if named else ""
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
         return SilosLostError(who, why)
