@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import numpy as np
 
 import dpkern as dpk
 from dpkern.data.parted import held_by
-from dpkern.federated import mpyc_sums
-from dpkern.federated.mpyc import join
+from dpkern.federated import mpyc, mpyc_sums
+from dpkern.federated.mpyc import MpycFederation, join
 from dpkern.federated.mpyc_runtime import Certificates
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Silo, Study
@@ -35,6 +36,7 @@ def study_of(data, *, trust="central", colluding=1):
         "classes": data.classes.tolist(),
         "intercept": data.intercept,
         "row_bound": data.row_bound,
+        "feature_range": data.feature_range,
     }
     if trust == "silo":
         colluding = None
@@ -76,7 +78,7 @@ class Faulty:
         if self._left == 0 and self._fault == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if self._left == 0 and self._fault == "sleep":
-            time.sleep(4.0)
+            time.sleep(6.0)
         if self._left == 0 and self._fault == "raise":
             raise ZeroDivisionError
         if self._left == 0 and self._fault == "see another sum":
@@ -103,15 +105,28 @@ def take_part(pid, asked, addresses):
     if files is not None:
         own = Path(files) / asked.get("certificate_of", f"party{pid}")
         files = Certificates(f"{own}.crt", f"{own}.key", Path(files) / "ca.crt")
-    with join(
-        study,
-        None if pid == 0 else f"s{pid - 1}",
-        addresses,
-        plan=plan if pid == 0 else None,
-        threshold=asked.get("threshold"),
-        certificates=files,
-        deadline=asked.get("deadline", 20.0),
-    ) as (party, agreed):
+    how = {
+        "threshold": asked.get("threshold"),
+        "certificates": files,
+        "deadline": asked.get("deadline", 20.0),
+    }
+    own = data
+    if pid:
+        first, last = data.offsets[pid - 1 : pid + 1]
+        own = data.part(np.arange(first, last), np.array([0, last - first]))
+    if "as users do" in asked:
+        if pid == 0:
+            silos = MpycFederation(study, addresses, **how)
+            return dpk.solve(asked["solver"], silos, budget=BUDGET, **arguments)
+        own = study.silo_data(f"s{pid - 1}", own.X, own.classes[(own.y > 0).astype(int)])
+        with tempfile.TemporaryDirectory() as folder:
+            kept = dpk.Accountant(f"{folder}/spent", epsilon=asked["epsilon"], delta=1e-4)
+            place = study, f"s{pid - 1}", own, addresses
+            result = mpyc.take_part(*place, accountant=kept, rng=7, n_threads=1, **how)
+            assert len(kept.entries) == 1
+        return result
+    name = None if pid == 0 else f"s{pid - 1}"
+    with join(study, name, addresses, plan=plan if pid == 0 else None, **how) as (party, agreed):
         assert agreed == plan or "of" in asked
         if "sums" in asked:
             return list(sums(party, asked["sums"]))
@@ -120,10 +135,6 @@ def take_part(pid, asked, addresses):
         party.public = dpk.NoiseStream(7)
         if "fault" in asked:
             party = Faulty(party, *asked["fault"])
-        own = data
-        if pid:
-            first, last = data.offsets[pid - 1 : pid + 1]
-            own = data.part(np.arange(first, last), np.array([0, last - first]))
         here = held_by(party, own, data.sizes)
         # The analyst's own stream draws nothing that anybody sees.
         rng = 7 if pid else 8
