@@ -419,8 +419,11 @@ def test_parties_that_never_come_are_named_and_the_next_one_can_start(certificat
     for _ in range(2):
         with pytest.raises(SilosLostError, match=r"s1, s2, s3: no message within 0\.3 s"):
             joined(places=addresses())
+    crt, key = certificates / "party1.crt", certificates / "party2.key"
     with pytest.raises(FileNotFoundError):
         joined(certificates=Certificates(certificates / "none", "none", "none"))
+    with pytest.raises(ValueError, match="certificates must be files"):
+        joined(certificates=Certificates(crt, key, certificates / "ca.crt"))
 
 
 def test_a_running_event_loop_is_refused():

@@ -65,8 +65,14 @@ class Certificates:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # but the name of the party
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(self.certificate, self.key)
-        context.load_verify_locations(self.authority)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+            context.load_verify_locations(self.authority)
+        except ssl.SSLError as error:
+            raise ValueError(
+                "certificates must be files (PEM) of a certificate, its private key and its "
+                f"authority, got {error.reason}"
+            ) from None
         return context
 
 
@@ -116,7 +122,8 @@ class Mesh:
         self.names, self.certificates, self._deadline = names, certificates, deadline
         self._waiting: dict[int, Any] = {}
         self._trouble: dict[int, OSError] = {}
-        self._gone, self._closed, self._ending = list[int](), set[int](), False
+        self._gone, self._closed = list[int](), set[int]()
+        self._connected = self._ending = False
         self._runner = asyncio.Runner()
         self._runner.run(self._start(addresses, pid, threshold))
 
@@ -149,6 +156,7 @@ class Mesh:
                 while not peer.protocol:
                     await self._call(peer, tls)
             await own.protocol
+            self._connected = True
         finally:
             if server is not None:
                 server.close()
@@ -220,6 +228,8 @@ class Mesh:
             why += f" ({'; '.join(sorted(refused))})" if refused else ""
         else:
             who, why = [self.names[pid] for pid in lost], "left the study"
+            if not self._connected:
+                why += ", or does not accept this party's certificate"
             why += f", while {', '.join(named)} sent nothing" if named else ""
         if who == [ANALYST]:
             return CoordinatorLostError(f"{ANALYST}: {why}")
