@@ -1,12 +1,15 @@
 """Runs by secret sharing: the bits of one process, exact sums, and a clear end of all else."""
 
 import asyncio
+import base64
 import contextlib
 import datetime
 import itertools
 import json
 import pickle
 import random
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -460,3 +463,59 @@ assert not logging.root.handlers
         [sys.executable, "-c", code, "-M3", "--VERSION"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ------------------------------------------------------------------------------------------- docs
+
+HOSPITALS = {"north": 60, "south": 50, "west": 40}
+RECORDS = """
+import numpy as np
+rng = np.random.default_rng({0})
+X = rng.standard_normal(({0}, 3))
+y = np.where(X[:, 0] > 0.0, 1, 0)
+"""
+
+
+def key_of(number):
+    return base64.b64encode(bytes([number] * 32)).decode()
+
+
+def study_file():
+    head = 'name = "three hospitals"\ntrust = "central"\ncolluding = 0\n[data]\nn_features = 3\n'
+    head += 'task = "classification"\nclasses = [0, 1]\nrow_bound = 2.0\n'
+    silos = [
+        f'[[silos]]\nname = "{name}"\nrecords = {n}\nkey = "{key_of(n)}"\n'
+        for name, n in HOSPITALS.items()
+    ]
+    return head + "".join(silos)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_pages_commands_run_as_printed(tmp_path, source_tree):
+    page = (source_tree / "docs" / "federation.md").read_text()
+    text = page.partition("## Sums by secret sharing")[2].partition("\n## ")[0]
+    (commands,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    silo, analyst = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    for name, port in zip(HOSPITALS, addresses(), strict=False):
+        silo, analyst = (code.replace(f"{name}.example:9000", port) for code in (silo, analyst))
+    first, *others = commands.split("# at ")
+    shell = {"shell": True, "check": True, "cwd": tmp_path, "stderr": subprocess.DEVNULL}
+    subprocess.run(first, **shell)
+    for name in (*HOSPITALS, "analyst"):
+        one = "".join(f"# {command}" for command in others).replace("north", name)
+        subprocess.run(one.replace("CN=analyst", f"CN={ANALYST}"), **shell)
+    (tmp_path / "study.toml").write_text(study_file())
+    programs = [
+        RECORDS.format(n) + silo.replace('"north', f'"{name}') for name, n in HOSPITALS.items()
+    ]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+        for code in (*programs, analyst + "print(result)\n")
+    ]
+    try:
+        assert [one.wait(timeout=60) for one in running] == [0] * 4
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+    assert {f"{name}.budget" for name in HOSPITALS} <= {f.name for f in tmp_path.iterdir()}
