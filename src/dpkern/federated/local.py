@@ -4,8 +4,16 @@ Both are for trying a study out, and for tests: connections within a machine hav
 """
 
 import queue
+import socket
 from collections.abc import Sequence
-from multiprocessing.connection import Client, Connection, Listener, wait
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    answer_challenge,
+    deliver_challenge,
+    wait,
+)
 from time import monotonic, sleep
 
 from dpkern.federated.links import CoordinatorLostError, Link, SilosLostError, Star
@@ -67,25 +75,43 @@ class ProcessStar(Star):
     def __init__(
         self, silos: Sequence[str], key: bytes, *, port: int = 0, deadline: float = 60.0
     ) -> None:
-        self.silos, self._deadline = tuple(silos), deadline
-        self._listener = Listener(("127.0.0.1", port), backlog=len(silos), authkey=key)
+        self.silos, self._key, self._deadline = tuple(silos), key, deadline
+        self._server = socket.create_server(("127.0.0.1", port), backlog=len(silos))
         self._connections: dict[str, Connection] = {}
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        host, port = self._listener.address
+        host, port = self._server.getsockname()
         return str(host), int(port)
 
     def accept(self) -> None:
-        """Wait until every silo has connected and said its name."""
-        while len(self._connections) < len(self.silos):
-            connection = self._listener.accept()
-            name = connection.recv_bytes(256).decode("ascii", "replace")
-            if name not in self.silos or name in self._connections:
+        """Wait until every silo has connected and said its name.
+
+        Raises
+        ------
+        SilosLostError
+            When one has not by the deadline.
+        """
+        end = monotonic() + self._deadline
+        while missing := [name for name in self.silos if name not in self._connections]:
+            self._server.settimeout(max(end - monotonic(), 1e-3))
+            try:
+                accepted, _ = self._server.accept()
+            except TimeoutError:
+                raise SilosLostError(missing, "no connection by the deadline") from None
+            accepted.setblocking(True)
+            connection = Connection(accepted.detach())
+            try:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                name = connection.recv_bytes(256).decode("ascii", "replace")
+            except (AuthenticationError, EOFError, OSError):
+                name = ""
+            if name in missing:
+                self._connections[name] = connection
+            else:
                 connection.close()
-                continue
-            self._connections[name] = connection
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
         end, lost = monotonic() + self._deadline, []
@@ -115,13 +141,12 @@ class ProcessStar(Star):
     def close(self, last: bytes) -> None:
         for connection in self._connections.values():
             try:
-                if last:
-                    connection.send_bytes(last)
+                connection.send_bytes(last)
             except OSError:
                 continue
             finally:
                 connection.close()
-        self._listener.close()
+        self._server.close()
 
 
 class ProcessLink(Link):
@@ -144,7 +169,10 @@ class ProcessLink(Link):
                     self._connection.send_bytes(answer)
                     answer = None  # a coordinator that lost it asks again
                 if self._connection.poll(left):
-                    return self._connection.recv_bytes()
+                    said = self._connection.recv_bytes()
+                    if said:
+                        return said
+                    raise CoordinatorLostError("the coordinator ended the study")
             except (EOFError, OSError):
                 self.close()
                 sleep(0.05)
