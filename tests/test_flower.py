@@ -292,7 +292,7 @@ def test_a_second_study_is_refused_while_one_is_in_progress_and_not_after(superl
 
 def test_nobody_without_the_secret_runs_a_study(superlink, silos):
     with pytest.raises(ConnectionError, match="AcquireTask: 401"):
-        FlowerStar(["silo0"], superlink.address, b"guessed", insecure=True)
+        FlowerStar(["silo0"], superlink.address, b"guessed", insecure=True, join_deadline=1.0)
     silos.start("silo0", superlink.address)
     with star(superlink, "silo0") as study:  # whose run comes after the one that nobody runs
         check_rounds(study, [10])
