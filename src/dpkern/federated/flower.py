@@ -306,23 +306,27 @@ class FlowerStar(Star):
             self._wire.call("PushTaskOutput", request)
 
     def _start_run(self, superlink: str, secret: bytes, context: flower_wire.Encryption) -> str:
-        """Start a run, and return the token of its ServerApp."""
-        with Wire(ControlHttpClient, superlink, context) as control, io.BytesIO() as app:
-            with zipfile.ZipFile(app, "w") as files:
-                files.writestr("pyproject.toml", _APP)
-            end, fab = control.set_deadline(20.0), Fab(content=app.getvalue())
+        """Start a run in place of those that have not ended; return the token of its ServerApp."""
+        proof = interceptors.SuperExecAuthHttpInterceptor(
+            master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"]
+        )
+        acquire = runtime_pb2.AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
+        app = io.BytesIO()
+        with zipfile.ZipFile(app, "w") as files:
+            files.writestr("pyproject.toml", _APP)
+        start = control_pb2.StartRunRequest(fab=Fab(content=app.getvalue()))
+        executor = Wire(RuntimeHttpClient, superlink, context, proof)
+        with executor, Wire(ControlHttpClient, superlink, context) as control:
+            end = executor.set_deadline(20.0)
+            executor.call("AcquireTask", acquire)  # tells whether the secret is right
+            control.set_deadline(20.0)
             runs = control.call("ListRuns", control_pb2.ListRunsRequest()).run_dict
             for run in [key for key, run in runs.items() if run.status.status != "finished"]:
                 with suppress(GoneError):  # it may have ended by now
                     control.call("StopRun", control_pb2.StopRunRequest(run_id=run))
-            self._run = control.call("StartRun", control_pb2.StartRunRequest(fab=fab)).run_id
-        proof = interceptors.SuperExecAuthHttpInterceptor(
-            master_secret=secret, protected_methods=["/flwr.proto.Runtime/AcquireTask"]
-        )
-        with Wire(RuntimeHttpClient, superlink, context, proof) as executor:
-            request = runtime_pb2.AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
+            self._run = control.call("StartRun", start).run_id
             while time.monotonic() < end:
-                found = executor.call("AcquireTask", request)
+                found = executor.call("AcquireTask", acquire)
                 if found.token and found.task.run_id == self._run:  # others are never run
                     return str(found.token)
                 time.sleep(0.05)
