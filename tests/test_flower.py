@@ -186,6 +186,7 @@ def test_encryption_and_node_keys(authority, silos):
             ({"insecure": True}, "is not reached"),
         ]:
             link = FlowerLink("silo0", superlink.address, join_deadline=0.5, **options)
+            link._is_known = False  # so that it tries to register its key itself
             with link, pytest.raises(CoordinatorLostError, match=error):
                 link.exchange(None)
 

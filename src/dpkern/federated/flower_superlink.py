@@ -3,6 +3,11 @@
 It is Flower's own program, told to run no apps (`--isolation process`): otherwise everybody who
 reaches its port could start a run, whose code it would run on this machine, and everybody could
 take the place of a run's ServerApp. Only who knows the secret can, see `FlowerStar`.
+
+Flower asks nobody who controls it for an account: who reaches the port can register a node's key,
+see and stop runs, and a node can send messages in another's name. So a study can be disturbed, but
+not be read or changed, which signatures inside the messages prevent; a firewall should let in the
+silos alone.
 """
 
 import os
