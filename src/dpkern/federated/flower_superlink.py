@@ -5,9 +5,8 @@ reaches its port could start a run, whose code it would run on this machine, and
 take the place of a run's ServerApp. Only who knows the secret can, see `FlowerStar`.
 
 Flower asks nobody who controls it for an account: who reaches the port can register a node's key,
-see and stop runs, and a node can send messages in another's name. So a study can be disturbed, but
-not be read or changed, which signatures inside the messages prevent; a firewall should let in the
-silos alone.
+see and stop runs, and a node can send messages in another's name. That disturbs a study; that it
+gives wrong results to nobody rests on what is inside the messages. Let in the silos alone.
 """
 
 import os
