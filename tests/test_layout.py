@@ -81,7 +81,13 @@ ARROWS = {
     "ranges": {"data", "privacy", "_numbers"},
     # What all parties say and know; the engines are below, and know neither solvers nor records.
     "federated": {
-        *("federated", "federated/links", "federated/journal", "federated/masking"),
+        *(
+            "federated",
+            "federated/links",
+            "federated/connections",
+            "federated/journal",
+            "federated/masking",
+        ),
         *(
             "federated/mpyc_runtime",
             "federated/mpyc_sums",
@@ -107,12 +113,22 @@ ARROWS = {
         *("federated/masking", "federated/mpyc_runtime", "federated/party", "party"),
     },
     "federated/party": {"federated/links", "party", "stream"},
+    "federated/connections": {
+        *("federated/flower", "federated/flower_superlink", "federated/links", "federated/study"),
+    },
     "federated/flower": {"federated/flower_wire", "federated/links"},
     "federated/flower_superlink": {"federated/flower_wire"},
     "federated/flower_wire": set(),
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {
-        *("planning", "federated", "federated/study", "federated/links", "federated/keys"),
+        *(
+            "planning",
+            "federated",
+            "federated/study",
+            "federated/links",
+            "federated/connections",
+            "federated/keys",
+        ),
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
         *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers"),
     },
