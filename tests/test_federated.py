@@ -198,6 +198,33 @@ def test_a_share_of_few_grid_steps_is_refused():
         )
 
 
+def test_every_draw_of_a_share_is_charged(data):
+    """Each silo draws noise for every coordinate, whatever the release."""
+    for name, how in (("wd_dp", {"local_steps": 2}), ("local_newton", {"rounds": 1})):
+        result = dpk.solve(name, data, budget=BUDGET, rng=1, colluding=1, **how)
+        for release in result.privacy.releases:
+            assert release.n_draws == 4 * release.dim * release.times
+
+
+def test_the_least_share_of_a_hessian_is_that_above_the_diagonal():
+    B = {"what": "Hessian", "hess_clip": 0.25, "dim": 4, "sizes": (400,), "mu": 0.3}
+    alone = GaussianHessian(channel_of(None), **B)
+    steps = alone.sigma / alone.grid
+    few, many = (int((steps / diagonal) ** 2) for diagonal in (11.5, 9.0))
+    GaussianHessian(channel_of(Shares(few, 0)), **B)
+    GaussianHessian(channel_of(Shares(many, 0)), triangle=True, **B)
+    with pytest.raises(ValueError, match="share must be at least 8 grid steps"):
+        GaussianHessian(channel_of(Shares(many, 0)), **B)
+
+
+def test_a_guarantee_for_sizes_says_that_the_study_states_them(data):
+    study = Study(data)
+    arguments = {"neighbours": "add_remove", "public_size": (150,) * 4, "rounds": 2}
+    study.run("gradient_descent", budget=BUDGET, **arguments)
+    for result in study.results:
+        assert any("the study states the silos' numbers" in n for n in result.privacy.notes)
+
+
 @pytest.mark.parametrize("t", [0, 1, 2, 3])
 def test_certificates_agree_with_dp_accounting(data, t):
     events = pytest.importorskip("dp_accounting")

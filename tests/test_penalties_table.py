@@ -111,6 +111,8 @@ def test_parameters_of_any_length_reach_c_as_their_number_and_then_themselves():
     assert Box([1.0, 2.0], 3.0).params.tolist() == [2.0, 1.0, 2.0, 3.0, 3.0]
     assert Box(0.0, 1.0).size is None
     assert Box([0.0], 1.0).size == 1
+    with pytest.raises(ValueError, match="groups must be below 2"):
+        GroupLasso(groups=[1 << 62] * 4 + [5])  # of size 5, if sums were modulo 2^64
     assert GroupLasso(groups=[2, 3]).params.tolist() == [2.0, 2.0, 3.0, 1.0, 1.0]
     assert GroupLasso(groups=[2, 3], weights=[0.5, 4]).params.tolist() == [2.0, 2.0, 3.0, 0.5, 4.0]
     assert GroupLasso(groups=[2, 3]).size == 5

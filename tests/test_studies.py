@@ -17,6 +17,7 @@ from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.privacy.accountant import BudgetSpentError
+from dpkern.stream import PublicDraws
 
 pytest.importorskip("cryptography")
 
@@ -121,6 +122,16 @@ def test_what_is_drawn_in_public_is_the_same_for_all():
     assert all(np.array_equal(found.coef, result.coef) for found in outcomes)
 
 
+def test_public_draws_do_not_depend_on_what_a_private_stream_was_used_for():
+    """Else silos would take part in different rounds, and the sum would be of none of them."""
+    used = dpk.NoiseStream()
+    used.releases(3)
+    fresh, seed = PublicDraws(dpk.NoiseStream(1), dpk.NoiseStream()), dpk.NoiseStream(1)
+    after = PublicDraws(dpk.NoiseStream(1), used)
+    for _ in range(3):
+        assert fresh.release().key == after.release().key == seed.release().key
+
+
 def test_a_silo_with_another_study_takes_no_part():
     data = wisconsin()
     study = study_of(data)
@@ -211,6 +222,10 @@ def test_plans_survive_the_journey():
         '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"rng": 3}}',
         '{"solver": "wd_dp", "budget": {"mu": 1}, "arguments": {"x": {"__object__": "int"}}}',
         '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"x": {"a": 1}}}',
+        # Sizes whose sum is 5 modulo 2^64, which a kernel would follow beyond its arrays.
+        '{"solver": "gradient_descent", "budget": {"mu": 1}, "arguments": {"penalty": '
+        '{"__object__": "GroupLasso", "groups": [4611686018427387904, 4611686018427387904, '
+        "4611686018427387904, 4611686018427387904, 5]}}}",
     ],
 )
 def test_what_is_no_plan_is_refused(text):

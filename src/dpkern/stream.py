@@ -269,16 +269,17 @@ class NoiseStream(Secret):
 class PublicDraws:
     """Releases of a public stream, numbered as those of a private one, which skips them.
 
-    Parties with private streams of their own then draw the same, at the same place of their runs.
+    Parties with private streams of their own then draw the same, at the same place of their runs,
+    wherever these streams were at the start.
     """
 
     def __init__(self, public: NoiseStream, private: NoiseStream) -> None:
-        self._public, self._private = public, private
+        self._public, self._private, self._first = public, private, private._next
 
     def release(self) -> ReleaseKey:
         """Return the key of the next release of both."""
         with self._private.release() as skipped:
-            return self._public.numbered(skipped.number)
+            return self._public.numbered(skipped.number - self._first)
 
 
 def _seed_key(seed: int) -> bytes:

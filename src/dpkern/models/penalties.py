@@ -48,6 +48,8 @@ __all__ = [
 #: d 2^-52.
 FEASIBLE = 1e-9
 
+_LARGEST_GROUP = (1 << 31) - 1
+
 
 @dataclass(frozen=True, eq=False)
 class L1(Term):
@@ -155,6 +157,8 @@ class GroupLasso(Term):
             raise ValueError(
                 f"groups must be the sizes of one group or more, integers >= 1, got {self.groups!r}"
             )
+        if sizes.max() > _LARGEST_GROUP:  # so that their sum is exact
+            raise ValueError(f"groups must be below 2^31 each, got {int(sizes.max())}")
         if self.weights is None:
             weights = np.ones(sizes.size)
         else:

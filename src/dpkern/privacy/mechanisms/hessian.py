@@ -92,12 +92,14 @@ class GaussianHessian:
                 self.sigma = noise_std(self.sensitivity, mu)
             if self._shares is not None:
                 self._share_noise(self._shares.silos - self._shares.colluding, mu, self.grid)
+        packed = dim * (dim + 1) // 2
         self._entry = channel.describe(
             what=what,
             sensitivity=self.sensitivity if k == 1 else (self.sensitivity,) * k,
             std=(self.sigma if k == 1 else (self.sigma,) * k) if noisy else None,
             grid=None if self.grid is None else self.grid if k == 1 else (self.grid,) * k,
-            dim=dim * (dim + 1) // 2,
+            dim=packed,
+            draws=None if self._shares is None else self._k * packed,
         )
 
     def _share_noise(self, honest: int, mu: float | None, grid: float) -> None:
@@ -105,7 +107,8 @@ class GaussianHessian:
         if mu is None:
             raise ValueError("mu must be given where silos share the noise, got sigma")
         self._share = share_std(self.sensitivity, mu, honest)
-        require_share(self._share, grid)
+        # The least std of an entry.
+        require_share(self._share * (1.0 if self._triangle else math.sqrt(0.5)), grid)
         self.sigma = total_std(self._share, honest)
 
     @property

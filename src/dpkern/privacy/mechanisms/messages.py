@@ -91,7 +91,9 @@ class GaussianMessages:
             share = share_std(D[0], self._mu, honest)
             require_share(share, grid[0])
             std = total_std(share, honest)
-            channel.ledger.append(self._described(sensitivity=D[0], std=std, grid=grid[0]))
+            draws = m * self._dim
+            entry = self._described(sensitivity=D[0], std=std, grid=grid[0], draws=draws)
+            channel.ledger.append(entry)
             noisy = self._noisy(rounded, channel.own(np.full(m, share)), grid * m)
             return channel.total(noisy, grid[0], what)
         channel.ledger.append(self._described(sensitivity=D[0], std=sigma[0], grid=grid[0]))

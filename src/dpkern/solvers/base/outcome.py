@@ -25,6 +25,10 @@ SPLIT = (
     "add or remove: which silo holds a record is as the data have it, and the records that two "
     "neighbours share are in the same silos; splitting one record more afresh ({}) would move many"
 )
+STATED_SIZES = (
+    "add or remove: the study states the silos' numbers of records, which tell by themselves "
+    "whether one is there; the guarantee is for what the run releases"
+)
 SHARED_NOISE = (
     "noise by shares: stds are those of the noise of all silos but {} of the {}, which may pool "
     "all that they know with whoever sees the sums; a silo that looks at a sum is such a one"
@@ -43,6 +47,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         notes = (*notes, HIDDEN_SIZES)
         if data.partition != "given":
             notes = (*notes, SPLIT.format(repr(data.partition)))
+        if data.party is not None:
+            notes = (*notes, STATED_SIZES)
     if run.shares is not None:
         notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
         if data.party is not None and data.party.note is not None:
