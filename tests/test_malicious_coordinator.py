@@ -12,7 +12,7 @@ import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
-from dpkern.federated.plan import Plan
+from dpkern.federated.proposal import Proposal
 from test_masking import identities, readable
 
 from dpkern.federated.federation import PROTOCOL
@@ -25,7 +25,7 @@ from dpkern.federated.study import Silo, Study
 
 M, D, N = 4, 3000, 40
 PEOPLE = identities(M)
-PLAN = Plan(
+PLAN = Proposal(
     "gradient_descent",
     dpk.Budget(epsilon=1.0, delta=1e-5),
     {"rounds": 3, "clip": 1.0, "trust": "central", "step_size": 0.1},

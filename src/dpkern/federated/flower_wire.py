@@ -96,7 +96,7 @@ class Wire(AbstractContextManager["Wire"]):
             except httpx.HTTPStatusError as error:
                 status, why = error.response.status_code, error.response.text[:200]
                 if status not in (502, 503, 504):
-                    message = f"the SuperLink {self._superlink} refused {method}: {status} {why}"
+                    message = f"the SuperLink {self._superlink} refused {method}: {status} {why!r}"
                     raise GoneError(message, status) from None
             except httpx.TransportError as error:
                 why = f"{type(error).__name__}: {error}"

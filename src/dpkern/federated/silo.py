@@ -109,7 +109,10 @@ def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
         given = {name: hello[name] for name in ("protocol", "dpkern", "study")}
         nonce, text = bytes.fromhex(hello["nonce"]), str(hello["plan"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        raise ProtocolError("the coordinator's first message proposes no plan") from None
+        raise ProtocolError(
+            "the coordinator's first message proposes no plan: it may go on with a journal of a "
+            "run that this silo has left, which ends there"
+        ) from None
     own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
     for what, value in own.items():
         if given[what] != value:
