@@ -12,7 +12,6 @@ import dpkern as dpk
 
 pytest.importorskip("cryptography")
 
-from dpkern.federated.proposal import Proposal
 from test_masking import identities, readable
 
 from dpkern.federated.federation import PROTOCOL
@@ -20,6 +19,7 @@ from dpkern.federated.links import SilosLostError
 from dpkern.federated.local import QueueStar
 from dpkern.federated.masking import Session
 from dpkern.federated.party import _HEAD
+from dpkern.federated.proposal import Proposal
 from dpkern.federated.silo import take_part
 from dpkern.federated.study import Silo, Study
 
