@@ -304,12 +304,14 @@ class Mortal(Star):
         return answers
 
     def close(self, last):
+        if last and self._n + 1 == self._last:
+            raise Dies
         if last:
             self._star.close(last)  # else the silos go on waiting
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("last", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 6, 7, 8])
 def test_a_coordinator_that_died_goes_on_where_it_was(tmp_path, last, after):
     data = wisconsin()
     study, path = study_of(data), tmp_path / "study.journal"
@@ -428,12 +430,18 @@ def test_processes_have_the_bits_of_one(tmp_path):
     assert all(np.array_equal(model, one_process(40)) for model in found)
 
 
+def rounds_in(journal):
+    if not journal.exists():
+        return 0
+    return len(RecordedStar(["s0", "s1", "s2", "s3"], pytest.fail, journal)._records) - 2
+
+
 @pytest.mark.slow
 def test_parties_killed_at_a_hundred_moments(tmp_path):
     """No hang, no wrong model, and nothing sent that is not charged, whoever dies and when."""
     rounds, expected = 150, one_process(150)
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["dpkern.federated.silo", "studies"])
+    server.set_forkserver_preload(["dpkern.federated.silo", "test_studies"])
     rng, finished, went_on = np.random.default_rng(), 0, 0
     for trial in range(100):
         folder, port = tmp_path / str(trial), free_port()
@@ -454,6 +462,7 @@ def test_parties_killed_at_a_hundred_moments(tmp_path):
         killed = silos[victim] if victim < 4 else coordinator
         killed.kill()
         killed.join()
+        rounds_at_death = rounds_in(journal)
         if victim >= 4 and killed.exitcode != 0:
             coordinator = server.Process(target=analyst, args=start)
             coordinator.start()
@@ -466,11 +475,11 @@ def test_parties_killed_at_a_hundred_moments(tmp_path):
         if (folder / "analyst.npy").exists():
             finished += 1
             went_on += victim >= 4
-            assert len(models_in(folder)) == 5 or victim < 4
+            # Some may have heard the last message of a coordinator that died while it said it.
+            assert len(models_in(folder)) == 5 or victim < 4 or rounds_at_death == rounds
         elif victim >= 4:
             pytest.fail("a coordinator that was started again did not go on")
-        sent = len(RecordedStar(study_of(wisconsin()).names, pytest.fail, journal)._records) > 2
-        if sent:
+        if rounds_in(journal) > 0:
             spent = [dpk.Accountant(folder / f"s{j}.json").spent for j in range(4)]
             assert min(spent) > 0.9
     assert went_on > 20

@@ -1,14 +1,18 @@
 """Options of commands that run a study, and its connections."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpkern.cli import _data
+from dpkern.cli._output import Line, print_lines, say_certificate
+from dpkern.io import replacing
 
 if TYPE_CHECKING:
     from dpkern.federated.federation import Federation
+    from dpkern.federated.proposal import Proposal
+    from dpkern.federated.study import Study
 
-_OWN = ("keys", "journal", "insecure", "deadline")
+_OWN = ("plan", "keys", "journal", "insecure", "deadline")
 _OF_DATA = (
     *("data", "test", "ledger", "silos", "split", "schema", "task", "classes", "feature_range"),
     *("row_bound", "target_bound", "max_records", "no_intercept", "target", "silo_column"),
@@ -23,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(title).add_argument
     what = "the study; `dpkern federation up` must be running, and `dpkern silo` at every silo"
     add("--federation", metavar="STUDY.toml", help=what)
+    what = "write what would be proposed, for dpkern silo --plan, and stop: nobody is asked"
+    add("--plan", metavar="FILE.json", help=what)
     add("--keys", metavar="FOLDER", help="folder of the coordinator's keys")
     what = "file that is kept of the run: the same command goes on with it if it was killed"
     add("--journal", metavar="FILE", help=what)
@@ -38,17 +44,50 @@ def refuse_options(arguments: argparse.Namespace) -> None:
         raise ValueError("give DATA, or --federation STUDY.toml")
 
 
-def federation(arguments: argparse.Namespace) -> "Federation":
-    """Return the federation of the study."""
+def study(arguments: argparse.Namespace) -> "Study":
+    """Return the study."""
     _data.refuse_options(arguments, _OF_DATA, "the silos of --federation have the data")
     if arguments.draws > 1:
         raise ValueError("--draws must be 1 with --federation: a study is one run")
+    from dpkern.federated.study import Study
+
+    return Study.read(arguments.federation)
+
+
+def propose(study: "Study", path: str, solver: str, budget: Any, given: dict[str, Any]) -> None:
+    """Write what would be proposed, and say what it reveals."""
+    from dpkern.federated.federation import proposed
+    from dpkern.federated.rehearsal import disclosure, rehearsed
+
+    plan = proposed(study, solver, budget, given)
+    expected = rehearsed(study, plan)
+    with replacing(path) as file:
+        file.write(f"{plan.to_json()}\n".encode())
+    print_lines([("plan", path), *plan_lines(plan, disclosure(study, plan, expected))])
+    say_certificate(expected)
+
+
+def plan_lines(plan: "Proposal", disclosed: list[str]) -> list[Line]:
+    """Return a plan, and what it reveals, for people."""
+    b = plan.budget
+    budget = f"mu {b.mu:g}" if b.epsilon is None else f"epsilon {b.epsilon:g} at delta {b.delta:g}"
+    arguments = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())
+    return [
+        ("solver", f"{plan.solver}, {budget}"),
+        *([("", arguments)] if arguments else []),
+        ("reveals", disclosed[0]),
+        *(("", line) for line in disclosed[1:]),
+    ]
+
+
+def federation(study: "Study", arguments: argparse.Namespace) -> "Federation":
+    """Return the federation of the study."""
     if arguments.keys is None:
         raise ValueError("--federation needs --keys, the folder of the coordinator's keys")
     from dpkern.federated.federation import Federation
 
     return Federation(
-        arguments.federation,
+        study,
         keys=arguments.keys,
         journal=arguments.journal,
         deadline=_DEADLINE if arguments.deadline is None else arguments.deadline,

@@ -20,7 +20,7 @@ from dpkern.models.networks import MLP
 from dpkern.models.terms import Penalty
 from dpkern.privacy import Budget, compose_sequential
 from dpkern.privacy.accountant import Accountant
-from dpkern.solvers import SOLVERS, SolverResult, solve
+from dpkern.solvers import SOLVERS, SolverResult, chosen, solve
 from dpkern.solvers.base.shared import SHARED
 
 HELP = "fit a model with one solver and print its certificate"
@@ -134,13 +134,15 @@ def _federated_fit(
     arguments: argparse.Namespace, given: dict[str, Any], budget: Budget | None
 ) -> None:
     """Fit over the silos of a study, which hold the records."""
-    federation = _federated.federation(arguments)
-    study = federation.study
+    study = _federated.study(arguments)
     lines = [("study", f"{study.name}: {', '.join(study.names)}")]
-    parameters = _with_model(given, arguments, study.described)
+    parameters, solver = _with_model(given, arguments, study.described), arguments.solver
+    solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
+    if arguments.plan is not None:
+        return _federated.propose(study, arguments.plan, solver, budget, parameters)
     result = solve(
-        arguments.solver,
-        federation,
+        solver,
+        _federated.federation(study, arguments),
         budget=budget,
         progress=sys.stderr.isatty(),
         **parameters,

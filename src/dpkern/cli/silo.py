@@ -5,20 +5,16 @@ import sys
 from pathlib import Path
 
 from dpkern.cli import _arguments, _data, _output
+from dpkern.cli._federated import plan_lines
 from dpkern.cli._output import Line, print_lines
 from dpkern.data import SiloData
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
 from dpkern.io import read_frame, read_table
-from dpkern.privacy import Certificate
 from dpkern.privacy.accountant import Accountant
 
 HELP = "take part in a study with this silo's own records, which stay here"
-
-
-class Declined(ValueError):
-    """This silo was only to say what would be revealed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
@@ -33,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--ledger", required=True, metavar="FILE", help=what)
     what = "seconds to wait for the coordinator (default: 3600)"
     add("--deadline", type=float, default=3600.0, metavar="S", help=what)
-    what = "say what the first plan would reveal to whom, and take no part in it"
+    what = "the plan that this silo has agreed to (dpkern fit --plan); it takes part in no other"
+    add("--plan", metavar="FILE.json", help=what)
+    what = "in place of --plan: take part in whatever is proposed and the ledger admits"
+    add("--any-plan", action="store_true", help=what)
+    what = "say what --plan would reveal to whom, and stop: nobody is reached"
     add("--dry-run", action="store_true", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
@@ -48,6 +48,15 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
+    if (arguments.plan is None) != arguments.any_plan:
+        raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
+    agreed = None
+    if arguments.plan is not None:
+        agreed = Proposal.from_json(Path(arguments.plan).read_text(encoding="utf-8"))
+    if arguments.dry_run:
+        if agreed is None:
+            raise ValueError("--dry-run needs --plan FILE.json")
+        return print_lines(_lines(study, agreed))
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
@@ -60,12 +69,9 @@ def run(arguments: argparse.Namespace) -> None:
     )
 
     def accept(plan: Proposal) -> None:
-        expected = rehearsed(study, plan)
-        print_lines(_plan_lines(study, plan, expected))
-        if arguments.dry_run:
-            raise Declined(
-                "--dry-run: this silo takes no part, and has sent nothing of its records"
-            )
+        if agreed is not None and plan.to_json() != agreed.to_json():
+            raise ValueError(f"the coordinator's plan is another than {arguments.plan}: {plan!r}")
+        print_lines(_lines(study, plan))
 
     from dpkern.federated.connections import silo_link
     from dpkern.federated.keys import read_identity
@@ -124,14 +130,5 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
         return study.silo_data(arguments.name, table.X, table.y)
 
 
-def _plan_lines(study: Study, plan: Proposal, certificate: Certificate) -> list[Line]:
-    b = plan.budget
-    budget = f"mu {b.mu:g}" if b.epsilon is None else f"epsilon {b.epsilon:g} at delta {b.delta:g}"
-    arguments = ", ".join(f"{name} {value}" for name, value in plan.arguments.items())
-    lines = disclosure(study, plan, certificate)
-    return [
-        ("plan", f"{plan.solver}, {budget}"),
-        *([("", arguments)] if arguments else []),
-        ("reveals", lines[0]),
-        *(("", line) for line in lines[1:]),
-    ]
+def _lines(study: Study, plan: Proposal) -> list[Line]:
+    return plan_lines(plan, disclosure(study, plan, rehearsed(study, plan)))

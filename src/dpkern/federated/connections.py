@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
+from dpkern.federated.keys import read_private
 from dpkern.federated.links import FederationError
 from dpkern.federated.study import Study
 
@@ -28,7 +29,7 @@ def silo_link(
     """
     node_key = None
     if not insecure:
-        text = (Path(keys) / f"{name}.node").read_bytes()
+        text = read_private(Path(keys) / f"{name}.node")
         node_key = serialization.load_ssh_private_key(text, None).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -10,12 +10,14 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from dpkern.federated.links import FederationError, Link, Star
+from dpkern.federated.links import FederationError, Link, SilosLostError, Star
 
 _MAGIC, _NONCE = b"dpkern journal 1", 32
 _LENGTH = struct.Struct("<Q")
+_END = bytes(32)  # in place of what was asked: the silos have heard the last message
 
 
 class JournalError(FederationError):
@@ -45,7 +47,7 @@ class RecordedStar(Star):
         self.silos, self._connect, self._path = tuple(silos), connect, Path(path)
         self._star: Star | None = None
         self._records: list[tuple[bytes, list[bytes]]] = []
-        self._next = 0
+        self._next, self._told_last = 0, False
         if self._path.exists():
             self._read()
         else:
@@ -61,6 +63,9 @@ class RecordedStar(Star):
         self.nonce = text[len(_MAGIC) : start]
         while (record := _record(text, start)) is not None:
             asked, answers, start = record
+            if asked == _END:
+                self._told_last = True
+                continue
             if len(answers) != len(self.silos):
                 raise JournalError(f"{self._path} is of a study with {len(answers)} silos")
             self._records.append((asked, answers))
@@ -84,15 +89,27 @@ class RecordedStar(Star):
             if self._star is None:
                 self._star = self._connect()
             answers = self._star.exchange(messages)
-            parts = b"".join(_LENGTH.pack(len(part)) + part for part in answers)
-            text = asked + _LENGTH.pack(len(answers)) + parts
-            self._write(_LENGTH.pack(len(text)) + text + hashlib.sha256(text).digest(), "ab")
+            self._write(_record_of(asked, answers), "ab")
         self._next += 1
         return answers
 
     def close(self, last: bytes) -> None:
+        if last and self._told_last:
+            return
+        if last and self._star is None:  # it died before the silos had heard the last message
+            with suppress(SilosLostError):
+                self._star = self._connect()
         if self._star is not None:
             self._star.close(last)
+            if last:
+                self._write(_record_of(_END, []), "ab")
+
+
+def _record_of(asked: bytes, answers: Sequence[bytes]) -> bytes:
+    """Return what is written of an exchange."""
+    parts = b"".join(_LENGTH.pack(len(part)) + part for part in answers)
+    text = asked + _LENGTH.pack(len(answers)) + parts
+    return _LENGTH.pack(len(text)) + text + hashlib.sha256(text).digest()
 
 
 def _record(text: bytes, start: int) -> tuple[bytes, list[bytes], int] | None:

@@ -70,16 +70,8 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
     OSError
         When it cannot be read, or others than its owner could.
     """
-    with open(path, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if os.name == "posix" and mode & 0o077:
-            raise PermissionError(
-                f"{path} must be readable by its owner alone, got mode {mode:04o}: chmod 600 it, "
-                "and make a new identity if others may have read it"
-            )
-        text = file.read()
     try:
-        key = serialization.load_pem_private_key(text, None)
+        key = serialization.load_pem_private_key(read_private(path), None)
     except (TypeError, ValueError):  # encrypted, or anything else
         key = None
     if not isinstance(key, Ed25519PrivateKey):
@@ -88,6 +80,18 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
             "`dpkern federation keys` makes, got another file"
         )
     return key
+
+
+def read_private(path: PathLike) -> bytes:
+    """Read a private file; raise PermissionError if others than its owner could."""
+    with open(path, "rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if os.name == "posix" and mode & 0o077:
+            raise PermissionError(
+                f"{path} must be readable by its owner alone, got mode {mode:04o}: chmod 600 it, "
+                "and make a new key if others may have read it"
+            )
+        return file.read()
 
 
 def new_node_key(path: PathLike) -> None:

@@ -99,6 +99,7 @@ class ProcessStar(Star):
             try:
                 accepted, _ = self._server.accept()
             except TimeoutError:
+                self.close(b"")
                 raise SilosLostError(missing, "no connection by the deadline") from None
             accepted.setblocking(True)
             connection = Connection(accepted.detach())

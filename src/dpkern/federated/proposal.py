@@ -27,6 +27,8 @@ _CLASSES: dict[str, type[Any]] = {
         *(penalties.L2Ball, penalties.Box, penalties.NonNegative, penalties.Simplex),
     )
 }
+# More would keep a silo busy for days: it looks at a plan before it takes part.
+_MOST_STEPS = 1_000_000
 #: Arguments of the coordinator's process alone.
 OWN = ("rng", "n_threads", "progress", "callback", "monitor", "accountant")
 
@@ -48,6 +50,12 @@ class Proposal:
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
+        steps = 1
+        for name in ("rounds", "local_steps"):
+            given = self.arguments.get(name)
+            steps *= max(given, 1) if isinstance(given, int) else 1
+        if steps > _MOST_STEPS:
+            raise ValueError(f"rounds must have at most {_MOST_STEPS} steps together, got {steps}")
         for name in OWN:
             if name in self.arguments:
                 raise ValueError(f"{name} must be left out of a plan: it is every party's own")

@@ -29,6 +29,10 @@ STATED_SIZES = (
     "add or remove: the study states the silos' numbers of records, which tell by themselves "
     "whether one is there; the guarantee is for what the run releases"
 )
+OTHER_SILOS = (
+    "silos in processes of their own: what one of them states of its noise rests on itself; taken "
+    "as true of the others that they draw theirs from their operating systems"
+)
 SHARED_NOISE = (
     "noise by shares: stds are those of the noise of all silos but {} of the {}, which may pool "
     "all that they know with whoever sees the sums; a silo that looks at a sum is such a one"
@@ -49,6 +53,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
             notes = (*notes, SPLIT.format(repr(data.partition)))
         if data.party is not None:
             notes = (*notes, STATED_SIZES)
+    if data.party is not None:
+        notes = (*notes, OTHER_SILOS)
     if run.shares is not None:
         notes = (*notes, SHARED_NOISE.format(run.shares.colluding, run.shares.silos))
         if data.party is not None and data.party.note is not None:
