@@ -115,6 +115,7 @@ ARROWS = {
     "federated/party": {"federated/links", "party", "stream"},
     "federated/connections": {
         *("federated/flower", "federated/flower_superlink", "federated/links", "federated/study"),
+        "federated/keys",
     },
     "federated/flower": {"federated/flower_wire", "federated/links"},
     "federated/flower_superlink": {"federated/flower_wire"},

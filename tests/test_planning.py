@@ -181,3 +181,22 @@ def test_the_plan_of_a_regression_has_the_bound_of_its_targets():
                 assert result.parameters[name] == pytest.approx(value), (row.solver, name)
     with pytest.raises(ValueError, match=r"target_bound must be 1 for labels, got 2\.0"):
         dpk.plan(600, 6, budget=BUDGET, row_bound=2.0, target_bound=2.0)
+
+
+def test_messages_between_machines_take_their_time():
+    """Solvers with few rounds are worth most where a round has to wait for others."""
+    how = {"budget": dpk.Budget(epsilon=1.0, delta=1e-6), "row_bound": 3.0, "m": 4}
+    here = {row.solver: row for row in dpk.plan(30_000, 124, **how).rows}
+    slow = {row.solver: row for row in dpk.plan(30_000, 124, transport="flower", **how).rows}
+    assert here.keys() - slow.keys() == {
+        "double_noise_newton",
+        "fixed_point",
+        "objective_perturbation",
+    }
+    rounds = slow["gradient_descent"].settings["rounds"]
+    assert slow["gradient_descent"].seconds > 0.2 * rounds
+    assert slow["wd_dp"].seconds < slow["local_newton"].seconds
+    assert slow["local_newton"].seconds < 0.2 * slow["gradient_descent"].seconds
+    assert [row.error for row in slow.values()] == [here[name].error for name in slow]
+    with pytest.raises(ValueError, match="transport must be"):
+        dpk.plan(30_000, 124, transport="post", **how)

@@ -72,6 +72,10 @@ _HESSIANS = ("local_newton", "double_noise_newton", "ridge")
 # The noise of a perturbed objective is that of a Gaussian release of this share of mu: 0.66 to 0.71
 # at epsilon 0.1 to 8 and delta 1e-6, with the default share for the curvature of a record.
 _PERTURBED_SHARE = 0.68
+# Seconds of an exchange between silos on their own machines for each silo, and for each of its
+# numbers, as `python -m bench.federation` measures them on one machine.
+_TRANSPORTS = {"processes": (3e-4, 1e-8), "flower": (0.07, 3e-7), "mpyc": (1.7e-3, 2.1e-6)}
+_RUNS_OF_SILOS = ("federated_gd", "wd_dp", "output_perturbation")  # a message after local steps
 _FACTORS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # of epsilon and of n in the picture
 
 
@@ -214,6 +218,7 @@ def plan(
     l2: float = 0.0,
     n_classes: int = 2,
     target_bound: float = 1.0,
+    transport: str | None = None,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
 
@@ -237,6 +242,9 @@ def plan(
         Number of classes; more than two are those of softmax regression, `dpkern.MLP(hidden=())`.
     target_bound : float
         Bound of |y| in a regression, as of the data.
+    transport : {"processes", "flower", "mpyc"}, optional
+        How silos in processes of their own reach each other (docs/federation.md): the rows are
+        those of solvers that can be run so, and seconds have what their messages take.
 
     Returns
     -------
@@ -271,6 +279,8 @@ def plan(
         raise ValueError(f"target_bound must be 1 for labels, got {largest!r}")
     check_choice("trust", trust, ("central", "silo"))
     check_choice("neighbours", neighbours, ("replace_one", "add_remove"))
+    if transport is not None:
+        check_choice("transport", transport, tuple(_TRANSPORTS))
     if m > n:
         raise ValueError(f"m must be at most the {n} records, got {m}")
     if not math.isfinite(phi.smoothness):
@@ -296,13 +306,14 @@ def plan(
     # Hidden local steps have no bound for added records, nor for other than linear models.
     hidden_sizes = neighbours == "add_remove"
     rows = [
-        _planned(name, numbers, stated, n, K, pace)
+        _planned(name, numbers, stated, n, K, pace, (m, transport))
         for name, solver in SOLVERS.items()
         if trust in solver.declaration.trusts
         and (K == 2 or solver.declaration.models == "any")
         and neighbours in solver.declaration.neighbours
         and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
         and (solver.declaration.gaussian or budget.epsilon is not None)
+        and (solver.declaration.federated or transport is None)
     ]
     first = chosen(trust, "softmax" if K > 2 else None)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
@@ -315,19 +326,26 @@ def plan(
         "l2": l2,
         "n_classes": K,
         "target_bound": largest,
+        "transport": transport,
     }
     return Plan(n, d, budget, tuple(order), arguments)
 
 
 def _planned(
-    name: str, numbers: PublicNumbers, stated: Mapping[str, Any], n: int, K: int, pace: float
+    name: str,
+    numbers: PublicNumbers,
+    stated: Mapping[str, Any],
+    n: int,
+    K: int,
+    pace: float,
+    silos: tuple[int, str | None],
 ) -> Planned:
     declaration, d = SOLVERS[name].declaration, numbers.dim
     given = {k: o.default for k, o in (SHARED | declaration.own).items()} | {
         "calibration": "sound",
         **stated,
     }
-    if name == "admm" and numbers.trust == "silo":
+    if name == "admm" and (numbers.trust == "silo" or silos[1] is not None):
         given["users"] = "silos"
     found = declaration.settings(numbers, given)
     settings = {k: v for k, v in found.items() if is_auto(given.get(k))}
@@ -339,6 +357,7 @@ def _planned(
     if not declaration.gaussian:
         noise /= _PERTURBED_SHARE
     outputs = K if K > 2 else 1
+    exchanges = rounds if name in _RUNS_OF_SILOS else releases
     steps = found.get("passes", rounds * steps)
     x = 2.0 * numbers.mu / numbers.noise
     return Planned(
@@ -347,8 +366,20 @@ def _planned(
         noise=noise,
         signal=clip / math.sqrt(d * outputs),
         error=excess_risk(d, x, _ERROR[name], n_classes=K),
-        seconds=outputs * expected_seconds(name, n, d, steps, pace, _TIME[name]),
+        seconds=outputs * expected_seconds(name, n, d, steps, pace, _TIME[name])
+        + seconds_of_messages(name, outputs * d, exchanges, *silos),
     )
+
+
+def seconds_of_messages(
+    solver: str, d: int, exchanges: int, silos: int, transport: str | None
+) -> float:
+    """Return what is predicted for so many exchanges of gradients, and of Hessians beside them."""
+    if transport is None:
+        return 0.0
+    of_silo, of_number = _TRANSPORTS[transport]
+    sizes = [d, d * (d + 1) // 2] if solver in _HESSIANS else [d]
+    return exchanges * silos * sum(of_silo + of_number * size for size in sizes)
 
 
 def excess_risk(

@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--classes", type=size, default=2, metavar="K", help="number of classes (default: 2)")
     bound = "of |y|, for --loss squared or huber (default: 1)"
     add("--target-bound", type=float, default=1.0, metavar="B", help=bound)
+    how = "how silos on their own machines reach each other: seconds count their messages"
+    add("--transport", choices=("processes", "flower", "mpyc"), help=how)
     add("--no-intercept", action="store_true", help="no constant beside the features")
     add("--plot", metavar="FILE.png", help="predicted error over epsilon and over the records")
 
@@ -47,6 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         "neighbours": arguments.neighbours,
         "n_classes": arguments.classes,
         "target_bound": arguments.target_bound,
+        "transport": arguments.transport,
     }
     if arguments.plot is not None:
         _output.refuse_output(arguments.plot)
