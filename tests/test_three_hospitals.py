@@ -1,11 +1,13 @@
 """The tutorial of three hospitals: its commands, copied, in processes of their own."""
 
+import os
 import re
 import socket
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,7 @@ def test_the_tutorial_of_three_hospitals(source_tree, tmp_path, monkeypatch):
     text = (source_tree / "docs" / "tutorials" / "three_hospitals.md").read_text()
     text = text.replace("127.0.0.1:9092", f"127.0.0.1:{free_port()}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     hospitals = []
     with ExitStack() as stack:
         for kind, block in BLOCK.findall(text):

@@ -99,7 +99,7 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str
     for name in names:
         given = getattr(arguments, name)
         if given is not None and given is not False:
-            option = "--no-intercept" if name == "no_intercept" else f"--{name.replace('_', '-')}"
+            option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} was given, and {why}")
 
 

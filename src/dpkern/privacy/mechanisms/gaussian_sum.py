@@ -136,14 +136,12 @@ class GaussianSum:
         total: NDArray[np.float64],
         *,
         active: NDArray[np.bool_] | None = None,
-        unit: str = "",
     ) -> NDArray[np.float64]:
         """Record the release and return the exact sums (k, d) with noise; with shares, their total.
 
         A single message may have the shape (d,). Messages that are not `active`, which is chosen
         independently of the records, are not sent and are returned as 0. Nothing is drawn or
-        recorded if `require_sums` raises. Sums of silos in other processes count as 0; theirs
-        must have the same unit.
+        recorded if `require_sums` raises. Sums of silos in other processes count as 0.
         """
         k, d, channel = len(self.sigma), self._dim, self._channel
         sums = require_sums(total, [(k, d), (d,)] if k == 1 else [(k, d)], self.grid)
@@ -160,7 +158,7 @@ class GaussianSum:
                 entry = self._active_entry(active)
         channel.ledger.append(entry)
         if self._shares and self.grid is not None:
-            return channel.total(noisy, float(self.grid[0]), f"{entry.what}{unit}")
+            return channel.total(noisy, float(self.grid[0]), entry.what)
         if self._shares:
             return noisy.sum(axis=0)
         return channel.messages(noisy, entry.what) if by_silo else noisy.reshape(total.shape)

@@ -127,8 +127,7 @@ class PrivateSearch:
             unit = np.ldexp(unit, np.clip(exponent, -300, 300))
         decreases = self._decreases(w, p, unit)
         with self._run.clock("noise"):
-            said = f", unit {unit.tolist()}"
-            released = self._mechanism.release(decreases / unit[:, np.newaxis], unit=said)
+            released = self._mechanism.release(decreases / unit[:, np.newaxis])
         mean = released * (unit * self._scale)[:, np.newaxis]
         return self._steps[np.argmax(mean + penalty_decrease(self._run, w, p, self._steps), axis=1)]
 
