@@ -303,11 +303,12 @@ BROKEN = [ForgetsAPair, ReusesItsKey, AddsTwice, SwapsASign, SameForAllPairs, Ma
 BROKEN += [ForgetsTheLastCoordinates]
 
 
-@pytest.mark.parametrize("m", [2, 3, 4])
-@pytest.mark.parametrize("broken", BROKEN)
+# Of two silos there is one pair, for which the same mask for all pairs is no fault.
+CASES = [(broken, m) for broken in BROKEN for m in (2, 3, 4) if (broken, m) != (SameForAllPairs, 2)]
+
+
+@pytest.mark.parametrize(("broken", "m"), CASES)
 def test_broken_masks_are_caught(broken, m):
-    if broken is SameForAllPairs and m == 2:
-        pytest.skip("there is one pair")
     assert three_rounds(m, broken)
 
 

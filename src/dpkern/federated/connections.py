@@ -60,7 +60,8 @@ def coordinator_star(
         raise FileNotFoundError(
             f"{path}: no such file; `dpkern federation up` makes it, and must be running"
         ) from None
-    # Held until the star is gone: a second run of the study would stop the first.
+    # Held until the star is gone, and so in no `with` block, or until the process is killed: a
+    # second run of the study would stop the first.
     lock = open(Path(keys) / "coordinator.lock", "wb")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,9 +31,7 @@ class ProtocolError(FederationError):
 class Masks(Protocol):
     """The masks of a session."""
 
-    def mask(
-        self, values: NDArray[np.int64], number: int, binding: bytes
-    ) -> NDArray[np.uint64]:  # pragma: no cover
+    def mask(self, values: NDArray[np.int64], number: int, binding: bytes) -> NDArray[np.uint64]:
         """Return the values with the masks of a round, modulo 2^64."""
 
 
