@@ -13,7 +13,7 @@ if __name__ == "__main__":
     j, data, models = int(place), wisconsin(int(silos)), []
     for trust in trusts.split(","):
         study = study_of(data, trust)
-        how = {"insecure": True, "deadline": 60.0, "join_deadline": 60.0}
+        how = {"insecure": True, "deadline": 60.0, "join_deadline": 90.0}
         with FlowerLink(f"s{j}", address, **how) as link:
             result = take_part(
                 study,

@@ -7,6 +7,7 @@ import dpkern as dpk
 from dpkern.federated.study import Silo, Study
 
 SEED = 7
+NAMES = ["s0", "s1", "s2", "s3"]
 
 
 def wisconsin(m=4):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,14 @@ import dpkern as dpk
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 
-from studies import SEED, same, study_of, wisconsin
+from kills import Kills, accountant_of
+from network import Network
+from studies import SEED, identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
-from dpkern.federated.flower import FlowerStar
+from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import SuperLink
+from dpkern.federated.silo import take_part
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 HOSPITAL = Path(__file__).with_name("flower_hospital.py")
@@ -40,10 +43,14 @@ RUNS = [
 
 
 @contextmanager
-def hospitals(m, trusts, folder):
-    """Start a SuperLink and the silos, which take part in a study for each trust."""
-    with SuperLink(insecure=True) as superlink:
-        command = [sys.executable, str(HOSPITAL), superlink.address]
+def hospitals(m, trusts, folder, between=nullcontext):
+    """Start a SuperLink and the silos, which take part in a study for each trust.
+
+    `between` is given the SuperLink's address, and is a context of the one that silos call.
+    """
+    with SuperLink(insecure=True) as superlink, between(superlink.address) as network:
+        address = superlink.address if between is nullcontext else network.address
+        command = [sys.executable, str(HOSPITAL), address]
         silos = [
             subprocess.Popen(
                 [*command, str(j), str(m), ",".join(trusts), str(folder / f"s{j}.npy")]
@@ -59,11 +66,10 @@ def hospitals(m, trusts, folder):
                 silo.wait()
 
 
-def federation_of(study, address, secret, journal=None):
+def federation_of(study, address, secret, journal=None, deadline=90.0):
     def connect():
-        return FlowerStar(
-            study.names, address, secret, insecure=True, deadline=60.0, join_deadline=60.0
-        )
+        how = {"insecure": True, "deadline": deadline, "join_deadline": deadline}
+        return FlowerStar(study.names, address, secret, **how)
 
     return Federation(study, star=connect, journal=journal)
 
@@ -101,9 +107,9 @@ def test_eight_silos(tmp_path):
     over_flower(8, runs, tmp_path)
 
 
-def analyst(address, secret, journal, out):
-    federation = federation_of(study_of(wisconsin()), address, secret, journal)
-    result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=20)
+def analyst(address, secret, journal, out, rounds=20, deadline=90.0):
+    federation = federation_of(study_of(wisconsin()), address, secret, journal, deadline)
+    result = dpk.solve("gradient_descent", federation, budget=BUDGET, rounds=rounds)
     np.save(out, np.append(result.coef, result.intercept))
 
 
@@ -127,3 +133,59 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_silos(tmp_path):
         assert coordinator.exitcode == 0
     assert np.array_equal(np.load(out), model)
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
+
+
+@pytest.mark.slow
+def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp_path):
+    """Questions and answers are lost on the way, and arrive twice because they are repeated."""
+    data, how = wisconsin(), {"budget": BUDGET, "rounds": 6}
+    expected = dpk.solve("gradient_descent", data, rng=SEED, colluding=1, **how)
+
+    def between(address):
+        return Network(address, life=40_000, delay=0.01, seed=1)
+
+    with (
+        hospitals(4, ["central"], tmp_path, between) as superlink,
+        between(superlink.address) as network,
+    ):
+        federation = federation_of(study_of(data), network.address, superlink.secret)
+        found = dpk.solve("gradient_descent", federation, **how)
+        assert network.lost > 5
+    assert same(found, expected)
+    model = np.append(expected.coef, expected.intercept)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
+
+
+def hospital(address, j, out):
+    data, study = wisconsin(), study_of(wisconsin())
+    how = {"insecure": True, "deadline": 40.0, "join_deadline": 40.0}
+    with FlowerLink(f"s{j}", address, **how) as link:
+        own, accountant = records_of(study, data, j), accountant_of(out, j)
+        how = {"accountant": accountant, "rng": SEED, "n_threads": 1}
+        result = take_part(study, f"s{j}", own, link, identities(4)[j], **how)
+    np.save(out / f"s{j}.npy", np.append(result.coef, result.intercept))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trials", [8])  # a hundred take half an hour
+def test_parties_killed_over_flower(tmp_path, trials):
+    rounds, data = 10, wisconsin()
+    how = {"budget": BUDGET, "rng": SEED, "colluding": 1, "rounds": rounds}
+    expected = dpk.solve("gradient_descent", data, **how)
+    model = np.append(expected.coef, expected.intercept)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["test_flower_studies"])
+    with SuperLink(insecure=True) as superlink:
+
+        def silo(j, folder):
+            return server.Process(target=hospital, args=(superlink.address, j, folder))
+
+        def coordinator(folder):
+            start = superlink.address, superlink.secret, folder / "journal", folder / "analyst.npy"
+            return server.Process(target=analyst, args=(*start, rounds, 12.0))
+
+        kills = Kills(silo, coordinator, model, rounds, patience=60.0)
+        rng = np.random.default_rng()
+        for trial in range(trials):
+            kills.trial(tmp_path / str(trial), rng, 6.0)
+    assert kills.finished > trials // 4

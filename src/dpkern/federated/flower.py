@@ -5,6 +5,9 @@ its solver: nobody fetches or runs code that another one sent, both only call ou
 keeps anything on disk. A silo says its name to the run that asks for it; who it is, and that
 nothing was altered on the way, is proved by signatures inside the messages.
 
+A message that the network loses once the SuperLink has handed it out is handed out to nobody again:
+the coordinator therefore repeats what has no answer, and a silo answers that by what it has said.
+
 The SuperLink takes messages of up to 2 GB, so none is cut: 100 000 numbers are 0.8 MB. The clock
 of a silo must not be more than 5 s ahead of the SuperLink's, nor 5 minutes behind it.
 """
@@ -16,6 +19,7 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
@@ -46,6 +50,7 @@ project = {name = "dpkern", version = "1.0.0"}
 publisher = "dpkern"
 components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 """
+_REPEAT = 5.0  # seconds until a message without answer is repeated; then twice that, and so on
 _PARTING = 3.0  # seconds that an end waits until its last message is read
 _WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
 _CLASS_NAME = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -84,6 +89,8 @@ class FlowerLink(Link):
         self._run: Any = None  # number of the run whose messages it takes, from the first one on
         self._round, self._started, self._ended, self._closed = 0, False, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
+        self._said: dict[str, Any] = {}  # the last answer
+        self._arriving: list[tuple[Any, Any]] = []
 
     def exchange(self, answer: bytes | None) -> bytes:
         if self._ended:
@@ -96,8 +103,8 @@ class FlowerLink(Link):
             if answer is None:
                 self._activate()
             elif self._pending is not None:
-                record = {"silo": self._name, "round": self._round, "bytes": answer}
-                self._answer(self._pending, record)
+                self._said = {"silo": self._name, "round": self._round, "bytes": answer}
+                self._answer(self._pending, self._said)
             message = self._next()
         except GoneError as error:
             raise CoordinatorLostError(_WHY.get(error.status, str(error))) from None
@@ -169,7 +176,8 @@ class FlowerLink(Link):
             self._activate()
         elif error.status != 403:
             raise error
-        self._run, self._round, self._pending = None, 0, None
+        self._run, self._round, self._pending, self._said = None, 0, None, {}
+        self._arriving.clear()
 
     def _next(self) -> bytes | None:
         """Return the next message of the coordinator, None if there is none by the deadline."""
@@ -178,8 +186,10 @@ class FlowerLink(Link):
             try:
                 request = fleet_pb2.PullMessagesRequest(node=self._wire.node)
                 found = self._wire.call("PullMessages", request)
-                for head, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-                    message = self._accept(head, tree)
+                trees = found.message_object_trees
+                self._arriving += zip(found.messages_list, trees, strict=True)
+                for _ in range(len(self._arriving)):
+                    message = self._accept(*self._arriving.pop(0))
                     if message is not None:
                         return message
                 if self._run is not None and now > checked + 2.0:
@@ -195,11 +205,17 @@ class FlowerLink(Link):
         kind, run = head.metadata.message_type, head.metadata.run_id
         with suppress(MessageError):
             record = self._wire.record(head, tree) if self._run in (None, run) else {}
+            if record is None:
+                self._arriving.append((head, tree))
+                return None
             message, number = record.get("bytes"), record.get("round")
             if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
                 self._run, self._round, self._pending = run, number, head.metadata
                 self._started = True
                 return message
+            if kind == _ROUND and self._run == run and number == self._said.get("round"):
+                self._reply(head.metadata, self._said)  # the first time, it was lost on the way
+                return None
             if kind == _LAST and isinstance(message, bytes):
                 self._ended = True
                 with suppress(GoneError):  # the run may end while the last part of it is sent
@@ -218,6 +234,14 @@ class FlowerLink(Link):
         metadata = Metadata(*ends, now, to.created_at + to.ttl - now, to.message_type)
         request = fleet_pb2.PushMessagesRequest(node=self._wire.node)
         self._wire.push(request, [(metadata, record)])
+
+
+@dataclass
+class _Asked:
+    """Messages to nodes: those without answer, by id, and answers that are not whole yet."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    arriving: list[tuple[int, Any, Any]] = field(default_factory=list)
 
 
 class FlowerStar(Star):
@@ -269,37 +293,32 @@ class FlowerStar(Star):
             raise
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
-        end, pause = self._wire.set_deadline(self._deadline), pauses()
         self._round += 1
-        records = [{"round": self._round, "bytes": message} for message in messages]
-        names = {self._nodes[name]: name for name in self.silos}
-        answers: dict[str, bytes] = {}
+        records = {
+            self._nodes[name]: {"round": self._round, "bytes": message}
+            for name, message in zip(self.silos, messages, strict=True)
+        }
         try:
-            waiting = self._send(_ROUND, dict(zip(names, records, strict=True)), self._deadline)
-            while True:
-                for node, head, tree in self._pull(waiting):
-                    answers[names[node]] = self._answer(names[node], head, tree)
-                if not waiting or time.monotonic() > end:
-                    break
-                next(pause)
+            found = self._ask(_ROUND, records, self._deadline)
         except GoneError as error:
             self._fail(self.silos, str(error))
-        if late := [name for name in self.silos if name not in answers]:
+        answers = {name: found.get(self._nodes[name]) for name in self.silos}
+        for name, said in answers.items():
+            if isinstance(said, str):
+                self._fail([name], said)
+        if late := [name for name, said in answers.items() if said is None]:
             self._fail(late, f"no answer within {self._deadline:g} s")
-        return [answers[name] for name in self.silos]
+        return [self._answer(name, answers[name]) for name in self.silos]
 
     def close(self, last: bytes) -> None:
         if self._closed:
             return
-        allowed = self._deadline if last else _PARTING  # silos need what is said to them last
-        self._closed, end = True, self._wire.set_deadline(allowed)
+        self._closed = True
         with self._wire, suppress(GoneError):
             there = [node for name, node in self._nodes.items() if name not in self._lost]
-            with suppress(GoneError):
-                waiting = self._send(_LAST, {node: {"bytes": last} for node in there}, allowed)
-                while waiting and time.monotonic() < end:
-                    self._pull(waiting)
-                    time.sleep(0.02)
+            with suppress(GoneError):  # silos need what is said to them last
+                records = {node: {"bytes": last} for node in there}
+                self._ask(_LAST, records, self._deadline if last else _PARTING)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
             request = runtime_pb2.PushTaskOutputRequest(sub_status="completed")
@@ -334,7 +353,7 @@ class FlowerStar(Star):
 
     def _join(self, allowed: float) -> None:
         """Ask nodes for their names until all silos are there."""
-        end, asked = self._wire.set_deadline(allowed), dict[str, int]()
+        end, asked = self._wire.set_deadline(allowed), _Asked()
         again: dict[int, float] = {}  # when a node is to be asked
         while missing := [name for name in self.silos if name not in self._nodes]:
             if (now := time.monotonic()) > end:
@@ -346,16 +365,11 @@ class FlowerStar(Star):
                 again = {node: again.get(node, now) for node in online}
                 for node in [node for node, when in again.items() if when <= now]:
                     again[node] = now + 5.0  # it is in another run, or its name is taken
-                    asked |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
-                for node, head, tree in self._pull(asked):
-                    with suppress(MessageError):
-                        name = (
-                            None
-                            if head.HasField("error")
-                            else self._wire.record(head, tree)["silo"]
-                        )
-                        if name in self.silos and self._nodes.setdefault(name, node) == node:
-                            again[node] = math.inf
+                    asked.waiting |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
+                for node, said in self._pull(asked):
+                    name = said.get("silo") if isinstance(said, dict) else None
+                    if name in self.silos and self._nodes.setdefault(name, node) == node:
+                        again[node] = math.inf
             except GoneError as error:
                 self._fail(missing, str(error))
             time.sleep(0.1)
@@ -368,28 +382,58 @@ class FlowerStar(Star):
         found = self._wire.push(request, zip(heads, records.values(), strict=True))
         return {key: node for key, node in zip(found.message_ids, records, strict=True) if key}
 
-    def _pull(self, waiting: dict[str, int]) -> list[tuple[int, Any, Any]]:
-        """Take the messages that have an answer out of those that wait, and return the answers."""
-        request = runtime_pb2.PullAppMessagesRequest(message_ids=list(waiting))
-        found = self._wire.call("PullMessages", request)
-        answers = zip(found.messages_list, found.message_object_trees, strict=True)
-        asked = [
-            (waiting.pop(head.metadata.reply_to_message_id, 0), head, tree)
-            for head, tree in answers
-        ]
-        return [answer for answer in asked if answer[0]]  # a node may send what nobody asked for
+    def _ask(
+        self, kind: str, records: Mapping[int, Any], allowed: float
+    ) -> dict[int, dict[str, Any] | str]:
+        """Send nodes a record each; return those answers that come in time, until one fails."""
+        end, pause = self._wire.set_deadline(allowed), pauses()
+        asked, found = _Asked(), dict[int, dict[str, Any] | str]()
+        patience, again = _REPEAT, 0.0
+        while len(found) < len(records) and (now := time.monotonic()) < end:
+            if now > again:
+                rest = {node: record for node, record in records.items() if node not in found}
+                asked.waiting |= self._send(kind, rest, end - now)
+                again, patience = now + patience, 2.0 * patience
+            for node, said in self._pull(asked):
+                found.setdefault(node, said)
+            if any(isinstance(said, str) for said in found.values()):
+                break
+            next(pause)
+        return found
 
-    def _answer(self, name: str, head: Any, tree: Any) -> bytes:
-        """Return what a silo answered in this round."""
-        if head.HasField("error"):
-            reason = head.error.reason if _CLASS_NAME.fullmatch(head.error.reason) else "an error"
-            late = f"no answer within {self._deadline:g} s"
-            known = {flower_wire.RAISED: f"it failed with {reason}", flower_wire.LEFT: "it left"}
-            self._fail([name], known.get(head.error.code, late))
+    def _pull(self, asked: "_Asked") -> list[tuple[int, dict[str, Any] | str]]:
+        """Return the answers that have come whole: of a node its record, or why there is none."""
+        request = runtime_pb2.PullAppMessagesRequest(message_ids=list(asked.waiting))
+        found = self._wire.call("PullMessages", request)
+        for head, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            node = asked.waiting.pop(head.metadata.reply_to_message_id, 0)
+            if node:  # else nobody asked for it
+                asked.arriving.append((node, head, tree))
+        arriving, asked.arriving, whole = asked.arriving, [], []
+        for node, head, tree in arriving:
+            if not head.HasField("error"):
+                said = self._said(head, tree)
+                if said is None:
+                    asked.arriving.append((node, head, tree))
+                else:
+                    whole.append((node, said))
+            elif head.error.code == flower_wire.RAISED:
+                known = _CLASS_NAME.fullmatch(head.error.reason)
+                whole.append((node, f"it failed with {known[0] if known else 'an error'}"))
+            elif head.error.code == flower_wire.LEFT:
+                whole.append((node, "it left"))
+            # Else the SuperLink has handed the answer out, or it never came.
+        return whole
+
+    def _said(self, head: Any, tree: Any) -> dict[str, Any] | str | None:
+        """Return the record of an answer, why there is none, or None while it is on its way."""
         try:
-            record = self._wire.record(head, tree)
+            return self._wire.record(head, tree)
         except MessageError as error:
-            self._fail([name], f"it sent {error}")
+            return f"it sent {error}"
+
+    def _answer(self, name: str, record: Any) -> bytes:
+        """Return what a silo answered in this round."""
         answer = record.get("bytes")
         said = record.get("silo"), record.get("round")
         if said != (name, self._round) or not isinstance(answer, bytes):

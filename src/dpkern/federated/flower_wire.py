@@ -136,23 +136,23 @@ class Wire(AbstractContextManager["Wire"]):
             self.call("PushObject", message_pb2.PushObjectRequest(**names, **part))
         return found
 
-    def record(self, head: Any, tree: Any) -> dict[str, Any]:
-        """Return the record of a message, of which the SuperLink may not have all yet.
+    def record(self, head: Any, tree: Any) -> dict[str, Any] | None:
+        """Return the record of a message, None while the SuperLink does not have it whole.
 
         A message is three objects: itself, which is `head`, a dictionary that names records, and
         the record, which alone is fetched.
         """
         while tree.children:
             tree = tree.children[0]
-        names, pause = {"node": self.node, "run_id": head.metadata.run_id}, pauses()
+        names = {"node": self.node, "run_id": head.metadata.run_id}
         request = message_pb2.PullObjectRequest(**names, object_id=tree.object_id)
-        while not (found := self.call("PullObject", request)).object_available:
-            if not found.object_found or time.monotonic() > self.deadline:
-                raise MessageError("a message that never came whole")
-            next(pause)
+        found = self.call("PullObject", request)
+        if found.object_found and not found.object_available:
+            return None
         received = {"message_object_id": head.metadata.message_id}
         request = message_pb2.ConfirmMessageReceivedRequest(**names, **received)
-        self.call("ConfirmMessageReceived", request)
+        with suppress(GoneError):  # it was confirmed, and the answer to that was lost
+            self.call("ConfirmMessageReceived", request)
         with suppress(ValueError, TypeError, DecodeError):
             if objects.get_object_id(found.object_content) == tree.object_id:
                 return dict(ConfigRecord.inflate(found.object_content))

@@ -1,0 +1,82 @@
+"""Studies of which one process is killed at a random moment, over any transport."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from studies import NAMES
+
+import dpkern as dpk
+from dpkern.federated.journal import RecordedStar
+
+EPSILON, DELTA = 1.0, 1e-5
+
+
+def accountant_of(folder, j):
+    return dpk.Accountant(folder / f"s{j}.json")
+
+
+def models_in(folder):
+    paths = [folder / f"{name}.npy" for name in (*NAMES, "analyst")]
+    return [np.load(path) for path in paths if path.exists()]
+
+
+def rounds_in(journal):
+    """The rounds whose answers the coordinator has: without offers and confirmations."""
+    if not journal.exists():
+        return 0
+    return len(RecordedStar(NAMES, pytest.fail, journal)._records) - 2
+
+
+class Kills:
+    """Trials with four silos and a coordinator, each process made by `silo(j, folder)` and
+    `coordinator(folder)`; `expected` is the model of `rounds` rounds.
+
+    `patience` are the seconds by which all processes have to end after the death of one.
+    """
+
+    def __init__(self, silo, coordinator, expected, rounds, *, patience):
+        self._silo, self._coordinator, self._expected = silo, coordinator, expected
+        self._rounds, self._patience = rounds, patience
+        self.finished = self.went_on = 0
+
+    def trial(self, folder: Path, rng, longest):
+        """Kill a silo, or as often the coordinator, up to `longest` seconds after the first round.
+
+        No hang, no wrong model, and nothing sent that is not charged, whoever dies and when.
+        """
+        folder.mkdir()
+        journal = folder / "journal"
+        for j in range(4):
+            dpk.Accountant(folder / f"s{j}.json", epsilon=1.5 * EPSILON, delta=DELTA)
+        silos, coordinator = [self._silo(j, folder) for j in range(4)], self._coordinator(folder)
+        for process in (*silos, coordinator):
+            process.start()
+        end = time.monotonic() + 30.0
+        while not journal.exists() and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, longest))
+        victim = int(rng.integers(0, 8))
+        killed = silos[victim] if victim < 4 else coordinator
+        killed.kill()
+        killed.join()
+        rounds_at_death = rounds_in(journal)
+        if victim >= 4 and killed.exitcode != 0:
+            coordinator = self._coordinator(folder)
+            coordinator.start()
+        begin = time.monotonic()
+        for process in (*silos, coordinator):
+            process.join(self._patience + 20.0)
+            assert process.exitcode is not None, "hangs"
+        assert time.monotonic() - begin < self._patience
+        assert all(np.array_equal(model, self._expected) for model in models_in(folder))
+        if (folder / "analyst.npy").exists():
+            self.finished += 1
+            self.went_on += victim >= 4
+            # Some may have heard the last message of a coordinator that died while it said it.
+            assert len(models_in(folder)) == 5 or victim < 4 or rounds_at_death == self._rounds
+        elif victim >= 4:
+            pytest.fail("a coordinator that was started again did not go on")
+        if rounds_in(journal) > 0:
+            assert min(accountant_of(folder, j).spent for j in range(4)) > 0.9 * EPSILON
