@@ -239,10 +239,15 @@ def test_a_late_answer_is_not_taken_for_one_of_the_next_round(superlink, silos):
         check_rounds(study, [10, 10])
 
 
-def test_a_message_that_is_repeated_is_refused(superlink, silos):
+def test_a_round_is_answered_once_and_repeated_but_never_answered_anew(superlink, silos):
     silos.start("silo0", superlink.address)
     with star(superlink, "silo0") as study:
-        check_rounds(study, [10, 10])
+        check_rounds(study, [10])
+        for _ in range(3):  # the same message, as when its answer was lost
+            assert study.exchange([b"again"]) == answers(["silo0"], [b"again"])
+            study._round -= 1
+        study._round += 1
+        check_rounds(study, [10])
         study._round -= 1
         with pytest.raises(SilosLostError, match="silo0: it failed with RefusedMessage"):
             check_rounds(study, [10])

@@ -50,7 +50,9 @@ def test_the_tutorial_of_three_hospitals(source_tree, tmp_path, monkeypatch):
                 stack.callback(ended, process)
                 if "silo" in block:
                     hospitals.append(process)
-                time.sleep(0.1)
+                end = time.monotonic() + 60.0
+                while not Path("analyst/superlink.secret").exists() and time.monotonic() < end:
+                    time.sleep(0.1)  # as a reader does, who sees that it has started
                 continue
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"

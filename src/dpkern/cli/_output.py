@@ -1,5 +1,6 @@
 """Output of the command line."""
 
+import argparse
 import math
 import os
 import re
@@ -53,6 +54,20 @@ def say(text: str, stream: TextIO | None = None) -> None:
     """Print, folded at the width of the terminal where one reads it."""
     stream = stream or sys.stdout
     print(folded(text, terminal_width()) if stream.isatty() else text, file=stream)
+
+
+def saved(
+    arguments: argparse.Namespace, result: SolverResult, certificate: Certificate, which: str = ""
+) -> list[Line]:
+    """Write a model and a certificate to `--out` and `--certificate`, where these are given."""
+    lines = []
+    if arguments.out is not None:
+        result.save(arguments.out)
+        lines.append(("saved", f"{arguments.out}{which}"))
+    if arguments.certificate is not None:
+        certificate.save(arguments.certificate)
+        lines.append(("certificate", arguments.certificate))
+    return lines
 
 
 def say_certificate(certificate: Certificate) -> None:

@@ -104,19 +104,12 @@ def run(arguments: argparse.Namespace) -> None:
         spent = _output.epsilon_text(together, typing.cast(float, budget.delta))
         note = f"the first of {draws} draws on the same data, which compose to {spent}"
         first = replace(first, privacy=replace(first.privacy, notes=(*first.privacy.notes, note)))
-    if arguments.out is not None:
-        first.save(arguments.out)
-    if arguments.certificate is not None:
-        together.save(arguments.certificate)
-
+    which = f" (the first of the {draws} draws)" if draws > 1 else ""
+    saved = _output.saved(arguments, first, together, which)
     lines += _result_lines(first, given.get("penalty"), arguments)
     if test is not None:
         lines += _score_lines([_output.score(result, *test) for result in results], data.task)
-    if arguments.out is not None:
-        which = f" (the first of the {draws} draws)" if draws > 1 else ""
-        lines.append(("saved", f"{arguments.out}{which}"))
-    if arguments.certificate is not None:
-        lines.append(("certificate", arguments.certificate))
+    lines += saved
     if draws > 1:
         lines.append(("privacy", f"{draws} draws read the same data and compose: {spent}"))
         lines.append(("", "the certificate below is that of all of them together"))
@@ -148,13 +141,7 @@ def _federated_fit(
         **parameters,
     )
     lines += _result_lines(result, given.get("penalty"), arguments)
-    if arguments.out is not None:
-        result.save(arguments.out)
-        lines.append(("saved", arguments.out))
-    if arguments.certificate is not None:
-        result.privacy.save(arguments.certificate)
-        lines.append(("certificate", arguments.certificate))
-    print_lines(lines)
+    print_lines(lines + _output.saved(arguments, result, result.privacy))
     _output.say_certificate(result.privacy)
 
 

@@ -97,12 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
             progress=sys.stderr.isatty(),
         )
     lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
-    if arguments.out is not None:
-        result.save(arguments.out)
-        lines.append(("saved", arguments.out))
-    if arguments.certificate is not None:
-        result.privacy.save(arguments.certificate)
-        lines.append(("certificate", arguments.certificate))
+    lines += _output.saved(arguments, result, result.privacy)
     print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
     _output.say_certificate(result.privacy)
 

@@ -7,7 +7,9 @@ server.pem and server.key, and superlink.secret while a SuperLink runs.
 
 import fcntl
 import os
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
@@ -60,14 +62,8 @@ def coordinator_star(
         raise FileNotFoundError(
             f"{path}: no such file; `dpkern federation up` makes it, and must be running"
         ) from None
-    # Held until the star is gone, and so in no `with` block, or until the process is killed: a
-    # second run of the study would stop the first.
-    lock = open(Path(keys) / "coordinator.lock", "wb")  # noqa: SIM115
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FederationError(f"{lock.name}: another run with these keys is in progress") from None
-    star = FlowerStar(
+    return _OnlyStar(
+        Path(keys) / "coordinator.lock",
         study.names,
         _address(study),
         secret,
@@ -76,8 +72,32 @@ def coordinator_star(
         deadline=deadline,
         join_deadline=deadline,
     )
-    star.lock = lock
-    return star
+
+
+class _OnlyStar(FlowerStar):
+    """Connections that no other process with the same lock has: a second run would stop this one.
+
+    The lock is held until the connections are closed, or the process is killed.
+    """
+
+    def __init__(self, lock: Path, *arguments: Any, **options: Any) -> None:
+        self._held = ExitStack()
+        with ExitStack() as held:
+            file = held.enter_context(open(lock, "wb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FederationError(
+                    f"{lock}: another run with these keys is in progress"
+                ) from None
+            super().__init__(*arguments, **options)
+            self._held = held.pop_all()
+
+    def close(self, last: bytes) -> None:
+        try:
+            super().close(last)
+        finally:
+            self._held.close()
 
 
 def superlink(study: Study, keys: PathLike, silos: PathLike, *, insecure: bool) -> SuperLink:

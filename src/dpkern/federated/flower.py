@@ -89,7 +89,7 @@ class FlowerLink(Link):
         self._run: Any = None  # number of the run whose messages it takes, from the first one on
         self._round, self._started, self._ended, self._closed = 0, False, False, False
         self._pending: Any = None  # metadata of the message that is to be answered
-        self._said: dict[str, Any] = {}  # the last answer
+        self._heard, self._said = b"", dict[str, Any]()  # the last message, and its answer
         self._arriving: list[tuple[Any, Any]] = []
 
     def exchange(self, answer: bytes | None) -> bytes:
@@ -176,7 +176,7 @@ class FlowerLink(Link):
             self._activate()
         elif error.status != 403:
             raise error
-        self._run, self._round, self._pending, self._said = None, 0, None, {}
+        self._run, self._round, self._pending, self._said = None, 0, None, dict()
         self._arriving.clear()
 
     def _next(self) -> bytes | None:
@@ -211,9 +211,10 @@ class FlowerLink(Link):
             message, number = record.get("bytes"), record.get("round")
             if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
                 self._run, self._round, self._pending = run, number, head.metadata
-                self._started = True
+                self._heard, self._started = message, True
                 return message
-            if kind == _ROUND and self._run == run and number == self._said.get("round"):
+            again = number == self._said.get("round") and message == self._heard
+            if kind == _ROUND and self._run == run and again:
                 self._reply(head.metadata, self._said)  # the first time, it was lost on the way
                 return None
             if kind == _LAST and isinstance(message, bytes):
@@ -248,12 +249,11 @@ class FlowerStar(Star):
     """The coordinator's end: a ServerApp of the SuperLink at `superlink`, in this process.
 
     It stops the runs of coordinators before it, which died, starts one and waits until every silo
-    is there, for `join_deadline` seconds; nodes that
-    say another name, or one that is taken, are ignored. The answers of a round may take `deadline`
+    is there, for `join_deadline` seconds; nodes that say another name, or one that is taken, are
+    ignored. The answers of a round may take `deadline`
     seconds. `secret` is what the SuperLink wants to know of who runs its apps; `certificates` are
     PEM, of the authority that signed the SuperLink's, or None with `insecure`, for trying out. A
-    ConnectionError is raised when the SuperLink is not there or refuses the secret. `lock` is for
-    whoever wants something to be held as long as this is there.
+    ConnectionError is raised when the SuperLink is not there or refuses the secret.
     """
 
     def __init__(
@@ -268,7 +268,6 @@ class FlowerStar(Star):
         join_deadline: float = 600.0,
     ) -> None:
         self.silos, self._deadline, self._round = tuple(silos), deadline, 0
-        self.lock: Any = None
         if len(set(self.silos)) != len(self.silos):
             raise ValueError(f"silos must be names that differ, got {self.silos}")
         context = flower_wire.encryption(certificates, insecure)

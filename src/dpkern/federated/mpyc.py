@@ -15,17 +15,17 @@ from typing import Any
 
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
-from dpkern.data.parted import held_by
 from dpkern.federated.federation import VERSION, coordinated, proposed
 from dpkern.federated.masking import digest
 from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
 from dpkern.federated.mpyc_sums import MpycParty
 from dpkern.federated.party import ProtocolError
 from dpkern.federated.proposal import Proposal
+from dpkern.federated.silo import run_plan
 from dpkern.federated.study import Study
 from dpkern.party import Remote
 from dpkern.privacy.accountant import Accountant
-from dpkern.solvers import SolverResult, solve
+from dpkern.solvers import SolverResult
 from dpkern.stream import NoiseStream
 
 _in_use = threading.Lock()  # MPyC has one runtime in a process
@@ -118,16 +118,8 @@ def take_part(
         deadline=deadline,
     )
     with joined as (party, plan):
-        return solve(
-            plan.solver,
-            held_by(party, data, study.sizes),
-            budget=plan.budget,
-            rng=rng,
-            n_threads=n_threads,
-            progress=progress,
-            accountant=accountant,
-            **plan.arguments,
-        )
+        own = {"rng": rng, "n_threads": n_threads, "progress": progress}
+        return run_plan(plan, study, party, data, accountant=accountant, **own)
 
 
 @contextmanager

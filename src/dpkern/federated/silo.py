@@ -13,6 +13,7 @@ from dpkern.federated.masking import Session, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
+from dpkern.party import Party
 from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
@@ -90,16 +91,16 @@ def take_part(
             opening=first + second + third,
             public=public_stream(session.id),
         )
-        return solve(
-            plan.solver,
-            held_by(party, data, study.sizes),
-            budget=plan.budget,
-            rng=rng,
-            n_threads=n_threads,
-            progress=progress,
-            accountant=accountant,
-            **plan.arguments,
-        )
+        own = {"rng": rng, "n_threads": n_threads, "progress": progress}
+        return run_plan(plan, study, party, data, accountant=accountant, **own)
+
+
+def run_plan(
+    plan: Proposal, study: Study, party: Party, data: SiloData, **own: Any
+) -> SolverResult:
+    """Run the solver of a plan as a silo, with arguments of `dpkern.solve` that are its `own`."""
+    here = held_by(party, data, study.sizes)
+    return solve(plan.solver, here, budget=plan.budget, **own, **plan.arguments)
 
 
 def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
