@@ -130,14 +130,14 @@ static int hessian(const dpk_kernels *kernels, const dpk_data *data, const int64
 static int difference(const dpk_kernels *kernels, const dpk_data *data, const dpk_loss *loss,
                       const dpk_sum *sum, double *out) {
     double *const old = buffer(N * 8), *const new = buffer(N * 8);
-    dpk_earlier earlier = {0.5, W + 1, data->d, NULL, data->rows ? NULL : old};
+    dpk_earlier earlier = {0.5, 0.25, W + 1, data->d, NULL, data->rows ? NULL : old};
     for (int i = 0; i < N; i++)
         old[i] = 0.5;
     int bad = kernels->glm_gradient(data, W, 0, loss, &earlier, sum, out);
     earlier.z = old;
     earlier.z_new = data->rows ? NULL : new;
     bad |= kernels->glm_gradient(data, W, data->d, loss, &earlier, sum, out);
-    earlier.clip = INFINITY;
+    earlier.clip = earlier.curvature = INFINITY;
     earlier.z_new = data->rows ? NULL : old;
     bad |= kernels->glm_gradient(data, W, 0, loss, &earlier, sum, out);
     free(old), free(new);

@@ -75,7 +75,7 @@ def calls():
     steps = np.full((M, 2), 0.1), np.full(M, 0.1), P, 0, np.full((M, 2), 0.1)
     rounds = steps[0], np.full(M, 0.5), sums + 0.2, *steps[1:]
     H, g = square + np.eye(P), sums + 1.0
-    differences = (loss(), 1.0, 0.5, grid, weight, None, ones, 2 * ones)
+    differences = (loss(), 1.0, 0.5, 0.25, grid, weight, None, ones, 2 * ones)
     return {
         "clip_and_sum": (G, np.array([0, 3, N]), 1.0, grid, sums, 1),
         "glm_norms": (records(), np.zeros(N), 1),

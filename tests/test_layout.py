@@ -155,6 +155,7 @@ PRIVACY = {
     "channel": {"ledger"},
     "law": {"gdp", "shuffle.zcdp"} | _ROUNDING,
     "amplification": {"accounting", "law", "ledger"},
+    "differences": set(),
     "selection": {"law"} | _ROUNDING,
     "objective_perturbation": {"law"} | _ROUNDING,
     "recomputation": set(),

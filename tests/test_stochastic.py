@@ -11,7 +11,7 @@ from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.shuffle.binomial import binomial_rho
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.releases import record_sums, returned
+from dpkern.solvers.releases import means, record_sums, returned
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
@@ -134,22 +134,24 @@ def test_refreshes_and_differences_share_the_budget_in_advance(
     for std, D, _ in differences:
         np.testing.assert_allclose(std, D / mu_2, rtol=1e-9)
         assert np.all(D <= 4.0 * C)
-        if options.get("variant") == "alternate":
-            np.testing.assert_array_equal(D, 4.0 * C)
     assert certificate.mu == pytest.approx(MU, rel=1e-9)
     assert certificate.epsilon(DELTA) <= 1.0
 
 
 @pytest.mark.parametrize("step", [0.5, 1e-3, 1e-9])
 def test_a_difference_is_clipped_by_public_points_alone(spied, step):
-    """C_r = min(2 C, max(beta |dw|, 2^-20 C)) of the models that anybody can compute."""
+    """C_r = min(2 C, max(beta |dw|, 2^-20 C)) of the models that anybody can compute.
+
+    The sensitivity is C_r then, as the loss is convex and C_r so small that the clip adds nothing.
+    """
     solve("spider", refresh_every=6, step_size=step, rounds=6)
     scale = np.array([n / sum(SIZES) / n for n in SIZES])
     w, h, before = np.zeros(4), 0.0, np.zeros(4)
     for r, (mechanism, _, released) in enumerate(spied):
         if r:
             C_r = min(2.0 * C, max(Logistic.smoothness * np.linalg.norm(w - before), C * 2.0**-20))
-            assert mechanism.sensitivity == pytest.approx(2.0 * C_r, rel=1e-12)
+            assert C_r < 2.0 * C
+            assert C_r < mechanism.sensitivity < C_r * (1.0 + 1e-3)
         h = h + scale @ released if r else scale @ released
         before, w = w, w - step * h
 
@@ -293,7 +295,9 @@ def both(name, **options):
 
 
 @pytest.mark.parametrize(("name", "trust"), NOISY_GRADIENTS)
-def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust):
+def test_a_users_logistic_model_releases_what_the_linear_kernels_do(name, trust, monkeypatch):
+    """But for what is known of differences of a convex loss's gradients, and of no other's."""
+    monkeypatch.setattr(means, "convex_differences", lambda *_: None)
     for weights in ("size", "uniform"):
         options = {"trust": trust, "weights": weights, "step_size": 0.5, "rounds": 4}
         if name == "prox_sgd":

@@ -37,6 +37,7 @@ cdef extern from "core/dpk.h":
     intptr_t dpk_thread_stride(intptr_t n) nogil
     ctypedef struct dpk_earlier:
         double clip
+        double curvature
         const double *w
         const double *z
         intptr_t w_stride

@@ -114,7 +114,7 @@ def glm_gradients(data, const double[:, ::1] w, Loss loss, const double[::1] cli
 
 
 def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old, Loss loss,
-                   double clip, double gradient_clip, const double[::1] grid,
+                   double clip, double gradient_clip, double curvature, const double[::1] grid,
                    const double[::1] silo_weight, rows, const double[::1] margins,
                    double[::1] new_margins, double[:, ::1] out, int n_threads):
     """margins, at w_old, and new_margins: (n,) or None."""
@@ -123,7 +123,8 @@ def glm_difference(data, const double[:, ::1] w_new, const double[:, ::1] w_old,
     cdef Work work = work_of(records.offsets, records.task_rows(), out.shape[1], n_threads, clip,
                              grid, silo_weight)
     cdef dpk_earlier earlier
-    earlier.clip, earlier.w, earlier.w_stride = gradient_clip, old_models.c, old_models.stride
+    earlier.clip, earlier.curvature = gradient_clip, curvature
+    earlier.w, earlier.w_stride = old_models.c, old_models.stride
     earlier.z, earlier.z_new = first(margins), first(new_margins)
     with nogil:
         check(kernels.glm_gradient(

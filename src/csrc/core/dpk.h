@@ -127,6 +127,8 @@ static inline intptr_t dpk_thread_stride(intptr_t n) { return dpk_padded(n) + 64
  * one per stored row. */
 typedef struct {
     double clip;       /* l2 bound of each of the two gradients; infinity: none */
+    double curvature;  /* at most so much times the difference of its margins, and of its sign, is
+                        * a record's difference of derivatives; infinity: anything */
     const double *w;   /* of silo j at w + j * w_stride, (d,) each; read only without z */
     intptr_t w_stride; /* or 0: one for all */
     const double *z;   /* margins there, or NULL: computed */

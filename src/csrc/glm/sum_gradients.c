@@ -19,6 +19,17 @@ DPK_INLINE const double *known_margins(const dpk_data *data, const dpk_earlier *
     return space;
 }
 
+/* s, brought to between 0 and that part of the difference of margins which a convex loss of this
+ * curvature reaches; a NaN among the margins makes it 0. No branches: loops of this are
+ * vectorised. docs/proofs/differences.md */
+DPK_INLINE double between_margins(double curvature, double ratio, double z, double before,
+                                  double s) {
+    const double most = ratio * curvature * (z - before);
+    const double above = most > 0.0 ? most : 0.0, below = most < 0.0 ? most : 0.0;
+    s = s > above ? above : s;
+    return s < below ? below : s;
+}
+
 /* A record of a wide row by itself. */
 typedef struct {
     int64_t row;
@@ -88,10 +99,12 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
             const intptr_t k = (i - begin) % DPK_BLOCK;
             if (earlier->z && k == 0)
                 known_derivatives(data, of->loss, earlier, i, rows_left(i, end, DPK_BLOCK), known);
-            const double there =
-                earlier->z ? known[k]
-                           : evaluate_slope(of->loss, y, ratio * (one.earlier + earlier_bias));
+            const double before =
+                earlier->z ? earlier->z[one.row] : ratio * (one.earlier + earlier_bias);
+            const double there = earlier->z ? known[k] : evaluate_slope(of->loss, y, before);
             s = clamp_without_branch(s, lim) - clamp_without_branch(ratio * there, lim);
+            if (earlier->curvature < HUGE_VAL)
+                s = between_margins(earlier->curvature, ratio, z, before, s);
             if (earlier->z_new)
                 earlier->z_new[i] = z;
         }
@@ -140,8 +153,6 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
             space[i] = b->ratio[i] * (space[i] + bias);
     }
     evaluate(loss, n, b->y, z, NULL, s, NULL);
-    if (earlier->z_new)
-        memcpy(earlier->z_new + first, b->z, (size_t)n * sizeof *b->z);
     for (intptr_t i = 0; i < n; i++) {
         b->s[i] *= b->ratio[i];
         s[i] *= b->ratio[i];
@@ -157,6 +168,11 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         }
     for (intptr_t i = 0; i < n; i++)
         b->s[i] -= s[i];
+    if (earlier->curvature < HUGE_VAL)
+        for (intptr_t i = 0; i < n; i++)
+            b->s[i] = between_margins(earlier->curvature, b->ratio[i], b->z[i], z[i], b->s[i]);
+    if (earlier->z_new) /* which may be where z is */
+        memcpy(earlier->z_new + first, b->z, (size_t)n * sizeof *b->z);
 }
 
 /* From a block's rows and margins to the factors of its rows. */

@@ -255,6 +255,7 @@ def glm_difference(
     loss: str | Loss,
     clip: float,
     gradient_clip: float = math.inf,
+    curvature: float = math.inf,
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     rows: Rows | None = None,
@@ -265,9 +266,10 @@ def glm_difference(
 ) -> FloatArray:
     r"""Return the sum of clipped per-record differences of gradients over each silo, on a grid.
 
-    For every record, with g(z) = clamp(phi'(z), -B/|x|, B/|x|), the vector
-    clamp(g(z_new) - g(z_old), -C'/|x|, C'/|x|) x is rounded to the grid q and then added, with
-    C' = (C - q sqrt(d) / 2) (1 - (d + 16) 2^-52).
+    For every record, with g(z) = clamp(phi'(z), -B/|x|, B/|x|), the difference g(z_new) - g(z_old)
+    is first brought to between 0 and h (z_new - z_old), h the `curvature`, then clamped to C'/|x|;
+    its product with x is rounded to the grid q and added, C' = (C - q sqrt(d) / 2) (1 - (d + 16)
+    2^-52).
 
     Parameters
     ----------
@@ -280,10 +282,13 @@ def glm_difference(
     gradient_clip : float
         Clip norm B > 0 of each of the two gradients, which is the `clip` of the `glm_gradient` to
         which the differences are added. Infinity means unclipped gradients.
+    curvature : float
+        Bound h > 0 of phi'' of a convex loss, for which the bound on differences of derivatives
+        changes nothing, up to rounding. Infinity bounds nothing.
     margins : array_like, shape (N,), optional
         Margins at `w_old` of all records in record order, also with `rows`, from `glm_margins` or
-        from `new_margins` of an earlier call. They are not checked: the sensitivity is valid as
-        long as a record's margin is a function of this record and of public numbers.
+        from `new_margins` of an earlier call. They are not checked: the sensitivity 2 C is
+        valid as long as a record's margin is a function of this record and of public numbers.
     new_margins : ndarray, shape (N,), optional
         Output array for the margins at `w_new`, float64 and C-contiguous, only without `rows`; it
         may be `margins` itself. Not private.
@@ -306,6 +311,11 @@ def glm_difference(
     smoothness of phi times the largest |x|^2. A C of that size clips nothing, up to rounding;
     privacy does not rely on L. A smaller C trades bias for less noise.
 
+    With a `curvature` h and margins of these models, each record's vector is in the ball of
+    diameter b = h R^2 |w_new - w_old| around the middle of 0 and h R^2 (w_new - w_old), R the bound
+    of the rows, up to terms of rounding: replacing one record changes the sum by b at most
+    (docs/proofs/differences.md; `dpkern.privacy.differences`).
+
     References
     ----------
     .. [1] Lowy, Ghafelebashi, Razaviyayn, "Private non-convex federated learning without a trusted
@@ -315,6 +325,7 @@ def glm_difference(
     compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     gradient_clip = positive("gradient_clip", gradient_clip, or_infinite=True)
+    curvature = positive("curvature", curvature, or_infinite=True)
     rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip)
     weights = checked.silo_weights(silo_weight, data.m)
@@ -329,8 +340,8 @@ def glm_difference(
     threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
     # fmt: off
     _core.glm_difference(
-        data, later, earlier, compiled, clip, gradient_clip, grids, weights, rows, old_margins,
-        new_margins, out, threads,
+        data, later, earlier, compiled, clip, gradient_clip, curvature, grids, weights, rows,
+        old_margins, new_margins, out, threads,
     )
     # fmt: on
     return out

@@ -118,6 +118,7 @@ def glm_difference(
     loss,
     clip,
     gradient_clip=np.inf,
+    curvature=np.inf,
     grid=None,
     silo_weight=None,
     rows=None,
@@ -143,6 +144,12 @@ def glm_difference(
                 for s in (new, old)
             )
             s = new - old
+        if np.isfinite(curvature):
+            with np.errstate(over="ignore", invalid="ignore"):
+                most = np.nan_to_num(
+                    ratio * curvature * (z - before), posinf=np.inf, neginf=-np.inf
+                )
+            s = np.clip(s, np.minimum(most, 0.0), np.maximum(most, 0.0))
         single = _in_single_precision(data, clip, grids[j])
         lim = clip_limit(square, data.d, clip=clip, grid=grids[j], single=single)
         sums[j] = clipped_sum(s, V, lim, grids[j], weight[j], single)

@@ -70,9 +70,10 @@ async def prox_svrg(
     -----
     Every round releases the silos' noisy sums of clipped gradients over all their records at the
     public wbar, or of clipped differences over a batch; under central and shuffle trust as in
-    `minibatch_sgd`. The sensitivities are 2 C and 2 C_r. Half of mu^2 goes to each kind of release:
-    R1 = ceil(R/Q) gradients and R2 = R - R1 differences spend R1 mu_1^2 + R2 mu_2^2 = mu^2, with
-    std s_j = 2 C / (n_j mu_1) and 2 C_r / (K mu_2) on the means; for secret batches both mu grow in
+    `minibatch_sgd`. The sensitivities are 2 C and D, as in `spider`: 2 C_r, and beta |w - wbar| at
+    most for linear models with a convex loss. Half of mu^2 goes to each kind of release: R1 =
+    ceil(R/Q) gradients and R2 = R - R1 differences spend R1 mu_1^2 + R2 mu_2^2 = mu^2, with std
+    s_j = 2 C / (n_j mu_1) and D / (K mu_2) on the means; for secret batches both mu grow in
     proportion until dp-accounting's epsilon equals that of the budget.
 
     Calibration "paper" draws the noise of Theorem E.2 and certifies its true guarantee.
@@ -111,4 +112,4 @@ async def prox_svrg(
             v = g + await differences.difference(r, w, anchor, clip=C_r, sigma=difference)
         w = run.proximal_step(r, w, v, eta[r])
         returned.add(w)
-    return run.result(returned.model)
+    return run.result(returned.model, notes=differences.notes)

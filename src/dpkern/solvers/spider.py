@@ -65,12 +65,13 @@ async def spider(
     -----
     Every round releases the silos' noisy sums of clipped gradients, or of clipped differences, over
     their batches; under central trust their weighted sum, under shuffle trust counts, as in
-    `minibatch_sgd`. The sensitivity is 2 C for gradients and 2 C_r for differences at public w_r
-    and w_{r-1}, whatever beta is. R1 = ceil(R/q) and R2 = R - R1 releases spend R1 mu_1^2 +
-    R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and 2 C_r / (n_j mu_2) on
-    the means; for secret batches mu_1 and mu_2 grow in proportion until dp-accounting's epsilon
-    equals that of the budget. The printed Algorithm 10 has sqrt(q/R) where its proof needs
-    sqrt(R/q).
+    `minibatch_sgd`. The sensitivity is 2 C for gradients and D for differences at public w_r and
+    w_{r-1}: 2 C_r whatever beta is, and beta |w_r - w_{r-1}| at most for linear models with a
+    convex loss (`dpkern.privacy.differences`). R1 = ceil(R/q) and R2 = R - R1 releases spend
+    R1 mu_1^2 + R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and
+    D / (n_j mu_2) on the means; for secret batches mu_1 and mu_2 grow in proportion until
+    dp-accounting's epsilon equals that of the budget. The printed Algorithm 10 has sqrt(q/R) where
+    its proof needs sqrt(R/q).
 
     Calibration "paper" draws the noise of Theorem F.1, for "alternate" that of the paper's
     experiments, and certifies its true guarantee: a larger epsilon than claimed if q > 1.
@@ -111,4 +112,4 @@ async def spider(
             )
         previous, w = w, run.proximal_step(r, w, h, eta[r])
         returned.add(w)
-    return run.result(returned.model)
+    return run.result(returned.model, notes=differences.notes)

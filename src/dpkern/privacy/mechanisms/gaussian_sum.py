@@ -44,7 +44,8 @@ class GaussianSum:
 
     The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
     removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then
-    rounded once to the coarser grid q of the release. The attributes of shape (k,) are `sigma`,
+    rounded once to the coarser grid q of the release. `replaced` maps q to a smaller proved D where
+    records are replaced. The attributes of shape (k,) are `sigma`,
     D/mu rounded up, so that the exact mu never exceeds the budget, and `grid`, for the kernel, or
     None when the clip norm is infinite.
     """
@@ -65,6 +66,7 @@ class GaussianSum:
         draws: int | None = None,
         finest: float | None = None,
         person_clip: float | None = None,
+        replaced: Callable[[float], float] | None = None,
     ) -> None:
         if mu is not None and sigma is not None:
             raise ValueError("sigma must be None where mu is given, got both")
@@ -83,14 +85,29 @@ class GaussianSum:
         self._channel, self._noisy = channel, noisy
         self._dim, self._shares = dim, shares
         nominal = clip if channel.add_remove else 2.0 * clip
+        if channel.add_remove and (person_clip is not None or replaced is not None):
+            raise ValueError("neighbours must be 'replace_one' with person_clip or replaced")
+        if person_clip is not None and replaced is not None:
+            raise ValueError("replaced must be None with person_clip: it is about one record")
         if person_clip is not None:
-            if channel.add_remove:
-                raise ValueError("neighbours must be 'replace_one' with person_clip")
             nominal = 2.0 * positive("person_clip", person_clip)
         grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
 
+        def on_grid(q: float) -> float:
+            if replaced is not None:
+                return replaced(q)
+            rounding = q * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
+            if finest is None or rounding == 0.0:
+                return nominal
+            if 32.0 * rounding > clip:
+                raise ValueError(
+                    f"no grid serves: rounding a sum of dim = {dim} coordinates would add "
+                    f"{rounding!r} to the sensitivity, more than clip/32, clip = {clip!r}"
+                )
+            return math.nextafter(nominal + rounding, math.inf)
+
         grids: list[float] | None = None
-        self.sensitivity, rounding = nominal, 0.0
+        self.sensitivity = on_grid(0.0)
         while True:
             stds = _stds(self.sensitivity, k, mu, sigma, honest if shares else None)
             if clip == math.inf:
@@ -101,18 +118,11 @@ class GaussianSum:
                 pairs = list(zip(counts, stds, strict=True))
             chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
             grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
-            if finest is None:
-                break
-            needed = max(grids) * sqrt_up(Fraction(dim)) * (1.0 + 2.0**-50)
-            if needed <= rounding:
+            needed = on_grid(max(grids))
+            if needed <= self.sensitivity:
                 break
             # More noise may need a coarser grid, up to a largest one.
-            rounding, self.sensitivity = needed, math.nextafter(nominal + needed, math.inf)
-        if 32.0 * rounding > clip:
-            raise ValueError(
-                f"no grid serves: rounding a sum of dim = {dim} coordinates would add {rounding!r} "
-                f"to the sensitivity, more than clip/32, clip = {clip!r}"
-            )
+            self.sensitivity = needed
         if shares and noisy and grids is not None:
             require_share(min(stds), grids[0])
 

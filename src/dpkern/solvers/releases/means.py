@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count
 from dpkern.models.losses import Custom
+from dpkern.models.oracles import Oracle
 from dpkern.privacy import zcdp_rho
 from dpkern.privacy._exact import round_up, sqrt_down, sqrt_up
 from dpkern.privacy.accounting import Events, Sampled, sampled_scale
+from dpkern.privacy.differences import COCOERCIVE, ConvexDifferences, covered
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.participation import sample_users
@@ -55,6 +57,26 @@ def difference_clip(run: Run, distance: float) -> float:
     if beta == math.inf or clip == math.inf:
         return 2.0 * clip
     return min(2.0 * clip, max(beta * distance, 2.0**-20 * clip))
+
+
+def convex_differences(
+    run: Run, new: FloatArray, old: FloatArray, clip: float
+) -> ConvexDifferences | None:
+    """Return what a convex loss's differences between two models, clipped so, are bounded by.
+
+    None where nothing is known beyond the clip norm, and without a budget, where it does not
+    matter. It depends on public numbers only.
+    """
+    objective = run.objective
+    if isinstance(objective.loss, Oracle) or not objective.phi.convex or run.budget is None:
+        return None
+    beta, row_bound = objective.data_smoothness, objective.data.row_bound
+    norms = float(np.linalg.norm(new) + np.linalg.norm(old))
+    public = {"curvature": objective.phi.smoothness, "row_bound": row_bound, "norms": norms}
+    if not covered(clip=run.clip, dim=len(new), reach=beta * norms, **public):
+        return None
+    diameter = max(beta * float(np.linalg.norm(new - old)), 2.0**-20 * run.clip)
+    return ConvexDifferences(clip, diameter, beta * norms, len(new))
 
 
 class Participation:
@@ -192,6 +214,8 @@ class NoisyMeans:
     Silo trust: V_j = S_j + Z_j of every silo of the round. The sensitivity is 2 C, C the clip norm
     of the release, or C where records are added or removed, plus q sqrt(P) for an MLP.
     Shuffle trust: the counts of `BinomialSum` on the batch's vectors om_j v_i.
+    Differences of a convex loss's gradients have a smaller one (`dpkern.privacy.differences`), and
+    are shuffled around the centre of the ball that they lie in.
     `mu` is the budget of one release, from `allocate`.
     """
 
@@ -199,6 +223,7 @@ class NoisyMeans:
         self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
+        self.notes: tuple[str, ...] = ()  # of the certificate
         self._trust = run.trust
         if self._trust == "shuffle" and run.clip == math.inf:
             raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
@@ -244,12 +269,21 @@ class NoisyMeans:
         sigma: FloatArray | None = None,
     ) -> FloatArray:
         """Release round r's mean difference of gradients, each clipped to `clip`; shape (P,)."""
+        run = self._run
         if sigma is not None:  # a grid for a smaller clip may not represent this noise
             total_std = float((sigma * self._sizes).max())
-            clip = max(clip, total_std * math.sqrt(self._run.objective.dim) * 2.0**-24)
+            clip = max(clip, total_std * math.sqrt(run.objective.dim) * 2.0**-24)
         total = partial(self._sums.difference, new, old)
         each = partial(self._sums.difference_vectors, new, old)
-        return self._mean(await self._release(r, clip, sigma, total, each, points=2))
+        ball, centre = convex_differences(run, new, old, clip), None
+        if ball is not None and self._trust == "shuffle" and ball.diameter < 2.0 * clip:
+            centre = 0.5 * run.objective.data_smoothness * (new - old)
+            clip = 0.5 * ball.diameter * (1.0 + 2.0**-20)
+        elif ball is not None:
+            total = partial(total, curvature=run.objective.phi.smoothness)
+            self.notes = (COCOERCIVE,)
+        released = self._release(r, clip, sigma, total, each, points=2, ball=ball, centre=centre)
+        return self._mean(await released)
 
     async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
         """Release every silo's mean gradient at its own model, (m, P), 0 if silent (silo trust)."""
@@ -268,6 +302,8 @@ class NoisyMeans:
         total: Callable[..., Coroutine[Any, Any, FloatArray]],
         each: Callable[[IntArray], FloatArray],
         points: int = 1,
+        ball: ConvexDifferences | None = None,
+        centre: FloatArray | None = None,
     ) -> FloatArray:
         run, active, rows = self._run, self._silos.active[r], None
         data = run.objective.data
@@ -275,8 +311,8 @@ class NoisyMeans:
             here = active & data.held
             rows = self._family.sampler.draw(run.stream, data.offsets, r, here)
         if self._trust == "shuffle":
-            return self._shuffled(clip, each, rows)
-        mechanism = self._gaussian(clip, sigma, points)
+            return self._shuffled(clip, each, rows, centre)
+        mechanism = self._gaussian(clip, sigma, points, ball)
         grid = mechanism.grid
         if grid is not None and len(grid) != data.m:
             grid = np.full(data.m, grid[0])
@@ -288,22 +324,38 @@ class NoisyMeans:
             return mechanism.release(sums, active=None if everybody else active)
 
     def _shuffled(
-        self, clip: float, each: Callable[[IntArray], FloatArray], rows: Rows | None
+        self,
+        clip: float,
+        each: Callable[[IntArray], FloatArray],
+        rows: Rows | None,
+        centre: FloatArray | None,
     ) -> FloatArray:
+        """Return the noisy sum of vectors clipped around 0, or around a public centre."""
         run, data = self._run, self._run.objective.data
         records, offsets = (np.arange(data.offsets[-1]), data.offsets) if rows is None else rows
         with run.clock("kernels"):
             V = each(records)
+            if centre is not None:
+                V -= centre
+            weight = float(len(records))
             if self._silo_weight is not None:
+                weight = float(self._silo_weight @ np.diff(offsets))
                 V = clipped(V, clip)
                 V *= np.repeat(self._silo_weight, np.diff(offsets))[:, np.newaxis]
         with run.clock("noise"):
             mechanism = self._binomial(len(records))
-            return mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)
+            total = mechanism.release(V, bound=clip, n_threads=run.objective.n_threads)
+        return total if centre is None else total + weight * centre
 
-    def _gaussian(self, clip: float, sigma: FloatArray | None, points: int) -> GaussianSum:
+    def _gaussian(
+        self,
+        clip: float,
+        sigma: FloatArray | None,
+        points: int,
+        ball: ConvexDifferences | None = None,
+    ) -> GaussianSum:
         """Return the mechanism for this clip norm, on which grid and noise depend."""
-        key = clip, None if sigma is None else sigma.tobytes()
+        key = clip, ball, None if sigma is None else sigma.tobytes()
         if key not in self._mechanisms:
             run, sampler = self._run, self._family.sampler
             per_silo = self._trust == "silo"
@@ -321,6 +373,7 @@ class NoisyMeans:
                 per_record=self._per_record,
                 finest=self._sums.finest(clip, points=points),
                 person_clip=run.person_clip,
+                replaced=None if ball is None else ball.sensitivity,
             )
         found = self._mechanisms[key]
         assert isinstance(found, GaussianSum)
