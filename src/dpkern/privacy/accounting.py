@@ -1,14 +1,17 @@
-"""Privacy amplification by secret samples of the records, by Google's dp-accounting.
+"""Privacy amplification by secret samples of the records.
 
 Two combinations of neighbour relation and sampling are certified:
 
-    replace_one   batches of fixed size without replacement, Renyi DP
-                  (Wang, Balle, Kasiviswanathan 2019, Theorem 27)
-    add_remove    Poisson batches, privacy loss distributions (Koskela, Jalko, Honkela 2020)
+    replace_one   batches of fixed size without replacement
+    add_remove    Poisson batches (Koskela, Jalko, Honkela 2020)
 
-A release of sensitivity D with noise std s has the noise multiplier s / D in both: the Renyi
-accountant does not double the sensitivity for replaced records, so that D is the sensitivity under
-replacement. (dp-accounting's other combinations differ in this; they are not used.)
+A release of sensitivity D with noise std s has the noise multiplier s / D in both; D is the
+sensitivity under the relation. With rate g, mu = D / s, P = N(mu, 1) and Q = N(0, 1), a Poisson
+batch has the pair (g P + (1 - g) Q, Q) where the record is removed and the reverse where it is
+added. Of a batch of fixed size both directions, for any pair of neighbours, are bounded by the
+profile that takes the first pair where it is larger, for losses above 0, and the mirror image below
+(Zhu, Dong, Wang, "Optimal accounting of differential privacy via characteristic function", AISTATS
+2022). docs/proofs/sampling.md has the proof, and that of the numbers computed here.
 """
 
 import functools
@@ -16,9 +19,21 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Self, TypeAlias
 
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
+
+from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy.gdp import gdp_delta_upper, gdp_epsilon, gdp_mu
+from dpkern.privacy.loss_distributions import (
+    Composition,
+    Losses,
+    Pair,
+    directed,
+    interval_of,
+    symmetric,
+)
 
 WITHOUT_REPLACEMENT, POISSON = "without_replacement", "poisson"
 
@@ -27,11 +42,6 @@ AMPLIFIES = {"replace_one": WITHOUT_REPLACEMENT, "add_remove": POISSON}
 
 # Multipliers are rounded down to so many bits, so that releases of one budget share an event.
 _BITS = 40
-# Relative error bound of the accountants' floating-point results. The Renyi accountant's sums for
-# samples without replacement suffer cancellation for large multipliers: up to the largest here they
-# have seven correct digits, and larger ones, which would be charged too little, are reduced to it.
-_SLACK = 1e-6
-_LARGEST_MULTIPLIER = 256.0
 # With less noise, or a larger expected privacy loss of all releases, epsilon is useless, and a
 # privacy loss distribution would take minutes and gigabytes.
 _LEAST_MULTIPLIER = 0.25
@@ -67,21 +77,30 @@ def _rounded_down(multiplier: float) -> float:
 
 
 def sampled_epsilon(events: Events, delta: float, neighbours: str) -> float:
-    """Return dp-accounting's epsilon of composed releases, enlarged by a relative 1e-6.
+    """Return an epsilon of composed releases, rounded up.
 
     It is infinite if it would be useless. A sampling that is not certified for the neighbour
     relation raises ValueError.
     """
     if _is_useless(events):
         return math.inf
-    return float(_composed(events, neighbours).get_epsilon(delta)) * (1.0 + _SLACK)
+    return _epsilon(_composed(events, neighbours), delta)
+
+
+def _epsilon(composed: "_Composed", delta: float) -> float:
+    if isinstance(composed, float):
+        return gdp_epsilon(composed, delta)
+    return max(one.epsilon(delta) for one in composed)
 
 
 def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
     """Return the delta at `epsilon` >= 0, 1 for infinity; the rest is as for `sampled_epsilon`."""
     if _is_useless(events):
         return 1.0
-    return min(1.0, float(_composed(events, neighbours).get_delta(epsilon)) * (1.0 + _SLACK))
+    composed = _composed(events, neighbours)
+    if isinstance(composed, float):
+        return gdp_delta_upper(composed, epsilon)
+    return max(one.delta(epsilon) for one in composed)
 
 
 def _is_useless(events: Events) -> bool:
@@ -95,42 +114,58 @@ def _is_useless(events: Events) -> bool:
     return loss > _LARGEST_LOSS
 
 
-@functools.lru_cache(maxsize=256)
-def _composed(events: Events, neighbours: str) -> Any:
-    dp, accountant = _accountant(neighbours)
-    for event, times in sorted(events, key=repr):
-        gaussian = dp.GaussianDpEvent(event.multiplier)
-        if event.method is None:
-            accountant.compose(gaussian, times)
-        elif event.method != AMPLIFIES[neighbours]:
+#: The mu of releases about all records, or the compositions of which the larger figure counts.
+_Composed: TypeAlias = float | tuple[Composition, ...]
+
+
+@functools.lru_cache(maxsize=32)
+def _composed(events: Events, neighbours: str) -> _Composed:
+    return _made(events, neighbours)
+
+
+def _made(events: Events, neighbours: str) -> _Composed:
+    sampled = [(event, times) for event, times in events if event.method is not None]
+    for event, _ in sampled:
+        if event.method != AMPLIFIES[neighbours]:
             raise ValueError(
                 f"sampling must be {AMPLIFIES[neighbours]!r} for {neighbours!r} neighbours, got "
                 f"{event.method!r}"
             )
-        elif event.method == POISSON:
-            rate = math.nextafter(event.batch / event.size, 1.0)
-            accountant.compose(dp.PoissonSampledDpEvent(rate, gaussian), times)
+    squares = sum(
+        (times / Fraction(e.multiplier) ** 2 for e, times in events if e.method is None),
+        Fraction(0),
+    )
+    if not sampled:
+        return sqrt_up(squares)
+    # In the order of a sum whose last digits do not depend on that of a set.
+    rows = [(*_parameters(event), times) for event, times in sorted(sampled, key=repr)]
+    moments = [(_square(rate, mu, neighbours), times) for rate, mu, times in rows]
+    full = sqrt_up(squares)
+    if squares:
+        moments.append((full**2, 1))
+
+    def parts(removed: bool, interval: float) -> list[Losses]:
+        if neighbours == "replace_one":
+            found = [symmetric(*row[:2], interval, row[2]) for row in rows]
         else:
-            gaussian = dp.GaussianDpEvent(min(event.multiplier, _LARGEST_MULTIPLIER))
-            accountant.compose(
-                dp.SampledWithoutReplacementDpEvent(event.size, event.batch, gaussian), times
-            )
-    return accountant
+            found = [directed(*row[:2], interval, row[2], removed=removed) for row in rows]
+        return found + ([symmetric(1.0, full, interval, 1)] if squares else [])
+
+    directions = (True,) if neighbours == "replace_one" else (True, False)
+    interval = interval_of(moments)
+    return tuple(Composition(functools.partial(parts, way), interval) for way in directions)
 
 
-def _accountant(neighbours: str) -> tuple[Any, Any]:
-    try:
-        import dp_accounting as dp
-        from dp_accounting import pld, rdp
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "secret samples of the records are accounted for by dp-accounting, which is not "
-            "installed: pip install 'dpkern[accounting]'"
-        ) from error
-    relations = dp.NeighboringRelation
-    if neighbours == "add_remove":
-        return dp, pld.PLDAccountant(neighboring_relation=relations.ADD_OR_REMOVE_ONE)
-    return dp, rdp.RdpAccountant(neighboring_relation=relations.REPLACE_ONE)
+def _parameters(event: Sampled) -> tuple[float, float]:
+    """Return a release's rate and its mu, both rounded up."""
+    rate = min(1.0, math.nextafter(event.batch / event.size, 1.0))
+    return rate, round_up(1 / Fraction(event.multiplier))
+
+
+def _square(rate: float, mu: float, neighbours: str) -> float:
+    """Return an estimate of the mean square of a release's loss."""
+    pair, replaced = Pair(rate, mu), neighbours == "replace_one"
+    return (2.0 if replaced else 1.0) * pair.square(positive=replaced)
 
 
 def sampled_scale(
@@ -143,22 +178,61 @@ def sampled_scale(
     such as the factor of another silo.
     """
 
-    def excess(log_factor: float) -> float:
-        scaled: Counter[Sampled] = Counter()
+    def scaled(log_factor: float) -> Events:
+        found: Counter[Sampled] = Counter()
         for event, times in events:
             multiplier = _rounded_down(event.multiplier * math.exp(log_factor))
-            scaled[replace(event, multiplier=multiplier)] += times
-        spent = sampled_epsilon(frozenset(scaled.items()), delta, neighbours)
+            found[replace(event, multiplier=multiplier)] += times
+        return frozenset(found.items())
+
+    def excess(log_factor: float) -> float:
+        """Return log of the epsilon that is spent over that of the budget."""
+        trial = scaled(log_factor)
+        spent = math.inf if _is_useless(trial) else _epsilon(_made(trial, neighbours), delta)
         return math.log(min(max(spent, 1e-300), 1e300) / epsilon)
 
     if least > 0.0 and excess(math.log(least)) <= 0.0:
         return least
-    low = high = 0.0
-    if excess(high) > 0.0:
-        return 1.0
-    while excess(low) <= 0.0 and low > -100.0:
-        low, high = low - 2.0, low
-    found: float = scipy.optimize.brentq(excess, low, high, xtol=1e-4)
-    while excess(found) > 0.0:
-        found += 1e-4
-    return math.exp(min(found, 0.0))
+    found = _central_limit(scaled, gdp_mu(epsilon, delta), neighbours)
+    # The excess falls by about the change of the logarithm, times at most a few.
+    low, high, slope = -math.inf, 0.0, -1.0
+    previous: tuple[float, float] | None = None
+    for _ in range(60):
+        value = excess(found)
+        if value <= 0.0:
+            high = found
+            if value > -1e-4 or found - low < 1e-5:
+                break
+        else:
+            low = found
+            if low >= 0.0:
+                return 1.0
+        if previous is not None and found != previous[0]:
+            secant = (value - previous[1]) / (found - previous[0])
+            slope = secant if -8.0 < secant < -0.1 else slope
+        previous = found, value
+        step = found - (value + 4e-5) / slope
+        step = min(max(step, found - 2.0), found + 0.5, 0.0)
+        found = step if low < step < high or step == 0.0 > low else 0.5 * (max(low, -99.0) + high)
+    return math.exp(high)
+
+
+def _central_limit(scaled: Any, mu: float, neighbours: str) -> float:
+    """Return the logarithm of the factor with which losses have the variance of mu-GDP."""
+
+    def excess(log_factor: float) -> float:
+        total = 0.0
+        for event, times in scaled(log_factor):
+            if event.method is None:
+                total += times / event.multiplier**2
+            else:
+                total += times * _square(*_parameters(event), neighbours)
+        return 0.5 * math.log(total) - math.log(mu)
+
+    low = 0.0
+    while low > -16.0 and excess(low) < 0.0:
+        low -= 1.0
+    if low == 0.0:
+        return 0.0
+    found: float = scipy.optimize.brentq(excess, low, low + 1.0, xtol=1e-3, disp=False)
+    return min(found, 0.0)

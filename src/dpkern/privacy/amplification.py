@@ -31,12 +31,12 @@ class SecretSamples:
         return cls(frozenset(found - {frozenset()}), neighbours, n_draws)
 
     def delta(self, epsilon: float) -> float:
-        """Return dp-accounting's delta with the error of the draws."""
+        """Return delta with the error of the draws."""
         sampled = max(sampled_delta(e, epsilon, self.neighbours) for e in self.silos)
         return min(1.0, (sampled + self._error(epsilon)) * (1.0 + 2.0**-48))
 
     def epsilon(self, delta: float) -> float:
-        """Return dp-accounting's epsilon; infinity where the error of the draws is too large."""
+        """Return epsilon; infinity where the error of the draws is too large."""
         most = delta * (1.0 - 2.0**-30)
         epsilon = max(sampled_epsilon(e, most, self.neighbours) for e in self.silos)
         return epsilon if self._error(epsilon) <= delta - most else math.inf

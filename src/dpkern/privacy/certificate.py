@@ -2,7 +2,7 @@
 
 mu comes from the ledger in rational arithmetic and is rounded up once; epsilon and delta follow
 from the exact conversion of Gaussian DP, from concentrated DP where not all noise is Gaussian, or
-from dp-accounting where secret samples make them smaller.
+from the pairs of secret samples where these make them smaller.
 """
 
 import math
@@ -200,7 +200,7 @@ class Certificate:
             bound = "upper"
             notes.append(
                 "mu and rho charge sampling as if every record had been used; epsilon and delta "
-                "are the better of theirs and dp-accounting's for secret samples"
+                "are the better of theirs and of the dominating pairs of secret samples"
                 if amplified
                 else "sampling of records is charged as if every record had been used"
             )

@@ -159,7 +159,7 @@ class Release:
         return None if self.sampling is None else dict(self.sampling).get("method")
 
     def sampled(self, silo: int) -> tuple[Sampled, int] | None:
-        """Return dp-accounting's event for a silo's records and its count; None without release."""
+        """Return the event of a silo's records and its count; None without release."""
         j = silo if isinstance(self.sensitivity, tuple) else 0
         sensitivity, std = entries(self.sensitivity)[j], entries(self.std)
         if sensitivity == 0.0:

@@ -2,7 +2,7 @@
 
 A guarantee is a profile, delta as a function of epsilon. Guarantees of one kind compose by the law
 of this kind: squares of mu, with minimisers of perturbed objectives by theirs; rho of concentrated
-DP; secret samples by dp-accounting, all of them in one accountant. What is then left, one total of
+DP; secret samples by their pairs, all of them at once. What is then left, one total of
 each kind beside selections and pairs (epsilon, delta), is composed as privacy loss distributions.
 
 A profile g bounds H(P, Q) = sup_S P(S) - e^epsilon Q(S) for the laws P, Q of the outcome on

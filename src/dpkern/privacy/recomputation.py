@@ -8,7 +8,7 @@ docs/objective_perturbation.md, by direct integration in place of bounds.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -25,8 +25,11 @@ DIGITS = 60
 _INTEGRAL_DIGITS = 25
 #: Total variation distance of one draw of noise from its exact law, as a power of two.
 DRAW_BITS = 100
-# Beyond these the accountants are useless or take minutes, and dpkern does not use them.
-_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER, _LARGEST_LOSS = 0.25, 256.0, 64.0
+# Beyond these figures are useless, and dpkern states none.
+_LEAST_MULTIPLIER, _LARGEST_LOSS = 0.25, 64.0
+# Losses are multiples of an interval, this part of the deviation of a release's loss, and of that
+# of the total; at most so many of them, for losses of outcomes up to the last.
+_OF_ONE, _OF_TOTAL, _MOST_LOSSES, _FAR = 1.0 / 64.0, 1.0 / 1024.0, 1 << 20, 11.0
 AMPLIFIED = {"replace_one": "without_replacement", "add_remove": "poisson"}
 
 
@@ -103,7 +106,7 @@ class Guarantee:
         """Return an epsilon at which delta must exceed a stated one, and the slack of that delta.
 
         A stated figure above it is not what dpkern states. Gaussian and concentrated DP are
-        rounded in the last digits. dp-accounting's figures have a slack of 1e-6. The law of
+        rounded in the last digits. Losses of secret samples are rounded to intervals. The law of
         objective perturbation is an upper sum over intervals of chi of (sqrt(k) + 40) / 8192, each
         taken at its upper end; the curve of a selection is enlarged by what it bends between 2 049
         points, 1e-4 of epsilon at usual settings.
@@ -114,7 +117,15 @@ class Guarantee:
             return epsilon - 1.01 * width - 1e-9, 1e-6
         if self.name == "selection":
             return 0.98 * epsilon - 1e-4, 1e-6
-        return (epsilon * (1.0 - 1e-4), 1e-5) if self.sampled else (epsilon * (1.0 - 1e-9), 1e-9)
+        return (epsilon * (1.0 - 2e-3), 1e-5) if self.sampled else (epsilon * (1.0 - 1e-9), 1e-9)
+
+    def loosest(self) -> "Guarantee":
+        """Return the guarantee above which no version of dpkern has stated figures.
+
+        Samples without replacement once had those of Renyi DP, and had to be charged in full where
+        these were larger.
+        """
+        return replace(self, silos=()) if self.neighbours == "replace_one" else self
 
 
 @lru_cache(maxsize=256)
@@ -245,37 +256,79 @@ def _is_useless(events: Mapping[tuple[Any, ...], int]) -> bool:
 
 def sampled_delta(events: Mapping[tuple[Any, ...], int], epsilon: float, neighbours: str) -> float:
     """Return dp-accounting's delta of releases on secret samples of one silo's records."""
-    accountant = _accountant(frozenset(events.items()), neighbours)
-    return float(accountant.get_delta(float(epsilon)))
+    losses = _losses(frozenset(events.items()), neighbours)
+    return float(losses.get_delta_for_epsilon(float(epsilon)))
 
 
-@lru_cache(maxsize=64)
-def _accountant(events: frozenset[tuple[tuple[Any, ...], int]], neighbours: str) -> Any:
+@lru_cache(maxsize=16)
+def _losses(events: frozenset[tuple[tuple[Any, ...], int]], neighbours: str) -> Any:
+    """Return the privacy loss distribution of all releases."""
     try:
-        import dp_accounting as dp
-        from dp_accounting import pld, rdp
+        from dp_accounting.pld import privacy_loss_distribution as pld
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "secret samples are verified by dp-accounting, which is not installed: "
             "pip install 'dpkern[verify]'"
         ) from error
-    relation = dp.NeighboringRelation
-    if neighbours == "replace_one":
-        accountant = rdp.RdpAccountant(neighboring_relation=relation.REPLACE_ONE)
-    else:
-        accountant = pld.PLDAccountant(neighboring_relation=relation.ADD_OR_REMOVE_ONE)
+    rows = []
     for (method, batch, size, multiplier), times in sorted(events, key=repr):
-        if method is None or batch == size:
-            event = dp.GaussianDpEvent(multiplier)
-        elif neighbours == "replace_one":
-            # The accountant's sums cancel for larger multipliers.
-            gaussian = dp.GaussianDpEvent(min(multiplier, _LARGEST_MULTIPLIER))
-            event = dp.SampledWithoutReplacementDpEvent(size, batch, gaussian)
+        if not 1 <= batch <= size:
+            raise ValueError(f"a batch of {batch!r} of {size!r} records")
+        rate = 1.0 if method is None else min(1.0, math.nextafter(batch / size, 1.0))
+        rows.append((rate, multiplier, times))
+    full = math.sqrt(math.fsum(times / s**2 for rate, s, times in rows if rate == 1.0))
+    rows = [row for row in rows if row[0] < 1.0] + ([(1.0, 1.0 / full, 1)] if full else [])
+    total = math.sqrt(math.fsum(times * _square(rate, 1.0 / s) for rate, s, times in rows))
+    number = sum(times for *_, times in rows)
+    largest = max(_largest(rate, 1.0 / s) for rate, s, _ in rows)
+    interval = total * max(min(_OF_ONE / math.sqrt(number), _OF_TOTAL), 2.0**-18)
+    interval = max(interval, largest / _MOST_LOSSES)
+    composed = None
+    for rate, multiplier, times in rows:
+        if rate == 1.0:
+            one = pld.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
+        elif neighbours == "add_remove":
+            one = pld.from_gaussian_mechanism(
+                multiplier, value_discretization_interval=interval, sampling_prob=rate
+            )
         else:
-            rate = math.nextafter(batch / size, 1.0)
-            event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier))
-        accountant.compose(event, times)
-    return accountant
+            one = _without_replacement(rate, 1.0 / multiplier, interval)
+        one = one if times == 1 else one.self_compose(times)
+        composed = one if composed is None else composed.compose(one)
+    return composed
+
+
+def _largest(rate: float, mu: float) -> float:
+    return math.log1p(rate * math.expm1(mu * (_FAR + 0.5 * mu)))
+
+
+def _square(rate: float, mu: float) -> float:
+    """Return the mean square loss of a release, by a sum over outcomes."""
+    import numpy as np
+
+    z = np.linspace(-_FAR, _FAR + mu, 4001)
+    density = rate * np.exp(-0.5 * (z - mu) ** 2) + (1.0 - rate) * np.exp(-0.5 * z**2)
+    loss = np.log1p(rate * np.expm1(mu * (z - 0.5 * mu))) if rate < 1.0 else mu * (z - 0.5 * mu)
+    return float((loss**2 * density).sum() * (z[1] - z[0]) / math.sqrt(2.0 * math.pi))
+
+
+def _without_replacement(rate: float, mu: float, interval: float) -> Any:
+    """Return the loss distribution whose profile is h of docs/proofs/sampling.md."""
+    import numpy as np
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from scipy.special import ndtr
+
+    places = np.arange(math.ceil(_largest(rate, mu) / interval) + 1)
+    excess = np.expm1(places * interval) / rate  # alpha - 1 of the pair without sampling
+    z = 0.5 * mu + np.log1p(excess) / mu
+    above = np.maximum(rate * (ndtr(mu - z) - (1.0 + excess) * ndtr(-z)), 0.0)
+    above = np.minimum.accumulate(above)
+    below = -np.expm1(-places * interval) + np.exp(-places * interval) * above
+    deltas = np.concatenate([below[:0:-1], above])
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        interval, -int(places[-1]), int(places[-1]), np.minimum.accumulate(np.minimum(deltas, 1.0))
+    )
+    return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
 
 def multiset(events: Sequence[tuple[tuple[Any, ...], int]]) -> Counter[tuple[Any, ...]]:

@@ -57,7 +57,7 @@ async def minibatch_sgd(
     penalties and prox are post-processing.
 
     Full batches: s_j = (2 C / n_j) sqrt(R') / mu, R' <= R the rounds of the busiest silo. Batches
-    without replacement and Poisson batches: the least noise for which dp-accounting certifies the
+    without replacement and Poisson batches: the least noise for which their pairs certify the
     budget, under shuffle trust as if they were full. One pass: a record is in one release, and
     s_j = 2 C / (K mu).
 

@@ -218,8 +218,8 @@ def _common(
         number is required with a budget where that maximum is infinite.
     sampling : str
         How every silo draws its batches. "full": all records. "without_replacement" and, with
-        neighbours "add_remove", "poisson": secret samples, accounted for by dp-accounting (pip
-        install 'dpkern[accounting]') for a budget of epsilon and delta. "one_pass": disjoint
+        neighbours "add_remove", "poisson": secret samples, charged by their dominating pairs,
+        for a budget of epsilon and delta. "one_pass": disjoint
         consecutive batches of a random order of the records; "cyclic" starts over at its end,
         and charges a record for every batch that it is in.
     batch_size : int, None or "auto"
