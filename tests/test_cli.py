@@ -910,13 +910,6 @@ def test_targets_without_a_name_are_numbered(capsys, tmp_path):
     assert "the last column, '3', is taken" in err
 
 
-def test_secret_samples_without_dp_accounting_name_the_extra(capsys, train, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    sets = ["--set", "sampling=without_replacement", "--set", "batch_size=11"]
-    err = refused(capsys, "fit", train, *BUDGET, *QUICK, "--solver", "minibatch_sgd", *sets)
-    assert "pip install 'dpkern[accounting]'" in err
-
-
 def test_columns_that_the_model_does_not_know_are_named_with_the_cure(capsys, tmp_path, model):
     X, y = records(10, 5)
     header, *rows = Path(write_csv(tmp_path / "t.csv", X)).read_text().splitlines()

@@ -33,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -119,17 +119,17 @@ class LocalRuns:
                 "curvatures at most 2^100, with steps times coordinates of at most 2^40, got others"
             )
 
-    @property
+    @cached_property
     def _penalty(self) -> Fraction:
         """B, the largest curvature of the penalties on penalised coordinates."""
         return Fraction(self.l2) + Fraction(self.curvature[1])
 
-    @property
+    @cached_property
     def smoothness(self) -> Fraction:
         """L of the data part."""
         return clipped_smoothness(self.loss_smoothness, self.row_bound, self.dim)
 
-    @property
+    @cached_property
     def curvatures(self) -> tuple[Fraction, Fraction]:
         """Bounds (low, high) of the curvature of a silo's smooth objective."""
         low, high = Fraction(self.l2) + Fraction(self.curvature[0]), self._penalty
@@ -350,6 +350,7 @@ class LocalRuns:
             )
 
 
+@lru_cache(maxsize=1024)
 def clipped_smoothness(loss_smoothness: float, row_bound: float, dim: int) -> Fraction:
     """Return L = phi''max R^2, enlarged by the rounding errors of the rows' norms and factors."""
     rounding = 1 + Fraction(2) ** -40 + dim * Fraction(2) ** -52

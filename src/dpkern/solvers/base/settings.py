@@ -52,7 +52,7 @@ _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # below their bound, and what oscillates is averaged.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
 _MOMENTUM = 0.95
-_MULTIPLIER = 1.0
+_MULTIPLIER = 3.0
 _REPEATS = ("rounds", "local_steps")
 
 
