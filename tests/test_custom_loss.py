@@ -491,3 +491,20 @@ def test_the_documented_example_is_the_logistic_loss(source_tree, make):
             rtol=1e-12,
             atol=1e-10,
         )
+
+
+@pairwise("isa", "layout", p=[11, 1200])
+def test_differences_are_bounded_as_for_a_convex_loss_whatever_the_loss_is(make, layout, p):
+    """So that the guarantee rests on no declaration: a concave loss has no differences left."""
+    data = make(n=80, p=p, **layout)
+    new, old = 0.1 * np.random.default_rng(1).standard_normal((2, data.m, data.d))
+    how = {"clip": 0.5, "curvature": 0.25}
+    concave = formula_loss(lambda y, z: (-z * z, -2.0 * z, -2.0))
+    assert np.any(kernels.glm_difference(data, new, old, loss=concave, clip=0.5))
+    assert not np.any(kernels.glm_difference(data, new, old, loss=concave, **how))
+    steep = formula_loss(lambda y, z: (4.0 * z * z, 8.0 * z, 8.0))
+    allowed = formula_loss(lambda y, z: (z * z / 8.0, z / 4.0, 0.25))
+    found, expected = (
+        kernels.glm_difference(data, new, old, loss=loss, **how) for loss in (steep, allowed)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)

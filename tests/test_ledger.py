@@ -1,5 +1,6 @@
 """Releases, composition and certificates, recomputed independently."""
 
+import itertools
 import json
 import math
 import re
@@ -161,6 +162,41 @@ def test_series_that_a_record_has_a_limited_part_in_add_up():
     ledger = a_ledger(*[one, other] * 5)
     assert ledger.mu_squared() == 4 * Fraction(1, 16)
     assert [release.times for release in ledger] == [5, 5]
+
+
+def test_a_series_costs_its_costliest_releases_of_each_silo():
+    """Against all subsets of as many releases as depend on one record."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        most, times = int(rng.integers(1, 5)), rng.integers(1, 3, 3)
+        D, s = rng.uniform(0.5, 2.0, (2, 3, 2))
+        series = [
+            a_release(
+                sensitivity=tuple(a), std=tuple(b), grid=(1.0, 1.0), per_record=most, series=7
+            )
+            for a, b in zip(D.tolist(), s.tolist(), strict=True)
+        ]
+        ledger = a_ledger(*[r for r, n in zip(series, times, strict=True) for _ in range(n)])
+        rounds = [k for k, n in enumerate(times) for _ in range(n)]
+        expected = max(
+            sum((Fraction(D[k, j]) / Fraction(s[k, j])) ** 2 for k in chosen)
+            for j in range(2)
+            for chosen in itertools.combinations(rounds, min(most, len(rounds)))
+        )
+        assert ledger.mu_squared() == expected
+        assert [r.times for r in ledger.releases] == times.tolist()
+        for release in ledger.releases:
+            assert Release.from_dict(release.to_dict()) == release
+    assert f"each record in at most {most} of series 7" in str(series[0])
+
+
+def test_series_have_numbers_of_their_own_and_a_cap():
+    ledger = Ledger()
+    assert len({ledger.new_series() for _ in range(5)}) == 5
+    with pytest.raises(ValueError, match="series must be None without per_record"):
+        a_release(series=1)
+    unlimited = a_release(std=None, grid=None, per_record=1, series=1)
+    assert a_ledger(unlimited, a_release(per_record=1, series=1)).mu_squared() is None
 
 
 def test_disjoint_silos_cost_the_largest_and_common_releases_cost_all():

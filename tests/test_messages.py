@@ -334,23 +334,23 @@ def test_laplace_noise_has_its_law_and_no_guarantee():
 
 
 @pytest.mark.parametrize("per_silo", [True, False])
-def test_capped_releases_are_one_series_of_one_sensitivity_until_it_is_outgrown(per_silo):
-    """What a record pays is known in advance only where all releases of a series are alike."""
+def test_capped_releases_of_any_sensitivities_are_one_series(per_silo):
+    """Every release has the noise of its own sensitivity, and a record pays for some of them."""
     ledger = Ledger()
-    made = GaussianMessages(
-        Channel(ledger, NoiseStream(0), "all"), what="changes", dim=3, mu=0.5, per_silo=per_silo,
-        per_record=2,
-    )  # fmt: skip
-    for D in (1.0, 1.01, 0.5, 65 / 64):
-        made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=1.0)
-    (series,) = ledger.releases
-    assert (series.times, series.charged) == (4, 2)
-    largest = np.max(series.sensitivity)
-    assert 65 / 64 <= largest <= 65 / 64 * (1 + 2**-11)
-    assert Certificate.from_ledger(ledger, trust="silo", noise="os").mu == pytest.approx(
-        math.sqrt(2.0) * 0.5, rel=1e-12
+    channel = Channel(ledger, NoiseStream(0), "all")
+    made, other = (
+        GaussianMessages(channel, what="changes", dim=3, mu=0.5, per_silo=per_silo, per_record=2)
+        for _ in range(2)
     )
-    for D, bound in ((1.016, 1.0), (1.0, 1.1)):
-        with pytest.raises(ValueError, match="have outgrown"):
-            made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=bound)
-    assert ledger.releases == (series,)
+    for D in (1.0, 1.01, 0.5, 30.0, 1.0):
+        made.release(np.zeros((2, 3)), sensitivity=[D, 0.5 * D], bound=1.0)
+    assert [release.times for release in ledger.releases] == [2, 1, 1, 1]
+    assert {(release.series, release.per_record) for release in ledger.releases} == {(1, 2)}
+    for release, D in zip(ledger.releases, (1.0, 1.01, 0.5, 30.0), strict=True):
+        assert D <= np.max(release.sensitivity) <= D * (1 + 2**-11)
+        np.testing.assert_allclose(release.std, np.array(release.sensitivity) / 0.5, rtol=1e-15)
+    certificate = Certificate.from_ledger(ledger, trust="silo", noise="os")
+    assert certificate.mu == pytest.approx(math.sqrt(2.0) * 0.5, rel=1e-12)
+    other.release(np.zeros((2, 3)), sensitivity=[1.0, 0.5], bound=1.0)
+    both = Certificate.from_ledger(ledger, trust="silo", noise="os")
+    assert both.mu == pytest.approx(math.sqrt(3.0) * 0.5, rel=1e-12)

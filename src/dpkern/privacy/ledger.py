@@ -6,7 +6,8 @@ parallel, so that the largest total of a silo counts.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
@@ -53,6 +54,9 @@ class Release:
     per_record : int or None
         Largest number of the `times` repetitions that depend on one record, fixed independently of
         the records; None means all of them.
+    series : int or None
+        If given, number of the series that it is part of: `per_record` is then about the
+        repetitions of all of the ledger's releases of this number together.
     coins : int or None
         If given, the noise is Bin(coins, 1/2) in every coordinate of integer sums about all the
         data instead of Gaussian, and `sensitivity` and `std` are in units of 1.
@@ -70,6 +74,7 @@ class Release:
     per_record: int | None = None
     coins: int | None = None
     minimiser: ObjectivePerturbation | None = None
+    series: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
@@ -95,9 +100,11 @@ class Release:
             if s > 0.0 and d == math.inf:
                 raise ValueError("sensitivity must be finite where noise was added, got inf")
         kept |= {name: count(name, getattr(self, name)) for name in ("times", "dim")}
-        for name in ("draws", "per_record", "coins"):
+        for name in ("draws", "per_record", "coins", "series"):
             if getattr(self, name) is not None:
                 kept[name] = count(name, getattr(self, name))
+        if self.series is not None and self.per_record is None:
+            raise ValueError(f"series must be None without per_record, got {self.series}")
         if self.sampling is not None:
             sampling = plain_mapping("sampling", dict(self.sampling))
             kept["sampling"] = tuple(sorted(sampling.items()))
@@ -129,27 +136,27 @@ class Release:
 
     @property
     def charged(self) -> int:
-        """Number of repetitions that one record is charged for."""
+        """Number of repetitions that one record is charged for, those of others aside."""
         return self.times if self.per_record is None else min(self.times, self.per_record)
 
     def mu_squared(self) -> tuple[Fraction | None, ...]:
-        """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity.
+        """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity."""
+        return tuple(None if one is None else self.charged * one for one in self.mu_squared_once())
 
-        For binomial noise it is charged 2 rho, since sqrt(2 rho)-GDP implies rho-zCDP.
+    def mu_squared_once(self) -> tuple[Fraction | None, ...]:
+        """Return the same of one repetition.
+
+        For binomial noise it is 2 rho, since sqrt(2 rho)-GDP implies rho-zCDP.
         """
         if self.minimiser is not None:
             return (None,)
         if self.coins is not None and self.sensitivity:
             rho = binomial_rho(self.coins, entries(self.sensitivity)[0], self.dim)
-            return (None if rho is None else self.charged * 2 * rho,)
+            return (None if rho is None else 2 * rho,)
         sensitivity = entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else entries(self.std)
         return tuple(
-            Fraction(0)
-            if d == 0.0
-            else None
-            if s == 0.0
-            else self.charged * (Fraction(d) / Fraction(s)) ** 2
+            Fraction(0) if d == 0.0 else None if s == 0.0 else (Fraction(d) / Fraction(s)) ** 2
             for d, s in zip(sensitivity, std, strict=True)
         )
 
@@ -173,16 +180,17 @@ class Release:
         """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         values["sampling"] = None if self.sampling is None else encode(dict(self.sampling))
-        if self.minimiser is None:
-            del values["minimiser"]
-        else:
+        for name in ("minimiser", "series"):
+            if values[name] is None:
+                del values[name]
+        if self.minimiser is not None:
             values["minimiser"] = asdict(self.minimiser)
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the release of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, {"minimiser": None, **values})
+        decoded = decoded_fields(cls, {"minimiser": None, "series": None, **values})
         for name, value in decoded.items():
             decoded[name] = tuple(value) if isinstance(value, list) else value
         if decoded["minimiser"] is not None:
@@ -198,7 +206,8 @@ class Ledger:
 
     Recording an equal release again increases its `times`, which keeps the ledger of many rounds
     short. A release with `per_record` is one series of repetitions, which only the same object
-    continues: the same record may also be part of an equal release of another series.
+    continues, or others of the same number `series`: the same record may also be part of an equal
+    release of another series.
 
     `before_first` is called before the first release is recorded, and prevents it by raising.
     """
@@ -209,6 +218,12 @@ class Ledger:
         # release would take longer than its noise on little data.
         self._entries: dict[int, tuple[Release, int]] = {}
         self._n_silos: int | None = None
+        self._n_series = 0
+
+    def new_series(self) -> int:
+        """Return the number of a series of releases that no other of this ledger has."""
+        self._n_series += 1
+        return self._n_series
 
     def append(self, release: Release, repetitions: int = 1) -> None:
         """Record a release, or so many equal ones, before their bits are published.
@@ -233,7 +248,8 @@ class Ledger:
         """All releases so far, equal ones merged."""
         merged: dict[Release | int, tuple[Release, int]] = {}
         for number, (release, times) in self._entries.items():
-            key = release if release.per_record is None else number
+            alone = release.per_record is not None and release.series is None
+            key = number if alone else release
             merged[key] = release, times + merged.get(key, (release, 0))[1]
         return tuple(
             release if times == release.times else replace(release, times=times)
@@ -267,11 +283,15 @@ class Ledger:
         It is the largest total over silos; a release about all the data counts for every silo.
         """
         totals = [Fraction(0)] * (self._n_silos or 1)
+        series: dict[int, list[Release]] = defaultdict(list)
         for release in self.releases:
-            shares = release.mu_squared()
-            if release.n_messages is None:
-                shares = shares * len(totals)
-            for j, share in enumerate(shares):
+            if release.series is not None:
+                series[release.series].append(release)
+        of_series = [_mu_squared_of_series(releases) for releases in series.values()]
+        alone = [release.mu_squared() for release in self.releases if release.series is None]
+        for shares in (*alone, *of_series):
+            about_all = shares * len(totals) if len(shares) == 1 else shares
+            for j, share in enumerate(about_all):
                 if share is None:
                     return None
                 totals[j] += share
@@ -282,6 +302,27 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.releases)
+
+
+def _mu_squared_of_series(releases: Sequence[Release]) -> tuple[Fraction | None, ...]:
+    """Return D^2/s^2 of the costliest repetitions per silo, of as many as depend on one record."""
+    once = [(release.mu_squared_once(), release.times) for release in releases]
+    left = max(release.per_record or 0 for release in releases)
+    return tuple(
+        _largest([(squares[j], times) for squares, times in once], left)
+        for j in range(len(once[0][0]))
+    )
+
+
+def _largest(squares: Sequence[tuple[Fraction | None, int]], count: int) -> Fraction | None:
+    """Return the sum of the `count` largest of numbers that occur so many times."""
+    if any(square is None for square, _ in squares):
+        return None
+    total = Fraction(0)
+    for square, times in sorted(squares, key=lambda pair: pair[0] or 0, reverse=True):
+        total += min(times, count) * (square or 0)
+        count -= min(times, count)
+    return total
 
 
 def text(name: str, value: object) -> None:

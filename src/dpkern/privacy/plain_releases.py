@@ -19,9 +19,12 @@ def problems(release: Mapping[str, Any]) -> Iterator[str]:
     for name in ("times", "dim"):
         if not (isinstance(release[name], int) and release[name] >= 1):
             yield name
-    for name in ("per_record", "draws", "coins"):
-        if release[name] is not None and not (isinstance(release[name], int) and release[name] > 0):
+    for name in ("per_record", "draws", "coins", "series"):
+        value = release.get(name)
+        if value is not None and not (isinstance(value, int) and value > 0):
             yield name
+    if release.get("series") is not None and release["per_record"] is None:
+        yield "series without a cap"
     if not any(d > 0.0 for d in sensitivity) and release["seen_by"] != "nobody":
         yield "sensitivity"
     for name, other in (("std", std), ("grid", grid)):

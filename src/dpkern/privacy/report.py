@@ -105,7 +105,8 @@ def describe(release: "Release") -> str:
     if release.sampling is not None:
         parts.append(f"sampling {_listed(dict(release.sampling))}")
     if release.per_record is not None:
-        parts.append(f"each record in at most {release.per_record}")
+        of_series = "" if release.series is None else f" of series {release.series}"
+        parts.append(f"each record in at most {release.per_record}{of_series}")
     parts.append(f"seen by {release.seen_by}")
     return ", ".join(parts)
 
@@ -173,7 +174,7 @@ def _release_lines(releases: Iterable["Release"]) -> list[str]:
     """Return a line per release, or a summary of more than three that differ only in scale."""
     alike: dict[tuple[object, ...], list[Release]] = {}
     for r in releases:
-        key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.seen_by)
+        key = (r.what, r.dim, r.n_messages, r.coins, r.sampling, r.per_record, r.series, r.seen_by)
         alike.setdefault(key, []).append(r)
     lines: list[str] = []
     for group in alike.values():
@@ -197,6 +198,8 @@ def _summary(releases: Sequence["Release"]) -> str:
     parts.append(_scale("grid", "grid", sent("grid")))
     if first.sampling is not None:
         parts.append(f"sampling {_listed(dict(first.sampling))}")
+    if first.per_record is not None:
+        parts.append(f"each record in at most {first.per_record}")
     parts.append(f"{len(releases)} kinds of them, seen by {first.seen_by}")
     return ", ".join(parts)
 

@@ -121,21 +121,36 @@ class Verifier:
         mp = self._mp
         silos = max((len(as_list(r["sensitivity"])) for r in releases), default=1)
         sums = [mp.mpf(0)] * silos
+        series: dict[int, list[tuple[int, list[Any]]]] = {}
+        capped: dict[int, int] = {}
         for r in releases:
             charged = r["times"] if r["per_record"] is None else min(r["times"], r["per_record"])
-            sensitivity, std = as_list(r["sensitivity"]), as_list(r["std"])
-            shares = []
-            for j, d in enumerate(sensitivity):
-                s = std[j] if std else 0.0
-                if r["coins"] is not None:
-                    shares.append(2 * charged * binomial_rho(r["coins"], d, r["dim"]))
-                elif d == 0.0:
-                    shares.append(mp.mpf(0))
-                else:
-                    shares.append(charged * (mp.mpf(d) / s) ** 2 if s else mp.inf)
+            shares = self._once(r)
+            shares = shares if isinstance(r["sensitivity"], list) else shares * silos
+            if r.get("series") is not None:
+                series.setdefault(r["series"], []).append((r["times"], shares))
+                capped[r["series"]] = max(capped.get(r["series"], 0), r["per_record"])
+                continue
             for j in range(silos):
-                sums[j] += shares[j] if isinstance(r["sensitivity"], list) else shares[0]
+                sums[j] += charged * shares[j]
+        for number, rounds in series.items():
+            for j in range(silos):
+                every = [shares[j] for times, shares in rounds for _ in range(times)]
+                sums[j] += mp.fsum(sorted(every, reverse=True)[: capped[number]])
         return max(sums)
+
+    def _once(self, release: Mapping[str, Any]) -> list[Any]:
+        """Return D^2 / s^2 of one repetition, or twice rho, of each message."""
+        mp, std, shares = self._mp, as_list(release["std"]), []
+        for j, d in enumerate(as_list(release["sensitivity"])):
+            s = std[j] if std else 0.0
+            if release["coins"] is not None:
+                shares.append(2 * binomial_rho(release["coins"], d, release["dim"]))
+            elif d == 0.0:
+                shares.append(mp.mpf(0))
+            else:
+                shares.append((mp.mpf(d) / s) ** 2 if s else mp.inf)
+        return shares
 
     def _draws(self, release: Mapping[str, Any]) -> int:
         if release["draws"] is not None:

@@ -27,9 +27,9 @@ class GaussianMessages:
 
     Every message is released with its own noise (`per_silo`), or only their sum. One release has
     the budget `mu`; None adds no noise. `per_record` is the largest number of releases that depend
-    on one record, fixed in advance independently of the records. The releases then form one series,
-    whose sensitivity is that of the first plus a 64th; a release that exceeds it raises. Where the
-    channel says that silos share the noise, each adds its own to its message before the sum.
+    on one record, fixed in advance independently of the records: they form one series, whose
+    sensitivities may differ (docs/proofs/series.md). Where the channel says that silos share the
+    noise, each adds its own to its message before the sum.
     """
 
     def __init__(
@@ -43,12 +43,14 @@ class GaussianMessages:
         per_record: int | None = None,
     ) -> None:
         self._channel, self._dim, self._mu = channel, dim, mu
-        self._what, self._per_silo, self._per_record = what, per_silo, per_record
-        describe = partial(channel.describe, what=what, dim=dim, per_record=per_record)
-        # Silos and rounds are alike. The ledger identifies a series by the object.
+        self._what, self._per_silo = what, per_silo
+        series = None if per_record is None else channel.ledger.new_series()
+        describe = partial(
+            channel.describe, what=what, dim=dim, per_record=per_record, series=series
+        )
+        # Silos and rounds are alike.
         self._calibrated = lru_cache(maxsize=4096)(self._calibrate)
         self._described = lru_cache(maxsize=4096)(describe)
-        self._series_bounds: tuple[tuple[float, ...], float] | None = None
 
     def release(
         self,
@@ -62,8 +64,7 @@ class GaussianMessages:
         Message j is computed from the records of silo j and public numbers; its `sensitivity` is a
         proved bound of |v_j - v'_j| for neighbouring data sets that differ in silo j, and `bound` a
         public one of every coordinate. Both are required with noise. Larger values saturate at the
-        range of the grid, and a NaN counts as 0. Nothing is drawn or recorded when no grid exists,
-        or a release exceeds the sensitivity of its series.
+        range of the grid, and a NaN counts as 0. Nothing is drawn or recorded when no grid exists.
         """
         channel, m = self._channel, len(values)
         what, shares = self._what, None if self._per_silo else channel.shares
@@ -78,8 +79,6 @@ class GaussianMessages:
             raise ValueError("sensitivity and bound must be given with noise, got None")
         k = 1 if self._per_silo else m
         nominal = tuple(sensitivity) if self._per_silo else (max(sensitivity),)
-        if self._per_record is not None:
-            nominal, bound = self._bounds_of_series(nominal, bound)
         D, sigma, grid = zip(*(self._calibrated(v, bound, k) for v in nominal), strict=True)
         steps = 2.0**51 / k if k > 1 else 2.0**50
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
@@ -116,18 +115,3 @@ class GaussianMessages:
         )
         D = round_up(Fraction(nominal) + Fraction(grid) * Fraction(sqrt_up(Fraction(self._dim))))
         return D, noise_std(D, self._mu), grid
-
-    def _bounds_of_series(
-        self, nominal: tuple[float, ...], bound: float
-    ) -> tuple[tuple[float, ...], float]:
-        """Return sensitivities and bound of the whole series; raise if these exceed them."""
-        if self._series_bounds is None:
-            enlarged = tuple(round_up(Fraction(D) * Fraction(65, 64)) for D in nominal)
-            self._series_bounds = enlarged, bound
-        largest, widest = self._series_bounds
-        if bound > widest or any(a > b for a, b in zip(nominal, largest, strict=True)):
-            raise ValueError(
-                "floating-point errors of hidden local steps have outgrown the sensitivity that "
-                "the first round fixed: the model has become too large"
-            )
-        return self._series_bounds

@@ -14,8 +14,7 @@ u_j = c + s_j. The distance of hidden states on neighbouring data sets grows wit
 at most e_j = (2 C / n_j) gamma sqrt(1 + gamma L / 2), plus terms for the error of the inner solve
 and for rounding: the sensitivity is max_j p_j e_j (`LocalRuns`, with another bound for few steps).
 Federated and central: the participants' changes of p_j s_j are summed, of sensitivity
-max_j 4 lam p_j e_j, paid K times. Under a schedule either sensitivity is a 64th larger, so that a
-single one is valid for the whole run.
+max_j 4 lam p_j e_j, paid K times.
 """
 
 import math

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dpkern.privacy.record_sampling import Cyclic
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.local_runs import HiddenBatches, HiddenSteps
+from dpkern.solvers.releases.local_runs import HiddenSteps
 from dpkern.solvers.releases.means import Family, NoisyMeans, Participation, allocate, sampler_of
 from dpkern.solvers.releases.record_sums import sums_of
 
@@ -18,17 +18,21 @@ def hidden_batch_steps(run: Run, eta: FloatArray) -> HiddenSteps:
     for name, value in allowed.items():
         if run.parameters[name] != value:
             raise ValueError(f"noise='round' needs {name}={value!r}")
-    sampler, mu = sampler_of(run, eta.size), run.mu_of_one(run.rounds)
+    sampler = sampler_of(run, eta.size)
     if not isinstance(sampler, Cyclic):
         if sampler.method != "full":
             raise ValueError(
                 "noise='round' needs sampling='full', 'one_pass' or 'cyclic', got "
                 f"{sampler.method!r}: take trust='silo' and noise='step'"
             )
-        return HiddenSteps(run, mu=mu)
-    if sampler.per_record < run.rounds:
-        return HiddenBatches(run, sampler=sampler, per_record=sampler.per_record, eta=eta)
-    return HiddenSteps(run, mu=mu, sampler=sampler)
+        return HiddenSteps(run, mu=run.mu_of_one(run.rounds))
+    charged = min(sampler.per_record, run.rounds)
+    return HiddenSteps(
+        run,
+        mu=run.mu_of_one(charged),
+        sampler=sampler,
+        per_record=charged if charged < run.rounds else None,
+    )
 
 
 class NoisyBatchSteps:

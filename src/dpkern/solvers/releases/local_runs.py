@@ -1,6 +1,5 @@
 """Local steps in every silo between two aggregations, and their releases."""
 
-import math
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy.local_runs import LARGEST_DRAW, LocalRuns, norm_bound
+from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
@@ -194,7 +193,7 @@ class HiddenSteps:
     max_j p_j (2 C / n_j) E_K plus rounding terms (`LocalRuns`); the next model is w + V.
     Silo trust: the same for every silo alone with p_j = 1, then averaged with the weights.
     For batches, E_K is replaced by the sum over the steps that use a record. `mu` is the budget of
-    one release, and at most `per_record` of them depend on one record.
+    one release, whatever its steps, and at most `per_record` of them depend on one record.
     """
 
     def __init__(
@@ -225,21 +224,17 @@ class HiddenSteps:
         steps, grid, bounds = self._steps, None, {}
         if self._noisy:
             # Conditions are checked before any record is read.
-            grid, bounds = steps.local_runs(eta).grids, self._bounds_from(w, eta)
+            grid, bounds = steps.local_runs(eta).grids, self._bounds(w, eta)
         theta = steps(w, eta, grid=grid, batches=self._batches(len(eta)))
         changes = self._factors[:, np.newaxis] * (theta - w)
         with self._run.clock("noise"):
             released = self._mechanism.release(changes, **bounds)
         return w + (steps.weights @ released if self._per_silo else released)
 
-    def _bounds_from(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
+    def _bounds(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
         """Bound sensitivities and coordinates of the messages of a round that starts at w."""
-        return self._bounds(self._steps.start_bound(w, eta), eta[np.newaxis])
-
-    def _bounds(self, start: float, etas: FloatArray) -> dict[str, Any]:
-        """Bound those of rounds with any of these step sizes, from |w| <= start."""
-        rounds = tuple(self._steps.local_runs(eta) for eta in etas)
-        sensitivity, bound = _bounds_of(rounds, start, tuple(self._factors.tolist()))
+        start, factors = self._steps.start_bound(w, eta), tuple(self._factors.tolist())
+        sensitivity, bound = _bounds_of(self._steps.local_runs(eta), start, factors)
         return {"sensitivity": sensitivity, "bound": bound}
 
     def _batches(self, K: int) -> NDArray[np.int64] | None:
@@ -254,36 +249,10 @@ class HiddenSteps:
 # Rounds and runs of a study have few different ones, and rational arithmetic takes its time.
 @lru_cache(maxsize=1024)
 def _bounds_of(
-    rounds: tuple[LocalRuns, ...], start: float, factors: tuple[float, ...]
+    runs: LocalRuns, start: float, factors: tuple[float, ...]
 ) -> tuple[tuple[float, ...], float]:
-    """Return sensitivities and coordinate bound of messages of rounds with any of these runs."""
-    each = [runs.sensitivities(start, factors) for runs in rounds]
-    bound = max(runs.message_bound(start, factors) for runs in rounds)
-    return tuple(map(max, zip(*each, strict=True))), bound
-
-
-class HiddenBatches(HiddenSteps):
-    """Hidden steps on batches for which no record is used in all rounds.
-
-    A record affects only the rounds whose batches contain it, and is charged for `per_record`
-    releases of the series. All releases have one sensitivity, for the largest steps and the largest
-    norm of a model that noise and clip norm allow.
-    """
-
-    def __init__(self, run: Run, *, sampler: Cyclic, per_record: int, eta: FloatArray) -> None:
-        mu, self._eta = run.mu_of_one(per_record), np.unique(eta, axis=0)
-        super().__init__(run, mu=mu, sampler=sampler, per_record=per_record)
-        if mu is not None:
-            distance = run.clip * float(np.sum(eta))
-            # An upper bound of the std, to which rounding terms and the series add less than half.
-            sigma = 2.0 * max(self._bounds(distance, self._eta)["sensitivity"]) / mu
-            noise = LARGEST_DRAW * math.sqrt(run.objective.data.d) * sigma
-            self._start = norm_bound(run.objective.start(), distance + len(eta) * noise)
-            self._series_bounds = self._bounds(self._start, self._eta)
-
-    def _bounds_from(self, w: FloatArray, eta: FloatArray) -> dict[str, Any]:
-        start = self._steps.start_bound(w, eta)
-        return self._series_bounds if start <= self._start else self._bounds(start, self._eta)
+    """Return the sensitivities and the coordinate bound of messages of a round."""
+    return runs.sensitivities(start, factors), runs.message_bound(start, factors)
 
 
 class NoisySteps:
