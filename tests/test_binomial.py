@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath as mp
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from scipy import stats
 
 from dpkern.papers.cpsgd import cpsgd_epsilon
-from dpkern.privacy import Certificate, Release
+from dpkern.privacy import Certificate, Release, gdp_delta
 from dpkern.privacy.ledger import Ledger
-from dpkern.privacy.shuffle.binomial import binomial_rho, shuffle_sensitivity
+from dpkern.privacy.shuffle.binomial import _mills, binomial_mu, shuffle_sensitivity
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 
@@ -53,21 +54,100 @@ def product(laws):
 # ---- the steps
 
 
-@pytest.mark.parametrize("m", [7, 40, 1001])
-def test_log_ratio_is_the_sum_of_inverse_hyperbolic_tangents(m):
-    with mp.workdps(60):
-        for k, s in itertools.product(range(0, m, max(1, m // 9)), (1, 2, 3)):
-            if k + s > m:
-                continue
-            w = mp.mpf(k) - mp.mpf(m) / 2
-            ratio = mp.log(mp.binomial(m, k) / mp.binomial(m, k + s))
-            terms = [2 * mp.atanh((w + j - 0.5) / (mp.mpf(m + 1) / 2)) for j in range(1, s + 1)]
-            assert mp.almosteq(ratio, mp.fsum(terms), abs_eps=mp.mpf(10) ** -50)
+def thresholds(m, first, last):
+    """z(t) = -Phi^-1(P(X >= t)) of Bin(m, 1/2) at every t, from whole numbers."""
+    counts, total, tails = 1, 0, {}
+    for t in range(m, first - 1, -1):
+        total += counts
+        tails[t] = total
+        counts = counts * t // (m - t + 1)
+    found = {}
+    with mp.workdps(120):
+        z = mp.mpf(0)
+        for t in range(first, last + 1):
+            target = mp.log(mp.mpf(tails[t])) - m * mp.log(2)
+            for _ in range(60):  # Newton's method on a concave function
+                log_tail = mp.log(mp.erfc(z / mp.sqrt(2)) / 2)
+                step = (log_tail - target) * mp.exp(log_tail) / mp.npdf(z)
+                z += step
+                if abs(step) < mp.mpf(10) ** -30:
+                    break
+            found[t] = z
+    return found
 
 
-def test_inverse_hyperbolic_tangent_is_below_its_bound():
-    x = np.linspace(-0.999, 0.999, 4001)
-    assert np.all(2 * np.arctanh(x) <= 2 * x + 2 / 3 * np.abs(x) ** 3 / (1 - x * x) + 1e-12)
+@pytest.mark.parametrize("m", [199, 400, 1501, 4097, 9000])
+def test_no_step_between_thresholds_exceeds_the_bound(m):
+    """All of them up to the end, and the largest is at the end."""
+    D = 0.2 * math.sqrt(m)
+    bound = float(binomial_mu(m, D) / Fraction(D))
+    last = math.floor(m / 2 + math.sqrt(35.004 * m) + D) + 2
+    first = m // 2 if m < 2000 else last - 60
+    z = thresholds(m, first, last)
+    steps = [float(z[t] - z[t - 1]) for t in range(first + 1, last + 1)]
+    assert max(steps) <= bound <= 1.02 * max(steps)
+    assert steps[-1] == max(steps)
+
+
+@pytest.mark.parametrize("m", [4096, 10**6, 2**40, 2**52])
+def test_the_step_is_nearly_that_of_gaussian_noise_of_the_same_variance(m):
+    D = 0.3 * math.sqrt(m)
+    excess = float(binomial_mu(m, D)) / (2.0 * D / math.sqrt(m)) - 1.0
+    assert 0.0 < excess <= 1e-4 + 50.0 / m + 0.2 / math.sqrt(m)
+
+
+def test_second_differences_of_gaussian_masses_are_those_of_the_proof():
+    """log of I(c - w) I(c + w) / I(c)^2 is at most -w^2 (1 - w^2 / 4)."""
+    with mp.workdps(40):
+        for w, c in itertools.product((0.001, 0.1, 0.7, 1.4), (0.0, 0.5, 3.0, 12.0)):
+            mass = [mp.ncdf(x + mp.mpf(w) / 2) - mp.ncdf(x - mp.mpf(w) / 2) for x in
+                 (mp.mpf(-c) - w, mp.mpf(-c), mp.mpf(-c) + w)]  # fmt: skip
+            assert mp.log(mass[0] * mass[2] / mass[1] ** 2) <= -(mp.mpf(w) ** 2) * (
+                1 - mp.mpf(w) ** 2 / 4
+            )
+
+
+def test_mills_ratio_is_between_the_bounds():
+    with mp.workdps(40):
+        for z in (0.0, 0.3, 1.0, 5.0, 12.5, 30.0):
+            mills = mp.ncdf(-z) / mp.npdf(z)
+            assert mp.mpf(_mills(z)) <= mills * (1 + mp.mpf(2) ** -50)
+            assert 1 / mills >= (3 * z + math.sqrt(z * z + 8.0)) / 4.0 - 1e-12
+
+
+@pytest.mark.parametrize(("coins", "g", "dim"), [(2000, 3, 1), (5000, 5, 2), (1500, 2, 3)])
+def test_exact_profiles_stay_below_and_come_close(coins, g, dim):
+    """Shifts in all directions, by the law of the loss of all coordinates."""
+    D = shuffle_sensitivity(g, dim)
+    mu, k = float(binomial_mu(coins, D)), np.arange(coins + 1)
+    p = stats.binom.pmf(k, coins, 0.5)
+    live = p > 1e-16
+    rng = np.random.default_rng(0)
+    shifts = [np.eye(dim)[0] * math.floor(D), np.full(dim, math.floor(D / math.sqrt(dim)))]
+    shifts += [np.trunc(v / np.linalg.norm(v) * D) for v in rng.normal(size=(6, dim))]
+    best = 0.0
+    for shift in shifts:
+        s = np.abs(shift).astype(int)
+        assert np.linalg.norm(s) <= D
+        losses, weights = np.zeros(1), np.ones(1)
+        for part in s:  # losses on a grid, rounded down: a lower bound of delta
+            q = np.where(k >= part, np.roll(p, part), 0.0)
+            one = np.log(p[live] / np.maximum(q[live], 1e-300))
+            losses = np.add.outer(losses, one).ravel()
+            weights = np.multiply.outer(weights, p[live]).ravel()
+            bins = np.floor(losses / 1e-4).astype(np.int64)
+            low = bins.min()
+            weights = np.bincount(bins - low, weights)
+            losses = (np.arange(len(weights)) + low) * 1e-4
+            losses, weights = losses[weights > 0.0], weights[weights > 0.0]
+        for epsilon in EPSILONS[1:4]:
+            above = losses > epsilon
+            true = -np.dot(np.expm1(epsilon - losses[above]), weights[above])
+            assert true <= gdp_delta(mu, epsilon)
+            if true > 1e-9:
+                longest = gdp_delta(mu * np.linalg.norm(s) / D, epsilon)
+                best = max(best, true / longest)
+    assert best > 0.85
 
 
 @pytest.mark.parametrize("m", [60, 1000, 4_116_350])
@@ -84,59 +164,18 @@ def test_event_that_is_left_out_has_probability_2_to_the_minus_100(m):
             assert tail <= two_sided
 
 
-@pytest.mark.parametrize(("coins", "g", "dim"), [(2000, 3, 1), (9000, 5, 2), (30_000, 6, 4)])
-def test_moments_of_the_loss_on_the_event_are_below_the_bound(coins, g, dim):
-    """E[exp((alpha - 1) L); E] by adding up, for shifts of l2 norm up to the sensitivity."""
-    rho = float(binomial_rho(coins, shuffle_sensitivity(g, dim), dim))
-    D = shuffle_sensitivity(g, dim)
-    tau = math.sqrt(coins * 35.004)
-    k = np.arange(coins + 1)
-    log_p = stats.binom.logpmf(k, coins, 0.5)
-    live = np.abs(k - coins / 2) <= tau
-    rng = np.random.default_rng(0)
-    shifts = [np.eye(dim, dtype=int)[0] * math.floor(D), np.full(dim, math.floor(D / dim**0.5))]
-    shifts += [
-        np.rint(v / np.linalg.norm(v) * (D - dim**0.5 / 2)) for v in rng.normal(size=(20, dim))
-    ]
-    for shift, alpha in itertools.product(shifts, (1.01, 2.0, 10.0, 60.0)):
-        s = np.asarray(shift, dtype=int)
-        assert np.linalg.norm(s) <= D + 1e-9
-        total = 0.0
-        for part in s:
-            inside = live & (k + part >= 0) & (k + part <= coins)
-            assert np.array_equal(inside, live)
-            at = k[inside]
-            loss = log_p[at] - log_p[at + part]
-            total += math.log(np.exp(log_p[at] + (alpha - 1) * loss).sum())
-        assert total <= (alpha - 1) * alpha * rho
-
-
-@pytest.mark.parametrize("coins", [3000, 10**5, 4_116_350, 10**12])
-@pytest.mark.parametrize(("g", "dim"), [(1, 1), (6, 4), (20, 50)])
-def test_rho_is_that_of_the_proof_with_an_event_of_2_to_the_minus_100(coins, g, dim):
-    """2 D^2 / (m + 1) + xi, where Hoeffding's bound at tau is 2^-100."""
-    D = shuffle_sensitivity(g, dim)
-    with mp.workdps(50):
-        tau = mp.sqrt(coins * 101 * mp.log(2) / 2)
-        a = (tau + D) / (mp.mpf(coins + 1) / 2)
-        xi = mp.sqrt(dim) * D * 2 / 3 * a**3 / (1 - a**2)
-        exact = 2 * mp.mpf(D) ** 2 / (coins + 1) + xi
-        found = binomial_rho(coins, D, dim)
-        assert exact <= mp.mpf(found.numerator) / found.denominator <= exact * (1 + 1e-5)
-
-
 def test_noise_that_is_too_small_for_the_proof_gives_nothing():
-    assert binomial_rho(10, 3.0, 1) is None
+    assert binomial_mu(10, 3.0) is None
+    assert binomial_mu(10**6, 2e5) is None
     assert certificate(100, 20, 1).epsilon(1e-6) == math.inf
 
 
-def test_more_coins_fewer_steps_and_fewer_coordinates_spend_less():
-    spent = [float(binomial_rho(m, 10.0, 5)) for m in (3000, 10_000, 10**5, 10**7)]
+def test_more_coins_and_fewer_steps_spend_less():
+    spent = [float(binomial_mu(m, 10.0)) for m in (400, 3000, 10_000, 10**5, 10**7)]
     assert spent == sorted(spent, reverse=True)
-    assert binomial_rho(10**5, 10.0, 5) < binomial_rho(10**5, 11.0, 5)
-    assert binomial_rho(10**5, 10.0, 5) < binomial_rho(10**5, 10.0, 6)
-    # for many coins it is the Gaussian's D^2 / (2 s^2), s^2 = (m + 1) / 4
-    assert float(binomial_rho(10**12, 10.0, 5)) == pytest.approx(200 / (10**12 + 1), rel=1e-4)
+    assert binomial_mu(10**5, 10.0) < binomial_mu(10**5, 11.0)
+    # for many coins it is the Gaussian's D / s, s^2 = m / 4
+    assert float(binomial_mu(10**12, 10.0)) == pytest.approx(2e-5, rel=1e-4)
 
 
 # ---- the exact loss of the whole protocol

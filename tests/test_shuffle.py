@@ -8,16 +8,25 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
+import dpkern as dpk
 from dpkern import NoiseStream, _core, kernels, reference
 from dpkern.papers.cpsgd import cpsgd_epsilon
-from dpkern.privacy import Certificate, Release, compose_parallel, compose_sequential, zcdp_rho
+from dpkern.privacy import (
+    Certificate,
+    Release,
+    compose_parallel,
+    compose_sequential,
+    gdp_epsilon,
+    gdp_mu,
+)
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.law import ConcentratedDP
+from dpkern.privacy.law import ConcentratedDP, GaussianDP
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.recomputation import binomial_mu
 from dpkern.privacy.shuffle.protocol import analyze, randomize, shuffle
 from dpkern.reference.shuffle import encoded
 from dpkern.stream import Purpose
@@ -335,27 +344,6 @@ def small(ledger=None, rng=None, **changes):
     return mechanism(ledger, rng, **({"dim": 3, "n": 20, "rho": 0.5} | changes))
 
 
-def independent_rho(g, b, honest, d):
-    """2 D^2 / (m + 1) + xi from the definition, in floating point."""
-    m, D = honest * b, g + math.sqrt(d)
-    tau = math.sqrt(m * 101 * math.log(2) / 2)
-    a = (tau + D) / ((m + 1) / 2)
-    return 2 * D * D / (m + 1) + math.sqrt(d) * D * 2 / 3 * a**3 / (1 - a * a)
-
-
-def independent_epsilon(rho, delta):
-    """Least epsilon over the orders alpha = 1 + exp(s)."""
-
-    def epsilon(s):
-        a1 = math.exp(s)
-        a = 1 + a1
-        return a * rho + (math.log(1 / delta) + a1 * math.log(a1 / a) - math.log(a)) / a1
-
-    return optimize.minimize_scalar(
-        epsilon, bounds=(-5, 12), method="bounded", options={"xatol": 1e-10}
-    ).fun
-
-
 @pytest.mark.parametrize("changes", [{}, {"rho": None, "b": 1}, {"honest": 7}, {"rho": None}])
 def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
     ledger = Ledger()
@@ -396,10 +384,10 @@ def test_rounding_adds_little_to_sensitivity_and_variance_by_default(rho):
 
 def test_calibration_beats_the_theorem_of_the_literature():
     epsilon, delta = 1.0, 1e-6
-    ours = mechanism(rho=zcdp_rho(epsilon, delta), g=176)
+    ours = mechanism(rho=gdp_mu(epsilon, delta) ** 2 / 2, g=176)
     theirs = next(b for b in range(50, 500) if cpsgd_epsilon(30_950 * b, 176, 50, delta) <= epsilon)
     assert theirs == 133
-    assert ours.b < 0.75 * theirs
+    assert ours.b < 0.6 * theirs
 
 
 @pytest.mark.parametrize("rounds", [1, 25])
@@ -411,13 +399,11 @@ def test_certificate_is_that_of_g_b_and_n_recomputed(rounds):
     (entry,) = ledger
     assert entry.times == rounds
     certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os", at_delta=1e-6)
-    rho = rounds * independent_rho(release.g, release.b, honest, d)
-    assert certificate.mu == math.inf
+    step = float(binomial_mu(honest * release.b, release.g + math.sqrt(d)))
+    mu = math.sqrt(rounds) * step
     assert certificate.bound == "upper"
-    assert certificate.rho == pytest.approx(rho, rel=1e-3)
-    assert certificate.rho >= rho * (1 - 1e-9)
-    assert certificate.epsilon(1e-6) == pytest.approx(independent_epsilon(rho, 1e-6), rel=1e-3)
-    assert certificate.epsilon(1e-6) >= independent_epsilon(rho, 1e-6) * (1 - 1e-9)
+    assert mu * (1 - 1e-9) <= certificate.mu <= 1.01 * mu
+    assert certificate.epsilon(1e-6) == pytest.approx(gdp_epsilon(certificate.mu, 1e-6), rel=1e-7)
     assert certificate.delta(certificate.epsilon(1e-6)) <= 1e-6
     assert certificate.n_draws == rounds * d
 
@@ -466,28 +452,47 @@ def both_kinds():
 
 def test_binomial_and_gaussian_releases_compose_in_one_run_as_in_two():
     binomial, gaussian, both = both_kinds()
-    assert both.zcdp == pytest.approx(binomial.rho + gaussian.rho, rel=1e-12)
+    assert both.mu == pytest.approx(math.hypot(binomial.mu, gaussian.mu), rel=1e-12)
     two = compose_sequential(binomial, gaussian)
-    assert two.zcdp == pytest.approx(both.zcdp, rel=1e-12)
+    assert two.mu == pytest.approx(both.mu, rel=1e-12)
     assert two.n_draws == both.n_draws == 6
     assert two.epsilon(1e-6) > max(binomial.epsilon(1e-6), gaussian.epsilon(1e-6))
     apart = compose_parallel(binomial, gaussian)
-    assert apart.zcdp == max(binomial.rho, gaussian.rho)
-    assert compose_parallel(gaussian, gaussian).zcdp is None
+    assert apart.mu == max(binomial.mu, gaussian.mu)
 
 
-def test_certificate_without_a_mu_says_so_and_survives_json():
+def seen(certificate):
+    """The certificate as a solver's run has it."""
+    name = "whoever sees the shuffled messages of a round"
+    return replace(certificate, releases=[replace(r, seen_by=name) for r in certificate.releases])
+
+
+def test_a_certificate_of_coins_has_a_mu_and_survives_json():
     binomial, _, both = both_kinds()
     for certificate in (binomial, both):
         assert Certificate.from_dict(certificate.to_dict()) == certificate
-        text = str(certificate)
-        assert "mu          none" in text
-        assert "not all noise is Gaussian" in text
-        assert "guarantee" not in text.splitlines()[1]
+        assert certificate.zcdp is None
+        assert "binomial noise is Gaussian DP but for" in str(certificate)
+    assert dpk.verify(seen(binomial).to_dict())
     assert "binomial noise of" in str(binomial)
-    with pytest.raises(ValueError, match="without a mu"):
-        binomial.group(2)
-    assert binomial.group(1).zcdp == binomial.zcdp
+    assert binomial.group(2).mu == pytest.approx(2.0 * binomial.mu, rel=1e-12)
+
+
+def test_certificates_in_concentrated_dp_verify_as_before_and_not_below():
+    """As coins were charged once: the same releases, with rho and no mu."""
+    binomial = seen(both_kinds()[0])
+    (entry,) = binomial.releases
+    m, D = entry.coins, entry.sensitivity
+    a = 2.0 * (math.sqrt(35.004 * m) + D) / (m + 1)
+    rho = 2.0 * D**2 / (m + 1) + math.sqrt(3.0) * D * 2.0 / 3.0 * a**3 / (1.0 - a**2)
+    above = math.nextafter(rho * (1.0 + 2e-13), math.inf)
+    older = replace(binomial, law=ConcentratedDP(rho=above))
+    assert dpk.verify(older.to_dict())
+    assert older.epsilon(1e-6) > binomial.epsilon(1e-6)
+    for factor in (1.0 - 1e-9, 1.1):
+        assert not dpk.verify(replace(binomial, law=ConcentratedDP(rho=rho * factor)).to_dict())
+        wrong = replace(binomial, law=GaussianDP(mu=binomial.mu * (factor - 0.02)))
+        assert not dpk.verify(wrong.to_dict())
 
 
 def test_delta_falls_with_epsilon_down_to_what_draws_allow():

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dpkern._numbers import count, probability
 from dpkern._serialize import plain_mapping
-from dpkern.privacy._exact import bisect, round_up, sqrt_up
+from dpkern.privacy._exact import bisect, sqrt_up
 from dpkern.privacy.accounting import AMPLIFIES
 from dpkern.privacy.amplification import SecretSamples
 from dpkern.privacy.curves import draw
@@ -183,10 +183,9 @@ class Certificate:
         else:
             law = GaussianDP(mu=sqrt_up(squared))
         if any(release.coins is not None for release in releases):
-            law = NO_GUARANTEE if squared is None else ConcentratedDP(rho=round_up(squared / 2))
             bound = "upper"
             notes.append(
-                "not all noise is Gaussian: releases compose as concentrated DP, not as mu"
+                "binomial noise is Gaussian DP but for the error of draws (docs/proofs/shuffle.md)"
             )
         if any(release.std is not None and release.grid is None for release in releases):
             arithmetic = "float"

@@ -17,7 +17,7 @@ from dpkern._serialize import decode, encode, plain_mapping
 from dpkern.privacy.accounting import Sampled
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.report import describe, entries
-from dpkern.privacy.shuffle.binomial import binomial_rho
+from dpkern.privacy.shuffle.binomial import binomial_mu
 
 PerMessage: TypeAlias = float | tuple[float, ...]
 
@@ -146,13 +146,13 @@ class Release:
     def mu_squared_once(self) -> tuple[Fraction | None, ...]:
         """Return the same of one repetition.
 
-        For binomial noise it is 2 rho, since sqrt(2 rho)-GDP implies rho-zCDP.
+        Binomial noise has the mu of `shuffle.binomial`.
         """
         if self.minimiser is not None:
             return (None,)
         if self.coins is not None and self.sensitivity:
-            rho = binomial_rho(self.coins, entries(self.sensitivity)[0], self.dim)
-            return (None if rho is None else 2 * rho,)
+            mu = binomial_mu(self.coins, entries(self.sensitivity)[0])
+            return (None if mu is None else mu**2,)
         sensitivity = entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else entries(self.std)
         return tuple(

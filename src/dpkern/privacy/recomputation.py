@@ -47,7 +47,7 @@ def multiprecision() -> Any:
 
 
 def binomial_rho(coins: int, sensitivity: float, dim: int) -> Any:
-    """Return 2 D^2 / (m + 1) + xi of docs/shuffle.md, infinite where its proof does not apply."""
+    """Return 2 D^2 / (m + 1) + xi, by which certificates of concentrated DP charged coins."""
     mp = multiprecision()
     d, m = mp.mpf(sensitivity), mp.mpf(coins)
     tau = mp.sqrt(m * 35004 / 1000)  # 2 exp(-2 tau^2 / m) <= 2^-100
@@ -55,6 +55,39 @@ def binomial_rho(coins: int, sensitivity: float, dim: int) -> Any:
     if a >= 1:
         return mp.inf
     return 2 * d**2 / (m + 1) + mp.sqrt(dim) * d * 2 / 3 * a**3 / (1 - a**2)
+
+
+@lru_cache(maxsize=256)
+def binomial_mu(coins: int, sensitivity: float) -> Any:
+    """Return the largest step of docs/proofs/shuffle.md times the sensitivity.
+
+    It is that at the end of its thresholds, where tails are continued fractions.
+    """
+    mp = multiprecision()
+    with mp.workdps(DIGITS):
+        d, m = mp.mpf(sensitivity), coins
+        last = int(mp.floor(m / mp.mpf(2) + mp.sqrt(m * mp.mpf(35004) / 1000) + d)) + 2
+        if last > m or (m > 4096 and 2 * (m - last + 1) < last):
+            return mp.inf
+        return d * (_threshold(m, last) - _threshold(m, last - 1))
+
+
+def _threshold(m: int, t: int) -> Any:
+    """Return z with Phi(-z) = P(Bin(m, 1/2) >= t), by the incomplete beta function."""
+    mp = multiprecision()
+    a, b, half = mp.mpf(t), mp.mpf(m - t + 1), mp.mpf(1) / 2
+    fraction = mp.mpf(1)
+    for k in range(400, -1, -1):
+        odd = -(a + k) * (a + b + k) * half / ((a + 2 * k) * (a + 2 * k + 1))
+        even = (k + 1) * (b - k - 1) * half / ((a + 2 * k + 1) * (a + 2 * k + 2))
+        fraction = 1 + odd / (1 + even / fraction)
+    log_p = mp.loggamma(m + 1) - mp.loggamma(t + 1) - mp.loggamma(m - t + 1)
+    log_tail = log_p - (m + 1) * mp.log(2) - mp.log(fraction)
+
+    def excess(z: Any) -> Any:
+        return mp.log(mp.erfc(z / mp.sqrt(2)) / 2) - log_tail
+
+    return mp.findroot(excess, mp.sqrt(max(mp.mpf(1), -2 * log_tail - 6)))
 
 
 def mean_runs(eta: float, gamma: float) -> Any:

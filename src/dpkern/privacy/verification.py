@@ -15,6 +15,7 @@ from dpkern.privacy.recomputation import (
     DIGITS,
     SEEN_BY,
     Guarantee,
+    binomial_mu,
     binomial_rho,
     mean_runs,
     multiprecision,
@@ -31,6 +32,8 @@ SCORE = "score"
 # The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
 # of a std that is rounded up.
 _ROUNDING, _STD = 1e-12, 1e-8
+# The same of the bound of binomial noise.
+_BOUND = 0.02
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,14 @@ class Verifier:
         total = self._mu_squared(releases)
         if mp.isinf(total):
             return none
+        mu = mp.sqrt(total)
         if any(r["coins"] is not None for r in releases):
-            return "concentrated", {"rho": total / 2}
-        return "gaussian", {"mu": mp.sqrt(total)}
+            if stated["name"] == "concentrated":
+                return "concentrated", {"rho": total / 2}
+            # The bound that dpkern computes is this little larger.
+            taken = mp.mpf(stated.get("mu", mp.inf)) / self._values["group_size"]
+            mu = taken if mu <= taken <= mu * (1 + _BOUND) else mu
+        return "gaussian", {"mu": mu}
 
     def _mu_squared(self, releases: Sequence[Mapping[str, Any]]) -> Any:
         """Return the largest total over silos of charged D^2 / s^2, or of twice rho."""
@@ -145,7 +153,11 @@ class Verifier:
         for j, d in enumerate(as_list(release["sensitivity"])):
             s = std[j] if std else 0.0
             if release["coins"] is not None:
-                shares.append(2 * binomial_rho(release["coins"], d, release["dim"]))
+                # As older certificates charge it, which have no mu, and as newer ones do.
+                if self._stated["law"]["name"] == "concentrated":
+                    shares.append(2 * binomial_rho(release["coins"], d, release["dim"]))
+                else:
+                    shares.append(binomial_mu(release["coins"], d) ** 2)
             elif d == 0.0:
                 shares.append(mp.mpf(0))
             else:

@@ -17,7 +17,7 @@ from dpkern import kernels
 from dpkern._numbers import count, positive
 from dpkern.privacy._exact import round_up, sqrt_down
 from dpkern.privacy.channel import Channel
-from dpkern.privacy.shuffle.binomial import binomial_rho, shuffle_sensitivity
+from dpkern.privacy.shuffle.binomial import binomial_mu, shuffle_sensitivity
 
 FloatArray = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class BinomialSum:
     """Sums of clipped vectors as in the shuffle protocol; every call records one release.
 
     Neighbours differ in the value of one of the n records, each of which has one vector. ONE
-    release has the budget `rho` in zero-concentrated DP, from which b follows, or every vector the
+    release has the budget `rho`, mu^2 / 2 of Gaussian DP, from which b follows, or every vector the
     given number `b` of coins in each coordinate; neither means no noise. `honest` is the number of
     vectors whose owners follow the protocol and keep their coins secret, including the protected
     one, by default all: the guarantee counts no other coins. Samples are charged in full.
@@ -65,14 +65,14 @@ class BinomialSum:
         g = count("g", g)
         self.sensitivity = shuffle_sensitivity(g, d)
         if rho is not None:
-            b = _least_coins(rho, self.sensitivity, d, n, g, honest)
+            b = _least_coins(rho, self.sensitivity, n, g, honest)
         b = 0 if b is None else count("b", b)
         kernels.shuffle_parameters(n, d, 1.0, g, b)
 
         self._channel, self._shape = channel, (n, d)
         self.g, self.b, self.coins = g, b, honest * b
-        spent = binomial_rho(self.coins, self.sensitivity, d) if b else None
-        self.rho = math.inf if spent is None else round_up(spent)
+        spent = binomial_mu(self.coins, self.sensitivity) if b else None
+        self.rho = math.inf if spent is None else round_up(spent**2 / 2)
         noise = f", {b} coins from each, {honest} of them honest" if b else ""
         self._entry = channel.describe(
             what=f"{what}: counts of {n} vectors in {g} steps{noise}",
@@ -100,13 +100,13 @@ class BinomialSum:
         return total
 
 
-def _least_coins(rho: float, sensitivity: float, dim: int, n: int, g: int, honest: int) -> int:
+def _least_coins(rho: float, sensitivity: float, n: int, g: int, honest: int) -> int:
     """Return the least b with which one release spends at most rho."""
     most = (1 << 52) // n - g
 
     def enough(b: int) -> bool:
-        spent = binomial_rho(honest * b, sensitivity, dim)
-        return spent is not None and spent <= rho
+        spent = binomial_mu(honest * b, sensitivity)
+        return spent is not None and spent**2 <= 2 * Fraction(rho)
 
     if most < 1 or not enough(most):
         raise ValueError(
