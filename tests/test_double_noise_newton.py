@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 
 import mpmath
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy import Budget
 from dpkern.solvers import Objective, double_noise_newton
+from dpkern.solvers.base.learning import NothingLearntWarning
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 
@@ -190,3 +192,97 @@ def test_without_a_row_bound_the_hessians_clip_must_be_given():
         double_noise_newton(data, budget=BUDGET, clip=1.0)
     run = double_noise_newton(data, budget=BUDGET, clip=1.0, hess_clip=0.5, rounds=2)
     assert run.privacy.mu <= BUDGET.mu * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("variant", ["add", "clip"])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 6.0])
+def test_no_draw_diverges_without_a_penalty(variant, mu):
+    """With curvature "hessian" and without the noise's floors some do at mu 0.1 and at mu 1."""
+    data = dpk.datasets.load_wisconsin()
+    the_objective = objective(data, 0.0)
+    zero = the_objective.value(np.zeros(data.d))
+    for seed in range(40):
+        run = double_noise_newton(data, budget=Budget(mu=mu), variant=variant, rng=seed)
+        w = np.append(run.coef, run.intercept)[: data.d]
+        assert the_objective.value(w) < zero
+        assert "grew" not in run.message
+
+
+@pytest.mark.parametrize("B", [1.2, 4.0])
+def test_gradients_that_grew_are_told(B):
+    """Clipped Hessians of 0.3 times the curvature make steps that are three times too long."""
+    rng = np.random.default_rng(0)
+    X = rng.choice([-1.0, 1.0], size=(20_000, 4))
+    y = X @ [0.3, -0.2, 0.1, 0.0] + 0.1 * rng.standard_normal(20_000)
+    data = dpk.SiloData(X, y, [0, 20_000], row_bound=2.0, task="regression", target_bound=1.0)
+    how = {"budget": Budget(mu=5.0), "loss": "squared", "clip": 50.0, "rng": 0}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NothingLearntWarning)
+        run = double_noise_newton(data, hess_clip=B, trace_coeff=1e-3, rounds=24, **how)
+    assert ("released gradients grew" in run.message) == (B < 2.0)
+    assert bool(caught) == (B < 2.0)
+
+
+@pytest.mark.parametrize("mu", [0.05, 5.0])
+def test_floors_bound_the_noise_in_margins(monkeypatch, mu):
+    """Noise of the direction below a 20th, of the gradient below a third of 50 / sqrt(d) or 9; the
+    latter less by 1 + 4 (noise's norm / C)^2."""
+    from dpkern.privacy.mechanisms.messages import GaussianMessages
+
+    seen = []
+    release = GaussianMessages.release
+
+    def spy(self, values, **known):
+        out = release(self, values, **known)
+        seen.append((self, values, known))
+        return out
+
+    monkeypatch.setattr(GaussianMessages, "release", spy)
+    data = records(n=4000, d=20, m=1)
+    R, C = data.row_bound, 0.5
+    run = double_noise_newton(
+        data, budget=Budget(mu=mu), clip=C, rounds=2, rng=3, trace_coeff=1e-9, hess_clip=0.25
+    )
+    gradients = run.privacy.releases[0]
+    s = gradients.std / data.n
+    rho = math.sqrt(data.d) * s / C
+    for (_, _, known), g in zip(seen[1::2], run.history["gradient_norm"], strict=True):
+        b = 0.25 / data.n
+        l0 = max(3 * R * s * (1 + 4 * rho**2) / 9, 4 * b)
+        share = mu * math.sqrt(0.45 / 2)
+        l0 = max(l0, math.sqrt(R * g * b / (share * 0.05 * 9)))
+        assert known["sensitivity"][0] == pytest.approx(g * b / (l0 * (l0 + b)), rel=1e-6)
+
+
+def test_the_shares_are_those_of_the_budget():
+    how = {"budget": Budget(mu=2.0), "clip": 1.0, "rounds": 3, "rng": 0}
+    run = double_noise_newton(records(), gradient_share=0.2, trace_share=0.1, **how)
+    mu = {r.what.split()[0]: r.sensitivity / r.std for r in run.privacy.releases}
+    for what, share in (("sum", 0.2), ("trace", 0.1), ("Newton", 0.7)):
+        assert mu[what] == pytest.approx(2.0 * math.sqrt(share / 3), rel=1e-6)
+    with pytest.raises(ValueError, match="gradient_share and trace_share"):
+        double_noise_newton(records(), gradient_share=0.7, trace_share=0.3, **how)
+
+
+def test_a_custom_loss_has_no_upper_bound_of_its_curvature():
+    run = double_noise_newton(records(), budget=BUDGET, clip=1.0, rounds=2)
+    assert run.parameters["curvature"] == "upper_bound"
+    free = double_noise_newton(records(), budget=None, rounds=2)
+    assert free.parameters["curvature"] == "hessian"
+
+
+@pytest.mark.parametrize("loss", ["logistic", "smoothed_hinge", "squared_hinge"])
+def test_full_steps_with_the_upper_bound_never_increase_the_objective(loss):
+    rng = np.random.default_rng(5)
+    X = np.vstack([rng.normal(size=(30, 2)), 20.0 * rng.normal(size=(3, 2))])
+    y = np.where(X @ [1.0, -2.0] + rng.normal(size=33) > 0, 1.0, -1.0)
+    data = dpk.SiloData(X, y, [0, 33])
+    values = [math.inf]
+    goal = Objective(data, dpk.models.losses.get_loss(loss), l2=1e-6, n_threads=1)
+    for rounds in range(1, 12):
+        run = double_noise_newton(
+            data, loss=loss, budget=None, l2=1e-6, rounds=rounds, curvature="upper_bound"
+        )
+        values.append(goal.value(run.coef))
+    assert np.all(np.diff(values) <= 1e-12)
+    assert values[-1] < values[1]

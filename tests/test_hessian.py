@@ -64,6 +64,29 @@ def test_sums_agree_with_their_twin(make, layout, loss, hess_clip):
             )
 
 
+@pairwise("isa", "layout", "loss", hess_clip=[0.05, math.inf])
+def test_sums_of_majorants_agree_with_their_twin(make, layout, loss, hess_clip):
+    data = make(n=500, p=11, **layout)
+    how = dict(loss=loss, hess_clip=hess_clip, curvature="upper_bound")
+    w = models(data)
+    q = 0.0 if math.isinf(hess_clip) else row_grid(data, hess_clip)
+    largest = 1.0 if math.isinf(hess_clip) else math.sqrt(hess_clip)
+    np.testing.assert_allclose(
+        kernels.glm_hessian(data, w, **how),
+        ref.glm_hessian(data, w, **how),
+        rtol=1e-12,
+        atol=1e-11 + 20 * q * largest,
+    )
+
+
+def test_a_curvature_that_a_loss_does_not_have_is_refused(make):
+    data = make()
+    with pytest.raises(ValueError, match="curvature"):
+        kernels.glm_hessian(
+            data, np.zeros(data.d), loss="logistic", hess_clip=1.0, curvature="upper"
+        )
+
+
 @pairwise("isa", "layout", "loss", k=[2, 8, 13])
 def test_sums_at_several_models_have_the_bits_of_each(make, layout, loss, k):
     data = make(n=700, **layout)

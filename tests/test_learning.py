@@ -43,6 +43,24 @@ def test_gradients_that_shrink_are_not(deviation):
     assert finding(noisy(np.exp(-np.arange(400) / 40), deviation)) == ""
 
 
+@pytest.mark.parametrize("deviation", [0.0, 0.3])
+@pytest.mark.parametrize("rounds", [10, 20, 300])
+def test_gradients_that_grow_are_told(rounds, deviation):
+    shrinking = np.exp(-np.arange(rounds // 2) / 2)
+    growing = np.linspace(0.1, 6.0, rounds - rounds // 2)
+    assert "grew" in finding(noisy([*shrinking, *growing], deviation))
+
+
+@pytest.mark.parametrize("rounds", [8, 10, 20, 60])
+@pytest.mark.parametrize("dim", [1, 3, 30])
+def test_noise_alone_does_not_grow(rounds, dim):
+    rng = np.random.default_rng(dim)
+    for _ in range(2000):
+        watch = LearningWatch(rounds)
+        watch.add(rng.standard_normal((rounds, dim)))
+        assert "grew" not in watch.finding()
+
+
 def test_noise_alone_is_no_finding():
     assert {finding(noisy(np.zeros(40), 1.0, seed)) for seed in range(20)} == {""}
 

@@ -8,6 +8,7 @@ import pytest
 
 from dpkern.models.losses import LOSSES, Huber, Logistic, SmoothedHinge, get_loss
 from dpkern.reference.loss import block as twin_block
+from dpkern.reference.loss import majorant
 
 # Written from the definitions in the documentation, apart from the package's own twins. A loss
 # without a line here is measured by its twin.
@@ -61,6 +62,21 @@ def test_bounds_are_the_suprema_of_the_difference_quotients(loss, y):
     ):
         largest = np.abs(quotients).max()
         assert largest > 28.0 if math.isinf(bound) else largest == pytest.approx(bound, abs=error)
+
+
+@pytest.mark.parametrize("loss", INSTANCES, ids=repr)
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_majorants_lie_above_the_loss_and_touch_it_elsewhere_too(loss, y):
+    z = np.linspace(-12.0, 12.0, 49)[:, np.newaxis]
+    t = np.linspace(-4000.0, 4000.0, 1_600_001 // 4)[np.newaxis]
+    t = t[np.abs(t) > 1e-3][np.newaxis]
+    phi, slope, second = twin_block(loss, y, z)
+    h = majorant(loss, y, z)
+    above = phi + slope * t + 0.5 * h * t**2 - value(loss, y, z + t)
+    assert np.all(above >= -1e-9 * (1.0 + h * t**2))
+    assert np.all(h >= second * (1.0 - 1e-12))
+    # the least: with a smaller curvature some t lies above it
+    assert np.all(np.min(above - 0.01 * h * t**2, axis=1) < 0.0)
 
 
 @pytest.mark.parametrize("loss", INSTANCES, ids=repr)

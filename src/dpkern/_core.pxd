@@ -16,6 +16,7 @@ cdef extern from "core/dpk.h":
     ctypedef struct dpk_loss:
         const char *name
         dpk_loss_fn block
+        dpk_loss_fn majorants
         int checked
         void *params
     ctypedef struct dpk_data:

@@ -177,6 +177,13 @@ cdef class Loss:
         self.c = kernels.losses[number]
         self.c.params = first(params)
 
+    def majorant(self):
+        """Return a loss of the table whose second derivative is the curvature of its majorants."""
+        cdef Loss loss = Loss.__new__(Loss)
+        loss.keep, loss.c = self.keep, self.c
+        memcpy(&loss.c.block, &self.c.majorants, sizeof(self.c.majorants))
+        return loss
+
     @staticmethod
     def custom(callable):
         """Return the loss of a scipy.LowLevelCallable, whose capsule has function and user data."""

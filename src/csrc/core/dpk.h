@@ -82,6 +82,7 @@ typedef double dpk_smooth_fn(double norm);
 typedef struct {
     const char *name;
     dpk_loss_fn *block;
+    dpk_loss_fn *majorants;          /* d2 is the curvature of a majorant (models/loss.h) */
     dpk_slope_fn *slope;             /* or NULL: a block of one is evaluated */
     dpk_parts_fn *parts;             /* or NULL: the loss has no such form */
     dpk_solver_step_fn *solver_step; /* or NULL: its prox starts with Newton's method */

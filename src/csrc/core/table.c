@@ -12,7 +12,8 @@ extern const dpk_kernels DPK_FN(dpk_kernels);
 /* Functions that only some losses have are set after the list. */
 #define LOSS_NUMBER(loss) LOSS_##loss,
 enum { DPK_LOSS_LIST(LOSS_NUMBER) N_LOSSES };
-#define LOSS_ROW(loss) {.name = #loss, .block = loss##_block, .slope = loss##_slope},
+#define LOSS_ROW(loss)                                                                             \
+    {.name = #loss, .block = loss##_block, .majorants = loss##_majorants, .slope = loss##_slope},
 static const dpk_loss losses[N_LOSSES + 1] = {
     DPK_LOSS_LIST(LOSS_ROW)[LOSS_logistic].parts = logistic_parts,
     [LOSS_logistic].solver_step = logistic_step,

@@ -73,6 +73,36 @@ static inline void squared_hinge_point(double y, double z, const double *params,
     *d2 = a > 0.0 ? 1.0 : 0.0;
 }
 
+/* Majorants: h(y, z) with phi(y, z + t) <= phi(y, z) + phi'(y, z) t + h t^2 / 2 for all t, in d2 of
+ * a block function that writes nothing else. About some c the losses are an even function f(|z -
+ * c|) and a linear one, and f'(u) / u does not increase: then h = f'(u) / u, u = |z - c|, is the
+ * least (Jaakkola and Jordan 2000; de Leeuw and Lange 2009). Where no such c exists h is sup phi''.
+ */
+static inline double logistic_majorant(double y, double z, const double *params) {
+    const double u = fabs(z), a = u < 0x1p-500 ? 0x1p-500 : u; /* c = 0; NaN stays NaN */
+    (void)y, (void)params;
+    return tanh_value(0.5 * a) / (2.0 * a);
+}
+
+static inline double squared_majorant(double y, double z, const double *params) {
+    (void)y, (void)z, (void)params;
+    return 1.0;
+}
+
+static inline double huber_majorant(double y, double z, const double *params) {
+    const double u = fabs(z - y);
+    return u <= params[0] ? 1.0 : params[0] / u;
+}
+
+static inline double smoothed_hinge_majorant(double y, double z, const double *params) {
+    const double h = params[0], u = 2.0 * fabs(1.0 - y * z - 0.5 * h); /* c where 1 - y c = h / 2 */
+    return 1.0 / (u < h ? h : u);
+}
+
+static inline double squared_hinge_majorant(double y, double z, const double *params) {
+    return squared_majorant(y, z, params);
+}
+
 #define DPK_LOSS_LIST(X)                                                                           \
     X(logistic)                                                                                    \
     X(squared)                                                                                     \
@@ -111,6 +141,12 @@ static inline void squared_hinge_point(double y, double z, const double *params,
             name##_loop(n, y, z, NULL, d1, d2, params);                                            \
         else                                                                                       \
             name##_loop(n, y, z, value, d1, d2, params);                                           \
+    }                                                                                              \
+    static void name##_majorants(intptr_t n, const double *y, const double *z, double *value,      \
+                                 double *d1, double *d2, void *params) {                           \
+        (void)value, (void)d1;                                                                     \
+        for (intptr_t i = 0; i < n; i++)                                                           \
+            d2[i] = name##_majorant(y[i], z[i], params);                                           \
     }
 
 DPK_LOSS_LIST(DPK_DEFINE_LOSS)

@@ -32,6 +32,7 @@ def glm_hessian(
     *,
     loss: str | Loss,
     hess_clip: float,
+    curvature: str = "hessian",
     grid: ArrayLike | None = None,
     silo_weight: ArrayLike | None = None,
     records: int | None = None,
@@ -52,6 +53,11 @@ def glm_hessian(
     hess_clip : float
         Clip norm B > 0 of a record's Hessian in Frobenius norm: h <= B / |x|^2. Infinity disables
         clipping and grid.
+    curvature : {"hessian", "upper_bound"}
+        "upper_bound" puts the curvature of the least quadratic majorant of phi that touches it at z
+        in the place of phi''(z): (phi'(z) - phi'(c)) / (z - c) where phi' is odd about c, such as
+        tanh(z/2) / (2 z) of the logistic loss, and sup phi'' of the squared hinge. It is at least
+        phi''(z). A custom loss has none.
     grid : float or array_like, shape (m,), optional
         Power of two >= q^2, one for all silos or one per silo, to which the exact sum is rounded
         once, ties to even: the grid of the noise. None means q^2, without rounding.
@@ -74,6 +80,13 @@ def glm_hessian(
     """
     w = models(data, w)
     compiled = compiled_loss(loss)
+    if curvature == "upper_bound" and not is_custom(loss):
+        compiled = compiled.majorant()
+    elif curvature != "hessian":
+        raise ValueError(
+            "curvature must be 'hessian', or 'upper_bound' of a loss of the table, got "
+            f"{curvature!r}"
+        )
     hess_clip = positive("hess_clip", hess_clip, or_infinite=True)
     n = _exact_records(data, records)
     row_grid, grids = _row_grid(data, n, hess_clip, grid)

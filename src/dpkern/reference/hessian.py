@@ -6,7 +6,7 @@ import numpy as np
 
 from dpkern.reference.clip import clip_limit, drop_in, silo_grids
 from dpkern.reference.glm import _silos, each_model
-from dpkern.reference.loss import block
+from dpkern.reference.loss import block, majorant
 
 
 def row_grid(n, hess_clip):
@@ -20,14 +20,17 @@ def row_grid(n, hess_clip):
 
 
 @drop_in
-def glm_hessian(data, w, *, loss, hess_clip, grid=None, silo_weight=None, records=None):
+def glm_hessian(
+    data, w, *, loss, hess_clip, curvature="hessian", grid=None, silo_weight=None, records=None
+):
     sums = np.empty((data.m, data.d, data.d))
     weight = np.ones(data.m) if silo_weight is None else silo_weight
     q = row_grid(records or len(data.y), hess_clip)
     for j, (V, square, ratio, y, z) in enumerate(_silos(data, w)):
         lim = clip_limit(square, data.d, clip=math.sqrt(hess_clip), grid=q)
         with np.errstate(invalid="ignore"):
-            h = np.maximum(np.nan_to_num(block(loss, y, z)[2], nan=0.0, posinf=np.inf), 0.0)
+            second = majorant(loss, y, z) if curvature == "upper_bound" else block(loss, y, z)[2]
+            h = np.maximum(np.nan_to_num(second, nan=0.0, posinf=np.inf), 0.0)
             t = np.sqrt(h) * ratio
         s = math.sqrt(weight[j]) * np.where(np.isnan(t), 0.0, np.minimum(t, lim))
         K = s[s > 0.0, None] * V[s > 0.0]

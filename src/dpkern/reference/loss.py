@@ -33,7 +33,43 @@ def squared_hinge(y, z):
     return 0.5 * a**2, -y * a, np.where(a > 0.0, 1.0, 0.0)
 
 
+def logistic_majorant(y, z):
+    a = np.maximum(np.abs(z), 2.0**-500)
+    return np.tanh(0.5 * a) / (2.0 * a)
+
+
+def squared_majorant(y, z):
+    return np.ones_like(z)
+
+
+def huber_majorant(y, z, delta):
+    return delta / np.maximum(np.abs(z - y), delta)
+
+
+def smoothed_hinge_majorant(y, z, h):
+    return 1.0 / np.maximum(2.0 * np.abs(1.0 - y * z - 0.5 * h), h)
+
+
+def squared_hinge_majorant(y, z):
+    return np.ones_like(z)
+
+
 LOSSES = {f.__name__: f for f in (logistic, squared, huber, smoothed_hinge, squared_hinge)}
+
+MAJORANTS = {
+    "logistic": logistic_majorant,
+    "squared": squared_majorant,
+    "huber": huber_majorant,
+    "smoothed_hinge": smoothed_hinge_majorant,
+    "squared_hinge": squared_hinge_majorant,
+}
+
+
+def majorant(loss, y, z):
+    """Evaluate the curvature of the least majorant of a loss of the table."""
+    name, params = (loss, ()) if isinstance(loss, str) else (loss.name, loss.params)
+    with np.errstate(all="ignore"):
+        return MAJORANTS[name](y, z, *params)
 
 
 def block(loss, y, z):

@@ -6,40 +6,28 @@ second-order methods", NeurIPS 2023:
     w = 0
     for t = 1..T:
         g~ = grad J(w) + N(0, s_g^2 I)
-        c~ = max( tr H(w) + N(0, s_c^2), 0 ),      H the mean Hessian of the clipped losses
-        l0 = max( (32 f^2 c~ / mu_p^2)^(1/3), 4 b, l ),    b = B / N,  l from s_g
+        c~ = max( tr H(w) + N(0, s_c^2), 0 ),      H a mean of clipped curvatures h x x^T
+        l0 = max( (32 a f^2 c~ / mu_p^2)^(1/3), 4 b, l(s_g), k (|g~| f / mu_p)^(1/2) ),   b = B / N
         add:   p = (H + l2 I + l0 I)^-1 g~,        D_p = |g~| b / (l0 (l0 + b)),  f = b
         clip:  p = max(H + l2 I, l0)^-1 g~,        D_p = |g~| f / l0^2
         f = sqrt(2) b for a record that is replaced, b for one that is added or removed
         w = w - (p + N(0, (D_p / mu_p)^2 I))
     return the mean of the last third of the iterates w
 
-l bounds what the gradient's noise moves margins by (docs/settings.md); the paper has neither l nor
-the mean. No matrix is released: its noise would be d times larger in dimension than that of the
-direction, which shrinks with the gradient.
+h is phi'' or its upper bound, the curvature of the least quadratic majorant of phi. l and k bound
+what the two noises move margins by (docs/settings.md); the paper has neither, nor the mean. No
+matrix is released: its noise would be d times larger in dimension than that of the direction.
 """
 
 from typing import Literal
 
-from dpkern.privacy import split_budget
-from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, solver
-from dpkern.solvers.base.settings import newton_directions, newton_floor
+from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, solver
+from dpkern.solvers.base.options import Share
+from dpkern.solvers.base.settings import direction_floor, newton_directions
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import hessian_bound
-from dpkern.solvers.releases.newton_direction import NoisyDirection
+from dpkern.solvers.releases.newton_direction import NoisyDirection, shared
 from dpkern.solvers.releases.returned import Returned
-
-# Shares of the squared budget of a round: gradient, trace, direction.
-_SHARES = (0.5, 0.05, 0.45)
-
-SOLVED = (
-    "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "
-    "doubles)"
-)
-CLIPPED = (
-    "variant 'clip' takes LAPACK's symmetric eigensolver to converge, and eigenvalues and vectors "
-    "to be backward stable within 16 (d + 1)^2 2^-53 of the matrix's norm, in Frobenius norm"
-)
 
 
 @solver(
@@ -55,6 +43,10 @@ async def double_noise_newton(
     hess_clip: float | None = AUTO,
     rounds: Count = AUTO,
     variant: Literal["add", "clip"] = "add",
+    curvature: Literal["auto", "upper_bound", "hessian"] = "auto",
+    trace_coeff: Positive = 1.0,
+    gradient_share: Share = 0.5,
+    trace_share: Share = 0.05,
     returns: Literal["auto", "last", "average", "tail"] = "auto",
 ) -> SolverResult:
     """Newton's method on the clipped objective that releases directions instead of Hessians.
@@ -63,6 +55,16 @@ async def double_noise_newton(
     ----------
     variant : {"add", "clip"}
         Whether l0 is added to all eigenvalues of the Hessian or truncates them from below.
+    curvature : {"auto", "upper_bound", "hessian"}
+        Whether h is phi'' or its upper bound, with which full steps without noise never increase
+        the objective where B clips nothing. "auto" is the upper bound with a budget and a loss of
+        the table.
+    trace_coeff : float
+        Factor a on the trace in l0: larger ones make shorter steps with less noise.
+    gradient_share : float
+        Share of mu^2 of the gradients.
+    trace_share : float
+        Share of the traces; directions have the rest.
     returns : {"auto", "last", "average", "tail"}
         Which iterate is returned; "tail" is the average over the last third of the rounds, and
         "auto" with a budget, else "last".
@@ -90,28 +92,24 @@ async def double_noise_newton(
        Where sizes are not public, |A| is bounded by the released trace plus 14 standard deviations
        of its noise and 2 B om.
 
-    Steps are full Newton steps, as in the paper: with losses whose second derivative jumps, such as
-    the smoothed hinge, they can cycle, with or without noise.
+    Nothing of this depends on what h in [0, B / |x|^2] is, nor on l0 beyond that it is public.
 
-    The shares of mu^2 are 50 % for gradients, 5 % for traces and 45 % for directions.
+    Steps are full ones, as in the paper. With curvature "hessian" they can cycle where second
+    derivatives jump, as those of the smoothed hinge do, and diverge where they vanish far from the
+    labels, as those of all losses for classes do, with or without noise.
 
     The paper's constants are equal to these with neighbours "add_remove", or larger.
     """
-    B = hessian_bound(run, hess_clip)
-    mu_g = mu_c = mu_p = None
-    if run.budget is not None:
-        mu_g, mu_c, mu_p = split_budget(run.budget.mu, _SHARES, (rounds,) * 3)
+    B, objective = hessian_bound(run, hess_clip), run.objective
+    mu_g, *mu = shared(run, gradient_share, trace_share)
     gradient = NoisyMeanGradient(run, mu=mu_g)
-    least = newton_floor(run.objective, gradient.noise_std)
-    newton = NoisyDirection(
-        run, variant=variant, hess_clip=B, trace_mu=mu_c, mu=mu_p, regularisation=least
-    )
+    least = direction_floor(objective, gradient.noise_std, run.clip)
+    newton = NoisyDirection(run, hess_clip=B, mu=mu, regularisation=least)
 
-    w, returned = run.objective.start(), Returned(run, rounds)
+    w, returned = objective.start(), Returned(run, rounds)
     for t in run.numbered_rounds():
-        g = await gradient(w) + run.objective.penalty_gradient(w)
+        g = await gradient(w) + objective.penalty_gradient(w)
         w = w - await newton(w, g)
         run.record(t, w, 1.0, g)
         returned.add(w)
-    notes = (SOLVED,) if variant == "add" else (SOLVED, CLIPPED)
-    return run.result(returned.model, notes=notes if run.budget else ())
+    return run.result(returned.model, notes=newton.notes)

@@ -431,7 +431,9 @@ class Run(AbstractContextManager["Run"]):
         finding = "" if converged or self.budget is None else self._learning.finding()
         if not finding:
             return message
-        own = [name for name in ("step_size", "prox_step") if name in self.parameters]
+        own = [
+            name for name in ("step_size", "prox_step", "trace_coeff") if name in self.parameters
+        ]
         finding = finding.format(" or ".join(own))
         budget = self.parameters["budget"]
         spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"

@@ -43,8 +43,10 @@ _LARGEST_CLIP = 1.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels.
 _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
-# The part of `margin_noise` that one step of Newton's method may have along any direction.
-_NEWTON_SHARE = 1.0 / 3.0
+# The part of `margin_noise` that one step of Newton's method may have along any direction, by the
+# gradient's noise, and by the noise of a released direction; and how much shorter steps are where
+# the norm of the gradient's noise exceeds C.
+_NEWTON_SHARE, _DIRECTION_SHARE, _NOISY_STEPS = 1.0 / 3.0, 0.05, 4.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
@@ -260,11 +262,29 @@ def newton_directions(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[
 
 def newton_floor(objective: Objective, noise_std: float) -> float:
     """Return the least curvature by which a gradient with this noise is divided."""
-    data = objective.data
-    if not (0.0 < noise_std < math.inf and data.row_bound < math.inf):
+    if not 0.0 < noise_std < math.inf:
         return 0.0
+    return _per_margin_noise(objective) * noise_std / _NEWTON_SHARE
+
+
+def _per_margin_noise(objective: Objective) -> float:
+    """Return the row bound in units of the noise in margins that a run takes; 0 without one."""
+    data = objective.data
     most = margin_noise(objective.dim, labels=data.task != "regression") * largest_target(data)
-    return data.row_bound * noise_std / (_NEWTON_SHARE * most)
+    return data.row_bound / most if data.row_bound < math.inf else 0.0
+
+
+def direction_floor(objective: Objective, noise_std: float, clip: float) -> float:
+    """Return the least l0 of a released direction: more than `newton_floor` where all is noise."""
+    if not clip < math.inf:
+        return newton_floor(objective, noise_std)
+    square = objective.dim * (noise_std / clip) ** 2  # of the noise's norm in units of C
+    return newton_floor(objective, noise_std) * (1.0 + _NOISY_STEPS * square)
+
+
+def direction_noise_floor(objective: Objective, noise: float) -> float:
+    """Return the least l0 of a direction with noise of std noise / l0^2 on every coordinate."""
+    return math.sqrt(_per_margin_noise(objective) * noise / _DIRECTION_SHARE)
 
 
 def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,39 +2,73 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
+from dpkern.models.losses import Custom
+from dpkern.privacy import split_budget
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS, grid_records
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.run import Run
+from dpkern.solvers.base.settings import direction_noise_floor
 
 FloatArray = NDArray[np.float64]
+
+SOLVED = (
+    "solving takes LAPACK and BLAS to be conventional (no Strassen-like products, no emulated "
+    "doubles)"
+)
+CLIPPED = (
+    "variant 'clip' takes LAPACK's symmetric eigensolver to converge, and eigenvalues and vectors "
+    "to be backward stable within 16 (d + 1)^2 2^-53 of the matrix's norm, in Frobenius norm"
+)
+
+
+def shared(run: Run, gradient: float, trace: float) -> tuple[float | None, ...]:
+    """Return mu of one release of gradients, traces and directions, from shares of mu^2."""
+    shares = gradient, trace, 1.0 - (gradient + trace)
+    if shares[2] <= 0.0:
+        raise ValueError(
+            "gradient_share and trace_share must leave a share of the budget for directions, got "
+            f"{gradient!r} and {trace!r}"
+        )
+    if run.budget is None:
+        return None, None, None
+    return split_budget(run.budget.mu, shares, (run.rounds,) * 3)
+
+
+def resolved_curvature(run: Run) -> str:
+    """Resolve the option `curvature`: "auto" is the upper bound, with noise, if there is one."""
+    if run.options["curvature"] == "auto":
+        bounded = run.budget is not None and not isinstance(run.objective.phi, Custom)
+        run.parameters["curvature"] = "upper_bound" if bounded else "hessian"
+    return str(run.options["curvature"])
 
 
 class NoisyDirection:
     """The noisy Newton direction at a public model, for a released gradient.
 
-    `regularisation` is a public lower bound of l0.
+    `mu` are the budgets of a trace and a direction, `regularisation` a public lower bound of l0.
     """
 
     def __init__(
         self,
         run: Run,
         *,
-        variant: str,
         hess_clip: float,
-        trace_mu: float | None,
-        mu: float | None,
+        mu: Sequence[float | None],
         regularisation: float,
     ) -> None:
         objective, data = run.objective, run.objective.data
-        self._run, self._add, self._hess_clip, self._mu = run, variant == "add", hess_clip, mu
+        trace_mu, self._mu = mu
+        self._run, self._add, self._hess_clip = run, run.options["variant"] == "add", hess_clip
         self._public_regularisation = regularisation
+        self._trace_coeff, self._curvature = run.options["trace_coeff"], resolved_curvature(run)
         self._penalty = objective.l2 * objective.penalized
         self._least = float(self._penalty.min())  # eigenvalue of the mean Hessian and penalty
         # Backward error of forming and solving the system, relative to |A| + l0.
@@ -52,13 +86,20 @@ class NoisyDirection:
             if trace_mu is not None:
                 # 14 standard deviations of at most (1 + 1/32) / mu, and the neighbour's record.
                 self._trace_error = (15.0 / trace_mu + 2.0) * self._trace_sensitivity
-        if mu is not None:
+        if self._mu is not None:
             # Infeasible parameters raise here, before anything is released.
             kernels.hessian_row_grid(self._records or data.n, hess_clip, data.d)
-            self._sensitivity(self._regularisation(0.0), 0.0)
+            self._sensitivity(self._regularisation(0.0, 0.0), 0.0)
         messages = functools.partial(GaussianMessages, run.channel("central"))
         self._trace = messages(what="trace of the summed Hessian", dim=1, mu=trace_mu)
-        self._release = messages(what="Newton direction", dim=data.d, mu=mu)
+        self._release = messages(what="Newton direction", dim=data.d, mu=self._mu)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the certificate takes as true of LAPACK."""
+        if self._mu is None:
+            return ()
+        return (SOLVED,) if self._add else (SOLVED, CLIPPED)
 
     async def __call__(self, w: FloatArray, g: FloatArray) -> FloatArray:
         run, objective = self._run, self._run.objective
@@ -69,13 +110,14 @@ class NoisyDirection:
                 w,
                 loss=objective.phi,
                 hess_clip=self._hess_clip,
+                curvature=self._curvature,
                 silo_weight=objective.silo_weight(),
                 records=self._records,
                 n_threads=objective.n_threads,
             ).sum(axis=0)
         with run.clock("noise"):
             trace = om * self._released_trace(np.trace(H))
-        l0 = self._regularisation(trace) if self._mu else self._without_noise(trace)
+        l0 = self._regularisation(trace, _norm(g)) if self._mu else self._without_noise(trace)
         A, floor = om * H + np.diag(self._penalty), l0
         if self._add:
             # All eigenvalues exceed the floor l0 / 2, which selects the kernel's Cholesky solve.
@@ -108,14 +150,19 @@ class NoisyDirection:
             return trace + self._trace_error * objective.record_weight() + objective.l2
         return self._record_bound * objective.n * (1.0 + 2.0**-40) + objective.l2
 
-    def _regularisation(self, trace: float) -> float:
-        """Return l0 as in the authors' code, where b = 1 / (4 N), but above the rounding errors."""
+    def _regularisation(self, trace: float, norm: float) -> float:
+        """Return l0 from the released trace and the norm of the released gradient.
+
+        The first term is the authors', where b = 1 / (4 N). The others keep the noise in margins
+        and the rounding errors small.
+        """
         assert self._mu is not None
         f = self._record_bound * self._hessian_change
-        l0 = float(np.cbrt(32.0 * trace)) * (f / self._mu) ** (2.0 / 3.0)
+        l0 = float(np.cbrt(32.0 * self._trace_coeff * trace)) * (f / self._mu) ** (2.0 / 3.0)
         return max(
             l0,
             self._public_regularisation,
+            direction_noise_floor(self._run.objective, norm * f / self._mu),
             4.0 * self._record_bound,
             64.0 * self._backward_error * self._norm_bound(trace),
         )
@@ -149,7 +196,7 @@ class NoisyDirection:
     ) -> FloatArray:
         if self._mu is None:
             return self._release.release(p)
-        norm = sqrt_up(sum((Fraction(x) ** 2 for x in g.tolist()), Fraction(0)))
+        norm = _norm(g)
         if norm == 0.0:  # then the direction is 0 for any records
             return np.zeros_like(g)
         sensitivity, least = self._sensitivity(l0, trace)
@@ -158,3 +205,8 @@ class NoisyDirection:
             sensitivity=[round_up(sensitivity * Fraction(norm))],
             bound=round_up(Fraction(norm) / least),
         )
+
+
+def _norm(g: FloatArray) -> float:
+    """Return |g|, rounded up."""
+    return sqrt_up(sum((Fraction(x) ** 2 for x in g.tolist()), Fraction(0)))
