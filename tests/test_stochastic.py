@@ -118,7 +118,7 @@ def test_one_pass_costs_one_release():
         ("prox_svrg", {"refresh_every": 3}, 2, 0.5),
         ("prox_svrg", {"refresh_every": 2, "restarts": 2, "rounds": 6}, 4, 0.5),
         ("spider", {"refresh_every": 3, "refresh_share": 0.3}, 2, 0.3),
-        ("spider", {"variant": "alternate"}, 3, 0.5),
+        ("spider", {"variant": "alternate"}, 3, 0.8),
     ],
 )
 def test_refreshes_and_differences_share_the_budget_in_advance(

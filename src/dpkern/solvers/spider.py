@@ -44,7 +44,7 @@ async def spider(
     rounds: Count = AUTO,
     refresh_every: Count = 2,
     variant: Literal["spider", "alternate"] = "spider",
-    refresh_share: Share = 0.5,
+    refresh_share: Share = 0.8,
     step_size: StepSize = "auto",
 ) -> SolverResult:
     """Noisy proximal SPIDER on the clipped objective.

@@ -37,7 +37,7 @@ from dpkern.solvers.base.public_numbers import (
 # which most is lost again; with noise that is added once to the result; with budgets for gradients
 # and for differences of them, along the path or from an anchor; with every record in one round.
 _EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
-_DIFFERENCES, _ANCHORED = (0.14, 0.7, 0.25), (0.5, 0.25, 0.25)
+_DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
 _LARGEST_CLIP = 1.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
