@@ -121,18 +121,19 @@ def test_draws_count_every_coordinate_of_every_noisy_message(releases):
     std=st.floats(0.1, 100.0),
     times=st.integers(1, 1000),
 )
-def test_rho_without_a_mu_is_the_smallest_double_that_is_enough(coins, sensitivity, std, times):
+def test_mu_of_coins_is_the_smallest_double_that_is_enough(coins, sensitivity, std, times):
     releases = [
         a_release(what=str(i), sensitivity=sensitivity, std=math.sqrt(n) / 2, grid=1.0, coins=n)
         for i, n in enumerate(coins)
     ]
     releases.append(a_release(std=std, times=times))
     certificate = a_certificate(*releases)
-    exact = a_ledger(*releases).mu_squared() / 2
-    assert Fraction(certificate.rho) >= exact > Fraction(math.nextafter(certificate.rho, 0.0))
-    assert exact >= times * (Fraction(2.0) / Fraction(std)) ** 2 / 2
+    exact = a_ledger(*releases).mu_squared()
+    assert Fraction(certificate.mu) ** 2 >= exact
+    assert Fraction(math.nextafter(certificate.mu, 0.0)) ** 2 < exact
+    assert exact >= times * (Fraction(2.0) / Fraction(std)) ** 2
     both = compose_sequential(certificate, a_certificate(a_release(std=std)))
-    assert Fraction(both.rho) >= exact + (Fraction(2.0) / Fraction(std)) ** 2 / 2
+    assert Fraction(both.mu) ** 2 >= exact + (Fraction(2.0) / Fraction(std)) ** 2
 
 
 @settings(max_examples=100, deadline=None)

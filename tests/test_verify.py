@@ -196,9 +196,12 @@ EDITS = {
         both(*(edit(p, lambda v: math.nextafter(v, 0.0)) for p in (f"{LAW}/mu", "guarantee/mu"))),
     ),
     "rho lowered": ("run", edit("guarantee/rho", times(0.9))),
-    "rho of a shuffler": (
+    "mu of a shuffler": (
         "shuffle",
-        both(*(edit(p, times(0.99)) for p in (f"{LAW}/rho", "guarantee/rho"))),
+        both(
+            *(edit(p, times(0.99)) for p in (f"{LAW}/mu", "guarantee/mu")),
+            edit("guarantee/rho", times(0.99**2)),
+        ),
     ),
     "per_record": ("cyclic", edit(f"{FIRST}/per_record", 1)),
     "per_record gone": ("cyclic", edit(f"{FIRST}/per_record", None)),

@@ -182,7 +182,8 @@ class Certificate:
             notes.append("no guarantee: something about the data was released without noise")
         else:
             law = GaussianDP(mu=sqrt_up(squared))
-        if any(release.coins is not None for release in releases):
+        coins = any(release.coins is not None for release in releases)
+        if coins:
             bound = "upper"
             notes.append(
                 "binomial noise is Gaussian DP but for the error of draws (docs/proofs/shuffle.md)"
@@ -194,7 +195,7 @@ class Certificate:
             notes.append("no guarantee: noise or sums in float arithmetic are not certified")
         methods = {release.method for release in releases if release.sampling is not None}
         has_mu = isinstance(law, GaussianDP) and law != NO_GUARANTEE
-        amplified = has_mu and methods == {AMPLIFIES.get(neighbours)}
+        amplified = has_mu and not coins and methods == {AMPLIFIES.get(neighbours)}
         if methods:
             bound = "upper"
             notes.append(

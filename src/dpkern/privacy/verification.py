@@ -274,6 +274,8 @@ class Verifier:
                 self._refuse(True, f"{problem} of {r['what']!r}")
             seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
             self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")
+            coins = r["coins"] is not None or trust != "shuffle" or not r["std"]
+            self._refuse(not coins, f"noise of {r['what']!r} under a shuffler")
             if clip and r["what"] in (*GRADIENTS, OF_PERSONS):
                 least = unit * clip * (of_person if r["what"] == OF_PERSONS else 1.0)
                 for d in filter(None, as_list(r["sensitivity"])):
@@ -327,7 +329,7 @@ class Verifier:
         self._refuse(at is not None and at not in deltas, "epsilon at the stated delta")
         self._refuse(self._stated["bound"] not in ("exact", "upper"), "bound")
         loose = self.name != "gaussian" or size > 1 or self._stated["amplified"]
-        loose = loose or any(r["sampling"] for r in values.get("releases", ()))
+        loose = loose or any(r["sampling"] or r["coins"] for r in values.get("releases", ()))
         loose = loose or any(part._stated["bound"] != "exact" for part in self.parts)
         self._refuse(loose and self._stated["bound"] == "exact", "bound")
         if self.name != "selection":

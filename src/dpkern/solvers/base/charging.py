@@ -44,13 +44,11 @@ def _bound(run: "Run", n_draws: int) -> Bound:
     # Of a person, where the run's own is that of a record.
     budget, sampling = run.parameters["budget"], run.parameters.get("sampling")
     assert budget is not None
-    secret = sampling == AMPLIFIES[run.neighbours]
-    if run.declaration.gaussian and run.trust != "shuffle" and not secret:
+    secret = sampling == AMPLIFIES[run.neighbours] and run.trust != "shuffle"
+    if run.declaration.gaussian and not secret:
         return Bound(mu=budget.mu, n_draws=n_draws)
     if budget.epsilon is not None:
         return Bound(epsilon=budget.epsilon, delta=budget.delta)
     if not run.declaration.gaussian:
         raise ValueError(f"budget must be given as epsilon and delta in {run.solver}")
-    if secret:  # charged as if every record had been used
-        return Bound(mu=budget.mu, n_draws=n_draws)
-    return Bound(rho=budget.rho, n_draws=n_draws)
+    return Bound(mu=budget.mu, n_draws=n_draws)  # as if every record had been used
