@@ -622,3 +622,18 @@ def test_other_guarantees_for_people_are_rejected(options, change):
         values[name] = {**values[name], **value} if isinstance(value, dict) else value
     values["digest"] = digest(values)
     assert not verify_certificate(values, "edited").ok
+
+
+@pytest.mark.parametrize("id", ["admm/silos/federated/silo", "local_sgd/silo/round/one_pass"])
+def test_a_series_is_recomputed_from_its_costliest_releases(id):
+    certificate = made(id)
+    assert all(release.series == 1 for release in certificate.releases)
+    assert_verified(certificate)
+    forged = form(certificate)
+    for release in forged["releases"]:
+        release["per_record"] += 1  # which costs more than the certificate states
+    assert not dpk.verify(forged).ok
+    apart = form(certificate)
+    for number, release in enumerate(apart["releases"], 1):
+        release["series"] = number  # of which a record is in all
+    assert dpk.verify(apart).ok == (len(apart["releases"]) == 1)
