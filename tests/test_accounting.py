@@ -29,6 +29,7 @@ from dpkern.privacy.accounting import Sampled, sampled_delta, sampled_epsilon
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.serialization import digest
 
 REPLACE, ADD = "replace_one", "add_remove"
 WOR, POISSON = "without_replacement", "poisson"
@@ -383,3 +384,29 @@ def test_the_ledger_reads_the_mechanisms_own_sensitivity():
     (release,) = ledger.releases
     assert release.sampled(0) == (Sampled(WOR, 5, 50, 4.0), 1)
     assert release.sampled(1) is None
+
+
+def test_larger_figures_of_earlier_accounting_verify_and_smaller_ones_do_not():
+    """Renyi DP once stated up to four times the epsilon; nothing above full batches was stated."""
+    budget = dpk.Budget(epsilon=1.5, delta=DELTA)
+    certificate = dpk.solve(
+        "minibatch_sgd", silos(), budget=budget, clip=0.7, rounds=4, batch_size=K, sampling=WOR,
+        trust="silo",
+    ).privacy  # fmt: skip
+
+    def stated(factor):
+        values = certificate.to_dict()
+        for figure in values["guarantee"]["epsilon"]:
+            figure["epsilon"] *= factor
+        values["digest"] = digest(values)
+        return dpk.verify(values).ok
+
+    full = gdp_epsilon(certificate.mu, DELTA) / certificate.epsilon(DELTA)
+    assert full > 3.0
+    assert [stated(f) for f in (0.98, 1.0, 1.5, 2.5, 2.0 * full)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
