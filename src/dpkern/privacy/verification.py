@@ -27,6 +27,9 @@ PERSON = re.compile(r"one person with at most (\d+) records?")
 #: Releases whose sensitivity is twice the clip norm, or the clip norm where records are added.
 GRADIENTS = ("sum of clipped gradients", "sum of clipped gradients of a local step")
 OF_PERSONS = "sum of clipped gradients, clipped for each person"
+#: How the description of Hessians ends that add B to the gradients beside them, with (2C/s_g)^2 at
+#: least so many times (B/s_H)^2 (docs/proofs/newton_joint.md).
+BESIDE, LEAST_RATIO = ", beside gradients at the same models", 3.0
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
@@ -281,6 +284,8 @@ class Verifier:
                 for d in filter(None, as_list(r["sensitivity"])):
                     right = least <= d <= 1.01 * least
                     self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
+            if r["what"].endswith(BESIDE):
+                self._refuse(not self._is_beside_gradients(r), f"sensitivity of {r['what']!r}")
             if r["sampling"] is not None:
                 of = r["sampling"]
                 pairs = list(zip(of["batch_sizes"], of["sizes"], strict=True))
@@ -290,6 +295,24 @@ class Verifier:
                 batch = declared.get("batch_size")
                 right = right and (batch is None or set(of["batch_sizes"]) == {batch})
                 self._refuse(not right, "sampling of records")
+
+    def _is_beside_gradients(self, hessians: dict[str, Any]) -> bool:
+        """Whether so many gradients have noise beside which a replaced Hessian adds B."""
+        values, B = self._values, self._values["declared"].get("hess_clip")
+        D, s = as_list(hessians["sensitivity"]), as_list(hessians["std"])
+        right = values["neighbours"] == "replace_one" and isinstance(B, int | float)
+        right = right and all(B <= d <= 1.1 * B for d in D)
+        beside = [r for r in values["releases"] if r["what"] == GRADIENTS[0]]
+        right = right and sum(r["times"] for r in beside) >= hessians["times"]
+        for r in beside:
+            D_g, s_g = as_list(r["sensitivity"]), as_list(r["std"])
+            right = right and r["seen_by"] == hessians["seen_by"] and len(D_g) == len(D)
+            right = right and len(s_g) == len(s) == len(D)
+            right = right and all(
+                (D_g[j] / s_g[j]) ** 2 >= LEAST_RATIO * (D[j] / s[j]) ** 2 * (1.0 - _STD)
+                for j in range(len(D))
+            )
+        return bool(right)
 
     def _check_composition(self) -> None:
         values, parts = self._values, [part._values for part in self.parts]

@@ -5,6 +5,13 @@ so that replacing it changes the sum by at most sqrt(2) B: |A - A'|^2 = |A|^2 + 
 and <A, A'> >= 0. Adding or removing it changes the sum by at most B. The exact sum is rounded once
 to the grid q of its noise, which changes each of the d^2 entries of a difference by at most q: the
 sensitivity is D = sqrt(2) B + q d, or B + q d.
+
+Beside the sum of gradients of the same records at the same models, of which one record's is s x
+where its Hessian is h x x^T, a replaced record reaches the gradients' sensitivity 2 C with parallel
+rows alone, and the Hessians' sqrt(2) B with orthogonal ones alone. With noise of std s_g and s_H
+and (2 C / s_g)^2 >= 3 (B / s_H)^2 both together are at most (2 C / s_g)^2 + (D / s_H)^2 for
+D = B + sqrt(B) q_h sqrt(d) + q d, q_h the grid of rows (docs/proofs/newton_joint.md): gradients are
+charged as ever, and this D is what Hessians add.
 """
 
 import math
@@ -30,6 +37,11 @@ FloatArray = NDArray[np.float64]
 
 # Rounding to the grid adds at most B / 32 to a sensitivity of B or more, and so to the noise.
 _ROUNDING_FACTOR = 1.04
+# Least ratio of the squared mu of gradients and of Hessians for which Hessians add B to them:
+# 60/59 (8 - 4 sqrt(2)) < 2.39 is enough.
+LEAST_RATIO = 3.0
+#: What the description of Hessians that are charged so ends with.
+BESIDE = ", beside gradients at the same models"
 
 
 class GaussianHessian:
@@ -39,6 +51,9 @@ class GaussianHessian:
     "add_remove" the kernel computes the sums with the argument `records` of this object. ONE
     release has the budget `mu` or the given `sigma`; neither means no noise, without which alone B
     may be infinite.
+
+    `beside` is the budget of one release of `GaussianSum` of the gradients of the same records at
+    the same models, seen by the same; it makes D the smaller one where it is large enough.
 
     Off the diagonal the noise has half the variance of the diagonal's, sigma^2 (GOE), for which mu
     is exactly |A - A'|_F / sigma. With `triangle` it has equal std on the packed upper triangle, as
@@ -60,6 +75,7 @@ class GaussianHessian:
         mu: float | None = None,
         sigma: float | None = None,
         triangle: bool = False,
+        beside: float | None = None,
     ) -> None:
         if mu is not None and sigma is not None:
             raise ValueError("sigma must be None where mu is given, got both")
@@ -79,6 +95,10 @@ class GaussianHessian:
         if noisy:
             # The sensitivity of the exact sum.
             nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
+            if not (mu is None or beside is None or adding or triangle) and (
+                Fraction(beside) ** 2 >= Fraction(LEAST_RATIO) * Fraction(mu) ** 2
+            ):
+                nominal, what = _beside_gradients(n, B, dim), what + BESIDE
             if mu is None:
                 guess = self.sigma = positive("sigma", sigma)
             else:
@@ -155,3 +175,9 @@ class GaussianHessian:
         packed = kernels.gaussian((k, rows.size), sigma, grid=grid, rng=stream)
         noise[:, rows, columns] = noise[:, columns, rows] = packed
         return noise
+
+
+def _beside_gradients(n: int, B: float, dim: int) -> Fraction:
+    """Return what a record's Hessian adds to its gradient: B, and the rounding of its row."""
+    rounding = Fraction(sqrt_up(Fraction(B) * dim)) * Fraction(kernels.hessian_row_grid(n, B, dim))
+    return Fraction(B) * (1 + Fraction(1, 2**40)) + rounding * (1 + Fraction(1, 2**20))

@@ -26,7 +26,8 @@ class NoisyMeanHessian:
     Central trust: V = sum_j om_j S_j + Z, om_j = (p_j/n_j) / max_k (p_k/n_k) on the records before
     rounding. Silo trust: V_j = S_j + Z_j of every silo. The sensitivity of V or V_j in Frobenius
     norm is sqrt(2) B + q d, or B + q d where a record is added or removed (`GaussianHessian`).
-    `mu` is the budget of one release, `sigma` a std on the packed upper triangles in its place.
+    `mu` is the budget of one release, `sigma` a std on the packed upper triangles in its place;
+    `beside` that of the gradients' release at the same models, beside which Hessians add less.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class NoisyMeanHessian:
         hess_clip: float,
         mu: float | None = None,
         sigma: float | None = None,
+        beside: float | None = None,
     ) -> None:
         objective, data = run.objective, run.objective.data
         self._run, self._per_silo, self._clip = run, run.trust == "silo", hess_clip
@@ -48,6 +50,7 @@ class NoisyMeanHessian:
             mu=mu,
             sigma=sigma,
             triangle=sigma is not None,
+            beside=beside if run.person_clip is None else None,
         )
         self._silo_weight = None if self._per_silo else objective.silo_weight()
         self._scale = (
@@ -137,7 +140,7 @@ class NewtonSystem:
         s_g, s_H = (None, None) if sigma is None else sigma
         mu_g, mu_H = mu if sigma is None else (None, None)
         self._gradient = NoisyMeanGradient(run, mu=mu_g, sigma=s_g)
-        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H)
+        self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H, beside=mu_g)
         self._penalty = objective.l2 * objective.penalized
         noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
         self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)
