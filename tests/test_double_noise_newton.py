@@ -223,8 +223,8 @@ def test_gradients_that_grew_are_told(B):
     assert bool(caught) == (B < 2.0)
 
 
-@pytest.mark.parametrize("mu", [0.05, 5.0])
-def test_floors_bound_the_noise_in_margins(monkeypatch, mu):
+@pytest.mark.parametrize(("mu", "B"), [(0.01, 0.0025), (5.0, 0.25)])
+def test_floors_bound_the_noise_in_margins(monkeypatch, mu, B):
     """Noise of the direction below a 20th, of the gradient below a third of 50 / sqrt(d) or 9; the
     latter less by 1 + 4 (noise's norm / C)^2."""
     from dpkern.privacy.mechanisms.messages import GaussianMessages
@@ -241,13 +241,13 @@ def test_floors_bound_the_noise_in_margins(monkeypatch, mu):
     data = records(n=4000, d=20, m=1)
     R, C = data.row_bound, 0.5
     run = double_noise_newton(
-        data, budget=Budget(mu=mu), clip=C, rounds=2, rng=3, trace_coeff=1e-9, hess_clip=0.25
+        data, budget=Budget(mu=mu), clip=C, rounds=2, rng=3, trace_coeff=1e-9, hess_clip=B
     )
     gradients = run.privacy.releases[0]
     s = gradients.std / data.n
     rho = math.sqrt(data.d) * s / C
     for (_, _, known), g in zip(seen[1::2], run.history["gradient_norm"], strict=True):
-        b = 0.25 / data.n
+        b = B / data.n
         l0 = max(3 * R * s * (1 + 4 * rho**2) / 9, 4 * b)
         share = mu * math.sqrt(0.45 / 2)
         l0 = max(l0, math.sqrt(R * g * b / (share * 0.05 * 9)))

@@ -9,8 +9,10 @@ from scipy import optimize
 
 import dpkern as dpk
 from dpkern import kernels
-from dpkern.privacy import Budget
-from dpkern.privacy.mechanisms.hessian import BESIDE
+from dpkern.privacy import Budget, NoiseStream
+from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.mechanisms.hessian import BESIDE, GaussianHessian
 
 
 def pair(a, b, a2, b2, c, G, h):
@@ -106,6 +108,15 @@ def test_the_noise_of_hessians_is_smaller_by_the_root_of_two_for_the_same_certif
 def test_other_runs_are_charged_what_a_hessian_moves_alone(how):
     _, hessian = released(**how).privacy.releases
     assert BESIDE not in hessian.what
+
+
+@pytest.mark.parametrize(("ratio", "smaller"), [(2.9, False), (3.1, True), (None, False)])
+def test_hessians_add_less_beside_enough_gradients_alone(ratio, smaller):
+    channel = Channel(Ledger(), NoiseStream(0), SEEN_BY["central"], "replace_one", None, None)
+    beside = None if ratio is None else math.sqrt(ratio)
+    how = {"what": "H", "hess_clip": 1.0, "dim": 3, "sizes": (100,), "mu": 1.0}
+    D = GaussianHessian(channel, beside=beside, **how).sensitivity
+    assert pytest.approx(1.0 if smaller else math.sqrt(2.0), rel=2e-3) == D
 
 
 def plain(certificate):
