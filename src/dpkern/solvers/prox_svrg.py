@@ -74,7 +74,7 @@ async def prox_svrg(
     most for linear models with a convex loss. Half of mu^2 goes to each kind of release: R1 =
     ceil(R/Q) gradients and R2 = R - R1 differences spend R1 mu_1^2 + R2 mu_2^2 = mu^2, with std
     s_j = 2 C / (n_j mu_1) and D / (K mu_2) on the means; for secret batches both mu grow in
-    proportion until dp-accounting's epsilon equals that of the budget.
+    proportion until the epsilon that they cost equals that of the budget.
 
     Calibration "paper" draws the noise of Theorem E.2 and certifies its true guarantee.
     """

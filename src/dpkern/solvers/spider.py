@@ -70,8 +70,8 @@ async def spider(
     convex loss (`dpkern.privacy.differences`). R1 = ceil(R/q) and R2 = R - R1 releases spend
     R1 mu_1^2 + R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and
     D / (n_j mu_2) on the means; for secret batches mu_1 and mu_2 grow in proportion until
-    dp-accounting's epsilon equals that of the budget. The printed Algorithm 10 has sqrt(q/R) where
-    its proof needs sqrt(R/q).
+    the epsilon that they cost equals that of the budget. The printed Algorithm 10 has
+    sqrt(q/R) where its proof needs sqrt(R/q).
 
     Calibration "paper" draws the noise of Theorem F.1, for "alternate" that of the paper's
     experiments, and certifies its true guarantee: a larger epsilon than claimed if q > 1.

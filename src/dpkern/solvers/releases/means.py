@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from dpkern._numbers import count
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
-from dpkern.privacy import zcdp_rho
-from dpkern.privacy._exact import round_up, sqrt_down, sqrt_up
+from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.accounting import Events, Sampled, sampled_scale
 from dpkern.privacy.differences import COCOERCIVE, ConvexDifferences, covered
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
@@ -116,8 +115,8 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
     """Return mu of one release of every family, by the families' shares of the budget.
 
     Under silo trust a silo is charged for the rounds in which it participates, else for all. For
-    secret samples, all mu are scaled up until dp-accounting's epsilon of the costliest silo equals
-    the budget's. Under shuffle trust they mean rho = mu^2 / 2 of concentrated DP.
+    secret samples, all mu are scaled up until the epsilon of the costliest silo equals
+    the budget's.
     """
     budget, trust = run.budget, run.trust
     amplified = trust != "shuffle" and any(family.sampler.amplifies for family in families)
@@ -137,16 +136,9 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
         sum((int(c[j]) * w for c, w in zip(times, squares, strict=True)), Fraction(0))
         for j in range(len(times[0]))
     )
-    rho = Fraction(budget.rho)
-    if trust == "shuffle" and budget.epsilon is not None and budget.delta is not None:
-        rho = Fraction(zcdp_rho(budget.epsilon, budget.delta * (1.0 - 2.0**-30)))
-    elif trust != "shuffle":
-        rho = Fraction(budget.mu) ** 2 / 2
+    rho = Fraction(budget.mu) ** 2 / 2
     mu = [sqrt_down(2 * rho * w / costliest) for w in squares]
     if not amplified:
-        if trust == "shuffle" and run.charge is not None:
-            n_draws = run.charge.accountant.assumed_draws
-            run.charge.bound(Bound(rho=round_up(rho), n_draws=n_draws))
         return list(mu)
 
     if budget.epsilon is None or budget.delta is None:
