@@ -152,7 +152,7 @@ def test_the_model_is_the_papers_algorithm_on_the_releases_alone(
     )
     mask = 0.05 * np.array([1.0, 1, 1, 1, 0])
     sigma = next(m.sigma for m, *_ in spied if isinstance(m, GaussianHessian))
-    floors = np.maximum(0.05, 0.25 * sigma * scale * math.sqrt(2 * 5))
+    floors = np.maximum(0.05, 0.25 * math.sqrt(2.0) * sigma * scale * math.sqrt(2 * 5))
     s_g = next(m.sigma for m, *_ in spied if isinstance(m, GaussianSum)) * scale
     floors = np.maximum(floors, 2.0 * np.linalg.norm(share * s_g) / (9.0 / 3.0))  # row_bound 2
     candidates = 0.75 * 0.5 ** np.arange(8)
@@ -307,7 +307,8 @@ def test_no_two_releases_share_their_noise(data, spied):
 def test_floor_is_from_the_noise_of_hessians_or_gradients_or_the_penalty_or_given(data):
     gradient, hessian = run(data, l2=0.0, hess_clip=None).privacy.releases
     floor = run(data, l2=0.0, hess_clip=None).parameters["floor"]
-    np.testing.assert_allclose(floor, 0.25 * hessian.std[0] / data.sizes * math.sqrt(2 * 5))
+    alone = math.sqrt(2.0) * hessian.std[0]  # what Hessians would need without the gradients
+    np.testing.assert_allclose(floor, 0.25 * alone / data.sizes * math.sqrt(2 * 5))
     floor = run(data, l2=0.0, hess_clip=1e-3).parameters["floor"]
     s_g = np.linalg.norm(gradient.std) / data.n  # a silo's mean has the weight n_j / n
     assert floor == pytest.approx(data.row_bound * s_g / (9.0 / 3.0))

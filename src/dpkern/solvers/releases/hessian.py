@@ -102,9 +102,10 @@ def eigenvalue_floors(
 ) -> FloatArray:
     """Return the public eigenvalue floor of every message, shape (k,).
 
-    "auto" is the largest of l2, a quarter of the expected spectral norm of the noise on the mean
-    Hessian, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and, with calibration
-    "sound", the curvature below which the noise of the mean gradient, of std `noise_std`, would
+    "auto" is the largest of l2, a quarter of the expected spectral norm of the noise that the mean
+    Hessian needs alone, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and, with
+    calibration "sound", the curvature below which the noise of the mean gradient, of std
+    `noise_std`, would
     move margins too far; or 1e-8 where all are 0.
     """
     if not isinstance(floor, str):
@@ -143,6 +144,9 @@ class NewtonSystem:
         self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H, beside=mu_g)
         self._penalty = objective.l2 * objective.penalized
         noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
+        if mu_H is not None and not run.sizes_are_hidden and run.person_clip is None:
+            # Noise smaller by this beside gradients, whose own noise asks for the same floor.
+            noise_norm = math.sqrt(2.0) * noise_norm
         self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)
         run.resolve(floor=self.floors)
         self._averaged, self._released, self._mean = mu_H is not None, 0, np.zeros(())
