@@ -21,6 +21,7 @@ from dpkern.privacy.mechanisms.grids import choose_grid, grid_records, total_on_
 from dpkern.privacy.mechanisms.hessian import GaussianHessian
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base import settings
 
 SIZES, PUBLIC = (7, 40, 41), (10, 32, 64)
 CASES = [
@@ -554,14 +555,18 @@ def test_the_direction_is_charged_by_public_numbers_and_releases(monkeypatch, va
     how = {"variant": variant, "public_size": public, "hess_clip": None}
     result = run("double_noise_newton", silos(), rng=3, **how)
     b = 1.0 / sum(public)
-    least = 2.0 * result.privacy.releases[0].std * b / (8.0 / 3.0)  # row_bound 2
+    std = result.privacy.releases[0].std
+    per_margin = 2.0 / 9.0  # of row bound 2 and 4 coordinates
+    least = per_margin * std * b / settings._NEWTON_SHARE
+    least *= 1.0 + settings._NOISY_STEPS * 4 * (std * b / 0.7) ** 2  # of 4 coordinates
     for t in range(3):
         (_, _, trace), (_, known, _) = seen[2 * t : 2 * t + 2]
         direction = result.privacy.releases[2 + t]
         mu = direction.sensitivity / direction.std
-        l0 = max((32 * b**2 * max(trace[0], 0) * b / mu**2) ** (1 / 3), 4 * b, least)
-        factor = b / (l0 * (l0 + b)) if variant == "add" else b / l0**2
         norm = result.history["gradient_norm"][t]
+        noisy = (per_margin * norm * b / mu / settings._DIRECTION_SHARE) ** 0.5
+        l0 = max((32 * b**2 * max(trace[0], 0) * b / mu**2) ** (1 / 3), 4 * b, least, noisy)
+        factor = b / (l0 * (l0 + b)) if variant == "add" else b / l0**2
         assert known["sensitivity"][0] == pytest.approx(norm * factor, rel=1e-6)
 
 

@@ -243,7 +243,7 @@ def steps_of(monkeypatch):
 
 def charged(result):
     return [
-        (float(np.max(release.sensitivity)), float(np.max(release.std)))
+        (float(np.max(release.sensitivity)), float(np.max(release.grid)))
         for release in result.privacy.releases
         if "differences" in release.what
         for _ in range(release.times)
@@ -255,7 +255,7 @@ def charged(result):
     {}, {"step_size": 3.0}, {"variant": "alternate", "step_size": 1.0}, {"solver": "prox_svrg"},
     {"solver": "prox_pl_svrg", "restarts": 2, "refresh_every": 3},
     {"sampling": "without_replacement", "batch_size": 7},
-    {"calibration": "paper", "trust": "silo"}, {"weights": "uniform"},
+    {"weights": "uniform"},
 ], ids=str)  # fmt: skip
 def test_solvers_charge_what_the_ball_and_the_clip_have_in_common(steps_of, trust, options):
     options = {"solver": "spider", "trust": trust} | options
@@ -264,24 +264,21 @@ def test_solvers_charge_what_the_ball_and_the_clip_have_in_common(steps_of, trus
     result = solve(options.pop("solver"), **options)
     found = charged(result)
     assert len(found) == len(steps_of) > 0
-    for (D, _), (clip, distance, _, curvature) in zip(found, steps_of, strict=True):
+    for (D, grid), (clip, distance, _, curvature) in zip(found, steps_of, strict=True):
         b = max(curvature_of_rows(0.25, R) * distance, 2.0**-20 * C)
         nominal = b if b <= math.sqrt(2) * clip else 2 * clip * math.sqrt(1 - (clip / b) ** 2)
         assert curvature == 0.25
-        assert nominal <= D <= nominal * (1.0 + 1e-3)
+        assert nominal <= D <= nominal * (1.0 + 1e-5) + 3.0 * grid * math.sqrt(result.w.size)
     assert COCOERCIVE in result.privacy.notes
-    if "calibration" not in options:
-        assert 0.999 * 2.0 < result.privacy.epsilon(DELTA) <= 2.0
+    assert 0.999 * 2.0 < result.privacy.epsilon(DELTA) <= 2.0
 
 
-def test_noise_of_the_paper_gives_more_where_differences_are_short(monkeypatch):
-    for name in ("spider", "prox_svrg"):
-        now = solve(name, calibration="paper", step_size=0.01).privacy
-        with monkeypatch.context() as patch:
-            patch.setattr("dpkern.solvers.releases.means.convex_differences", lambda *_: None)
-            before = solve(name, calibration="paper", step_size=0.01).privacy
-        assert now.mu < before.mu
-        assert {release.std for release in now.releases} == {r.std for r in before.releases}
+@pytest.mark.parametrize("name", ["spider", "prox_svrg"])
+def test_the_certificate_of_a_papers_noise_does_not_depend_on_what_was_released(name):
+    """The models decide how short a difference is, and the paper's noise is not in proportion."""
+    how = {"calibration": "paper", "trust": "silo", "step_size": 50.0}
+    found = {solve(name, **how | {"rng": seed}).privacy.mu for seed in range(8)}
+    assert len(found) == 1
 
 
 def test_without_a_row_bound_or_a_budget_nothing_is_assumed(steps_of):

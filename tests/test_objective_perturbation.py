@@ -593,8 +593,15 @@ def test_certificates_compose_with_each_other_and_with_gaussian_ones():
     shuffled = dpk.solve(
         "minibatch_sgd", data, budget=BUDGET, trust="shuffle", clip=1.0, rounds=1, rng=0
     ).privacy
-    with pytest.raises(ValueError, match="must have a mu to compose with that of a perturbed obj"):
-        compose_sequential(shuffled, certificate)
+    together = compose_sequential(shuffled, certificate)
+    assert together.minimiser == ObjectivePerturbation.sequential(
+        [certificate.minimiser], shuffled.mu
+    )
+    best = dpk.select({"clip": [0.5, 1.0]}, data, solver="ridge", budget=BUDGET, rng=0).privacy
+    with pytest.raises(
+        ValueError, match="must have a mu or a rho to compose, got that of a selection"
+    ):
+        compose_sequential(best, certificate)
     with pytest.raises(ValueError, match="solver must be one of Gaussian DP in a selection, got"):
         dpk.select({"clip": [0.5, 1.0]}, data, solver="objective_perturbation", budget=BUDGET)
     ledger = Ledger()

@@ -384,7 +384,10 @@ class FlowerStar(Star):
     def _ask(
         self, kind: str, records: Mapping[int, Any], allowed: float
     ) -> dict[int, dict[str, Any] | str]:
-        """Send nodes a record each; return those answers that come in time, until one fails."""
+        """Send nodes a record each; return the answers that come in time.
+
+        A round ends with the first silo that fails. What is said last is for all the others too.
+        """
         end, pause = self._wire.set_deadline(allowed), pauses()
         asked, found = _Asked(), dict[int, dict[str, Any] | str]()
         patience, again = _REPEAT, 0.0
@@ -395,7 +398,7 @@ class FlowerStar(Star):
                 again, patience = now + patience, 2.0 * patience
             for node, said in self._pull(asked):
                 found.setdefault(node, said)
-            if any(isinstance(said, str) for said in found.values()):
+            if kind == _ROUND and any(isinstance(said, str) for said in found.values()):
                 break
             next(pause)
         return found

@@ -65,5 +65,5 @@ def covered(
     `clip` is that of gradients, `curvature` phi''max, and `norms` the sum of the norms of the two
     points.
     """
-    largest = max(curvature, row_bound, reach, norms, clip, 1.0 / clip)
-    return dim <= _LARGEST_DIM and largest <= _LARGEST
+    numbers = (curvature, row_bound, reach, norms, clip, 1.0 / clip)
+    return dim <= _LARGEST_DIM and all(number <= _LARGEST for number in numbers)  # NaN is not

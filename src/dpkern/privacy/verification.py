@@ -284,7 +284,7 @@ class Verifier:
                 for d in filter(None, as_list(r["sensitivity"])):
                     right = least <= d <= 1.01 * least
                     self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
-            if r["what"].endswith(BESIDE):
+            if str(r["what"]).endswith(BESIDE):  # what is no text is refused elsewhere
                 self._refuse(not self._is_beside_gradients(r), f"sensitivity of {r['what']!r}")
             if r["sampling"] is not None:
                 of = r["sampling"]

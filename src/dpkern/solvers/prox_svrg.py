@@ -109,6 +109,8 @@ async def prox_svrg(
             v = g
         else:
             C_r = difference_clip(run, float(np.linalg.norm(w - anchor)))
+            if difference is not None:  # the printed noise is the same in every round
+                C_r = 2.0 * run.clip
             v = g + await differences.difference(r, w, anchor, clip=C_r, sigma=difference)
         w = run.proximal_step(r, w, v, eta[r])
         returned.add(w)

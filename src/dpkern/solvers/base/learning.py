@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
+import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 from numpy.typing import NDArray
-from scipy import special
 
 FloatArray = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ class LearningWatch:
         k = self._quarter
         *before, last = (math.fsum(self._squares[i * k :][:k]) for i in (0, 1, 2, -1))
         freedom = self._dim * k
-        ratio = max(_GROWN, float(special.fdtri(freedom, freedom, 1.0 - _FALSE_ALARMS)))
+        ratio = max(_GROWN, float(scipy.special.fdtri(freedom, freedom, 1.0 - _FALSE_ALARMS)))
         return last > ratio * min(before) > 0.0
 
     def _squared(self, total: FloatArray) -> float:

@@ -260,14 +260,21 @@ class NoisyMeans:
         clip: float,
         sigma: FloatArray | None = None,
     ) -> FloatArray:
-        """Release round r's mean difference of gradients, each clipped to `clip`; shape (P,)."""
+        """Release round r's mean difference of gradients, each clipped to `clip`; shape (P,).
+
+        A paper's `sigma` must be at least the same multiple of `clip` in every round, so that a
+        certificate does not depend on what is released.
+        """
         run = self._run
         if sigma is not None:  # a grid for a smaller clip may not represent this noise
             total_std = float((sigma * self._sizes).max())
             clip = max(clip, total_std * math.sqrt(run.objective.dim) * 2.0**-24)
         total = partial(self._sums.difference, new, old)
         each = partial(self._sums.difference_vectors, new, old)
-        ball, centre = convex_differences(run, new, old, clip), None
+        # A paper's noise is not in proportion to the ball's bound, which depends on what was
+        # released: its certificate is for the largest ratio, that of the clip norm.
+        ball = convex_differences(run, new, old, clip) if sigma is None else None
+        centre = None
         if ball is not None and self._trust == "shuffle" and ball.diameter < 2.0 * clip:
             centre = 0.5 * run.objective.data_smoothness * (new - old)
             clip = 0.5 * ball.diameter * (1.0 + 2.0**-20)
