@@ -23,7 +23,8 @@ ARROWS = {
     "_serialize": set(),
     "_threads": set(),
     "_warn": set(),
-    "stream": {"_core"},
+    "transcript": set(),
+    "stream": {"_core", "transcript"},
     "party": {"stream"},
     # Networks and oracles compute by kernels, which know losses and penalties only.
     "models/losses": {"_numbers"},
@@ -79,6 +80,10 @@ ARROWS = {
         *("plotting", "_html", "_numbers"),
     },
     "ranges": {"data", "privacy", "_numbers"},
+    "auditing": {
+        *("auditing", "solvers", "privacy", "data", "plotting", "stream", "transcript"),
+        *("_numbers", "_warn"),
+    },
     # What all parties say and know; the engines are below, and know neither solvers nor records.
     "federated": {
         *(
@@ -124,6 +129,7 @@ ARROWS = {
     "cli": {
         *(
             "planning",
+            "auditing",
             "federated",
             "federated/study",
             "federated/links",

@@ -432,13 +432,13 @@ def test_parties_killed_at_a_hundred_moments(tmp_path):
     server.set_forkserver_preload(["dpkern.federated.silo", "test_studies"])
 
     def silo(j, folder):
-        return server.Process(target=hospital, args=(("127.0.0.1", port), j, folder, 8.0))
+        return server.Process(target=hospital, args=(("127.0.0.1", port), j, folder, 24.0))
 
     def coordinator(folder):
-        start = (port, folder, folder / "journal", rounds, 2.0)
+        start = (port, folder, folder / "journal", rounds, 6.0)
         return server.Process(target=analyst, args=start)
 
-    kills = Kills(silo, coordinator, one_process(rounds), rounds, patience=12.0)
+    kills = Kills(silo, coordinator, one_process(rounds), rounds, patience=36.0)
     rng = np.random.default_rng()
     for trial in range(100):
         port = free_port()

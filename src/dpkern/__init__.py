@@ -1,5 +1,6 @@
 """Kernels and solvers for differentially private empirical risk minimisation across silos."""
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ from dpkern.selection import SelectionError, SelectionResult, select
 from dpkern.solvers import SolverResult, load, solve, solve_many
 
 if TYPE_CHECKING:
+    from dpkern import auditing
+    from dpkern.auditing import AuditResult, audit, audit_scores
     from dpkern.data.encoder import PublicEncoder
     from dpkern.federated.federation import Federation
 
@@ -43,6 +46,7 @@ __all__ = [
     "MLP",
     "PL",
     "Accountant",
+    "AuditResult",
     "Box",
     "Budget",
     "BudgetSpentError",
@@ -63,6 +67,9 @@ __all__ = [
     "SiloData",
     "Simplex",
     "SolverResult",
+    "audit",
+    "audit_scores",
+    "auditing",
     "data",
     "datasets",
     "io",
@@ -92,4 +99,7 @@ def __getattr__(name: str) -> Any:
         from dpkern.federated.federation import Federation
 
         return Federation
+    if name in ("auditing", "AuditResult", "audit", "audit_scores"):
+        auditing = import_module("dpkern.auditing")
+        return auditing if name == "auditing" else getattr(auditing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

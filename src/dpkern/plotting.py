@@ -186,6 +186,38 @@ def plot_certificate(
     return _finished(figure, path)
 
 
+def plot_trade_off(
+    allowed: Sequence[tuple[float, float]],
+    errors: Sequence[tuple[float, float]],
+    path: Path,
+    *,
+    title: str = "",
+) -> Any:
+    """Draw the error rates of an attack beside the least that a certificate allows, if it does.
+
+    Raises ImportError where matplotlib is not installed.
+    """
+
+    figure = _figure((4.8, 4.9))
+    axes = figure.subplots()
+    axes.plot([0, 1], [1, 0], color="#444444", linewidth=1.0, linestyle=(0, (6, 3)))
+    axes.annotate("nothing learnt", (0.5, 0.5), (3, 3), textcoords="offset points", fontsize=8)
+    if allowed:
+        axes.plot(*zip(*allowed, strict=True), color=_COLOURS[0], linewidth=2.0, label="certified")
+        axes.fill_between(*zip(*allowed, strict=True), color=_COLOURS[0], alpha=0.12, linewidth=0)
+    style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
+    axes.plot(*zip(*errors, strict=True), label="the attack, half of the runs", **style)
+    axes.set_xlabel("false alarms: “with the record” said without it")
+    axes.set_ylabel("misses: “without the record” said with it")
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, fontsize=8)
+    axes.grid(color="#DDDDDD", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+    return _finished(figure, path)
+
+
 def plot_history(
     quantities: Mapping[str, Sequence[float]],
     bands: Mapping[str, tuple[float, float]],

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import _core
+from dpkern.transcript import Transcript
 
 KEY_NONCE = 0x7FFF << 48
 MAX_SILOS = 1 << 48
@@ -175,6 +176,8 @@ class NoiseStream(Secret):
     ----------
     kind : str
         "os", or "seeded: not private".
+    transcript : Transcript or None
+        Where an audit records all releases of the run, or shows it those of another.
 
     Raises
     ------
@@ -188,7 +191,7 @@ class NoiseStream(Secret):
     - The key is never printed or pickled; `wipe`, or leaving a `with` block, overwrites it.
     """
 
-    __slots__ = ("_lock", "_next", "_process", "kind")
+    __slots__ = ("_lock", "_next", "_process", "kind", "transcript")
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
@@ -201,6 +204,7 @@ class NoiseStream(Secret):
         key = secrets.token_bytes(32) if seed is None else _seed_key(int(seed))
         super().__init__(bytearray(key))
         self.kind = "os" if seed is None else "seeded: not private"
+        self.transcript: Transcript | None = None
         self._process = this_process()
         self._next = 0
         self._lock = threading.Lock()

@@ -11,7 +11,19 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dpkern.cli import compare, federation, fit, info, ledger, plan, predict, schema, silo, verify
+from dpkern.cli import (
+    audit,
+    compare,
+    federation,
+    fit,
+    info,
+    ledger,
+    plan,
+    predict,
+    schema,
+    silo,
+    verify,
+)
 from dpkern.cli._arguments import Parser, UsageError, in_options
 from dpkern.cli._output import one_line, remark
 from dpkern.data import ScaleWarning
@@ -24,7 +36,7 @@ _ERRORS = (
 )
 _COMMANDS = {
     **{"fit": fit, "predict": predict, "compare": compare, "plan": plan},
-    **{"schema": schema, "ledger": ledger, "verify": verify, "info": info},
+    **{"schema": schema, "ledger": ledger, "verify": verify, "audit": audit, "info": info},
     **{"silo": silo, "federation": federation},
 }
 
@@ -40,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, 1 when a certificate does not verify, 2 after a user's error or when a row
-        of a comparison failed, 130 after Ctrl-C, 141 when the reader of standard output is gone.
+        Exit status: 0, 1 when a certificate does not verify or is refuted by an audit, 2 after a
+        user's error or when a row of a comparison failed, 130 after Ctrl-C, 141 when the reader of
+        standard output is gone.
     """
     arguments = argparse.Namespace()
     try:

@@ -122,7 +122,13 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
     add("--l2", type=float, help="strength of the penalty |w|^2 / 2")
     add("--l1", type=float, help="strength of the penalty |w|_1")
     add("--rounds", type=auto_or(int), help="number of rounds (default: auto)")
-    add(
+    add_option_arguments(parser)
+    seed = "reproducible noise: not private, for tests"
+    add("--noise-seed", type=int, metavar="N", help=seed)
+
+
+def add_option_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -130,8 +136,6 @@ def add_solver_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other option of the solver, such as n_threads=1; may be repeated; "
         "dpkern info SOLVER lists them",
     )
-    seed = "reproducible noise: not private, for tests"
-    add("--noise-seed", type=int, metavar="N", help=seed)
 
 
 def count(text: str) -> int:

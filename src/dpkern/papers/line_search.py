@@ -28,7 +28,8 @@ class PaperSearch:
         m = run.objective.data.m
         self._run, self._hess_clip = run, hess_clip
         self._steps: FloatArray = candidates(max_step)
-        self._release = run.channel("silo").describe(
+        self._channel = run.channel("silo")
+        self._release = self._channel.describe(
             what="step sizes that Equation (10) chose by un-noised losses, gradients and Hessians",
             sensitivity=math.inf if m == 1 else (math.inf,) * m,
             std=None,
@@ -62,4 +63,5 @@ class PaperSearch:
         decreases = losses[:, :1] - losses[:, 1:] + penalty_decrease(run, w, p, self._steps)
         enough = decreases >= self._steps * (slope - 0.5 * curvature)
         enough[:, -1] = True
-        return self._steps[np.argmax(enough, axis=1)]
+        chosen = self._steps[np.argmax(enough, axis=1)]
+        return self._channel.seen(chosen, chosen, None)

@@ -42,7 +42,7 @@ class LaplaceAverage:
             # The determinant of four independent standard normals has the density exp(-|x|) / 2.
             a, b, c, e = kernels.gaussian((4, d), 1.0, rng=self._channel.stream)
             noisy: FloatArray = average + self._scale * (a * e - b * c)
-            return noisy
+            return self._channel.seen(noisy, average, math.sqrt(2.0) * self._scale)
 
 
 class WeightNoise:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpkern.party import Party
 from dpkern.privacy.ledger import Ledger, Release
@@ -91,6 +91,22 @@ class Channel:
     def messages(self, noisy: NDArray[np.float64], what: str) -> NDArray[np.float64]:
         """Return the noisy message of every silo, shape (m, ...)."""
         return noisy if self.party is None else self.party.messages(noisy, what)
+
+    def seen(
+        self,
+        released: NDArray[np.float64],
+        exact: NDArray[np.float64] | None,
+        std: ArrayLike | None,
+        sampling: Any = None,
+    ) -> NDArray[np.float64]:
+        """Return what readers see; an audit has a transcript of it and of what noise was added to.
+
+        `exact` is None where that is not known, and `std` one of all numbers or one per message.
+        """
+        transcript = self.stream.transcript
+        if transcript is None:
+            return released
+        return transcript.passed(released, exact, std, dict(sampling or {}))
 
     def require_aggregator(self, what: str) -> None:
         """Raise RuntimeError where nobody has the records of all silos, to release what they say.

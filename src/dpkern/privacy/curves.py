@@ -39,11 +39,24 @@ def trade_off(certificate: "Certificate") -> Points:
     Each (epsilon, delta) gives b >= 1 - delta - e^epsilon a and b >= e^-epsilon (1 - delta - a);
     the curve is the largest of these, a lower bound of the exact one (Dong, Roth, Su 2022).
     """
+    misses = _least_misses(certificate, _ERRORS)
+    return list(zip(_ERRORS.tolist(), misses.tolist(), strict=True))
+
+
+def least_misses(certificate: "Certificate", false_alarms: float) -> float:
+    """Return `trade_off` at one rate of false alarms."""
+    return float(_least_misses(certificate, np.array([false_alarms]))[0])
+
+
+def _least_misses(
+    certificate: "Certificate", false_alarms: NDArray[np.float64]
+) -> NDArray[np.float64]:
     finite = [certificate.epsilon(delta) for delta in (1e-2, 1e-4, 1e-6)]
     largest = max((e for e in finite if math.isfinite(e)), default=1.0)
-    best: NDArray[np.float64] = np.zeros(_ERRORS.shape)
+    best: NDArray[np.float64] = np.zeros(false_alarms.shape)
     for epsilon in np.linspace(0.0, largest, _LINES).tolist():
         left = 1.0 - certificate.delta(epsilon)
-        steep, flat = left - math.exp(min(epsilon, 700.0)) * _ERRORS, left - _ERRORS
-        best = np.maximum(best, np.maximum(steep, math.exp(-epsilon) * flat))
-    return list(zip(_ERRORS.tolist(), best.tolist(), strict=True))
+        steep = left - math.exp(min(epsilon, 700.0)) * false_alarms
+        flat = math.exp(-epsilon) * (left - false_alarms)
+        best = np.maximum(best, np.maximum(steep, flat))
+    return best

@@ -97,7 +97,7 @@ class BinomialSum:
             V, bound=bound, g=self.g, b=self.b, rng=self._channel.stream, n_threads=n_threads
         )
         self._channel.ledger.append(self._entry)
-        return total
+        return self._channel.seen(total, None, self._entry.std)
 
 
 def _least_coins(rho: float, sensitivity: float, n: int, g: int, honest: int) -> int:

@@ -47,4 +47,4 @@ class GaussianCounts:
         sums = require_sums(counts.astype(np.float64), [(self._bins,)], _GRID)
         noise = kernels.gaussian(self._bins, self.sigma, grid=_GRID, rng=self._channel.stream)
         self._channel.ledger.append(self._entry)
-        return sums + noise
+        return self._channel.seen(sums + noise, sums, self.sigma)

@@ -167,11 +167,13 @@ class GaussianSum:
             if entry.per_record is None:  # else every silo is charged for the whole series
                 entry = self._active_entry(active)
         channel.ledger.append(entry)
-        if self._shares and self.grid is not None:
-            return channel.total(noisy, float(self.grid[0]), entry.what)
         if self._shares:
-            return noisy.sum(axis=0)
-        return channel.messages(noisy, entry.what) if by_silo else noisy.reshape(total.shape)
+            released = noisy.sum(axis=0)
+            if self.grid is not None:
+                released = channel.total(noisy, float(self.grid[0]), entry.what)
+            return channel.seen(released, sums.sum(axis=0), entry.std, entry.sampling)
+        released = channel.messages(noisy, entry.what) if by_silo else noisy.reshape(total.shape)
+        return channel.seen(released, sums, entry.std, entry.sampling)
 
     def _active_entry(self, active: NDArray[np.bool_]) -> Release:
         """Return the ledger entry for the messages of the active silos alone."""
@@ -194,7 +196,10 @@ class GaussianSum:
         channel = self._channel
         channel.ledger.append(self._entry, count("steps", steps))
         sigma = channel.own(self.sigma) if self._noisy else None
-        return compute(sigma=sigma, grid=self.grid, rng=channel.stream)
+        result = compute(sigma=sigma, grid=self.grid, rng=channel.stream)
+        if isinstance(result, np.ndarray):  # its noise is not on a sum that is known here
+            channel.seen(result, None, self._entry.std)
+        return result
 
     def release_results(
         self, steps: int, compute: Callable[..., NDArray[np.float64]]

@@ -161,8 +161,9 @@ class GaussianHessian:
             packed = channel.total(noisy[:, rows, columns], self.grid, self._entry.what)
             whole = np.empty((1, self._dim, self._dim))
             whole[0, rows, columns] = whole[0, columns, rows] = packed
-            return whole
-        return channel.messages(noisy, self._entry.what) if self._k > 1 else noisy
+            return channel.seen(whole, sums.sum(axis=0), self.sigma)
+        released = channel.messages(noisy, self._entry.what) if self._k > 1 else noisy
+        return channel.seen(released, sums, self.sigma)
 
     def _noise(self, grid: float) -> FloatArray:
         k, d, stream = self._k, self._dim, self._channel.stream

@@ -61,7 +61,7 @@ class LastIterate:
         for t in range(K):
             iterate = round_to_grid(step(theta, t), q[:, np.newaxis], 2.0**50)
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
-        return self._channel.messages(theta, entry.what)
+        return self._channel.seen(self._channel.messages(theta, entry.what), None, sigma)
 
     def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""

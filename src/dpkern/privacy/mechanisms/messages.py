@@ -29,7 +29,8 @@ class GaussianMessages:
     the budget `mu`; None adds no noise. `per_record` is the largest number of releases that depend
     on one record, fixed in advance independently of the records: they form one series, whose
     sensitivities may differ (docs/proofs/series.md). Where the channel says that silos share the
-    noise, each adds its own to its message before the sum.
+    noise, each adds its own to its message before the sum. `random` messages have secret noise
+    already, which the transcript of an audit must not show.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class GaussianMessages:
         mu: float | None,
         per_silo: bool = False,
         per_record: int | None = None,
+        random: bool = False,
     ) -> None:
-        self._channel, self._dim, self._mu = channel, dim, mu
+        self._channel, self._dim, self._mu, self._random = channel, dim, mu, random
         self._what, self._per_silo = what, per_silo
         series = None if per_record is None else channel.ledger.new_series()
         describe = partial(
@@ -74,7 +76,8 @@ class GaussianMessages:
         if self._mu is None:
             D = (math.inf,) * m if self._per_silo else math.inf
             channel.ledger.append(self._described(sensitivity=D, std=None, grid=None))
-            return values.copy() if self._per_silo else values.sum(axis=0)
+            exact = values.copy() if self._per_silo else values.sum(axis=0)
+            return channel.seen(exact, exact, None)
         if sensitivity is None or bound is None:
             raise ValueError("sensitivity and bound must be given with noise, got None")
         k = 1 if self._per_silo else m
@@ -84,7 +87,8 @@ class GaussianMessages:
         rounded = round_to_grid(values, np.array(grid)[:, np.newaxis], steps)
         if self._per_silo:
             channel.ledger.append(self._described(sensitivity=D, std=sigma, grid=grid))
-            return channel.messages(self._noisy(rounded, channel.own(np.array(sigma)), grid), what)
+            noisy = self._noisy(rounded, channel.own(np.array(sigma)), grid)
+            return channel.seen(channel.messages(noisy, what), rounded, sigma)
         if shares is not None:
             honest = shares.silos - shares.colluding
             share = share_std(D[0], self._mu, honest)
@@ -94,9 +98,11 @@ class GaussianMessages:
             entry = self._described(sensitivity=D[0], std=std, grid=grid[0], draws=draws)
             channel.ledger.append(entry)
             noisy = self._noisy(rounded, channel.own(np.full(m, share)), grid * m)
-            return channel.total(noisy, grid[0], what)
+            return channel.seen(channel.total(noisy, grid[0], what), rounded.sum(axis=0), std)
         channel.ledger.append(self._described(sensitivity=D[0], std=sigma[0], grid=grid[0]))
-        return self._noisy(rounded.sum(axis=0, keepdims=True), np.array(sigma), grid)[0]
+        total = rounded.sum(axis=0, keepdims=True)
+        noisy = self._noisy(total, np.array(sigma), grid)[0]
+        return channel.seen(noisy, None if self._random else total, sigma)
 
     def _noisy(self, rounded: FloatArray, sigma: FloatArray, grid: tuple[float, ...]) -> FloatArray:
         stream = self._channel.stream

@@ -98,7 +98,7 @@ class PerturbedMinimiser:
             minimiser=self.law,
         )
         self._messages = GaussianMessages(
-            channel, what="minimiser within a distance of tau", dim=dim, mu=self.law.mu
+            channel, what="minimiser within a distance of tau", dim=dim, mu=self.law.mu, random=True
         )
 
     def linear_term(self) -> FloatArray:

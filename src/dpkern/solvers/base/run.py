@@ -335,8 +335,15 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody looks at every round: a callback or a monitor."""
-        return self.parameters["callback"] is not None or self.monitor is not None
+        """Whether somebody looks at every round: a callback, a monitor or an audit."""
+        watching = self.parameters["callback"], self.monitor, self.stream.transcript
+        return any(one is not None for one in watching)
+
+    @property
+    def shows_all_records(self) -> bool:
+        """Whether an audit asks for the sums of all records, whatever a secret sample has."""
+        transcript = self.stream.transcript
+        return transcript is not None and transcript.is_replay
 
     def proximal_step(self, t: int, w: FloatArray, g: FloatArray, step: float) -> FloatArray:
         """Take and record w = prox_{step h}( w - step (g + penalty gradient at w) )."""

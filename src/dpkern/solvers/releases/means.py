@@ -309,6 +309,8 @@ class NoisyMeans:
         if not self._all_records:
             here = active & data.held
             rows = self._family.sampler.draw(run.stream, data.offsets, r, here)
+            if run.shows_all_records and self._family.sampler.amplifies:
+                rows = None
         if self._trust == "shuffle":
             return self._shuffled(clip, each, rows, centre)
         mechanism = self._gaussian(clip, sigma, points, ball)

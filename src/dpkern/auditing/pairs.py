@@ -1,0 +1,113 @@
+"""Neighbouring data sets that a solver's releases tell apart nearly as well as is certified.
+
+All records but one are zeros, which move nothing. Of one feature, the record in question is a long
+row, whose gradient has the norm C and whose Hessian has the largest norm there is; in its place is
+a short row, with the opposite gradient of norm C and hardly a Hessian. For differences of gradients
+both have about 2C, so that one's gradient is just below C, and moves with the model, and the
+other's is just above, and is clipped to the same wherever the model is. Steps are so short that
+models stay where all this holds.
+"""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dpkern.data import SiloData
+
+Arguments = dict[str, Any]
+
+# The two rows in units of C; the row bound is the larger one.
+_ROWS, _ROWS_OF_DIFFERENCES = (50.0, 4.0), (1.98, 2.02)
+_DIFFERENCES = ("prox_svrg", "prox_pl_svrg", "spider")
+
+# For which the certificate is tight: few rounds, and models that hardly move.
+_SHORT = {"rounds": 4, "step_size": 1e-5}
+_LOCAL = {"local_steps": 4, "step_size": 1e-5}
+_SETTINGS: dict[str, Arguments] = {
+    "federated_gd": _SHORT | {"local_steps": 1},
+    "wd_dp": _LOCAL,
+    "output_perturbation": _LOCAL,
+    "objective_perturbation": {},
+    "double_noise_newton": {"rounds": 1},
+    "ridge": {},
+    "admm": {"rounds": 4, "prox_step": 1e-5},
+    "prox_sgd": {"rounds": 2, "step_size": 1e-5},
+    "prox_pl_svrg": _SHORT | {"restarts": 1},
+    "local_sgd": _SHORT | {"local_steps": 1},
+}
+
+
+def worst_pair(
+    solver: str, *, trust: str, neighbours: str, n: int | None, m: int, how: Arguments
+) -> tuple[SiloData, SiloData, Arguments]:
+    """Return data with the record and without it, m silos of n, and the arguments of the runs."""
+    arguments = {"clip": 1.0, **_SETTINGS.get(solver, _SHORT), **how}
+    if solver == "admm" and trust == "silo":
+        arguments.setdefault("users", "silos")
+    if trust == "local":
+        n = 1  # everybody's own messages are seen: those of others say nothing
+    if n is None:
+        n = 400 if trust == "shuffle" else 4  # counts of many are in finer steps
+    if solver == "prox_sgd":
+        arguments.setdefault("batch_size", n // arguments["rounds"])
+    clip = float(arguments["clip"])
+    first, second = _ROWS_OF_DIFFERENCES if solver in _DIFFERENCES else _ROWS
+    labels = np.where(np.arange(n) % 2, -1.0, 1.0)
+    silos = [(np.zeros((n, 1)), labels.copy()) for _ in range(m)]
+
+    def silos_with(row: float, label: float) -> list[tuple[Any, Any]]:
+        X, y = silos[0][0].copy(), labels.copy()
+        X[0], y[0] = row * clip, label
+        return [(X, y), *silos[1:]]
+
+    inside, outside = silos_with(first, 1.0), silos_with(second, -1.0)
+    arguments |= {"trust": trust, "neighbours": neighbours}
+    if neighbours == "add_remove":
+        outside = [(X[j == 0 :], y[j == 0 :]) for j, (X, y) in enumerate(inside)]
+        arguments.setdefault("public_size", [n] * m)
+    options: Arguments = {"row_bound": max(first, second) * clip, "classes": [-1.0, 1.0]}
+    with_it, without = (SiloData.from_silos(found, **options) for found in (inside, outside))
+    return with_it, without, arguments
+
+
+def of_own_data(
+    data: SiloData, *, trust: str, neighbours: str, how: Arguments
+) -> tuple[SiloData, SiloData, Arguments]:
+    """Return the same of the user's data, whose first record has the label +1, or else -1.
+
+    Its row is as long as the row bound allows, along the first feature.
+    """
+    if data.task != "classification" or data.persons is not None or data.feature_range is not None:
+        raise ValueError(
+            "data must be for classification, without persons and feature_range, for an audit; "
+            f"got {data!r}"
+        )
+    if scipy.sparse.issparse(data.X):
+        raise ValueError("data must have a dense X, for an audit, got a sparse one")
+    if not np.isfinite(data.row_bound) or data.row_bound <= 1.0:
+        raise ValueError(f"data must have a row_bound above 1, for an audit, got {data.row_bound}")
+    classes = data.classes
+    assert classes is not None
+    row = np.zeros(data.n_features, dtype=data.X.dtype)
+    row[0] = np.sqrt(data.row_bound**2 - data.intercept)
+    options: Arguments = {
+        "intercept": data.intercept,
+        "row_bound": data.row_bound,
+        "classes": classes,
+    }
+
+    def with_label(label: float) -> SiloData:
+        X, y = data.X.copy(), data.y.copy()
+        X[0], y[0] = row, label
+        names = classes[(y > 0.0).astype(int)]
+        return SiloData(X, names, data.offsets, **options)
+
+    arguments = {**how, "trust": trust, "neighbours": neighbours}
+    inside, outside = with_label(1.0), with_label(-1.0)
+    if neighbours == "add_remove":
+        offsets = np.maximum(data.offsets - 1, 0)
+        names = classes[(data.y[1:] > 0.0).astype(int)]
+        outside = SiloData(data.X[1:].copy(), names, offsets, **options)
+        arguments.setdefault("public_size", data.sizes.tolist())
+    return inside, outside, arguments

@@ -1,0 +1,130 @@
+"""Runs of a solver on two neighbouring data sets, each with the log-likelihood ratio of its bits.
+
+The scores are those of who sees all releases, knows both data sets, and not which of them was
+used. A release with Gaussian noise on a known sum has the ratio of two normal densities, one from
+the run and one from a replay of it on the other data set; with secret samples, that of two
+mixtures, of the sum with all records and of nothing. A release of which only the result is known,
+such as hidden local steps or shuffled counts, gives its numbers as they are: `scores` finds their
+best linear combination by runs that bound nothing.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from dpkern.data import SiloData
+from dpkern.privacy import Certificate
+from dpkern.solvers import solve
+from dpkern.stream import NoiseStream
+from dpkern.transcript import Complete, Entry, Transcript
+
+FloatArray = NDArray[np.float64]
+
+_CHUNK = 250  # runs of one task
+_IMPOSSIBLE = 1e6  # in place of infinity, which has no difference
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighbouring data sets, and the arguments of the runs on them."""
+
+    inside: SiloData  #: with the record
+    outside: SiloData  #: with another one in its place, or without it
+    solver: str
+    arguments: dict[str, Any]
+
+    def certificate(self) -> tuple[Certificate, int]:
+        """Return the certificate of a run, and its number of releases."""
+        stream, seen = NoiseStream(), Transcript()
+        stream.transcript = seen
+        return solve(self.solver, self.inside, rng=stream, **self.arguments).privacy, len(
+            seen.entries
+        )
+
+    def transcript(self, inside: bool, seed: int, transcript: Transcript) -> list[Entry]:
+        """Run the solver on one of them, until the transcript is complete."""
+        stream = NoiseStream(seed)
+        stream.transcript = transcript
+        with suppress(Complete):
+            solve(
+                self.solver, self.inside if inside else self.outside, rng=stream, **self.arguments
+            )
+        return transcript.entries
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Log-likelihood ratios (n,) of runs, and what has none: numbers (n, P), scaled by its std."""
+
+    ratios: FloatArray
+    numbers: FloatArray
+
+
+def one_run(pair: Pair, inside: bool, seed: int, last: int) -> tuple[float, FloatArray]:
+    """Return the log-likelihood ratio of one run, and the numbers that have none."""
+    here = there = seen = pair.transcript(inside, seed, Transcript(last=last))
+    known = [entry for entry in seen if entry.exact is not None]
+    if known:
+        there = pair.transcript(not inside, seed, Transcript(seen, last=len(seen)))
+    if any(entry.rate < 1.0 for entry in known):
+        here = pair.transcript(inside, seed, Transcript(seen, last=len(seen)))
+    with_it, without = (here, there) if inside else (there, here)
+    ratio = sum((_ratio(a, b) for a, b in zip(with_it, without, strict=True)), 0.0)
+    rest = [e.released / np.where(e.std > 0.0, e.std, 1.0) for e in seen if e.exact is None]
+    return ratio, np.concatenate([np.zeros(0), *rest])
+
+
+def _ratio(inside: Entry, outside: Entry) -> float:
+    """Return the log-likelihood ratio of one release."""
+    v, s, p = inside.released, inside.std, inside.rate
+    noisy, log_likelihoods = s > 0.0, []
+    for exact in (inside.exact, outside.exact):
+        if exact is None:
+            return 0.0
+        # At v, less that of noise alone.
+        known = ((v - 0.5 * exact) * exact)[noisy] / s[noisy] ** 2
+        wrong = int(np.count_nonzero(v[~noisy] != exact[~noisy]))
+        found = float(known.sum()) - _IMPOSSIBLE * wrong
+        if p < 1.0:
+            found = float(np.logaddexp(math.log1p(-p), math.log(p) + found))
+        log_likelihoods.append(found)
+    return log_likelihoods[0] - log_likelihoods[1]
+
+
+def many_runs(
+    pair: Pair, inside: bool, seeds: Sequence[int], last: int, n_jobs: int | None
+) -> Scored:
+    """Return the scores of a run for every seed."""
+    chunks = (seeds[i : i + _CHUNK] for i in range(0, len(seeds), _CHUNK))
+    found = Parallel(n_jobs=n_jobs)(delayed(_chunk)(pair, inside, c, last) for c in chunks)
+    ratios, numbers = zip(*found, strict=True)
+    return Scored(np.concatenate(ratios), np.concatenate(numbers))
+
+
+def _chunk(
+    pair: Pair, inside: bool, seeds: Sequence[int], last: int
+) -> tuple[FloatArray, FloatArray]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a run that is audited learns nothing
+        runs = [one_run(pair, inside, seed, last) for seed in seeds]
+    return np.array([ratio for ratio, _ in runs]), np.array([numbers for _, numbers in runs])
+
+
+def scores(inside: Scored, outside: Scored) -> tuple[FloatArray, FloatArray]:
+    """Return the scores of the runs with and without the record.
+
+    The even runs of both choose the weights of the numbers without a likelihood.
+    """
+    a, b = inside.numbers[::2], outside.numbers[::2]
+    variance = 0.5 * (a.var(axis=0) + b.var(axis=0))
+    weights, middle = np.zeros_like(variance), 0.5 * (a.mean(axis=0) + b.mean(axis=0))
+    np.divide(a.mean(axis=0) - b.mean(axis=0), variance, out=weights, where=variance > 0.0)
+    with_it, without = (x.ratios + (x.numbers - middle) @ weights for x in (inside, outside))
+    return with_it, without
