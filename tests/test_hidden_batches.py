@@ -8,8 +8,8 @@ import pytest
 
 import dpkern as dpk
 from dpkern.privacy import gdp_mu
-from dpkern.privacy.local_runs import propagate_batches
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.propagation import propagate_batches
 from dpkern.solvers.releases import local_runs
 
 DELTA = 1e-6

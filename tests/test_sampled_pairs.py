@@ -60,7 +60,7 @@ def test_the_normal_laws_tails_are_as_exact_as_is_relied_on():
 def test_a_pair_dominates_its_profile_at_every_loss(rate, mu):
     """Its own delta, by sums of its masses, at multiples of the interval and between them."""
     square = loss_distributions.Pair(rate, mu).square(positive=True)
-    interval = loss_distributions.interval_of([(2.0 * square, 1)])
+    interval = loss_distributions.interval_of([(2.0 * square, 1)], 1)
     losses = loss_distributions.symmetric(rate, mu, interval, 1)
     largest = 0.9 * losses.losses[-1]
     for epsilon in [*np.linspace(-largest, largest, 31), *losses.losses[::97]]:

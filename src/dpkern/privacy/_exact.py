@@ -13,29 +13,43 @@ import numpy as np
 
 def floor_log2(value: Fraction) -> int:
     """Return the largest integer e with 2**e <= value, for value > 0."""
-    numerator, denominator = value.numerator, value.denominator
+    return floor_log2_of_ratio(value.numerator, value.denominator)
+
+
+def floor_log2_of_ratio(numerator: int, denominator: int) -> int:
+    """Return `floor_log2` of a ratio of whole numbers above 0, which need not be in lowest terms.
+
+    Where a number is computed for every silo and round, fractions in lowest terms take long.
+    """
     exponent = numerator.bit_length() - denominator.bit_length()
     return exponent - (numerator << max(-exponent, 0) < denominator << max(exponent, 0))
 
 
-def _nearest(value: Fraction) -> float:
+def _nearest(numerator: int, denominator: int) -> float:
     try:
-        return float(value)
+        return numerator / denominator
     except OverflowError:
         return math.inf
 
 
 def round_up(value: Fraction) -> float:
     """Return the smallest double >= value (infinity beyond the largest double), value >= 0."""
-    result = _nearest(value)
-    if result < math.inf and Fraction(result) < value:
-        result = math.nextafter(result, math.inf)
+    return ratio_up(value.numerator, value.denominator)
+
+
+def ratio_up(numerator: int, denominator: int) -> float:
+    """Return `round_up` of a ratio of whole numbers, which need not be in lowest terms."""
+    result = _nearest(numerator, denominator)
+    if result < math.inf:
+        n, d = result.as_integer_ratio()
+        if n * denominator < numerator * d:
+            result = math.nextafter(result, math.inf)
     return result
 
 
 def round_down(value: Fraction) -> float:
     """Return the largest finite double <= value, value >= 0."""
-    result = _nearest(value)
+    result = _nearest(value.numerator, value.denominator)
     if result == math.inf or Fraction(result) > value:
         result = math.nextafter(result, 0.0)
     return result

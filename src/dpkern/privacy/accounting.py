@@ -17,11 +17,12 @@ profile that takes the first pair where it is larger, for losses above 0, and th
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self, TypeAlias
 
+import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
 
 from dpkern.privacy._exact import round_up, sqrt_up
@@ -30,10 +31,12 @@ from dpkern.privacy.loss_distributions import (
     Composition,
     Losses,
     Pair,
+    Part,
     directed,
     interval_of,
     symmetric,
 )
+from dpkern.privacy.loss_mixtures import Ladder, Mixtures
 
 WITHOUT_REPLACEMENT, POISSON = "without_replacement", "poisson"
 
@@ -42,6 +45,8 @@ AMPLIFIES = {"replace_one": WITHOUT_REPLACEMENT, "add_remove": POISSON}
 
 # Multipliers are rounded down to so many bits, so that releases of one budget share an event.
 _BITS = 40
+# Up to so many releases of one rate with different noise have losses of their own.
+_FEW_ROWS = 32
 # With less noise, or a larger expected privacy loss of all releases, epsilon is useless, and a
 # privacy loss distribution would take minutes and gigabytes.
 _LEAST_MULTIPLIER = 0.25
@@ -69,6 +74,12 @@ class Sampled:
 
 #: The releases about one silo's records, with their counts.
 Events: TypeAlias = frozenset[tuple[Sampled, int]]
+
+
+#: Releases in an order in which those of two silos are compared.
+_Sorted: TypeAlias = tuple[tuple[float, float, int, str], ...]
+#: Rate, mu and number of equal releases.
+Row: TypeAlias = tuple[float, float, int]
 
 
 def _rounded_down(multiplier: float) -> float:
@@ -101,6 +112,35 @@ def sampled_delta(events: Events, epsilon: float, neighbours: str) -> float:
     if isinstance(composed, float):
         return gdp_delta_upper(composed, epsilon)
     return max(one.delta(epsilon) for one in composed)
+
+
+def costliest(silos: Iterable[Events]) -> frozenset[Events]:
+    """Return the sets of releases of which no other one surely costs as much, for every delta.
+
+    What a release costs grows with its rate and falls with its multiplier.
+    """
+    kept: list[tuple[Events, _Sorted]] = []
+    for events, rows in sorted(((e, _sorted(e)) for e in silos), key=lambda pair: pair[1]):
+        if not any(_covers(other, rows) for _, other in kept):
+            kept.append((events, rows))
+    return frozenset(events for events, _ in kept)
+
+
+def _sorted(events: Events) -> _Sorted:
+    """Return multipliers, rates negated, counts negated and methods, the costliest first."""
+    rows = ((e.multiplier, -e.batch / e.size, -times, e.method or "") for e, times in events)
+    return tuple(sorted(rows))
+
+
+def _covers(first: _Sorted, second: _Sorted) -> bool:
+    """Whether each release of the second is one of the first with no more noise, or less secrecy.
+
+    Full batches, of rate 1, cost the most.
+    """
+    return len(first) == len(second) and all(
+        all(x <= y for x, y in zip(a[:3], b[:3], strict=True)) and a[3] in ("", b[3])
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def _is_useless(events: Events) -> bool:
@@ -139,21 +179,43 @@ def _made(events: Events, neighbours: str) -> _Composed:
         return sqrt_up(squares)
     # In the order of a sum whose last digits do not depend on that of a set.
     rows = [(*_parameters(event), times) for event, times in sorted(sampled, key=repr)]
-    moments = [(_square(rate, mu, neighbours), times) for rate, mu, times in rows]
+    few, ladders = _laddered(rows)
+    moments = [(_square(rate, mu, neighbours), times) for rate, mu, times in few]
+    for rate, ladder in ladders:
+        squares_of_rungs = np.array([_square(rate, mu, neighbours) for mu in ladder.rungs])
+        moments.append((ladder.mixed(squares_of_rungs), 1))
     full = sqrt_up(squares)
     if squares:
         moments.append((full**2, 1))
 
-    def parts(removed: bool, interval: float) -> list[Losses]:
+    def one(removed: bool, interval: float, rate: float, mu: float, times: int = 1) -> Losses:
         if neighbours == "replace_one":
-            found = [symmetric(*row[:2], interval, row[2]) for row in rows]
-        else:
-            found = [directed(*row[:2], interval, row[2], removed=removed) for row in rows]
+            return symmetric(rate, mu, interval, times)
+        return directed(rate, mu, interval, times, removed=removed)
+
+    def parts(removed: bool, interval: float) -> list[Part]:
+        found: list[Part] = [one(removed, interval, *row) for row in few]
+        for rate, ladder in ladders:
+            found.append(Mixtures(ladder, functools.partial(one, removed, interval, rate)))
         return found + ([symmetric(1.0, full, interval, 1)] if squares else [])
 
     directions = (True,) if neighbours == "replace_one" else (True, False)
-    interval = interval_of(moments)
+    interval = interval_of(moments, sum(times for *_, times in rows) + bool(squares))
     return tuple(Composition(functools.partial(parts, way), interval) for way in directions)
+
+
+def _laddered(rows: list[Row]) -> tuple[list[Row], list[tuple[float, Ladder]]]:
+    """Return the rows that have losses of their own, and ladders of the others by their rate."""
+    of_rate: dict[float, list[Row]] = {}
+    for row in rows:
+        of_rate.setdefault(row[0], []).append(row)
+    ladders = {}
+    for rate, found in of_rate.items():
+        if len(found) > _FEW_ROWS:
+            ladder = Ladder([(mu, times) for _, mu, times in found])
+            if 2 * len(ladder.rungs) <= len(found):
+                ladders[rate] = ladder
+    return [row for row in rows if row[0] not in ladders], list(ladders.items())
 
 
 def _parameters(event: Sampled) -> tuple[float, float]:

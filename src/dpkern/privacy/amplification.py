@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from dpkern.privacy.accounting import Events, Sampled, sampled_delta, sampled_epsilon
+from dpkern.privacy.accounting import (
+    Events,
+    Sampled,
+    costliest,
+    sampled_delta,
+    sampled_epsilon,
+)
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import Release
 
 
 @dataclass(frozen=True)
 class SecretSamples:
-    """The releases about the records of each silo, some on secret samples, and their draws."""
+    """The releases about the records of silos, some on secret samples, and their draws.
+
+    Silos for which another one's releases surely cost more are left out.
+    """
 
     silos: frozenset[Events]
     neighbours: str
@@ -28,7 +37,7 @@ class SecretSamples:
             for event, times in filter(None, (r.sampled(j) for r in releases)):
                 events[event] += times
             found.add(frozenset(events.items()))
-        return cls(frozenset(found - {frozenset()}), neighbours, n_draws)
+        return cls(costliest(found - {frozenset()}), neighbours, n_draws)
 
     def delta(self, epsilon: float) -> float:
         """Return delta with the error of the draws."""

@@ -29,18 +29,18 @@ error of the loss's computed derivative (`dpkern.models.losses.Loss`). docs/desi
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy._exact import ratio_up, round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import choose_grid
+from dpkern.privacy.propagation import expansions, multiplied, propagate, propagate_batches
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -52,7 +52,6 @@ _U = Fraction(2) ** -53
 # Covers second-order terms, and underflow within the magnitudes that `LocalRuns` accepts.
 _SLACK = 1 + Fraction(2) ** -40
 _LARGEST = Fraction(2) ** 100
-_LEAST = 1 << 1074  # 1 over the least positive double
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,17 +100,16 @@ class LocalRuns:
             )
         if not math.isfinite(self.clip):
             raise ValueError(f"clip must be finite {what}, got {self.clip!r}")
-        eta = max(self.step_sizes)
-        if Fraction(eta) * self._penalty > 2:
+        eta, penalty = max(self.step_sizes), self._constants.penalty
+        if Fraction(eta) * penalty > 2:
             raise ValueError(
-                f"step_size must be at most 2 / {float(self._penalty)!r}, twice the inverse of the "
+                f"step_size must be at most 2 / {float(penalty)!r}, twice the inverse of the "
                 f"largest curvature of the penalties, got {eta!r}"
             )
-        least = Fraction(min(self.clip, *self.step_sizes))
-        large = (self.clip, eta, self.row_bound, self.loss_smoothness)
         if (
-            least < 1 / _LARGEST
-            or max(self.smoothness, self._penalty, *map(Fraction, large)) > _LARGEST
+            min(self.clip, *self.step_sizes) < 2.0**-100
+            or max(self.clip, eta, self.row_bound, self.loss_smoothness) > 2.0**100
+            or max(self.smoothness, penalty) > _LARGEST
             or len(self.step_sizes) * (self.dim + 20) > 2**40
         ):
             raise ValueError(
@@ -120,22 +118,22 @@ class LocalRuns:
             )
 
     @cached_property
-    def _penalty(self) -> Fraction:
-        """B, the largest curvature of the penalties on penalised coordinates."""
-        return Fraction(self.l2) + Fraction(self.curvature[1])
+    def _constants(self) -> "_Constants":
+        """What does not depend on the steps."""
+        return _Constants.of(
+            *(self.clip, self.dim, self.loss_smoothness, self.loss_kappa, self.row_bound),
+            *(self.convex, self.l2, *self.curvature, self.all_penalized),
+        )
 
-    @cached_property
+    @property
     def smoothness(self) -> Fraction:
         """L of the data part."""
-        return clipped_smoothness(self.loss_smoothness, self.row_bound, self.dim)
+        return self._constants.smoothness
 
-    @cached_property
+    @property
     def curvatures(self) -> tuple[Fraction, Fraction]:
         """Bounds (low, high) of the curvature of a silo's smooth objective."""
-        low, high = Fraction(self.l2) + Fraction(self.curvature[0]), self._penalty
-        if not self.all_penalized:
-            low, high = min(low, Fraction(0)), max(high, Fraction(0))
-        return (low if self.convex else low - self.smoothness), high + self.smoothness
+        return self._constants.low, self._constants.high
 
     @cached_property
     def _propagation(self) -> tuple[Fraction, Fraction, Fraction]:
@@ -155,19 +153,22 @@ class LocalRuns:
     def grids(self) -> NDArray[np.float64]:
         """The finest grid on which a silo's own sum is exact."""
         records = self.sizes if self.batch_size is None else (self.batch_size,) * len(self.sizes)
-        found = {n: choose_grid(n=n, clip=self.clip, dim=self.dim) for n in set(records)}
-        return np.array([found[n] for n in records])
+        return np.array([_finest(n, self.clip, self.dim) for n in records])
 
     @cached_property
-    def _nominal(self) -> dict[int, Fraction]:
-        """The sensitivity of theta_K in real arithmetic, by the silo's number of records."""
-        found = {}
+    def _nominal(self) -> dict[int, tuple[int, Fraction]]:
+        """Numbers of which the ratio is the sensitivity of theta_K in real arithmetic, by n_j.
+
+        They are the records of a step, and 2 C E_K, or what takes the place of E_K for batches.
+        """
+        found, twice = {}, 2 * self._constants.clip
+        everywhere = twice * self._propagation[0]
         for n in set(self.sizes):
             b = n if self.batch_size is None else self.batch_size
-            propagation = self._propagation[0]
+            found[n] = b, everywhere
             if b < n:
-                propagation = propagate_batches(self.step_sizes, *self.curvatures, n=n, batch=b)
-            found[n] = 2 * Fraction(self.clip) / b * propagation
+                carried = propagate_batches(self.step_sizes, *self.curvatures, n=n, batch=b)
+                found[n] = b, twice * carried
         return found
 
     def _require_full_batches(self) -> None:
@@ -181,7 +182,7 @@ class LocalRuns:
         (2 d + 40) u.
         """
         rounding = 1 + len(self.step_sizes) * (self.dim + 20) * Fraction(2) ** -51
-        bound = Fraction(self.clip) * self._total
+        bound = self._constants.clip * self._total
         if not start <= _LARGEST or (bound := bound + Fraction(start)) > _LARGEST:
             raise ValueError(
                 "hidden local steps may reach a model of norm beyond the 2^100 that their "
@@ -192,14 +193,16 @@ class LocalRuns:
     @cached_property
     def _total(self) -> Fraction:
         """The sum of the step sizes."""
-        ratios = (step.as_integer_ratio() for step in self.step_sizes)
-        return Fraction(sum(n * (_LEAST // d) for n, d in ratios), _LEAST)
+        ratios = [step.as_integer_ratio() for step in self.step_sizes]
+        common = max(d for _, d in ratios)  # powers of two
+        return Fraction(sum(n * (common // d) for n, d in ratios), common)
 
     def _tau(self, grid: float, W: Fraction) -> Fraction:
-        d, C = self.dim, Fraction(self.clip)
-        of_loss = (16 + Fraction(self.loss_kappa)) * C
-        rounding = (d + 16) * (self.smoothness + self._penalty) * W + of_loss
-        return Fraction(grid) * Fraction(sqrt_up(Fraction(d))) / 2 + _U * rounding
+        return Fraction(grid) * self._constants.half_root + self._rounding(W)
+
+    def _rounding(self, W: Fraction) -> Fraction:
+        """Return tau_j less what the grid adds to it."""
+        return self._constants.error_of_margins * W + self._constants.error_of_loss
 
     def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
         """Return bounds of |v_j - v'_j| for the computed v_j = p_j (theta_K - theta_0), rounded up.
@@ -211,16 +214,26 @@ class LocalRuns:
         """
         E, F, _ = self._propagation
         W = self.iterate_bound(start)
-        found: dict[tuple[int, float], tuple[Fraction, Fraction]] = {}
+        of_grid = 2 * self._constants.half_root * E
+        rest = 2 * self._rounding(W) * E + 8 * _U * W * (F + 1)
+        roundings = {q: Fraction(q) * of_grid + rest for q in set(self.grids.tolist())}
+        found: dict[tuple[int, float], float] = {}
+        nominals = []
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
         grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
         for n, p in set(pairs):
-            nominal = self._nominal[n]
-            computed = nominal + 2 * self._tau(grids[n], W) * E + 8 * _U * W * (F + 1)
-            found[n, p] = Fraction(p) * nominal, Fraction(p) * computed * _SLACK
-        nominals, computed_ones = zip(*found.values(), strict=True)
-        self._check_excess(max(computed_ones), max(nominals))
-        return tuple(round_up(found[pair][1]) for pair in pairs)
+            records, nominal = self._nominal[n]
+            # p (nominal / records + rounding), in whole numbers, for every silo and round.
+            (a, b), rounding = p.as_integer_ratio(), roundings[grids[n]]
+            common = math.lcm(nominal.denominator, rounding.denominator)
+            exact = nominal.numerator * (common // nominal.denominator)
+            more = rounding.numerator * (common // rounding.denominator)
+            below = b * common * records
+            nominals.append(ratio_up(a * exact, below))
+            computed = a * (exact + records * more) * _SLACK.numerator
+            found[n, p] = ratio_up(computed, below * _SLACK.denominator)
+        self._check_excess(Fraction(max(found.values())), Fraction(max(nominals)))
+        return tuple(found[pair] for pair in pairs)
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
         """Return a bound of the coordinates of all computed p_j (theta_K - theta_0), rounded up."""
@@ -311,8 +324,8 @@ class LocalRuns:
     def _contraction(self) -> Fraction:
         """The product of all c_t, by which K steps reduce the distance to their limit."""
         product = 1.0
-        for step in self.step_sizes:
-            product = _stepped(_expansion(step, *self.curvatures), product, 0.0)
+        for ratio in expansions(self.step_sizes, *self.curvatures)[1]:
+            product = multiplied(ratio, product)
         return Fraction(product)
 
     def noisy_iterate_bound(self, start: float, sigma: float) -> float:
@@ -350,7 +363,57 @@ class LocalRuns:
             )
 
 
-@lru_cache(maxsize=1024)
+@dataclass(frozen=True)
+class _Constants:
+    """The public numbers of all runs on some data that differ in their steps alone."""
+
+    clip: Fraction
+    half_root: Fraction  # sqrt(d) / 2, rounded up
+    smoothness: Fraction
+    penalty: Fraction  # B, the largest curvature of the penalties on penalised coordinates
+    low: Fraction
+    high: Fraction
+    error_of_margins: Fraction  # u (d + 16) (L + B)
+    error_of_loss: Fraction
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(
+        cls,
+        clip: float,
+        dim: int,
+        loss_smoothness: float,
+        loss_kappa: float,
+        row_bound: float,
+        convex: bool,
+        l2: float,
+        least: float,
+        most: float,
+        all_penalized: bool,
+    ) -> Self:
+        """Return what follows from the fields of `LocalRuns` of these names."""
+        L = clipped_smoothness(loss_smoothness, row_bound, dim)
+        low, penalty = Fraction(l2) + Fraction(least), Fraction(l2) + Fraction(most)
+        first, last = low, penalty
+        if not all_penalized:
+            first, last = min(low, Fraction(0)), max(penalty, Fraction(0))
+        return cls(
+            Fraction(clip),
+            Fraction(sqrt_up(Fraction(dim))) / 2,
+            L,
+            penalty,
+            first if convex else first - L,
+            last + L,
+            _U * (dim + 16) * (L + penalty),
+            _U * (16 + Fraction(loss_kappa)) * Fraction(clip),
+        )
+
+
+@lru_cache(maxsize=4096)
+def _finest(n: int, clip: float, dim: int) -> float:
+    return choose_grid(n=n, clip=clip, dim=dim)
+
+
 def clipped_smoothness(loss_smoothness: float, row_bound: float, dim: int) -> Fraction:
     """Return L = phi''max R^2, enlarged by the rounding errors of the rows' norms and factors."""
     rounding = 1 + Fraction(2) ** -40 + dim * Fraction(2) ** -52
@@ -364,77 +427,3 @@ def norm_bound(w: NDArray[np.float64], least: float) -> float:
     """
     norm = max(float(np.linalg.norm(w)) * (1.0 + 2.0**-20), least)
     return math.ldexp(1.0, math.frexp(norm)[1]) if norm < math.inf else math.inf
-
-
-def propagate(
-    step_sizes: Sequence[float], low: Fraction, high: Fraction
-) -> tuple[Fraction, Fraction, Fraction]:
-    """Return (E_K, F_K, max_t c_t), each an upper bound.
-
-    E <- c_t E + eta_t accumulates errors that are proportional to the step sizes, F <- c_t F + 1
-    errors of constant size. Both are rounded up to a double after each step.
-    """
-    E = F = 0.0
-    largest = (0, 1)
-    for step in step_sizes:
-        c = _expansion(step, low, high)
-        E, F = _finite(_stepped(c, E, step)), _finite(_stepped(c, F, 1.0))
-        largest = c if c[0] * largest[1] > largest[0] * c[1] else largest
-    return Fraction(E), Fraction(F), Fraction(*largest)
-
-
-def _stepped(c: tuple[int, int], value: float, added: float) -> float:
-    """Return c value + added, rounded up: whole numbers take a tenth of the time of fractions."""
-    (p, q), (n, d), (m, e) = c, value.as_integer_ratio(), added.as_integer_ratio()
-    numerator, denominator = p * n * e + m * q * d, q * d * e
-    try:
-        found = numerator / denominator  # the nearest double
-    except OverflowError:
-        return math.inf
-    n, d = found.as_integer_ratio()
-    return found if n * denominator >= numerator * d else math.nextafter(found, math.inf)
-
-
-def _finite(value: float) -> float:
-    if value == math.inf:
-        raise ValueError(
-            "step_size or local_steps must be smaller, got a record's influence on the hidden "
-            "local steps that exceeds every double"
-        )
-    return value
-
-
-def _expansion(step_size: float, low: Fraction, high: Fraction) -> tuple[int, int]:
-    """Return c_t = max(|1 - eta low|, |1 - eta high|) exactly, as numerator and denominator."""
-    n, d = step_size.as_integer_ratio()
-    ends = []
-    for curvature in (low, high):
-        p, q = curvature.numerator, curvature.denominator
-        ends.append((abs(d * q - n * p), d * q))
-    (a, b), (p, q) = ends
-    return (a, b) if a * q >= p * b else (p, q)
-
-
-def propagate_batches(
-    step_sizes: Sequence[float], low: Fraction, high: Fraction, *, n: int, batch: int
-) -> Fraction:
-    """Return an upper bound over records of the sum of eta_t prod_{u > t} c_u over their steps t.
-
-    Step t uses the positions t b .. t b + b - 1 of an order of n records, modulo n; b <= n. The
-    bound does not depend on the position of the first step. Products are rounded up to doubles.
-    """
-    # Differences of the sum between adjacent positions, where a batch begins or ends, in units of
-    # the least double.
-    changes: dict[int, int] = defaultdict(int)
-    product = 1.0
-    for t, step in reversed(list(enumerate(step_sizes))):
-        used = _finite(_stepped(step.as_integer_ratio(), product, 0.0))
-        numerator, denominator = used.as_integer_ratio()
-        share = numerator * (_LEAST // denominator)
-        product = _finite(_stepped(_expansion(step, low, high), product, 0.0))
-        first, end = t * batch % n, t * batch % n + batch
-        changes[first] += share
-        if end >= n:
-            changes[0] += share
-        changes[end % n] -= share
-    return Fraction(max(accumulate(changes[position] for position in sorted(changes))), _LEAST)

@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy  # submodules load lazily, which keeps the import of dpkern cheap
@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+ComplexArray: TypeAlias = NDArray[np.complex128]
+Cumulants: TypeAlias = tuple[float, float, float]
 
 # Relative error of a computed tail of the normal law at outcomes up to `_FAR` beyond its mean; mass
 # beyond that is taken as of infinite loss.
@@ -64,6 +66,36 @@ class Losses:
         weights = self.masses * np.exp(exponents - largest)
         total = float(weights.sum())
         return math.log(total) + largest, weights / total
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return log E[exp(tilt loss); finite] and its two derivatives."""
+        one, weights = self.moment(tilt)
+        mean = float((weights * self.losses).sum())
+        return one, mean, float((weights * (self.losses - mean) ** 2).sum())
+
+    def spectrum(self, tilt: float, size: int) -> tuple[ComplexArray, float]:
+        """Return the transform of the tilted masses on a circle, and their l2 norm."""
+        weights: FloatArray = np.zeros(size)
+        weights += np.bincount(self.places % size, self.moment(tilt)[1], size)
+        return scipy.fft.rfft(weights), _norm(weights)
+
+    def all_infinite(self) -> float:
+        """Return a bound of the mass of infinity of all releases."""
+        return self.times * self.infinite
+
+    def log_moment_of_all(self, tilt: float) -> float:
+        """Return log E[exp(tilt loss); finite] of all releases."""
+        return self.times * self.moment(tilt)[0]
+
+    def cumulants_of_all(self, tilt: float) -> Cumulants:
+        """Return the same and its two derivatives."""
+        total, mean, variance = self.cumulants(tilt)
+        return self.times * total, self.times * mean, self.times * variance
+
+    def spectrum_of_all(self, tilt: float, size: int) -> tuple[ComplexArray, float]:
+        """Return the transform of the law of all releases, tilted, and T times the norm of one."""
+        one, norm = self.spectrum(tilt, size)
+        return power(one, self.times), self.times * norm
 
 
 def _places(largest: float, interval: float) -> IntArray:
@@ -173,34 +205,42 @@ def directed(rate: float, mu: float, interval: float, times: int, *, removed: bo
     return Losses(-places[::-1], masses[::-1], 0.0, times, interval)
 
 
-def interval_of(squares: Sequence[tuple[float, int]]) -> float:
-    """Return an interval, given the mean square loss of releases with their numbers."""
+def interval_of(squares: Sequence[tuple[float, int]], number: int) -> float:
+    """Return an interval for so many releases, given sums of mean square losses, each so often."""
     total = math.sqrt(sum(square * times for square, times in squares))
-    number = sum(times for _, times in squares)
     return total * max(min(_OF_TOTAL, _OF_ONE / math.sqrt(number)), _LEAST)
+
+
+class Part(Protocol):
+    """Some of the releases: `Losses`, or mixtures of them (`dpkern.privacy.loss_mixtures`)."""
+
+    times: int
+
+    def all_infinite(self) -> float: ...
+
+    def log_moment_of_all(self, tilt: float) -> float: ...
+
+    def cumulants_of_all(self, tilt: float) -> Cumulants: ...
+
+    def spectrum_of_all(self, tilt: float, size: int) -> tuple[ComplexArray, float]: ...
 
 
 class Composition:
     """The law of the sum of independent losses, which a function makes for an interval."""
 
-    def __init__(self, parts: Callable[[float], Sequence[Losses]], interval: float) -> None:
+    def __init__(self, parts: Callable[[float], Sequence[Part]], interval: float) -> None:
         self._of, self._parts, self._h = parts, parts(interval), interval
         self._number = sum(part.times for part in self._parts)
-        self._infinite = sum(part.times * part.infinite for part in self._parts)
+        self._infinite = sum(part.all_infinite() for part in self._parts)
         self._tilted: dict[float, _Tilted] = {}
 
     def _log_moment(self, tilt: float) -> float:
-        return sum(part.times * part.moment(tilt)[0] for part in self._parts)
+        return sum(part.log_moment_of_all(tilt) for part in self._parts)
 
-    def _cumulants(self, tilt: float) -> tuple[float, float, float]:
+    def _cumulants(self, tilt: float) -> Cumulants:
         """Return log E[exp(tilt loss); finite] and its two derivatives."""
-        total, mean, variance = 0.0, 0.0, 0.0
-        for part in self._parts:
-            one, weights = part.moment(tilt)
-            middle = float((weights * part.losses).sum())
-            total += part.times * one
-            mean += part.times * middle
-            variance += part.times * float((weights * (part.losses - middle) ** 2).sum())
+        of_parts = [part.cumulants_of_all(tilt) for part in self._parts]
+        total, mean, variance = (sum(values) for values in zip(*of_parts, strict=True))
         return total, mean, variance
 
     def _tilt_for(self, excess: Any) -> float:
@@ -249,11 +289,9 @@ class Composition:
         spectrum: Any = None
         error = 1.0
         for part in self._parts:
-            weights: FloatArray = np.zeros(size)
-            weights += np.bincount(part.places % size, part.moment(tilt)[1], size)
-            error += part.times * _norm(weights)
-            one = _power(scipy.fft.rfft(weights), part.times)
-            spectrum = one if spectrum is None else spectrum * one
+            of_part, norms = part.spectrum_of_all(tilt, size)
+            error += norms
+            spectrum = of_part if spectrum is None else spectrum * of_part
         masses = np.roll(scipy.fft.irfft(spectrum, size), -(first % size))
         losses: FloatArray = (first + np.arange(size, dtype=np.float64)) * self._h
         beyond = self._log_moment(tilt + more) - (tilt + more) * (first + size) * self._h
@@ -328,7 +366,7 @@ def _norm(values: FloatArray) -> float:
     return math.sqrt(float((values * values).sum()))
 
 
-def _power(base: NDArray[np.complex128], times: int) -> NDArray[np.complex128]:
+def power(base: ComplexArray, times: int) -> ComplexArray:
     """Return base to the power times >= 1, by squaring."""
     found = None
     while times:

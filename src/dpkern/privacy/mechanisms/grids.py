@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import floor_log2, round_up
+from dpkern.privacy._exact import floor_log2, floor_log2_of_ratio, ratio_up
 
 FloatArray = NDArray[np.float64]
 
@@ -99,12 +99,14 @@ def _coarsest(
     message names the cause, `name` being the caller's name of `norm`.
     """
     needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
-    exponent, square = _LEAST_EXPONENT, floor_log2(norm**2 / dim)
+    exponent = _LEAST_EXPONENT
+    square = floor_log2_of_ratio(norm.numerator**2, norm.denominator**2 * dim)
     if sigma is not None:
         std = Fraction(positive("sigma", sigma))
         cause = f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"
         needs[cause] = _ceil_log2(std) - 32
-        exponent = min(square // 2 - slack, floor_log2(std / n) - 9, _LARGEST_EXPONENT)
+        least = floor_log2_of_ratio(std.numerator, std.denominator * n)
+        exponent = min(square // 2 - slack, least - 9, _LARGEST_EXPONENT)
     cause = max(needs, key=lambda reason: needs[reason])
     exponent = max(exponent, needs[cause])
     if exponent > _LARGEST_EXPONENT:
@@ -178,7 +180,8 @@ def round_to_grid(values: FloatArray, grid: FloatArray, steps: float) -> FloatAr
 
 def noise_std(sensitivity: Fraction | float, mu: float) -> float:
     """Return sensitivity / mu, rounded up; raise ValueError where that exceeds every double."""
-    std = round_up(Fraction(sensitivity) / Fraction(positive("mu", mu)))
+    (n, d), (p, q) = sensitivity.as_integer_ratio(), positive("mu", mu).as_integer_ratio()
+    std = ratio_up(n * q, d * p)
     if std == math.inf:
         raise ValueError(f"mu must be so large that the noise is a double, got {mu!r}: too small")
     return std

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import round_up, sqrt_up
+from dpkern.privacy._exact import ratio_up, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
 from dpkern.privacy.mechanisms.shares import require_share, share_std, total_std
@@ -45,7 +45,7 @@ class GaussianMessages:
         random: bool = False,
     ) -> None:
         self._channel, self._dim, self._mu, self._random = channel, dim, mu, random
-        self._what, self._per_silo = what, per_silo
+        self._what, self._per_silo, self._root = what, per_silo, sqrt_up(Fraction(dim))
         series = None if per_record is None else channel.ledger.new_series()
         describe = partial(
             channel.describe, what=what, dim=dim, per_record=per_record, series=series
@@ -119,5 +119,8 @@ class GaussianMessages:
             dim=self._dim,
             messages=messages,
         )
-        D = round_up(Fraction(nominal) + Fraction(grid) * Fraction(sqrt_up(Fraction(self._dim))))
+        # nominal + grid root: ratios of whole numbers are quicker than fractions.
+        (n, d), (p, q) = nominal.as_integer_ratio(), grid.as_integer_ratio()
+        a, b = self._root.as_integer_ratio()
+        D = ratio_up(n * q * b + p * a * d, d * q * b)
         return D, noise_std(D, self._mu), grid

@@ -20,7 +20,7 @@ from dpkern._numbers import count
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
 from dpkern.privacy._exact import sqrt_down, sqrt_up
-from dpkern.privacy.accounting import Events, Sampled, sampled_scale
+from dpkern.privacy.accounting import Events, Sampled, costliest, sampled_scale
 from dpkern.privacy.differences import COCOERCIVE, ConvexDifferences, covered
 from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -163,7 +163,7 @@ def allocate(run: Run, families: Sequence[Family], silos: Participation) -> list
 def _releases_of_silos(
     families: Sequence[Family], times: Sequence[IntArray], mu: Sequence[float]
 ) -> set[Events]:
-    """Return the distinct sets of releases, of these mu, about a silo's records."""
+    """Return the costliest sets of releases, of these mu, about a silo's records."""
     found = set()
     for j in range(len(times[0])):
         events: Counter[Sampled] = Counter()
@@ -171,7 +171,7 @@ def _releases_of_silos(
             if c[j]:
                 events[Sampled.of(family.sampler.sampling, j, 1.0 / one)] += int(c[j])
         found.add(frozenset(events.items()))
-    return found - {frozenset()}
+    return set(costliest(found - {frozenset()}))
 
 
 def _largest_rate(events: Events) -> float:
