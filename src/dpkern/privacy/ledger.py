@@ -155,10 +155,16 @@ class Release:
             return (None if mu is None else mu**2,)
         sensitivity = entries(self.sensitivity)
         std = (0.0,) * len(sensitivity) if self.std is None else entries(self.std)
-        return tuple(
-            Fraction(0) if d == 0.0 else None if s == 0.0 else (Fraction(d) / Fraction(s)) ** 2
-            for d, s in zip(sensitivity, std, strict=True)
-        )
+        pairs = list(zip(sensitivity, std, strict=True))
+        found = {  # many silos may have the same
+            (d, s): Fraction(0)
+            if d == 0.0
+            else None
+            if s == 0.0
+            else (Fraction(d) / Fraction(s)) ** 2
+            for d, s in set(pairs)
+        }
+        return tuple(found[pair] for pair in pairs)
 
     @property
     def method(self) -> str | None:

@@ -1,8 +1,9 @@
 """Grids of sums and of their noise, chosen from public numbers, and operations on grids."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from dpkern._numbers import count, positive
 from dpkern.privacy._exact import floor_log2, floor_log2_of_ratio, ratio_up
 
 FloatArray = NDArray[np.float64]
+#: Least exponents of a grid, with their reasons in words.
+Needs: TypeAlias = list[tuple[int, Callable[[], str]]]
+_NOISE = "the noise, sigma = {!r}, must stay below 2^32 grid steps"
 
 _LEAST_EXPONENT, _LARGEST_EXPONENT = -400, 400
 
@@ -38,15 +42,22 @@ def choose_grid(
     64-bit integers, C <= 2^31 q.
     """
     n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
-    norm = Fraction(positive("clip", clip))
-    needs = {
-        f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact": (
-            _ceil_log2(max(n * (_PUBLIC_SIZE_FACTOR if adding else 1), 2) * norm) - 52
+    norm = positive("clip", clip).as_integer_ratio()
+    most = max(n * (_PUBLIC_SIZE_FACTOR if adding else 1), 2)
+    needs: Needs = [
+        (
+            _ceil_log2(most * norm[0], norm[1]) - 52,
+            lambda: f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact",
         )
-    }
+    ]
     if adding:
-        needs[f"any number of records of norm up to clip = {clip!r} must have an exact sum"] = (
-            _ceil_log2(norm) - floor_log2(Fraction(MAX_RECORDS))
+        needs.append(
+            (
+                _ceil_log2(*norm) - floor_log2(Fraction(MAX_RECORDS)),
+                lambda: (
+                    f"any number of records of norm up to clip = {clip!r} must have an exact sum"
+                ),
+            )
         )
     return _coarsest("clip", norm, dim, n, sigma, needs)
 
@@ -60,12 +71,17 @@ def choose_message_grid(
     sigma <= 2^32 q or bound <= 2^50 q / m require it, for messages of sensitivity D_v before
     rounding with coordinates up to `bound`.
     """
-    needs = {}
+    needs: Needs = []
     if bound > 0.0:
-        needs[f"a message with coordinates up to bound = {bound!r} must be held"] = (
-            _ceil_log2(messages * Fraction(bound)) - 50
+        largest, unit = bound.as_integer_ratio()
+        needs.append(
+            (
+                _ceil_log2(messages * largest, unit) - 50,
+                lambda: f"a message with coordinates up to bound = {bound!r} must be held",
+            )
         )
-    return _coarsest("sensitivity", Fraction(sensitivity), dim, messages, sigma, needs)
+    norm = sensitivity.as_integer_ratio()
+    return _coarsest("sensitivity", norm, dim, messages, sigma, needs)
 
 
 def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> float:
@@ -75,56 +91,58 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     or q >= q_h^2 require it, q_h the grid of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that
     the sum is exact); n is the number of records of all silos, or the kernel's `records`.
     """
-    norm = Fraction(positive("hess_clip", hess_clip))
+    norm = positive("hess_clip", hess_clip).as_integer_ratio()
     rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))
-    needs = {f"the sum of n = {n} Hessians must be exact": floor_log2(rows**2)}
+    needs: Needs = [
+        (floor_log2(rows**2), lambda: f"the sum of n = {n} Hessians must be exact"),
+    ]
     return _coarsest("hess_clip", norm, dim**2, 1, sigma, needs, slack=10)
 
 
 def _coarsest(
     name: str,
-    norm: Fraction,
+    norm: tuple[int, int],
     dim: int,
     n: int,
     sigma: float | None,
-    needs: dict[str, int],
+    needs: Needs,
     *,
     slack: int = 12,
 ) -> float:
     """Return the coarsest power of two q with q sqrt(dim) <= norm 2^-slack, n q <= sigma 2^-9.
 
-    It is made coarser where `needs` (minimal exponents by reason), sigma <= 2^32 q or q >= 2^-400
-    require it; without noise it is the finest that satisfies these. All comparisons are exact. No
-    grid serves above 2^400, or if rounding `dim` coordinates may change more than norm / 32; the
-    message names the cause, `name` being the caller's name of `norm`.
+    It is made coarser where `needs` (minimal exponents with their reasons), sigma <= 2^32 q or
+    q >= 2^-400 require it; without noise it is the finest that satisfies these. All comparisons are
+    exact, by ratios of whole numbers, as there is a grid for every silo and round. No grid serves
+    above 2^400, or if rounding `dim` coordinates may change more than norm / 32; the message names
+    the cause, `name` being the caller's name of `norm`.
     """
-    needs = {**needs, f"a grid is at least 2^{_LEAST_EXPONENT}": _LEAST_EXPONENT}
-    exponent = _LEAST_EXPONENT
-    square = floor_log2_of_ratio(norm.numerator**2, norm.denominator**2 * dim)
+    needs = [*needs, (_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}")]
+    exponent, square = _LEAST_EXPONENT, floor_log2_of_ratio(norm[0] ** 2, norm[1] ** 2 * dim)
     if sigma is not None:
-        std = Fraction(positive("sigma", sigma))
-        cause = f"the noise, sigma = {sigma!r}, must stay below 2^32 grid steps"
-        needs[cause] = _ceil_log2(std) - 32
-        least = floor_log2_of_ratio(std.numerator, std.denominator * n)
+        std, unit = positive("sigma", sigma).as_integer_ratio()
+        needs.append((_ceil_log2(std, unit) - 32, lambda: _NOISE.format(sigma)))
+        least = floor_log2_of_ratio(std, unit * n)
         exponent = min(square // 2 - slack, least - 9, _LARGEST_EXPONENT)
-    cause = max(needs, key=lambda reason: needs[reason])
-    exponent = max(exponent, needs[cause])
+    needed, reason = max(needs, key=lambda need: need[0])
+    exponent = max(exponent, needed)
     if exponent > _LARGEST_EXPONENT:
         raise ValueError(
-            f"no grid serves: {cause}, which asks for 2^{exponent}, "
+            f"no grid serves: {reason()}, which asks for 2^{exponent}, "
             f"and the coarsest is 2^{_LARGEST_EXPONENT}"
         )
     if 2 * exponent > square - 10:
         raise ValueError(
-            f"no grid serves: {cause}, which asks for 2^{exponent}, and rounding dim = {dim} "
-            f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
+            f"no grid serves: {reason()}, which asks for 2^{exponent}, and rounding dim = {dim} "
+            f"coordinates to it would exceed {name}/32, {name} = {norm[0] / norm[1]!r}"
         )
     return math.ldexp(1.0, exponent)
 
 
-def _ceil_log2(value: Fraction) -> int:
-    is_power = value.numerator.bit_count() == value.denominator.bit_count() == 1
-    return floor_log2(value) + (not is_power)
+def _ceil_log2(numerator: int, denominator: int) -> int:
+    """Return the least integer e with numerator / denominator <= 2^e."""
+    floor = floor_log2_of_ratio(numerator, denominator)
+    return floor + (numerator << max(-floor, 0) != denominator << max(floor, 0))
 
 
 def grid_records(n: int) -> int:
