@@ -59,7 +59,10 @@ def test_adversarial_pairs_come_near_the_charge_and_never_above_it(trust, coarse
     """Sums of the kernels, on the grids of the run, of data sets that differ in one record."""
     gradient, hessian = released(trust).privacy.releases
     assert hessian.what.endswith(BESIDE)
-    one = lambda v: np.atleast_1d(v)[0]  # noqa: E731
+
+    def one(v):
+        return np.atleast_1d(v)[0]
+
     charged = sum((one(r.sensitivity) / one(r.std)) ** 2 for r in (gradient, hessian))
     rng, largest = np.random.default_rng(5), 0.0
     q_g, q_H = one(gradient.grid), one(hessian.grid)

@@ -331,7 +331,7 @@ def test_replacing_a_vector_moves_the_counts_by_less_than_the_charged_sensitivit
 
 
 def mechanism(ledger=None, rng=None, **changes):
-    fields = {"what": "gradient", "dim": 50, "n": 30_950, "rho": 0.02}
+    fields = {"what": "gradient", "dim": 50, "n": 30_950, "mu": 0.2}
     channel = Channel(
         Ledger() if ledger is None else ledger,
         NoiseStream(1) if rng is None else rng,
@@ -341,10 +341,10 @@ def mechanism(ledger=None, rng=None, **changes):
 
 
 def small(ledger=None, rng=None, **changes):
-    return mechanism(ledger, rng, **({"dim": 3, "n": 20, "rho": 0.5} | changes))
+    return mechanism(ledger, rng, **({"dim": 3, "n": 20, "mu": 1.0} | changes))
 
 
-@pytest.mark.parametrize("changes", [{}, {"rho": None, "b": 1}, {"honest": 7}, {"rho": None}])
+@pytest.mark.parametrize("changes", [{}, {"mu": None, "b": 1}, {"honest": 7}, {"mu": None}])
 def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
     ledger = Ledger()
     found = small(ledger, NoiseStream(6), **changes)
@@ -357,15 +357,15 @@ def test_what_leaves_has_the_steps_and_coins_that_are_charged(changes):
 
 
 def test_the_least_number_of_coins_is_taken():
-    for rho in (1e-3, 0.02, 0.5):
-        found = mechanism(rho=rho)
-        assert found.rho <= rho
-        fewer = mechanism(rho=None, b=found.b - 1, g=found.g)
-        assert fewer.rho > rho
+    for mu in (0.04, 0.2, 1.0):
+        found = mechanism(mu=mu)
+        assert found.mu <= mu
+        fewer = mechanism(mu=None, b=found.b - 1, g=found.g)
+        assert fewer.mu > mu
 
 
 def test_coins_fall_with_the_budget_and_grow_with_dishonest_owners():
-    b = [mechanism(rho=rho).b for rho in (1e-3, 1e-2, 1e-1, 1.0)]
+    b = [mechanism(mu=mu).b for mu in (0.04, 0.14, 0.4, 1.4)]
     assert b == sorted(b, reverse=True)
     assert len(set(b)) == 4
     half = mechanism(honest=15_475)
@@ -373,10 +373,10 @@ def test_coins_fall_with_the_budget_and_grow_with_dishonest_owners():
     assert half.coins == 15_475 * half.b
 
 
-@pytest.mark.parametrize("rho", [1e-3, 0.1, 5.0, 200.0])
-def test_rounding_adds_little_to_sensitivity_and_variance_by_default(rho):
+@pytest.mark.parametrize("mu", [0.04, 0.4, 3.0, 20.0])
+def test_rounding_adds_little_to_sensitivity_and_variance_by_default(mu):
     for n, dim in ((30_950, 50), (10, 1), (100, 10_000)):
-        found = mechanism(n=n, dim=dim, rho=rho)
+        found = mechanism(n=n, dim=dim, mu=mu)
         assert found.b >= 16
         assert found.sensitivity <= 9 / 8 * found.g
         assert found.g >= math.sqrt(n)
@@ -384,7 +384,7 @@ def test_rounding_adds_little_to_sensitivity_and_variance_by_default(rho):
 
 def test_calibration_beats_the_theorem_of_the_literature():
     epsilon, delta = 1.0, 1e-6
-    ours = mechanism(rho=gdp_mu(epsilon, delta) ** 2 / 2, g=176)
+    ours = mechanism(mu=gdp_mu(epsilon, delta), g=176)
     theirs = next(b for b in range(50, 500) if cpsgd_epsilon(30_950 * b, 176, 50, delta) <= epsilon)
     assert theirs == 133
     assert ours.b < 0.6 * theirs
@@ -420,9 +420,9 @@ def test_noise_variance_is_the_calibrated_one():
 
 def test_without_noise_there_is_no_guarantee():
     ledger = Ledger()
-    release = small(ledger, rho=None)
+    release = small(ledger, mu=None)
     assert release.b == 0
-    assert release.rho == math.inf
+    assert release.mu == math.inf
     release.release(np.zeros((20, 3)), bound=1.0)
     certificate = Certificate.from_ledger(ledger, trust="shuffle", noise="os")
     assert certificate.epsilon(1e-6) == math.inf
@@ -537,9 +537,9 @@ def test_arguments_of_a_sum_are_refused_by_name(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"b": 3}, "b must be None where rho is given"),
-        ({"rho": 0.0}, r"rho must .*got 0.0"),
-        ({"rho": 1e-15}, r"rho must .*got 1e-15"),
+        ({"b": 3}, "b must be None where mu is given"),
+        ({"mu": 0.0}, r"mu must .*got 0.0"),
+        ({"mu": 4e-8}, r"mu must .*got 4e-08"),
         ({"honest": 30_951}, r"honest must .*got 30951"),
         ({"honest": 0}, r"honest must .*got 0"),
         ({"g": 0}, r"g must .*got 0"),

@@ -45,9 +45,9 @@ class GaussianSum:
     The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
     removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then
     rounded once to the coarser grid q of the release. `replaced` maps q to a smaller proved D where
-    records are replaced. The attributes of shape (k,) are `sigma`,
-    D/mu rounded up, so that the exact mu never exceeds the budget, and `grid`, for the kernel, or
-    None when the clip norm is infinite.
+    records are replaced. The attributes of shape (k,) are `sigma`, D/mu rounded up, so that the
+    exact mu never exceeds the budget, and `grid`, for the kernel, or None when the clip norm is
+    infinite.
     """
 
     def __init__(

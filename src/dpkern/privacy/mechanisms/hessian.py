@@ -60,8 +60,8 @@ class GaussianHessian:
     Cao, Guo, Zhang (2023) print it, at the same worst case: then D = sqrt(2) B +
     q sqrt(d (d + 1) / 2), in l2 norm of the triangle, which is at most the Frobenius norm.
 
-    The attributes are `sensitivity` D and `sigma` = D/mu, both rounded up, and `grid`, for the
-    kernel, or None without noise.
+    The attributes are `sensitivity` D and `sigma` = D/mu, both rounded up, `grid`, for the kernel,
+    or None without noise, and `is_beside`: whether D is the one beside gradients.
     """
 
     def __init__(
@@ -91,13 +91,14 @@ class GaussianHessian:
         n, adding = sum(count("sizes", size) for size in sizes), channel.add_remove
         self.records = grid_records(n) if adding else None
         self.grid: float | None = None
-        self.sigma, self.sensitivity = 0.0, math.inf
+        self.sigma, self.sensitivity, self.is_beside = 0.0, math.inf, False
         if noisy:
             # The sensitivity of the exact sum.
             nominal = Fraction(B) if adding else Fraction(sqrt_up(2 * Fraction(B) ** 2))
-            if not (mu is None or beside is None or adding or triangle) and (
-                Fraction(beside) ** 2 >= Fraction(LEAST_RATIO) * Fraction(mu) ** 2
-            ):
+            if not (mu is None or beside is None or adding or triangle):
+                least = Fraction(LEAST_RATIO) * Fraction(mu) ** 2
+                self.is_beside = Fraction(beside) ** 2 >= least
+            if self.is_beside:
                 nominal, what = _beside_gradients(n, B, dim), what + BESIDE
             if mu is None:
                 guess = self.sigma = positive("sigma", sigma)

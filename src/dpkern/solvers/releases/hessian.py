@@ -62,6 +62,11 @@ class NoisyMeanHessian:
         """Approximate spectral norm of the noise on each message's mean, shape (k,); public."""
         return self._mechanism.noise_norm * self._scale
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether Hessians are charged what they add to the gradients at the same models."""
+        return self._mechanism.is_beside
+
     async def means(self, w: FloatArray) -> FloatArray:
         """Release the mean Hessians of the data part at the models w (k, d); shape (k, d, d)."""
         run, objective = self._run, self._run.objective
@@ -105,8 +110,7 @@ def eigenvalue_floors(
     "auto" is the largest of l2, a quarter of the expected spectral norm of the noise that the mean
     Hessian needs alone, sqrt(2 d) times its std (2 sqrt(d) with calibration "paper"), and, with
     calibration "sound", the curvature below which the noise of the mean gradient, of std
-    `noise_std`, would
-    move margins too far; or 1e-8 where all are 0.
+    `noise_std`, would move margins too far; or 1e-8 where all are 0.
     """
     if not isinstance(floor, str):
         return np.full(len(noise_norm), positive("floor", floor))
@@ -144,7 +148,7 @@ class NewtonSystem:
         self._hessian = NoisyMeanHessian(run, hess_clip=hess_clip, mu=mu_H, sigma=s_H, beside=mu_g)
         self._penalty = objective.l2 * objective.penalized
         noise_norm, noise_std = self._hessian.noise_norm, self._gradient.noise_std
-        if mu_H is not None and not run.sizes_are_hidden and run.person_clip is None:
+        if self._hessian.is_beside:
             # Noise smaller by this beside gradients, whose own noise asks for the same floor.
             noise_norm = math.sqrt(2.0) * noise_norm
         self.floors = eigenvalue_floors(run, floor, noise_norm, noise_std)

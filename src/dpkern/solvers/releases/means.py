@@ -389,7 +389,7 @@ class NoisyMeans:
                 what=self._family.what,
                 dim=run.objective.dim,
                 n=n,
-                rho=None if self._mu is None else self._mu**2 / 2.0 * (1.0 - 2.0**-50),
+                mu=self._mu,
                 sampling=sampler.sampling,
                 per_record=self._per_record,
             )
