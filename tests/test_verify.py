@@ -74,6 +74,18 @@ def test_all_recorded_runs_are_verified():
         assert_verified(made(id))
 
 
+def test_older_certificates_do_not_state_the_distance_of_models():
+    values = form(certificate("differences"))
+    for release in values["releases"]:
+        release.pop("between", None)
+    values["digest"] = digest(values)
+    found = dpk.verify(values)
+    assert found.ok
+    (taken,) = [c for c in found.checks if c.what == "sensitivity of differences"]
+    assert taken.recomputed == "taken as stated"
+    assert not [c for c in dpk.verify(form(certificate("differences"))).checks if c == taken]
+
+
 @functools.cache
 def certificate(name):
     """Certificates of every law, composition and restatement."""
@@ -93,6 +105,7 @@ def certificate(name):
     return {
         "run": lambda: gd,
         "silo": lambda: silo,
+        "differences": lambda: made("prox_svrg/loss/smoothed_hinge"),
         "shuffle": lambda: shuffle,
         "perturbed": lambda: perturbed,
         "cyclic": lambda: made("minibatch_sgd/silo/cyclic"),
@@ -118,7 +131,8 @@ def certificate(name):
 
 
 NAMES = (
-    *("selection", "ranges", "run", "silo", "shuffle", "perturbed", "cyclic", "batches"),
+    *("selection", "ranges", "run", "silo", "differences", "shuffle", "perturbed", "cyclic"),
+    "batches",
     *("poisson", "sequential", "parallel", "nested", "shuffles", "shuffles apart"),
     *("perturbed twice", "perturbed apart", "person", "people", "person of a selection"),
     *("person, perturbed", "whole silo", "aggregates", "both", "nothing", "nothing twice"),
@@ -175,6 +189,15 @@ EDITS = {
     ),
     "sensitivity 0": ("silo", edit(f"{FIRST}/sensitivity", [0.0, 0.0, 0.0])),
     "sensitivity of a silo": ("silo", edit(f"{FIRST}/sensitivity", [2.0, 4.0, 2.0])),
+    "sensitivity and std of differences alike": (
+        "differences",
+        both(
+            edit("releases/1/sensitivity", times(1.0 - 1e-6)),
+            edit("releases/1/std", times(1.0 - 1e-6)),
+        ),
+    ),
+    "distance of two models": ("differences", edit("releases/1/between/0", times(1.0 + 1e-6))),
+    "row bound of differences": ("differences", edit("declared/row_bound", times(1.01))),
     "less std": ("run", edit(f"{FIRST}/std", times(0.99))),
     "more std": ("run", edit(f"{FIRST}/std", times(1.01))),
     "std of a silo": ("silo", edit(f"{FIRST}/std/1", times(0.5))),
@@ -319,6 +342,7 @@ ONLY_THE_DIGEST = {
     "seeded called os": ("run", edit("noise", "os")),
     "what was released": ("run", edit(f"{FIRST}/what", "sum of something else")),
     "notes": ("batches", edit("notes", [])),
+    "distance of two models gone": ("differences", edit("releases/1/between", None)),
     "declared penalty": ("run", edit("declared/l2", 1.0)),
     "package": ("run", edit("package", "dpkern 99")),
     "adversary": ("run", edit("adversary", "sees nothing")),

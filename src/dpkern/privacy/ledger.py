@@ -20,6 +20,8 @@ from dpkern.privacy.report import describe, entries
 from dpkern.privacy.shuffle.binomial import binomial_mu
 
 PerMessage: TypeAlias = float | tuple[float, ...]
+#: Fields of a release that a file leaves out where they are None.
+_OPTIONAL = ("minimiser", "series", "between")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,9 @@ class Release:
     coins : int or None
         If given, the noise is Bin(coins, 1/2) in every coordinate of integer sums about all the
         data instead of Gaussian, and `sensitivity` and `std` are in units of 1.
+    between : tuple of float or None
+        Of a sum of differences of gradients at two public models, on which its sensitivity depends:
+        their distance, and the sum of their norms.
     """
 
     what: str
@@ -75,6 +80,7 @@ class Release:
     coins: int | None = None
     minimiser: ObjectivePerturbation | None = None
     series: int | None = None
+    between: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("what", "seen_by"):
@@ -105,6 +111,9 @@ class Release:
                 kept[name] = count(name, getattr(self, name))
         if self.series is not None and self.per_record is None:
             raise ValueError(f"series must be None without per_record, got {self.series}")
+        if self.between is not None:
+            distance, norms = self.between
+            kept["between"] = not_negative("between", distance), not_negative("between", norms)
         if self.sampling is not None:
             sampling = plain_mapping("sampling", dict(self.sampling))
             kept["sampling"] = tuple(sorted(sampling.items()))
@@ -186,7 +195,7 @@ class Release:
         """Return a dictionary that standard JSON can represent without loss."""
         values = {f.name: encode(getattr(self, f.name)) for f in fields(self)}
         values["sampling"] = None if self.sampling is None else encode(dict(self.sampling))
-        for name in ("minimiser", "series"):
+        for name in _OPTIONAL:
             if values[name] is None:
                 del values[name]
         if self.minimiser is not None:
@@ -196,7 +205,7 @@ class Release:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the release of a dictionary from `to_dict`."""
-        decoded = decoded_fields(cls, {"minimiser": None, "series": None, **values})
+        decoded = decoded_fields(cls, {**dict.fromkeys(_OPTIONAL), **values})
         for name, value in decoded.items():
             decoded[name] = tuple(value) if isinstance(value, list) else value
         if decoded["minimiser"] is not None:

@@ -7,6 +7,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+#: Releases whose sensitivity is twice the clip norm, or the clip norm where records are added.
+GRADIENTS = ("sum of clipped gradients", "sum of clipped gradients of a local step")
+#: Those whose sensitivity depends on the distance of two models.
+DIFFERENCES = "sum of clipped differences of gradients"
+#: How the description of Hessians ends that add B to the gradients beside them, with (2C/s_g)^2 at
+#: least so many times (B/s_H)^2 (docs/proofs/newton_joint.md).
+BESIDE, LEAST_RATIO = ", beside gradients at the same models", 3.0
+#: The relative excess of a stated figure over the recomputed one, for a std that is rounded up.
+STD = 1e-8
 # Grids are at least this share of the std (docs/design.md, section 3).
 _FINEST = 2.0**-33
 
@@ -43,6 +52,57 @@ def problems(release: Mapping[str, Any]) -> Iterator[str]:
         for d, s, q in zip(sensitivity, std, grid, strict=False)
     ):
         yield "grid for this std"
+
+
+def is_beside(hessians: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether so many gradients have noise beside which a replaced Hessian adds B."""
+    B = values["declared"].get("hess_clip")
+    D, s = as_list(hessians["sensitivity"]), as_list(hessians["std"])
+    right = values["neighbours"] == "replace_one" and isinstance(B, int | float)
+    right = right and all(B <= d <= 1.1 * B for d in D)
+    beside = [r for r in values["releases"] if r["what"] == GRADIENTS[0]]
+    right = right and sum(r["times"] for r in beside) >= hessians["times"]
+    for r in beside:
+        D_g, s_g = as_list(r["sensitivity"]), as_list(r["std"])
+        right = right and r["seen_by"] == hessians["seen_by"] and len(D_g) == len(D)
+        right = right and len(s_g) == len(s) == len(D)
+        right = right and all(
+            (D_g[j] / s_g[j]) ** 2 >= LEAST_RATIO * (D[j] / s[j]) ** 2 * (1.0 - STD)
+            for j in range(len(D))
+        )
+    return bool(right)
+
+
+def least_of_differences(
+    release: Mapping[str, Any], declared: Mapping[str, Any]
+) -> list[float] | None:
+    """Return the sensitivities of docs/proofs/differences.md, or smaller ones by roundings.
+
+    Four times the clip norm is enough for any loss and distance. None where the certificate does
+    not say what is needed: the distance, which older ones leave out, or a loss of the table.
+    """
+    C, R, loss = declared.get("clip"), declared.get("row_bound"), declared.get("loss")
+    stated, grids = as_list(release["sensitivity"]), as_list(release["grid"])
+    if C is not None and all(d == 0.0 or d >= 4.0 * C for d in stated):
+        return [0.0] * len(stated)
+    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
+    curvatures = {"logistic": 0.25, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
+    curvatures |= dict.fromkeys(("squared", "huber", "squared_hinge"), 1.0)
+    if release.get("between") is None or own["name"] not in curvatures or C is None or R is None:
+        return None
+    (distance, norms), d = release["between"], release["dim"]
+    beta = curvatures[own["name"]] * R**2
+    b = max(beta * distance, 2.0**-20 * C)
+    C_r = min(2.0 * C, b)
+    found = []
+    for q in grids:
+        rho = (b + q * math.sqrt(d)) / 2.0 + beta * max(norms, distance) * (d + 16) * 2.0**-52
+        rho *= 1.0 + 2.0**-19
+        # Two balls: of C_r around 0, and of rho around a point at the distance b / 2.
+        plane = (C_r**2 - (rho - b / 2.0) * (rho + b / 2.0)) / b
+        half = rho if plane >= b / 2.0 else math.sqrt(C_r**2 - max(plane, 0.0) ** 2)
+        found.append(2.0 * min(C_r, half) * (1.0 - 1e-9))
+    return found
 
 
 def volume(declared: Mapping[str, Any]) -> float | None:

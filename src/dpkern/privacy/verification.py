@@ -9,7 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpkern.privacy.plain_releases import as_list, close, event, problems, volume
+from dpkern.privacy.plain_releases import (
+    BESIDE,
+    DIFFERENCES,
+    GRADIENTS,
+    STD,
+    as_list,
+    close,
+    event,
+    is_beside,
+    least_of_differences,
+    problems,
+    volume,
+)
 from dpkern.privacy.recomputation import (
     AMPLIFIED,
     DIGITS,
@@ -24,17 +36,11 @@ from dpkern.privacy.recomputation import (
 
 #: The unit of guarantees for people with several records.
 PERSON = re.compile(r"one person with at most (\d+) records?")
-#: Releases whose sensitivity is twice the clip norm, or the clip norm where records are added.
-GRADIENTS = ("sum of clipped gradients", "sum of clipped gradients of a local step")
 OF_PERSONS = "sum of clipped gradients, clipped for each person"
-#: How the description of Hessians ends that add B to the gradients beside them, with (2C/s_g)^2 at
-#: least so many times (B/s_H)^2 (docs/proofs/newton_joint.md).
-BESIDE, LEAST_RATIO = ", beside gradients at the same models", 3.0
 #: How the description of a selection's last release begins.
 SCORE = "score"
-# The relative excess of a stated figure over the recomputed one: roundings, of parts too, and noise
-# of a std that is rounded up.
-_ROUNDING, _STD = 1e-12, 1e-8
+# The relative excess of a stated figure over the recomputed one, by roundings, of parts too.
+_ROUNDING = 1e-12
 # The same of the bound of binomial noise.
 _BOUND = 0.02
 
@@ -182,14 +188,14 @@ class Verifier:
         alone = len(laws) == len(others) == 1 and all(r["times"] == 1 for r in releases)
         self._refuse(not alone, "a minimiser is released once and alone")
         shift = self._mp.sqrt(self._mu_squared([linear]))
-        self._refuse(not close(law["shift"], shift, _STD), "shift of the linear term")
+        self._refuse(not close(law["shift"], shift, STD), "shift of the linear term")
         self._refuse(linear["seen_by"] != "nobody", "the linear term is seen")
         spent = self._mp.sqrt(self._mu_squared(others))
-        self._refuse(not close(law["mu"], spent, _STD), "mu given the minimiser")
+        self._refuse(not close(law["mu"], spent, STD), "mu given the minimiser")
         found = volume(self._values["declared"])
         if found is None:
             self._taken["volume"] = law["volume"]
-        right = found is None or close(law["volume"], found, _STD)
+        right = found is None or close(law["volume"], found, STD)
         self._refuse(not right, "volume for the declared penalty")
         directions = 2 if self._values["neighbours"] == "replace_one" else 1
         self._refuse(law["directions"] != directions, "directions of a perturbed objective")
@@ -206,7 +212,7 @@ class Verifier:
         declared, size = self._values["declared"], self._values["group_size"]
         mean = mean_runs(law["eta"], law["gamma"])
         self._refuse(law["eta"] != declared["eta"], "eta of the selection")
-        below = not 0.0 < law["gamma"] < 1.0 or mean > declared["mean_runs"] * (1 + _STD)
+        below = not 0.0 < law["gamma"] < 1.0 or mean > declared["mean_runs"] * (1 + STD)
         self._refuse(
             below or mean < declared["mean_runs"] * (1 - 1e-6), "mean of the number of runs"
         )
@@ -220,7 +226,7 @@ class Verifier:
             spent = size * max(of_run * run, people * of_score)
             score = releases[-1]["what"].startswith(SCORE)
             self._refuse(not score, "the score that selects")
-            self._refuse(not close(law["mu"], spent, _STD), "mu of one run of the selection")
+            self._refuse(not close(law["mu"], spent, STD), "mu of one run of the selection")
         else:  # before it was made, or every run failed
             self._taken["mu of one run"] = law["mu"]
         enough = self._values["n_draws"] >= mean * 2**40
@@ -285,7 +291,9 @@ class Verifier:
                     right = least <= d <= 1.01 * least
                     self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
             if str(r["what"]).endswith(BESIDE):  # what is no text is refused elsewhere
-                self._refuse(not self._is_beside_gradients(r), f"sensitivity of {r['what']!r}")
+                self._refuse(not is_beside(r, values), f"sensitivity of {r['what']!r}")
+            if r["what"] == DIFFERENCES and r["coins"] is None and r["std"]:
+                self._check_differences(r)
             if r["sampling"] is not None:
                 of = r["sampling"]
                 pairs = list(zip(of["batch_sizes"], of["sizes"], strict=True))
@@ -296,23 +304,15 @@ class Verifier:
                 right = right and (batch is None or set(of["batch_sizes"]) == {batch})
                 self._refuse(not right, "sampling of records")
 
-    def _is_beside_gradients(self, hessians: dict[str, Any]) -> bool:
-        """Whether so many gradients have noise beside which a replaced Hessian adds B."""
-        values, B = self._values, self._values["declared"].get("hess_clip")
-        D, s = as_list(hessians["sensitivity"]), as_list(hessians["std"])
-        right = values["neighbours"] == "replace_one" and isinstance(B, int | float)
-        right = right and all(B <= d <= 1.1 * B for d in D)
-        beside = [r for r in values["releases"] if r["what"] == GRADIENTS[0]]
-        right = right and sum(r["times"] for r in beside) >= hessians["times"]
-        for r in beside:
-            D_g, s_g = as_list(r["sensitivity"]), as_list(r["std"])
-            right = right and r["seen_by"] == hessians["seen_by"] and len(D_g) == len(D)
-            right = right and len(s_g) == len(s) == len(D)
-            right = right and all(
-                (D_g[j] / s_g[j]) ** 2 >= LEAST_RATIO * (D[j] / s[j]) ** 2 * (1.0 - _STD)
-                for j in range(len(D))
-            )
-        return bool(right)
+    def _check_differences(self, release: Mapping[str, Any]) -> None:
+        """Compare the sensitivity with what the distance of the models gives."""
+        least = least_of_differences(release, self._values["declared"])
+        stated = as_list(release["sensitivity"])
+        if least is None:  # what is no text is refused elsewhere
+            self._taken["sensitivity of differences"] = max(stated)
+            return
+        right = all(d == 0.0 or d >= one for d, one in zip(stated, least, strict=True))
+        self._refuse(not right, f"sensitivity of {release['what']!r} at their distance")
 
     def _check_composition(self) -> None:
         values, parts = self._values, [part._values for part in self.parts]

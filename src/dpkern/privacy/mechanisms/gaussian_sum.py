@@ -45,7 +45,8 @@ class GaussianSum:
     The l2 sensitivity D of every message is 2C when one record is replaced, C when one is added or
     removed. It grows by q sqrt(d) if the kernel's sums are exact on the grid `finest` and then
     rounded once to the coarser grid q of the release. `replaced` maps q to a smaller proved D where
-    records are replaced. The attributes of shape (k,) are `sigma`, D/mu rounded up, so that the
+    records are replaced, and `between` is what the ledger says of two models that D depends on. The
+    attributes of shape (k,) are `sigma`, D/mu rounded up, so that the
     exact mu never exceeds the budget, and `grid`, for the kernel, or None when the clip norm is
     infinite.
     """
@@ -67,6 +68,7 @@ class GaussianSum:
         finest: float | None = None,
         person_clip: float | None = None,
         replaced: Callable[[float], float] | None = None,
+        between: tuple[float, float] | None = None,
     ) -> None:
         if mu is not None and sigma is not None:
             raise ValueError("sigma must be None where mu is given, got both")
@@ -139,6 +141,7 @@ class GaussianSum:
             sampling=sampling,
             draws=None if not noisy else k * dim if shares else draws,
             per_record=per_record,
+            between=between,
         )
 
     def release(

@@ -70,12 +70,16 @@ def convex_differences(
     if isinstance(objective.loss, Oracle) or not objective.phi.convex or run.budget is None:
         return None
     beta, row_bound = objective.data_smoothness, objective.data.row_bound
-    norms = float(np.linalg.norm(new) + np.linalg.norm(old))
+    norms = _norms(new, old)
     public = {"curvature": objective.phi.smoothness, "row_bound": row_bound, "norms": norms}
     if not covered(clip=run.clip, dim=len(new), reach=beta * norms, **public):
         return None
     diameter = max(beta * float(np.linalg.norm(new - old)), 2.0**-20 * run.clip)
     return ConvexDifferences(clip, diameter, beta * norms, len(new))
+
+
+def _norms(new: FloatArray, old: FloatArray) -> float:
+    return float(np.linalg.norm(new) + np.linalg.norm(old))
 
 
 class Participation:
@@ -281,7 +285,12 @@ class NoisyMeans:
         elif ball is not None:
             total = partial(total, curvature=run.objective.phi.smoothness)
             self.notes = (COCOERCIVE,)
-        released = self._release(r, clip, sigma, total, each, points=2, ball=ball, centre=centre)
+        between = None  # what the sensitivity depends on, if it is not four times the clip norm
+        if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.clip):
+            between = float(np.linalg.norm(new - old)), _norms(new, old)
+        released = self._release(
+            *(r, clip, sigma, total, each), points=2, ball=ball, centre=centre, between=between
+        )
         return self._mean(await released)
 
     async def of_silos(self, r: int, w: FloatArray) -> FloatArray:
@@ -303,6 +312,7 @@ class NoisyMeans:
         points: int = 1,
         ball: ConvexDifferences | None = None,
         centre: FloatArray | None = None,
+        between: tuple[float, float] | None = None,
     ) -> FloatArray:
         run, active, rows = self._run, self._silos.active[r], None
         data = run.objective.data
@@ -313,7 +323,7 @@ class NoisyMeans:
                 rows = None
         if self._trust == "shuffle":
             return self._shuffled(clip, each, rows, centre)
-        mechanism = self._gaussian(clip, sigma, points, ball)
+        mechanism = self._gaussian(clip, sigma, points, ball, between)
         grid = mechanism.grid
         if grid is not None and len(grid) != data.m:
             grid = np.full(data.m, grid[0])
@@ -354,9 +364,10 @@ class NoisyMeans:
         sigma: FloatArray | None,
         points: int,
         ball: ConvexDifferences | None = None,
+        between: tuple[float, float] | None = None,
     ) -> GaussianSum:
         """Return the mechanism for this clip norm, on which grid and noise depend."""
-        key = clip, ball, None if sigma is None else sigma.tobytes()
+        key = clip, ball, between, None if sigma is None else sigma.tobytes()
         if key not in self._mechanisms:
             run, sampler = self._run, self._family.sampler
             per_silo = self._trust == "silo"
@@ -375,6 +386,7 @@ class NoisyMeans:
                 finest=self._sums.finest(clip, points=points),
                 person_clip=run.person_clip,
                 replaced=None if ball is None else ball.sensitivity,
+                between=between,
             )
         found = self._mechanisms[key]
         assert isinstance(found, GaussianSum)
