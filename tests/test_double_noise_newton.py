@@ -208,17 +208,21 @@ def test_no_draw_diverges_without_a_penalty(variant, mu):
         assert "grew" not in run.message
 
 
+@pytest.mark.parametrize(("rounds", "clip"), [(24, 50.0), (100, 5.0)])
 @pytest.mark.parametrize("B", [1.2, 4.0])
-def test_gradients_that_grew_are_told(B):
-    """Clipped Hessians of 0.3 times the curvature make steps that are three times too long."""
+def test_gradients_that_grew_are_told(B, rounds, clip):
+    """Clipped Hessians of 0.3 times the curvature make steps that are three times too long.
+
+    Of 100 rounds the gradients of all but the first are as long as clipped ones can be.
+    """
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], size=(20_000, 4))
     y = X @ [0.3, -0.2, 0.1, 0.0] + 0.1 * rng.standard_normal(20_000)
     data = dpk.SiloData(X, y, [0, 20_000], row_bound=2.0, task="regression", target_bound=1.0)
-    how = {"budget": Budget(mu=5.0), "loss": "squared", "clip": 50.0, "rng": 0}
+    how = {"budget": Budget(mu=5.0), "loss": "squared", "clip": clip, "rng": 0}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NothingLearntWarning)
-        run = double_noise_newton(data, hess_clip=B, trace_coeff=1e-3, rounds=24, **how)
+        run = double_noise_newton(data, hess_clip=B, trace_coeff=1e-3, rounds=rounds, **how)
     assert ("released gradients grew" in run.message) == (B < 2.0)
     assert bool(caught) == (B < 2.0)
 

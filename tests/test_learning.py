@@ -51,6 +51,30 @@ def test_gradients_that_grow_are_told(rounds, deviation):
     assert "grew" in finding(noisy([*shrinking, *growing], deviation))
 
 
+@pytest.mark.parametrize("deviation", [0.0, 0.02])
+@pytest.mark.parametrize("rounds", [12, 40, 300])
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_gradients_that_jump_in_the_first_rounds_and_stay_are_told(rounds, first, deviation):
+    """As at the clip norm, which bounds them."""
+    before, jump = min(first, rounds // 4 - 1), np.array([0.5, 2.0, 6.0])
+    lengths = np.concatenate([np.full(before, 0.2), jump, np.full(rounds - before - 3, 6.0)])
+    assert "grew" in finding(noisy(lengths, deviation))
+
+
+def test_gradients_that_jump_and_fall_again_are_not():
+    lengths = np.concatenate([[0.2, 2.0, 6.0], 6.0 * np.exp(-np.arange(97) / 10.0)])
+    assert finding(noisy(lengths, 0.02)) == ""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rounds_of_different_users_do_not_grow(seed):
+    """Lengths that differ by factors from round to round, as of a token's holders."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.choice([0.2, 1.0, 3.0], 80)
+    lengths[:2] = 0.2
+    assert "grew" not in finding(noisy(lengths, 0.01, seed))
+
+
 @pytest.mark.parametrize("rounds", [8, 10, 20, 60])
 @pytest.mark.parametrize("dim", [1, 3, 30])
 def test_noise_alone_does_not_grow(rounds, dim):

@@ -181,6 +181,8 @@ class LocalRuns:
         A step adds at most eta_t C to |theta|, for 0 <= eta_t c <= 2, and rounding a relative
         (2 d + 40) u.
         """
+        if start in self._iterate_bounds:  # of a round's sensitivities, and of its messages
+            return self._iterate_bounds[start]
         rounding = 1 + len(self.step_sizes) * (self.dim + 20) * Fraction(2) ** -51
         bound = self._constants.clip * self._total
         if not start <= _LARGEST or (bound := bound + Fraction(start)) > _LARGEST:
@@ -188,7 +190,11 @@ class LocalRuns:
                 "hidden local steps may reach a model of norm beyond the 2^100 that their "
                 "sensitivity covers: a smaller step_size keeps it nearer"
             )
-        return bound * rounding
+        return self._iterate_bounds.setdefault(start, bound * rounding)
+
+    @cached_property
+    def _iterate_bounds(self) -> dict[float, Fraction]:
+        return {}
 
     @cached_property
     def _total(self) -> Fraction:

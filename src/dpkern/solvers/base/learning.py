@@ -16,11 +16,13 @@ _LARGEST_RATIO = 0.5
 
 # Ratio of mean squared gradient norms, last quarter to the least of those before it, from which
 # gradients have grown: runs that hold their level, noise or not, stay below 2.5. Among few
-# numbers noise alone reaches it, and the ratio must be one that it exceeds this seldom.
-_GROWN, _FALSE_ALARMS, _LEAST_GROWING = 4.0, 1e-6, 8
+# numbers noise alone reaches it, and the ratio must be one that it exceeds this seldom. The same
+# holds of every round of the last three quarters and the first few, or norms grew by so many
+# deviations of those that they ended with.
+_GROWN, _FALSE_ALARMS, _LEAST_GROWING, _CLEAR = 4.0, 1e-6, 8, 10.0
 
 GREW = (
-    "the released gradients grew towards the last rounds: steps are too long, and the model may "
+    "the released gradients grew and did not fall again: steps are too long, and the model may "
     "have diverged; take an l2 penalty, smaller steps ({}) or a larger budget"
 )
 
@@ -39,7 +41,9 @@ class LearningWatch:
     """Compares the released gradients of the quarters of the rounds.
 
     Has the mean of squared norms grown towards the last quarter, steps were too long: noise adds
-    the same to all of them. Else it compares the means of the first and the last quarter.
+    the same to all of them. So they were where norms grew in the first rounds, up to the clip norm,
+    and stayed there, in every round of the last three quarters. Else it compares the means of the
+    first and the last quarter.
 
     It reads releases only, so that its finding is post-processing. The noise variance is estimated
     from differences of successive releases, and subtracted from the squared norms of the means. Is
@@ -90,11 +94,25 @@ class LearningWatch:
     def _grew(self) -> bool:
         if len(self._squares) < max(self._rounds, _LEAST_GROWING):
             return False
-        k = self._quarter
-        *before, last = (math.fsum(self._squares[i * k :][:k]) for i in (0, 1, 2, -1))
-        freedom = self._dim * k
-        ratio = max(_GROWN, float(scipy.special.fdtri(freedom, freedom, 1.0 - _FALSE_ALARMS)))
-        return last > ratio * min(before) > 0.0
+        squares, k = np.array(self._squares), self._quarter
+        *before, last = (float(squares[i * k :][:k].sum()) for i in (0, 1, 2, -1))
+        if last > self._ratio(k, k) * min(before) > 0.0:
+            return True
+        norms = np.sqrt(squares[k:])
+        least, changes = float(norms.min()), np.diff(norms)
+        level, n = least - _CLEAR * math.sqrt(0.5 * float(np.mean(changes * changes))), 1
+        while n < k:
+            first = float(squares[:n].mean())
+            ratio = _GROWN if math.sqrt(first) < level else self._ratio(1, n)
+            if least * least > ratio * first > 0.0:
+                return True
+            n *= 2
+        return False
+
+    def _ratio(self, rounds: int, before: int) -> float:
+        """Return the ratio of two means over so many rounds from which the first is the larger."""
+        freedom = self._dim * rounds, self._dim * before
+        return max(_GROWN, float(scipy.special.fdtri(*freedom, 1.0 - _FALSE_ALARMS)))
 
     def _squared(self, total: FloatArray) -> float:
         mean = total / self._quarter
