@@ -63,6 +63,8 @@ def of_linear_models() -> Iterator[tuple[str, Call]]:
         yield f"local_descent/{layout}/noise", partial(descent, w[0], **penalties, **noise)
         for kind in ("collapsed", "per_user", "public"):
             yield f"prox_sweep/{layout}/{kind}", partial(sweeps, d, kind, loss)
+        clipped = partial(sweeps, d, "per_user", loss, change_clip=0.0625)
+        yield f"prox_sweep/{layout}/change_clip", clipped
         V = 0.25 * numbers("V", d.n, d.d)
         yield f"loss_prox/{layout}", partial(kernels.loss_prox, d, V, 1.5, loss=loss, clip=0.5)
         y, z = np.sign(numbers("y", 100) + 2.0**-10), 8.0 * numbers("z", 100)
@@ -91,10 +93,13 @@ def of_wide_floats() -> Iterator[tuple[str, Call]]:
     yield "clip_and_sum/float32/wide", partial(kernels.clip_and_sum, d.X, **bounds)
 
 
-def sweeps(d: Any, kind: str, loss: Any, *, n_threads: int) -> Any:
+def sweeps(
+    d: Any, kind: str, loss: Any, *, n_threads: int, change_clip: float | None = None
+) -> Any:
     """What two sweeps release, and the state after them."""
     state = getattr(kernels.ProxState, kind)(d, 0.25 * numbers("u", d.d))
     how: dict[str, Any] = {"loss": loss, "clip": 0.5, "prox_step": 1.5, "relaxation": 0.375}
+    how["change_clip"] = change_clip
     if kind == "public":
         how |= {"sigma": 0.5, "grid": 2.0**-20, "rng": SEED}
     points = 0.25 * numbers("z", 2, d.d)

@@ -90,6 +90,7 @@ def cases(data):
             if each is not None:
                 given["rows"] = participants(data, each=each)
             yield kind, given
+    yield "per_user", how(rounds=ROUNDS, sigma=0.3, change_clip=0.05)
 
 
 def test_bits_are_those_of_the_kernels_round_by_round_and_the_twin_agrees(make, monkeypatch):

@@ -80,6 +80,23 @@ def test_sweeps_agree_with_their_twins(make, layout, loss, kind, clip):
         assert_same_states(ours, twin, rtol=1e-11, atol=1e-12 if grid is None else 4 * grid)
 
 
+@pairwise("isa", "layout", "convex", change_clip=[0.02, 0.3, 10.0])
+def test_sweeps_with_clipped_changes_agree_with_their_twin(make, layout, loss, change_clip):
+    data, grid = make(n=900, **layout), 2.0**-38
+    ours = state_of("per_user", data)
+    twin = copy(ours)
+    how = dict(loss=loss, clip=0.7, prox_step=2.0, relaxation=0.4, grid=grid)
+    for number, z in enumerate(centers(data, 4)):
+        how["rows"] = np.arange(number, data.n, 2)
+        results = [
+            sweep(data, state, z, change_clip=change_clip, **how)
+            for sweep, state in ((kernels.prox_sweep, ours), (ref.prox_sweep, twin))
+        ]
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+        assert_same_states(ours, twin, rtol=1e-11, atol=4 * grid)
+
+
 @pairwise("isa", kind=KINDS, p=[1, 8, 63, 130, 300, 1100, 9000])
 def test_every_width_and_remainder(make, kind, p):
     for n in (1, 2, 9, 67):
@@ -271,6 +288,46 @@ def test_rounding_away_from_zero_stays_inside_the_bound(kind, bare_records, long
             v = v[0] if kind == "per_user" else v
             assert not longer(v, grid, bound)
             assert longer(v, grid, 0.9 * bound)
+
+
+@pytest.mark.parametrize("flush", [0, FLUSH])
+@pytest.mark.usefixtures("isa")
+def test_a_clipped_change_is_never_longer_than_its_bound(flush, bare_records, longer, control_bits):
+    """In rational arithmetic, from either end of the hidden states to the other and back."""
+    reached = []
+    for name, y, c, some in itertools.product(
+        ROWS, (-1.0, 1.0, 1e300), (0.011, 1e-7, 2.0**150), [{}, {"row_bound": 0.7}]
+    ):
+        data = bare_records(np.array([ROWS[name]]), np.array([y]), [0, 1], **some)
+        how = dict(loss="squared", clip=0.3, prox_step=0.9, relaxation=0.37)
+        for grid in (kernels.finest_grid(1, c), coarsest_grid(c, data.d)):
+            state = state_of("per_user", data, 0.0)
+            for z in (0.0, 1e3, -1e3):
+                with control_bits(flush):
+                    v, _ = kernels.prox_sweep(
+                        data, state, np.full(data.d, z), grid=grid, change_clip=c, **how
+                    )
+                assert not longer(v, grid, c), name
+                reached.append(longer(v, grid, 0.9 * c))
+    assert any(reached)
+
+
+def test_what_the_clip_leaves_out_is_sent_later_and_no_fixed_point_moves(make):
+    """At one z, changes add up to those of sweeps that clip nothing; at a fixed point both rest."""
+    data = make(n=80)
+    z, how = centers(data, 1)[0], dict(loss="logistic", clip=0.4, prox_step=2.0, relaxation=0.5)
+    free, slow = state_of("per_user", data), state_of("per_user", data)
+    sums = []
+    for state, change_clip, sweeps in ((free, None, 300), (slow, 0.02, 700)):
+        total = np.zeros(data.d)
+        for _ in range(sweeps):
+            S, P = kernels.prox_sweep(data, state, z, change_clip=change_clip, **how)
+            total += S + P
+        sums.append(total)
+    np.testing.assert_allclose(*sums, rtol=1e-9, atol=1e-9)
+    assert_same_states(free, slow, rtol=1e-9, atol=1e-9)
+    rest = kernels.prox_sweep(data, copy(free), z, change_clip=1e-3, **how)[0]
+    np.testing.assert_allclose(rest, 0.0, atol=1e-9)
 
 
 @pairwise("isa", "convex", kind=KINDS)
@@ -519,6 +576,27 @@ BAD = {
         {"state": "public", "sigma": 1.0, "clip": math.inf},
         ValueError,
         "sigma must be None where clip is infinite",
+    ),
+    "change_clip collapsed": ({"change_clip": 1.0}, ValueError, "change_clip must be None unless"),
+    "change_clip public": (
+        {"state": "public", "change_clip": 1.0},
+        ValueError,
+        "change_clip must be None unless",
+    ),
+    "change_clip 0": (
+        {"state": "per_user", "change_clip": 0.0},
+        ValueError,
+        "change_clip must be positive",
+    ),
+    "change_clip infinite": (
+        {"state": "per_user", "change_clip": math.inf},
+        ValueError,
+        "change_clip must be .*finite",
+    ),
+    "change_clip denormal": (
+        {"state": "per_user", "change_clip": 1e-310},
+        ValueError,
+        "change_clip",
     ),
     "rng": (GOOD_PUBLIC | {"rng": -1}, ValueError, "seed must be"),
     "threads": ({"n_threads": 0}, ValueError, "n_threads"),

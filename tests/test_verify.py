@@ -109,6 +109,7 @@ def certificate(name):
         "shuffle": lambda: shuffle,
         "perturbed": lambda: perturbed,
         "cyclic": lambda: made("minibatch_sgd/silo/cyclic"),
+        "changes": lambda: made("admm/records/federated"),
         "batches": lambda: made("minibatch_sgd/central/without_replacement"),
         "poisson": lambda: made("minibatch_sgd/central/poisson"),
         "sequential": lambda: compose_sequential(gd, silo, gd),
@@ -132,7 +133,7 @@ def certificate(name):
 
 NAMES = (
     *("selection", "ranges", "run", "silo", "differences", "shuffle", "perturbed", "cyclic"),
-    "batches",
+    *("batches", "changes"),
     *("poisson", "sequential", "parallel", "nested", "shuffles", "shuffles apart"),
     *("perturbed twice", "perturbed apart", "person", "people", "person of a selection"),
     *("person, perturbed", "whole silo", "aggregates", "both", "nothing", "nothing twice"),
@@ -228,6 +229,12 @@ EDITS = {
     ),
     "per_record": ("cyclic", edit(f"{FIRST}/per_record", 1)),
     "per_record gone": ("cyclic", edit(f"{FIRST}/per_record", None)),
+    "sensitivity and std of changes": (
+        "changes",
+        both(edit(f"{FIRST}/sensitivity", times(0.9)), edit(f"{FIRST}/std", times(0.9))),
+    ),
+    "clip norm of changes": ("changes", edit("declared/clip", times(2.0))),
+    "relaxation of changes": ("changes", edit("declared/relaxation", 0.5)),
     "coins": ("shuffle", edit(f"{FIRST}/coins", lambda v: 2 * v)),
     "coins and std": (
         "shuffle",

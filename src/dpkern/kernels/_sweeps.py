@@ -72,6 +72,7 @@ class PreparedSweep:
         prox_step: float,
         grid: float | None = None,
         sigma: float | None = None,
+        change_clip: float | None = None,
         n_threads: int | None = None,
     ) -> None:
         common, self._scale = _arrays(data, state)
@@ -84,6 +85,13 @@ class PreparedSweep:
                 "sigma must be None unless the state is public, got one: what others release is "
                 "noised as a sum"
             )
+        if change_clip is not None and (self._collapsed or self._scale is None):
+            raise ValueError("change_clip must be None unless the state is per user, got one")
+        self._change_clip = (
+            None
+            if change_clip is None
+            else prox_bound(1.0, positive("change_clip", change_clip), "change_clip")
+        )
         self._grid, self._sigma, self._n_threads = grid, sigma, n_threads
         limit = prox_bound(self._gamma, self._clip, "prox_step")
         self._sweeps = _core.Sweeps(data, common, self._scale, compiled, self._gamma, limit)
@@ -184,7 +192,7 @@ class PreparedSweep:
     ) -> FloatArray | None:
         """Prepare the next sweep, or rounds with these bounds of their rows; return the grid."""
         factor = 1.0 if self._collapsed else 4.0 * lam if self._scale is not None else 2.0 * lam
-        bound = prox_bound(factor * self._gamma, self._clip, "prox_step")
+        bound = self._change_clip or prox_bound(factor * self._gamma, self._clip, "prox_step")
         offsets = np.array([0, 1 if self._scale is None else n])
         grids = sum_grids(self._grid, offsets=offsets, dim=self._data.d, clip=bound)
         if self._sigma is not None:

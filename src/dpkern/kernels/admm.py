@@ -77,6 +77,7 @@ def prox_sweep(
     relaxation: float,
     grid: float | None = None,
     sigma: float | None = None,
+    change_clip: float | None = None,
     rows: IntArray | None = None,
     rng: Random = None,
     n_threads: int | None = None,
@@ -106,6 +107,9 @@ def prox_sweep(
     sigma : float, optional
         For a public state, the std of the Gaussian noise on every message, finite and >= 0. None
         means no noise.
+    change_clip : float, optional
+        For a per-user state, the largest norm b of a record's change, positive and finite. None
+        means 4 lam gamma C, which clips nothing where lam <= 1/2.
     rows : ndarray, shape (k,), optional
         Int64 indices of the records to sweep, distinct and increasing; all by default. Not for a
         collapsed state.
@@ -118,8 +122,9 @@ def prox_sweep(
         ``state.common + S / N``.
     S, P : ndarrays, shape (d,)
         For a per-user state: S = sum_i round_q(f_i a_i) with
-        f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|), b = 4 lam gamma C, and the public
-        P = sum_i 2 lam (z - common_i), in plain floating point. The change of sum_i u_i is P + S.
+        f_i = clamp(2 lam (t_i - s_i), +-b' / |a_i|), b = `change_clip`, and the public
+        P = sum_i 2 lam (z - common_i), in plain floating point. The change of sum_i u_i is P + S,
+        s_i moves by f_i.
     M : ndarray, shape (d,)
         For a public state: the change of sum_i u_i, in plain floating point. Every record sends
         round_q(f_i a_i) + Z_i, f_i = clamp(2 lam t_i, +-b' / |a_i|) with b = 2 lam gamma C, and u_i
@@ -149,6 +154,7 @@ def prox_sweep(
         prox_step=prox_step,
         grid=grid,
         sigma=sigma,
+        change_clip=change_clip,
         n_threads=n_threads,
     )
     return sweep(z, relaxation=relaxation, rows=rows, rng=rng)
@@ -170,6 +176,7 @@ def admm_rounds(
     penalize_intercept: bool = True,
     grid: float | None = None,
     sigma: float | None = None,
+    change_clip: float | None = None,
     rows: Rows | None = None,
     rng: Random = None,
     n_threads: int | None = None,
@@ -181,7 +188,7 @@ def admm_rounds(
 
     Parameters
     ----------
-    data, state, loss, clip, prox_step, relaxation, n_threads
+    data, state, loss, clip, prox_step, relaxation, change_clip, n_threads
         As in `prox_sweep`.
     zhat : array_like, shape (d,)
         Before the first round, finite.
@@ -226,6 +233,7 @@ def admm_rounds(
         prox_step=prox_step,
         grid=grid,
         sigma=sigma if public else None,
+        change_clip=change_clip,
         n_threads=n_threads,
     )
     return sweep.rounds(

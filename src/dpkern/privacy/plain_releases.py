@@ -16,12 +16,15 @@ DIFFERENCES = "sum of clipped differences of gradients"
 BESIDE, LEAST_RATIO = ", beside gradients at the same models", 3.0
 #: The relative excess of a stated figure over the recomputed one, for a std that is rounded up.
 STD = 1e-8
+#: What users of ADMM release of their hidden states, of a sensitivity that follows from what is
+#: declared (docs/proofs/changes.md).
+CHANGES = "sum of the participants' changes, less its public part"
 # Grids are at least this share of the std (docs/design.md, section 3).
 _FINEST = 2.0**-33
 
 
-def problems(release: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of one release."""
+def problems(release: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the numbers of one release, with what its run declared."""
     sensitivity, std, grid = (as_list(release[name]) for name in ("sensitivity", "std", "grid"))
     if not isinstance(release["what"], str):
         yield "description"
@@ -36,6 +39,8 @@ def problems(release: Mapping[str, Any]) -> Iterator[str]:
         yield "series without a cap"
     if not any(d > 0.0 for d in sensitivity) and release["seen_by"] != "nobody":
         yield "sensitivity"
+    if release["what"] == CHANGES and std and not sensitivity[0] >= _changes(release, declared):
+        yield "sensitivity for what is declared"
     for name, other in (("std", std), ("grid", grid)):
         if release[name] is not None and len(other) != len(sensitivity):
             yield "numbers of silos"
@@ -103,6 +108,12 @@ def least_of_differences(
         half = rho if plane >= b / 2.0 else math.sqrt(C_r**2 - max(plane, 0.0) ** 2)
         found.append(2.0 * min(C_r, half) * (1.0 - 1e-9))
     return found
+
+
+def _changes(release: Mapping[str, Any], declared: Mapping[str, Any]) -> float:
+    """Return 2 lam gamma C / sqrt(K), which earlier versions exceed."""
+    bound = declared["relaxation"] * declared["prox_step"] * declared["clip"]
+    return float(2.0 * bound / math.sqrt(release["per_record"]) * (1.0 - 1e-12))
 
 
 def volume(declared: Mapping[str, Any]) -> float | None:

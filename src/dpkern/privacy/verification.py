@@ -279,7 +279,7 @@ class Verifier:
         unit = 2.0 if values["neighbours"] == "replace_one" else 1.0
         of_person = declared.get("person_clip") or 0.0
         for r in values["releases"]:
-            for problem in problems(r):
+            for problem in problems(r, declared):
                 self._refuse(True, f"{problem} of {r['what']!r}")
             seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
             self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")

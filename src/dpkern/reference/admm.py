@@ -112,14 +112,16 @@ def admm_rounds(
 
 
 def _sweep(
-    data, state, z, *, loss, clip, prox_step, relaxation, grid=None, sigma=None, rows=None, key=None
-):
+    data, state, z, *, loss, clip, prox_step, relaxation, grid=None, sigma=None, change_clip=None,
+    rows=None, key=None,
+):  # fmt: skip
     gamma, lam = prox_step, relaxation
     z = np.array(z, dtype=np.float64)
     own = np.arange(len(data.y)) if rows is None else np.asarray(rows)
     V, square, ratio, y, length = effective_rows(data, own)
     together, public = state.common.ndim == 1, state.scale is None
     bound = (1.0 if together else 2.0 * lam if public else 4.0 * lam) * gamma * clip
+    bound = bound if change_clip is None else change_clip
     grid = _default_grid(1 if public else len(own), bound) if grid is None else grid
     lim = limit(square, ratio, data.d, bound=bound, grid=grid)
     stored_lim = clip_limit(square, data.d, clip=bound, grid=grid)

@@ -88,9 +88,10 @@ async def admm(
     whatever the history of s_i, which is clamped where it is stored. zhat = c + V / n. The first
     zhat needs no release: the paper's K is rounds + 1.
 
-    Federated: the sum of 2 lam (t_i - s_i) a_i, clipped to 4 lam gamma C: sensitivity 8 lam gamma
-    C, in at most K rounds of any user. The participation schedule is drawn in advance independently
-    of the records and public, so that sampling amplifies nothing.
+    Federated: the sum of 2 lam (t_i - s_i) a_i, in at most K rounds of any user, clipped to lam
+    gamma C / sqrt(K): sensitivity twice that. The user sends the rest later, and no fixed point
+    moves (docs/proofs/changes.md). The participation schedule is drawn in advance independently of
+    the records and public, so that sampling amplifies nothing.
 
     Local trust, and the token: messages 2 lam b_i, rounded and noised by their owners: sensitivity
     4 lam gamma C. u_i is a sum of messages and public numbers. Users hold disjoint records.
@@ -100,8 +101,8 @@ async def admm(
     for a single round (from z = 0) it charges their sum, the only release: n times the claimed RDP.
 
     The history has an entry for every round with a participant: 2 lam gamma as step size and
-    |z - mean x_i| / gamma as gradient norm, estimated from the participants. `converged` checks as
-    many rounds as n users need to participate.
+    |z - mean x_i| / gamma as gradient norm, estimated from the participants' changes, which the
+    clip makes smaller at first. `converged` checks as many rounds as n users need to participate.
     """
     consensus, objective = Consensus(run), run.objective
     gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share

@@ -365,6 +365,10 @@ class Run(AbstractContextManager["Run"]):
         self.history["gradient_norm"] += np.sqrt(squares.ravel()).tolist()
         self._learning.add(mappings)
 
+    def draw_no_conclusion(self) -> None:
+        """Conclude nothing from the recorded gradients, which lag behind the objective's."""
+        self._learning = LearningWatch(0)
+
     def record(self, t: int, w: FloatArray, step: float, gradient: FloatArray) -> None:
         """Append step and norm of the released gradient mapping of round t to the history."""
         self.history["step_size"].append(float(step))
