@@ -12,7 +12,7 @@
 typedef struct {
     double prox_step, relaxation; /* gamma, lam */
     double prox_bound;            /* gamma C */
-    double bound;                 /* gamma C, 4 lam gamma C or 2 lam gamma C */
+    double bound;                 /* gamma C, 2 lam gamma C, or that of changes */
     double grid;                  /* or 0: no clip and no grid */
     double *from;                 /* (dpk_padded(d),) the point of the margins: 2 z - common, or 2 z
                                    * where every record has its own common */
