@@ -23,8 +23,8 @@ from dpkern.solvers.base.run import Run
 FloatArray = NDArray[np.float64]
 
 # The length of all changes of a user together, as root of the sum of their squares, in units of the
-# longest first change: shorter ones have less noise, longer ones follow the prox sooner. Measured
-# on three problems (docs/proofs/changes.md).
+# longest first change: shorter ones have less noise, longer ones follow the prox sooner, as
+# measured in docs/proofs/changes.md.
 _SHARE_OF_FIRST = 0.5
 
 
