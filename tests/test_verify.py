@@ -234,7 +234,7 @@ EDITS = {
         both(edit(f"{FIRST}/sensitivity", times(0.9)), edit(f"{FIRST}/std", times(0.9))),
     ),
     "clip norm of changes": ("changes", edit("declared/clip", times(2.0))),
-    "relaxation of changes": ("changes", edit("declared/relaxation", 0.5)),
+    "relaxation of changes": ("changes", edit("declared/relaxation", 1.0)),
     "coins": ("shuffle", edit(f"{FIRST}/coins", lambda v: 2 * v)),
     "coins and std": (
         "shuffle",
