@@ -596,7 +596,7 @@ BAD = {
     "change_clip denormal": (
         {"state": "per_user", "change_clip": 1e-310},
         ValueError,
-        "change_clip",
+        "change_clip must be at least",
     ),
     "rng": (GOOD_PUBLIC | {"rng": -1}, ValueError, "seed must be"),
     "threads": ({"n_threads": 0}, ValueError, "n_threads"),

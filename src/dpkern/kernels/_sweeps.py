@@ -85,13 +85,13 @@ class PreparedSweep:
                 "sigma must be None unless the state is public, got one: what others release is "
                 "noised as a sum"
             )
-        if change_clip is not None and (self._collapsed or self._scale is None):
-            raise ValueError("change_clip must be None unless the state is per user, got one")
-        self._change_clip = (
-            None
-            if change_clip is None
-            else prox_bound(1.0, positive("change_clip", change_clip), "change_clip")
-        )
+        if change_clip is not None:
+            if self._collapsed or self._scale is None:
+                raise ValueError("change_clip must be None unless the state is per user, got one")
+            change_clip = positive("change_clip", change_clip)
+            if change_clip < 2.0**-1000:
+                raise ValueError(f"change_clip must be at least 2^-1000, got {change_clip!r}")
+        self._change_clip = change_clip
         self._grid, self._sigma, self._n_threads = grid, sigma, n_threads
         limit = prox_bound(self._gamma, self._clip, "prox_step")
         self._sweeps = _core.Sweeps(data, common, self._scale, compiled, self._gamma, limit)
