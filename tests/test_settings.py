@@ -199,6 +199,20 @@ def test_models_have_the_settings_of_their_scale(solver):
         )
 
 
+def test_a_round_with_two_updates_counts_twice_in_the_horizon():
+    """Algorithm 11 in R rounds has the steps and the clip norm of SPIDER in 2 R - 2."""
+    data, same = make_data(), ("clip", "step_size")
+    for rounds in (2, 40):
+        found = settings(run("spider", data, variant="alternate", rounds=rounds))
+        expected = settings(run("spider", data, rounds=2 * rounds - 2))
+        assert [found[name] for name in same] == [expected[name] for name in same]
+        assert found["rounds"] == rounds
+    found = run("spider", data, variant="alternate")
+    expected = run("spider", data, rounds=found.n_rounds)
+    assert settings(found)["rounds"] == 1 + found.n_rounds // 2
+    assert settings(found)["step_size"] == settings(expected)["step_size"]
+
+
 def test_batches_are_so_large_that_larger_ones_have_hardly_less_noise():
     data, options = make_data(n=6000), {"sampling": "without_replacement", "rounds": 100}
     chosen = settings(run("minibatch_sgd", data, **options))["batch_size"]

@@ -118,7 +118,7 @@ def test_one_pass_costs_one_release():
         ("prox_svrg", {"refresh_every": 3}, 2, 0.5),
         ("prox_svrg", {"refresh_every": 2, "restarts": 2, "rounds": 6}, 4, 0.5),
         ("spider", {"refresh_every": 3, "refresh_share": 0.3}, 2, 0.3),
-        ("spider", {"variant": "alternate"}, 3, 0.8),
+        ("spider", {"variant": "alternate", "rounds": 4}, 3, 0.8),
     ],
 )
 def test_refreshes_and_differences_share_the_budget_in_advance(
@@ -154,6 +154,32 @@ def test_a_difference_is_clipped_by_public_points_alone(spied, step):
             assert C_r < mechanism.sensitivity < C_r * (1.0 + 1e-3)
         h = h + scale @ released if r else scale @ released
         before, w = w, w - step * h
+
+
+def test_a_round_of_the_alternate_variant_is_two_messages_and_two_steps_as_algorithm_11_has_it(
+    spied,
+):
+    """R rounds with the silos S_0, ..., S_{R-1}, the first of which is a message alone."""
+    R, eta = 5, 0.3
+    how = {"variant": "alternate", "rounds": R, "step_size": eta, "participation": 2}
+    result = solve("spider", weights="uniform", **how)
+    messages = [released for *_, released in spied]
+    silos_of = [tuple(np.any(message, axis=1)) for message in messages]
+    assert [sum(silos) for silos in silos_of] == [2] * (2 * R - 2)
+    assert all(silos_of[i] == silos_of[i + 1] for i in range(1, 2 * R - 3, 2))
+    assert len(set(silos_of)) > 1
+    means = iter([0.5 * np.sum(m / np.array(SIZES)[:, np.newaxis], axis=0) for m in messages])
+    w2, v2 = np.zeros(4), next(means)
+    for r in range(R - 1):
+        w1 = w2 - eta * v2
+        v1 = next(means) + v2
+        w2 = w1 - eta * v1
+        if r < R - 2:
+            v2 = next(means)
+    np.testing.assert_allclose(result.w, w2, rtol=1e-12)
+    assert (result.n_rounds, len(result.history["step_size"])) == (2 * R - 2, 2 * R - 2)
+    with pytest.raises(ValueError, match="rounds must be at least 2 with variant='alternate'"):
+        solve("spider", **how | {"rounds": 1})
 
 
 def test_silos_pay_for_the_rounds_in_which_they_take_part():
@@ -259,6 +285,31 @@ def test_paper_calibration_of_spider_spends_more_than_a_budget_for_q_above_one(q
     assert result.privacy.claimed == {"epsilon": 1.0, "delta": DELTA}
     true = gdp_epsilon(math.sqrt(2.0 * factor * rho_0), DELTA)
     assert result.privacy.epsilon(DELTA) == pytest.approx(true, rel=1e-6)
+
+
+@pytest.mark.parametrize(("R", "epsilon", "true"), [(25, 12.0, 18.754), (50, 3.0, 3.699)])
+def test_the_authors_noise_of_the_alternate_variant_is_worth_what_its_messages_are(
+    R, epsilon, true
+):
+    """2 R - 2 messages, each of mu^2 = epsilon^2 / (2 R ln(2 / delta)), at any step size."""
+    n, found = 1238, set()
+    data, delta = silos((n, n)), n**-2.0
+    for step in (1e-3, 30.0):
+        certificate = solve(
+            "spider", data, variant="alternate", rounds=R, calibration="paper", step_size=step,
+            budget=dpk.Budget(epsilon=epsilon, delta=delta), weights="uniform",
+        ).privacy  # fmt: skip
+        for word, D, unit in (("clipped gradients", 2.0, 8.0), ("differences", 4.0, 32.0)):
+            ((std, sensitivity, times),) = stds(certificate, word)
+            root = math.sqrt(unit * R * math.log(2.0 / delta))
+            np.testing.assert_allclose(std, root * C / epsilon, rtol=1e-12)
+            np.testing.assert_array_equal(sensitivity, D * C)
+            assert times == R - 1
+        found.add(certificate.epsilon(delta))
+    mu = epsilon * math.sqrt((2 * R - 2) / (2 * R * math.log(2.0 / delta)))
+    (certified,) = found
+    assert certified == pytest.approx(gdp_epsilon(mu, delta), rel=1e-6)
+    assert certified == pytest.approx(true, abs=1e-3)
 
 
 def test_paper_calibration_of_one_pass_and_of_minibatches_is_the_printed_one():

@@ -11,7 +11,8 @@ without a trusted server", AISTATS 2023:
 
 Gradients are clipped to C and differences to C_r = min(2 C, beta |w_r - w_{r-1}|), with noise in
 proportion. Round R of the paper, whose iterate is not used, is omitted. Algorithm 11, "alternate",
-is this with q = 2 and C_r = 2 C; its last estimate is not used either.
+is this with q = 2 and C_r = 2 C. A round of it is two messages and two steps, the first one a
+message alone; the message that ends the last one is not used and omitted.
 """
 
 from typing import Literal
@@ -51,53 +52,57 @@ async def spider(
 
     Parameters
     ----------
+    rounds : int
+        Number of updates R; "alternate" takes 2 R - 2.
     refresh_every : int
-        q: every q-th round releases gradients, the others differences.
+        q: every q-th update is by a release of gradients, the others by one of differences.
     variant : {"spider", "alternate"}
         "alternate" is Algorithm 11: q = 2, and differences clipped to 2 C at every step.
     refresh_share : float
-        Share of mu^2 for the rounds that release gradients; all of it if q = 1 or R = 1.
-    step_size : float, sequence of R floats or str
+        Share of mu^2 for the releases of gradients; all of it if q = 1 or R = 1.
+    step_size : float, sequence of floats, one an update, or str
         "theorem" = 1 / (2 beta), beta the smoothness of the loss and the penalties; "auto"
         follows from public numbers.
 
     Notes
     -----
-    Every round releases the silos' noisy sums of clipped gradients, or of clipped differences, over
-    their batches; under central trust their weighted sum, under shuffle trust counts, as in
+    Every update has a release, the silos' noisy sums of clipped gradients or of clipped differences
+    over their batches; under central trust their weighted sum, under shuffle trust counts, as in
     `minibatch_sgd`. The sensitivity is 2 C for gradients and D for differences at public w_r and
     w_{r-1}: 2 C_r whatever beta is, and beta |w_r - w_{r-1}| at most for linear models with a
-    convex loss (`dpkern.privacy.differences`). R1 = ceil(R/q) and R2 = R - R1 releases spend
+    convex loss (`dpkern.privacy.differences`). R1 = ceil(T/q) and R2 = T - R1 of T releases spend
     R1 mu_1^2 + R2 mu_2^2 = mu^2, fixed in advance, with std s_j = 2 C / (n_j mu_1) and
-    D / (n_j mu_2) on the means; for secret batches mu_1 and mu_2 grow in proportion until
-    the epsilon that they cost equals that of the budget. The printed Algorithm 10 has
-    sqrt(q/R) where its proof needs sqrt(R/q).
+    D / (n_j mu_2) on the means; for secret batches mu_1 and mu_2 grow in proportion until the
+    epsilon that they cost equals that of the budget.
 
-    Calibration "paper" draws the noise of Theorem F.1, for "alternate" that of the paper's
-    experiments, and certifies its true guarantee: a larger epsilon than claimed if q > 1.
+    Calibration "paper" draws the noise of Theorem F.1, for "alternate" that of the authors' code,
+    and certifies its true guarantee: a larger epsilon than claimed if q > 1.
     """
-    objective, R, alternate = run.objective, rounds, variant == "alternate"
-    q = 2 if alternate else refresh_every
+    objective, alternate = run.objective, variant == "alternate"
+    T, q, draws = rounds, refresh_every, range(rounds)  # draws: where silos are drawn anew
+    if alternate:
+        if rounds < 2:
+            raise ValueError(f"rounds must be at least 2 with variant='alternate', got {rounds}")
+        T, q, draws = 2 * rounds - 2, 2, range(-1, 2 * rounds - 2, 2)
+    run.updates = T
     eta = run.step_sizes(theorem=0.5)[:, 0]
-    sampler, silos = sampler_of(run, R), Participation(run, np.ones(R, dtype=np.int64))
+    sampler, silos = sampler_of(run, T), Participation(run, np.diff([*np.maximum(draws, 0), T]))
     printed = noise.Spider(
         run.claimed,
         clip=run.clip,
         sizes=objective.sizes.astype(np.float64),
-        rounds=R,
+        rounds=rounds,
         refresh_every=q,
         alternate=alternate,
     )
-    fresh, others = (
-        [r for r in range(R) if (r % q == 0) is is_fresh] for is_fresh in (True, False)
-    )
+    fresh, others = range(0, T, q), [r for r in range(T) if r % q]
     gradients, differences = noisy_means(
         run,
         silos,
         Family("sum of clipped gradients", fresh, sampler, refresh_share, printed.refresh),
         Family("sum of clipped differences of gradients", others, sampler, 1.0 - refresh_share),
     )
-    returned = Returned(run, R)
+    returned = Returned(run, T)
 
     w = previous = objective.start()
     h = np.zeros(objective.dim)

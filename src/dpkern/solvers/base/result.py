@@ -51,7 +51,7 @@ class SolverResult:
     parameters : dict
         Every parameter of the run, with defaults resolved.
     history : dict of list
-        One public number per round.
+        One public number per round, or per update where a round has several.
     privacy : Certificate
         The guarantee of the released bits.
     timing : dict

@@ -59,6 +59,8 @@ class Run(AbstractContextManager["Run"]):
         Of one record, where persons have the given one by the group bound.
     rounds, local_steps : int
         Number of aggregations, and of local steps between two of them; 1 by default.
+    updates : int
+        Number of public models that follow from one another: rounds, unless a solver sets it.
     ledger : Ledger
         All releases so far.
     stream, public : NoiseStream
@@ -66,7 +68,7 @@ class Run(AbstractContextManager["Run"]):
     shares : Shares or None
         How silos share the noise of their sums; None where an aggregator adds it.
     history : dict of list
-        One public number per round.
+        One public number per update.
     in_lockstep : bool
         Whether other runs on the same records are made at the same time.
     """
@@ -113,6 +115,7 @@ class Run(AbstractContextManager["Run"]):
         self.parameters = settled(rule, self.objective, of_settings, self.parameters)
         self.rounds: int = self.parameters.get("rounds", 1)
         self.local_steps: int = self.parameters.get("local_steps", 1)
+        self.updates = self.rounds
         self.monitor = monitored(parameters["monitor"], self.objective)
         self.charge = charge_of(self)
         self.ledger = Ledger(None if self.charge is None else self.charge.make)
@@ -192,17 +195,17 @@ class Run(AbstractContextManager["Run"]):
             self.parameters[name] = float(numbers[0]) if numbers.size == 1 else value
 
     def step_sizes(self, theorem: float | None = None) -> FloatArray:
-        """Return the public step sizes, shape (rounds, local_steps).
+        """Return the public step sizes, shape (updates, local_steps).
 
         If `theorem` is given, "theorem" means equal steps theorem / beta, beta being the smoothness
         of the objective.
         """
-        value, shape = self.parameters["step_size"], (self.rounds, self.local_steps)
+        value, shape = self.parameters["step_size"], (self.updates, self.local_steps)
         if theorem is not None and isinstance(value, str) and value == "theorem":
             beta = 1.0 / auto_step(self.objective, "step_size", "theorem")
             found = np.full(shape, theorem / beta)
         else:
-            found = step_sizes(value, self.rounds, self.objective, self.local_steps)
+            found = step_sizes(value, self.updates, self.objective, self.local_steps)
         if isinstance(value, str) and np.all(found == found.flat[0]):
             self.resolve(step_size=found)
         return found
@@ -300,9 +303,9 @@ class Run(AbstractContextManager["Run"]):
         return Clock(self._seconds, part)
 
     def numbered_rounds(self, done: int = 0) -> Iterator[int]:
-        """Iterate over the rounds done, ..., rounds - 1, with a progress bar if requested."""
-        with self._progress_bar(self.rounds - done) as bar:
-            for t in range(done, self.rounds):
+        """Iterate over the updates done, ..., updates - 1, with a progress bar if requested."""
+        with self._progress_bar(self.updates - done) as bar:
+            for t in range(done, self.updates):
                 yield t
                 if bar is not None:
                     bar.update()
@@ -422,7 +425,7 @@ class Run(AbstractContextManager["Run"]):
             intercept=float(w[-1]) if data.intercept else 0.0,
             classes=data.classes,
             converged=converged,
-            n_rounds=self.rounds,
+            n_rounds=self.updates,
             parameters={name: plain(value) for name, value in self.parameters.items()},
             history=self.history,
             privacy=certificate,

@@ -334,8 +334,16 @@ def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def variance_reduced(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of methods with differences of gradients along the path."""
-    return descent(numbers, given, noise=_DIFFERENCES)
+    """Settings of methods with differences of gradients along the path.
+
+    A round of Algorithm 11 has two updates, but for the first, which has none.
+    """
+    if given["variant"] != "alternate":
+        return descent(numbers, given, noise=_DIFFERENCES)
+    R = given["rounds"]
+    updates = R if is_auto(R) else 2 * max(R - 1, 1)
+    found = descent(numbers, {**given, "rounds": updates}, noise=_DIFFERENCES)
+    return found | {"rounds": 1 + math.ceil(found["rounds"] / 2)}
 
 
 def batches(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
