@@ -328,6 +328,8 @@ def stochastic() -> Iterator[Case]:
     yield case("spider", "alternate/paper", variant="alternate", calibration="paper")
     yield case("spider", "alternate/central", variant="alternate", trust="central")
     yield case("spider", "share", refresh_share=0.25)
+    yield case("minibatch_sgd", "returns/number", returns=2)
+    yield case("spider", "alternate/returns/share", variant="alternate", returns=0.5)
     run = functools.partial(case, "minibatch_sgd")
     for trust in ("silo", "central", "shuffle"):
         yield run(f"{trust}/one_pass", trust=trust, **BATCHES["one_pass"])

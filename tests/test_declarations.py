@@ -360,7 +360,7 @@ def bad_values(name):
             for value in (math.nan, math.inf, -1.0, "1", True):
                 yield {option: value}, (TypeError, ValueError), option
         elif what.kind.startswith("{"):
-            for value in ("nonsense", 0.5):
+            for value in ("nonsense", 1.5 if what.kind.endswith("float") else 0.5):
                 yield {option: value}, ValueError, option
     if taken:
         for bad, message in PENALTIES_BAD:

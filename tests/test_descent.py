@@ -182,6 +182,7 @@ OWN_RUNS = {
         {"sampling": "cyclic", "batch_size": 5},
         {"returns": "average"},
         {"returns": "random"},
+        {"returns": 8},
         {"participation": 2},
         {"model": dpk.MLP(hidden=())},
     ],

@@ -24,7 +24,7 @@ OWN = {
     "ridge": {"hess_clip": [0.5, 1.0], "l2": 0.1},
     "fixed_point": {"rounds": 5, "step_size": 0.5},
     "admm": {"rounds": 5, "prox_step": 1.0},
-    "spider": {"rounds": 5, "step_size": 0.5},
+    "spider": {"rounds": 5, "step_size": 0.5, "returns": ["tail", 4]},
 }
 
 

@@ -169,6 +169,51 @@ def test_tail_is_the_mean_of_the_last_third_of_the_models():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        ("gradient_descent", {}),
+        ("federated_gd", {"local_steps": 3}),
+        ("federated_gd", {"local_steps": 2, "trust": "silo", "accounting": "last_iterate"}),
+        ("local_sgd", {"local_steps": 2, "noise": "round"}),
+        ("minibatch_sgd", {"participation": 2}),
+        ("spider", {"refresh_every": 3}),
+        ("prox_svrg", {}),
+        ("double_noise_newton", {}),
+    ],
+)
+def test_a_number_of_last_iterates_is_averaged_and_they_are_what_rounds_release(solver, options):
+    """Those of shorter runs; hidden local steps are in no average, and nothing else changes."""
+    data, R = make_data(), 6
+    step = {} if solver == "double_noise_newton" else {"step_size": 0.5}
+    step |= {"l2": 0.5} if "accounting" in options else {}
+    how = {"budget": None, "clip": 1.0, **step, **options}
+    shorter = [run(solver, data, rounds=r, returns="last", **how) for r in range(1, R + 1)]
+    for returned, last in ((1, 1), (4, 4), (0.5, 3), (99, 6), ("tail", 2)):
+        found = run(solver, data, rounds=R, returns=returned, **how)
+        expected = np.mean([one.w for one in shorter[R - last :]], axis=0)
+        np.testing.assert_allclose(found.w, expected, rtol=1e-10)
+        assert found.history == shorter[-1].history
+        assert found.privacy.releases == shorter[-1].privacy.releases
+
+
+def test_what_is_averaged_costs_nothing():
+    """It is post-processing: noise and guarantee are those of the last iterate."""
+    how = {"clip": 1.0, "rounds": 12, "step_size": 0.5}
+    last, tail = (run("gradient_descent", make_data(), returns=r, **how) for r in ("last", 8))
+    assert last.privacy.mu == tail.privacy.mu
+    assert last.privacy.releases == tail.privacy.releases
+    assert not np.array_equal(last.w, tail.w)
+    assert tail.privacy.declared["returns"] == 8
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, 0.0, math.nan, True, None, "best", [3]])
+def test_what_is_no_number_of_iterates_is_refused(value):
+    for solver in ("gradient_descent", "minibatch_sgd", "double_noise_newton"):
+        with pytest.raises((TypeError, ValueError), match=r"^returns must"):
+            run(solver, make_data(), returns=value)
+
+
 @pytest.mark.parametrize("solver", ["minibatch_sgd", "prox_sgd", "prox_svrg", "spider"])
 def test_models_have_the_settings_of_their_scale(solver):
     """Softmax regression has those of a linear model, a perceptron less noise in margins."""

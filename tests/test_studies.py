@@ -84,7 +84,7 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
         ("gradient_descent", {"rounds": 5, "penalty": dpk.L1(0.01) + dpk.L2(0.001)}),
         ("federated_gd", {"rounds": 3, "local_steps": 4, "loss": dpk.losses.Huber(0.5)}),
         ("local_newton", {"rounds": 2}),
-        ("spider", {"rounds": 4}),
+        ("spider", {"rounds": 4, "returns": 3}),
     ],
 )
 def test_a_study_has_the_bits_of_one_process_where_all_have_one_seed(name, how, trust, monkeypatch):

@@ -21,7 +21,7 @@ matrix is released: its noise would be d times larger in dimension than that of 
 
 from typing import Literal
 
-from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Run, SolverResult, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Positive, Returns, Run, SolverResult, solver
 from dpkern.solvers.base.options import Share
 from dpkern.solvers.base.settings import direction_floor, newton_directions
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -47,7 +47,7 @@ async def double_noise_newton(
     trace_coeff: Positive = 1.0,
     gradient_share: Share = 0.5,
     trace_share: Share = 0.05,
-    returns: Literal["auto", "last", "average", "tail"] = "auto",
+    returns: Returns = "auto",
 ) -> SolverResult:
     """Newton's method on the clipped objective that releases directions instead of Hessians.
 
@@ -65,9 +65,9 @@ async def double_noise_newton(
         Share of mu^2 of the gradients.
     trace_share : float
         Share of the traces; directions have the rest.
-    returns : {"auto", "last", "average", "tail"}
-        Which iterate is returned; "tail" is the average over the last third of the rounds, and
-        "auto" with a budget, else "last".
+    returns : {"auto", "last", "average", "tail"}, int or float
+        Which iterate is returned: a number is the average of so many last ones, or of this share;
+        "tail" is that of the last third, and "auto" with a budget, else "last".
 
     Notes
     -----

@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from dpkern.papers import noise
-from dpkern.solvers.base import AUTO, BOTH, Count, Run, SolverResult, StepSize, solver
+from dpkern.solvers.base import AUTO, BOTH, Count, Returns, Run, SolverResult, StepSize, solver
 from dpkern.solvers.base.settings import federated_descent
 from dpkern.solvers.releases.local_runs import (
     NOT_HIDDEN,
@@ -51,7 +51,7 @@ async def federated_gd(
     local_steps: Count = AUTO,
     step_size: StepSize = "auto",
     accounting: Literal["composition", "last_iterate"] = "composition",
-    returns: Literal["auto", "last", "average", "tail"] = "auto",
+    returns: Returns = "auto",
 ) -> SolverResult:
     """Federated gradient descent on the clipped objective, with one aggregation per round.
 
@@ -60,9 +60,10 @@ async def federated_gd(
     local_steps : int
         Steps K of every silo between two aggregations; T = rounds K. "auto" is 1, which has the
         least noise for its horizon; more of them save communication.
-    returns : {"auto", "last", "average", "tail"}
-        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
-        is "tail" with a budget and step_size "auto", else "last".
+    returns : {"auto", "last", "average", "tail"}, int or float
+        Which iterate is returned. A whole number is the average of so many last ones, of all where
+        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
+        "auto" is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----

@@ -16,14 +16,13 @@ L_j is the mean over silo j of the clipped losses; the noise is added to the exa
 proximal penalty, and r the smooth penalty other than l2.
 """
 
-from typing import Literal
-
 from dpkern.papers import noise
 from dpkern.solvers.base import (
     AUTO,
     BOTH,
     Count,
     Momentum,
+    Returns,
     Run,
     SolverResult,
     StepSize,
@@ -40,15 +39,16 @@ async def gradient_descent(
     rounds: Count = AUTO,
     step_size: StepSize = "auto",
     momentum: Momentum = AUTO,
-    returns: Literal["auto", "last", "average", "tail"] = "auto",
+    returns: Returns = "auto",
 ) -> SolverResult:
     """Noisy gradient descent on the clipped objective.
 
     Parameters
     ----------
-    returns : {"auto", "last", "average", "tail"}
-        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
-        is "tail" with a budget and step_size "auto", else "last".
+    returns : {"auto", "last", "average", "tail"}, int or float
+        Which iterate is returned. A whole number is the average of so many last ones, of all where
+        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
+        "auto" is "tail" with a budget and step_size "auto", else "last".
 
     Notes
     -----

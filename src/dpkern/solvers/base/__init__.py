@@ -7,6 +7,7 @@ from dpkern.solvers.base.options import (
     Momentum,
     NotNegative,
     Positive,
+    Returns,
     Share,
     StepSize,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Momentum",
     "NotNegative",
     "Positive",
+    "Returns",
     "Run",
     "Share",
     "SolverResult",

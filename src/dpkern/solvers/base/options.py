@@ -1,6 +1,7 @@
 """Options: the arguments of solvers, with their documentation and checks."""
 
 import inspect
+import numbers
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -163,6 +164,23 @@ def one_of(*choices: Any) -> Check:
     return check
 
 
+def iterates(*names: str) -> Check:
+    """Return the check that a value is one of the names, or a number or a share of iterates."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return count(name, value)
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            return probability(name, value)
+        choices = " or ".join(map(repr, names))
+        if not isinstance(value, str) or value not in names:
+            numbered = "a number or a share of the last iterates"
+            raise ValueError(f"{name} must be {choices} or {numbered}, got {value!r}")
+        return value
+
+    return check
+
+
 UNDECLARED = Option(declared=False)
 Count = Annotated[int, Option(count)]
 Positive = Annotated[float, Option(positive)]
@@ -171,4 +189,5 @@ CountOrNone = Annotated[int | None, Option(or_none(count))]
 Momentum = Annotated[float, Option(below_one)]
 Share = Annotated[float, Option(probability)]
 UpToOne = Annotated[float, Option(up_to_one)]
+Returns = Annotated[str | int | float, Option(check=iterates("auto", "last", "average", "tail"))]
 StepSize = float | str | Sequence[float] | NDArray[np.float64]

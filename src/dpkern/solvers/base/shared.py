@@ -22,6 +22,7 @@ from dpkern.solvers.base.options import (
     NotNegative,
     Option,
     StepSize,
+    iterates,
     kind_of,
     one_of,
     options_of,
@@ -180,6 +181,9 @@ def _shared(
 SHARED = options_of(_shared)
 
 
+_RETURNS = ("auto", "last", "random", "average", "tail")
+
+
 def _common(
     *,
     rounds: Count = AUTO,
@@ -191,7 +195,7 @@ def _common(
     sampling: str = "full",
     batch_size: int | None = AUTO,
     participation: int | None = None,
-    returns: Literal["auto", "last", "random", "average", "tail"] = "auto",
+    returns: Annotated[str | int | float, Option(check=iterates(*_RETURNS))] = "auto",
 ) -> None:
     """Declare options that several solvers have; this function is never called.
 
@@ -229,9 +233,10 @@ def _common(
     participation : int or None
         Number M of the m silos that participate in a round. The participation schedule is
         drawn in advance and public; None means all.
-    returns : {"auto", "last", "random", "average", "tail"}
-        Which iterate is returned; "tail" is the average over the last third of the rounds. "auto"
-        is "tail" with a budget and step_size "auto", else "last".
+    returns : {"auto", "last", "random", "average", "tail"}, int or float
+        Which iterate is returned. A whole number is the average of so many last ones, of all where
+        there are fewer; one below 1 the average of this share of them, and "tail" of a third.
+        "auto" is "tail" with a budget and step_size "auto", else "last".
     """
 
 

@@ -10,25 +10,28 @@ FloatArray = NDArray[np.float64]
 
 
 class Returned:
-    """Selects the returned iterate: the last, an average, or a random one as in theorems."""
+    """Selects what is returned of public iterates: the last, a random one, or an average.
+
+    An average is of all, of the last third ("tail"), or of a number or a share of the last ones,
+    which is rounded; it is post-processing, as every iterate that is added follows from releases.
+    """
 
     def __init__(self, run: Run, iterates: int) -> None:
-        self._kind = run.parameters.get("returns", "last")
-        self._n, self._seen, self._model = iterates, 0, np.zeros(run.objective.dim)
-        self._at, self._first = iterates - 1, iterates - -(-iterates // 3)
-        if self._kind == "random":
+        kind = run.parameters.get("returns", "last")
+        self._one, self._seen = kind in ("last", "random"), 0
+        averaged = {"average": iterates, "tail": -(-iterates // 3)}.get(kind, 1)
+        if not isinstance(kind, str):
+            averaged = min(kind if kind >= 1 else max(1, round(kind * iterates)), iterates)
+        self._first, self._averaged = iterates - averaged, averaged
+        self._model = np.zeros(run.objective.dim)
+        if kind == "random":
             with run.public.release() as key:
-                self._at = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
+                self._first = int(key.words(Purpose.SAMPLING, 1)[0]) * iterates >> 64
 
     def add(self, w: FloatArray) -> None:
         """Add the next iterate."""
-        if self._kind == "average":
-            self._model = self._model + w / self._n
-        elif self._kind == "tail":
-            if self._seen >= self._first:
-                self._model = self._model + w / (self._n - self._first)
-        elif self._seen == self._at:
-            self._model = w
+        if self._first <= self._seen < self._first + self._averaged:
+            self._model = w if self._one else self._model + w / self._averaged
         self._seen += 1
 
     @property
