@@ -24,8 +24,10 @@ HOWS = {
     "random": {},
     "two_groups": {"ratio": 3.0},
     "by_label": {},
+    "mixed": {"share": 0.4},
     "dirichlet": {"concentration": 0.3},
 }
+OF_LABELS = ("by_label", "mixed", "dirichlet")
 
 
 csr = scipy.sparse.csr_array
@@ -69,14 +71,14 @@ def splits(draw):
 @given(splits())
 def test_split_puts_every_record_into_exactly_one_silo(how, case):
     X, y, m, min_size, seed = case
-    if how in ("two_groups", "by_label"):
+    if how in ("two_groups", "by_label", "mixed"):
         min_size = 1
     data = SiloData.split(X, y, m, how=how, seed=seed, min_size=min_size, **HOWS[how])
     assert_same_records(data, X, y)
     assert data.m == m
     assert data.sizes.min() >= min_size
     assert data.partition == how
-    assert (data.partition_note is not None) == (how in ("by_label", "dirichlet"))
+    assert (data.partition_note is not None) == (how in OF_LABELS)
     again = SiloData.split(X, y, m, how=how, seed=seed, min_size=min_size, **HOWS[how])
     assert np.array_equal(again.X, data.X)
 
@@ -112,6 +114,24 @@ def test_by_label_gives_silos_of_one_label(case):
     data = SiloData.split(X, y, m, how="by_label", seed=seed)
     labels = [set(data.y[a:b]) for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]
     assert all(len(found) == 1 for found in labels)
+
+
+def test_a_share_of_every_silo_is_exchanged_between_one_label_and_random_records():
+    """The rest stays; the labels' variance between silos falls by (1 - share)^2, in the mean."""
+    X = np.arange(4000.0)[:, np.newaxis]
+    y = np.where(np.random.default_rng(0).permutation(4000) < 1200, 0, 1)
+    apart = SiloData.split(X, y, 10, how="by_label", seed=3)
+    for share in (0.0, 0.25, 0.6, 1.0):
+        data = SiloData.split(X, y, 10, how="mixed", share=share, seed=3)
+        assert np.array_equal(data.sizes, apart.sizes)
+        moved = data.X[:, 0] != apart.X[:, 0]
+        left = np.add.reduceat(moved, data.offsets[:-1])
+        assert np.all(left <= np.round(share * data.sizes))
+        assert left.sum() >= 0.99 * np.round(share * data.sizes).sum() - 1
+        means = np.add.reduceat(data.y, data.offsets[:-1]) / data.sizes
+        between = data.weights() @ (means - data.y.mean()) ** 2 / np.var(data.y)
+        assert between == pytest.approx((1.0 - share) ** 2, abs=0.02)
+    assert np.array_equal(SiloData.split(X, y, 10, how="mixed", share=0, seed=3).X, apart.X)
 
 
 def test_small_concentration_separates_labels_more_than_a_large_one():
@@ -1338,6 +1358,20 @@ BAD_SPLITS = {
         {"how": "two_groups", "ratio": 99.0, "m": 6},
         ValueError,
         "0 records, got 1",
+    ),
+    "share is missing": ({"how": "mixed"}, ValueError, "share must be given .* got None"),
+    "share is above one": (
+        {"how": "mixed", "share": 1.01},
+        ValueError,
+        r"share must lie in \[0, 1\], got 1.01",
+    ),
+    "share is negative": ({"how": "mixed", "share": -0.1}, ValueError, "got -0.1"),
+    "share is NaN": ({"how": "mixed", "share": math.nan}, ValueError, "share must .* got nan"),
+    "share is text": ({"how": "mixed", "share": "0.5"}, TypeError, "share must be a real number"),
+    "share is out of place": (
+        {"how": "by_label", "share": 0.5},
+        ValueError,
+        "share must be given with how='mixed' and only there",
     ),
     "concentration is missing": (
         {"how": "dirichlet"},

@@ -148,6 +148,7 @@ def test_ids_are_not_kept():
         ({"person": np.arange(N - 1)}, "person must have 300 entries, got 299"),
         ({"person": np.full(N, math.nan)}, "person must be finite"),
         ({"how": "by_label"}, "how must not read labels"),
+        ({"how": "mixed", "share": 0.5}, "how must not read labels"),
         ({"how": "dirichlet", "concentration": 1.0}, "how must not read labels"),
         ({"min_size": 30}, "m must be at most persons / min_size"),
     ],

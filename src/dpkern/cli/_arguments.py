@@ -82,7 +82,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     add = group.add_argument
     how = f"split the records over M silos (default: as the data say, else {silos})"
     add("--silos", type=count, metavar="M", help=how)
-    how = "even, random, by_label, two_groups=RATIO or dirichlet=CONCENTRATION"
+    how = "even, random, by_label, two_groups=RATIO, mixed=SHARE or dirichlet=CONCENTRATION"
     add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
     add("--seed", type=int, default=0, help="of the splits only; never of the noise")
     what = "public description of the raw columns, as dpkern schema drafts one; it says all that "

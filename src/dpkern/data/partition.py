@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import positive
+from dpkern._numbers import positive, real
 from dpkern.data.csr import canonical, is_sparse
 from dpkern.data.frames import column_names, is_frame
 from dpkern.data.validation import (
@@ -26,11 +26,15 @@ from dpkern.data.validation import (
 )
 
 Seed = np.random.Generator | int | None
-How = Literal["even", "random", "two_groups", "by_label", "dirichlet"]
+How = Literal["even", "random", "two_groups", "by_label", "mixed", "dirichlet"]
 
-NUMBERS = {"two_groups": "ratio", "dirichlet": "concentration"}
+NUMBERS = {"two_groups": "ratio", "mixed": "share", "dirichlet": "concentration"}
 NOTES = {
     "by_label": "silos hold one label each: sizes and the silo of a record depend on the labels",
+    "mixed": (
+        "silos hold one label each, but for a share of their records that was exchanged: sizes and "
+        "the silo of a record depend on the labels"
+    ),
     "dirichlet": "label shares differ by silo: sizes and the silo of a record depend on the labels",
 }
 
@@ -92,10 +96,10 @@ def _partition(
         if ratio < 1.0:
             raise ValueError(f"ratio must be at least 1, got {ratio!r}")
         return order, _shares(len(y), np.where(np.arange(m) < m // 2, ratio, 1.0))
-    if how not in ("by_label", "dirichlet"):
+    if how not in NOTES:
         raise ValueError(
-            "how must be one of 'even', 'random', 'two_groups', 'by_label', 'dirichlet', got "
-            f"{how!r}"
+            "how must be one of 'even', 'random', 'two_groups', 'by_label', 'mixed', 'dirichlet', "
+            f"got {how!r}"
         )
     if task == "persons":
         raise ValueError(f"how must not read labels, as {how!r} does, with person")
@@ -103,8 +107,11 @@ def _partition(
     if signs is None or task != "classification":
         raise ValueError(f"task must be classification for how={how!r}, got {task}")
     plus = signs[order] > 0
-    if how == "by_label":
-        return _one_label_each(order[~plus], order[plus], m)
+    if how in ("by_label", "mixed"):
+        order, sizes = _one_label_each(order[~plus], order[plus], m)
+        if how == "mixed":
+            _exchange(order, sizes, real("share", numbers[how]), rng)
+        return order, sizes
     silo = np.empty(len(y), dtype=np.int64)
     reserved = m * min_size
     silo[:reserved] = np.repeat(np.arange(m), min_size)
@@ -147,6 +154,21 @@ def _one_label_each(
     silos = min(max(round(m * len(minus) / n), fewest), most)
     sizes = (_shares(len(minus), np.ones(silos)), _shares(len(plus), np.ones(m - silos)))
     return np.concatenate((minus, plus)), np.concatenate(sizes)
+
+
+def _exchange(
+    order: NDArray[np.int64], sizes: NDArray[np.int64], share: float, rng: np.random.Generator
+) -> None:
+    """Permute this share of every silo's records, drawn at random, among all silos, in place."""
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"share must lie in [0, 1], got {share!r}")
+    firsts = np.cumsum(sizes) - sizes
+    places = [
+        first + rng.permutation(n)[: round(share * n)]
+        for first, n in zip(firsts.tolist(), sizes.tolist(), strict=True)
+    ]
+    exchanged = np.concatenate(places)
+    order[exchanged] = order[rng.permutation(exchanged)]
 
 
 def gathered(X: Matrix, order: NDArray[np.int64] | None) -> tuple[Matrix, bool]:

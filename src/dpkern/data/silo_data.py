@@ -393,6 +393,7 @@ class SiloData:
         seed: Seed = None,
         min_size: int = 1,
         ratio: float | None = None,
+        share: float | None = None,
         concentration: float | None = None,
         **options: Unpack[RowOptions],
     ) -> Self:
@@ -404,22 +405,21 @@ class SiloData:
             As for the class, of any real dtype.
         m : int
             Number of silos, at most N / min_size.
-        how : {"even", "random", "two_groups", "by_label", "dirichlet"}, default="even"
+        how : {"even", "random", "two_groups", "by_label", "mixed", "dirichlet"}, default="even"
             "even": sizes differ by at most one. "random": sizes uniformly random above min_size.
             "two_groups": m // 2 silos are `ratio` times as large as the others. "by_label": every
-            silo has a single label, with numbers of silos in proportion to the labels.
+            silo has a single label, with numbers of silos in proportion to the labels. "mixed": the
+            same, and a `share` of every silo's records is exchanged at random among all silos.
             "dirichlet": after every silo has received min_size records, the shares of each label
-            over silos are drawn from a symmetric Dirichlet distribution. With the last two, sizes
+            over silos are drawn from a symmetric Dirichlet distribution. With the last three, sizes
             depend on the labels, which `partition_note` states.
         seed : int, numpy.random.Generator or None
             Source of the split, no part of any privacy guarantee; None: fresh entropy.
         min_size : int, default=1
             Smallest allowed size of a silo, in records, or in persons where these are given.
-        ratio : float
-            At least 1; required for "two_groups", and only there.
-        concentration : float
-            Positive; required for "dirichlet", and only there. Small values give each silo few
-            labels.
+        ratio, share, concentration : float
+            Required for "two_groups", "mixed" and "dirichlet", and only there: at least 1; from 0,
+            one label in a silo, to 1; positive, where small values give each silo few labels.
         **options
             As for the class, from `intercept` on.
 
@@ -431,7 +431,7 @@ class SiloData:
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
-        shapes = {"two_groups": ratio, "dirichlet": concentration}
+        shapes = {"two_groups": ratio, "mixed": share, "dirichlet": concentration}
         rng, task = np.random.default_rng(seed), options.get("task")
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is None:

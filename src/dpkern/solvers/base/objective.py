@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -15,13 +16,15 @@ from dpkern._numbers import count
 from dpkern._threads import one_blas_thread, resolve_threads
 from dpkern.data import SiloData
 from dpkern.models.losses import Loss
-from dpkern.models.oracles import Oracle
+from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.models.penalties import L1, Constraint, SmoothPenalty, combined
 from dpkern.models.scale import Scale, curvature_of_rows, largest_target, margin_scale
 from dpkern.models.terms import Penalty, Term
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 
 FloatArray = NDArray[np.float64]
+# Of which the gradients of a model that is not linear are in memory together.
+_RECORDS = 256
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
 
 
@@ -224,6 +227,37 @@ class Objective:
             return float(np.mean(labels == np.maximum(self.data.y, 0.0)))
         z = kernels.glm_margins(self.data, w, n_threads=self.n_threads)
         return float(np.mean((z > 0.0) == (self.data.y > 0.0)))
+
+    def heterogeneity(self, w: FloatArray | None = None) -> float:
+        """Return sum_j p_j |g_j - g|^2 at w, which is not private: how much silos differ.
+
+        g_j is the gradient of silo j's mean loss, not clipped, and g = sum_j p_j g_j. At the
+        minimiser of J, which w is by default for a linear model, it is the upsilon_*^2 of Lowy,
+        Razaviyayn (2021), (1/m) sum_j |grad J_j(w*)|^2, where penalties are smooth and weights
+        uniform. Silos of n records of one law have about the variance of a record's gradient
+        divided by n.
+
+        It is for public records and for analysis: it has no noise and no certificate, so that no
+        setting of a private run may follow from it.
+        """
+        data = self.data
+        if isinstance(self.loss, Oracle):
+            if w is None:
+                raise ValueError(f"w must be given for the model {self.loss.name!r}, got None")
+            point = np.array(w, dtype=np.float64)
+            sums = np.zeros((data.m, self.dim))
+            for j, (first, end) in enumerate(pairwise(data.offsets.tolist())):
+                for begin in range(first, end, _RECORDS):
+                    records = np.arange(begin, min(begin + _RECORDS, end))
+                    found = record_gradients(self.loss, data, point, records)
+                    sums[j] += found.sum(axis=0, dtype=np.float64)
+        else:
+            point = self.minimum()[0] if w is None else np.asarray(w, dtype=np.float64)
+            sums = kernels.glm_gradient(
+                data, point, loss=self.loss, clip=math.inf, n_threads=self.n_threads
+            )
+        p, means = self.shares(), sums / data.sizes[:, np.newaxis]
+        return float(p @ np.sum((means - p @ means) ** 2, axis=1))
 
     def penalty_value(self, w: FloatArray) -> float:
         """Return (l2/2) |w|^2 + strength g(w) on the penalised coordinates, g smooth."""
