@@ -92,9 +92,9 @@ def draw(title: str, x_label: str, points: list[Point]) -> bytes:
         above, below = column[0], column[-1]
         for method, curve in grouped(rows, "method").items():
             x, i = [point.x for point in curve], looks[method]
-            style = {"color": f"C{i}", "marker": "osD^vPX"[i], "capsize": 2, "markersize": 4}
-            if "printed" in method:
-                style["linestyle"] = "--"
+            style = {"color": f"C{i}", "marker": "osD^vPX*"[i], "capsize": 2, "markersize": 4}
+            if "printed" in method or "code" in method:
+                style["linestyle"] = "--" if "printed" in method else "-."
             legend[method] = above.errorbar(
                 x, [p.score for p in curve], [p.score_sd for p in curve], **style
             )
