@@ -85,6 +85,7 @@ def run(data, name="gradient_descent", *, study=None, of_silos=None, **arguments
         ("federated_gd", {"rounds": 3, "local_steps": 4, "loss": dpk.losses.Huber(0.5)}),
         ("local_newton", {"rounds": 2}),
         ("spider", {"rounds": 4, "returns": 3}),
+        ("spider", {"rounds": 3, "variant": "alternate"}),
     ],
 )
 def test_a_study_has_the_bits_of_one_process_where_all_have_one_seed(name, how, trust, monkeypatch):
