@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpkern._warn import warn
 from dpkern.data import is_sparse
 from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
@@ -12,6 +13,7 @@ from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
+from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.shared import SHARED
 
 if TYPE_CHECKING:  # run imports this module
@@ -71,6 +73,20 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
             "what history holds of the monitor is a non-private diagnostic on training data",
         )
     return notes
+
+
+def ending(run: "Run", finding: str) -> str:
+    """Describe how a run ended; warn of what its releases suggest, if there is a finding."""
+    steps = "" if run.local_steps == 1 else f" of {run.local_steps} local steps"
+    message = f"ran its {run.rounds} round{'s' if run.rounds > 1 else ''}{steps}"
+    if not finding:
+        return message
+    own = [name for name in ("step_size", "prox_step", "trace_coeff") if name in run.parameters]
+    finding, budget = finding.format(" or ".join(own)), run.parameters["budget"]
+    spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
+    where = f"{run.solver} under {run.trust} trust at {spent}"
+    warn(f"{where}: {finding}", NothingLearntWarning)
+    return f"{message}; {finding}"
 
 
 def declared(run: "Run") -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import positive
-from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.models.losses import Custom
 from dpkern.models.oracles import Oracle
@@ -22,11 +21,11 @@ from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.solvers.base.charging import charge_of
 from dpkern.solvers.base.clock import Clock
-from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
+from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.monitor import monitored
 from dpkern.solvers.base.objective import Objective
-from dpkern.solvers.base.outcome import declared, notes_on_data, plain
+from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.persons import person_bound
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
@@ -419,6 +418,7 @@ class Run(AbstractContextManager["Run"]):
         total = time.perf_counter() - self._begin
         norms = self.history["gradient_norm"]
         converged = len(norms) >= settled and max(norms[-settled:]) <= 1e-6
+        finding = "" if converged or self.budget is None else self._learning.finding()
         return SolverResult(
             solver=self.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),
@@ -430,27 +430,10 @@ class Run(AbstractContextManager["Run"]):
             history=self.history,
             privacy=certificate,
             timing={**self._seconds, "python": total - sum(self._seconds.values()), "total": total},
-            message=self._message(converged),
+            message=ending(self, finding),
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
             feature_names=data.feature_names,
             schema=data.schema,
         )
-
-    def _message(self, converged: bool) -> str:
-        """Describe how the run ended; warn if the releases suggest that nothing was learnt."""
-        steps = "" if self.local_steps == 1 else f" of {self.local_steps} local steps"
-        message = f"ran its {self.rounds} round{'s' if self.rounds > 1 else ''}{steps}"
-        finding = "" if converged or self.budget is None else self._learning.finding()
-        if not finding:
-            return message
-        own = [
-            name for name in ("step_size", "prox_step", "trace_coeff") if name in self.parameters
-        ]
-        finding = finding.format(" or ".join(own))
-        budget = self.parameters["budget"]
-        spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
-        where = f"{self.solver} under {self.trust} trust at {spent}"
-        warn(f"{where}: {finding}", NothingLearntWarning)
-        return f"{message}; {finding}"
