@@ -230,6 +230,7 @@ def _square(rate: float, mu: float, neighbours: str) -> float:
     return (2.0 if replaced else 1.0) * pair.square(positive=replaced)
 
 
+@functools.lru_cache(maxsize=256)  # runs of a study and of an audit have the same few
 def sampled_scale(
     events: Events, epsilon: float, delta: float, neighbours: str, *, least: float = 0.0
 ) -> float:

@@ -1,11 +1,11 @@
 """Mutation tests: faults planted in the source one at a time, and the tests that must fail.
 
-    python tests/planted_faults.py                     every fault, one after the other
-    python tests/planted_faults.py --only ID [ID ...]  some of them
-    python tests/planted_faults.py --room privacy      those of a part of the source
-    python tests/planted_faults.py --check             only whether every snippet is found once
+    python -m tests.faults                     every fault, one after the other
+    python -m tests.faults --only ID [ID ...]  some of them
+    python -m tests.faults --room privacy      those of a part of the source
+    python -m tests.faults --check             only whether every snippet is found once
 
-The faults are in `planted_faults.toml`: an id, a part of the source (`room`), the property that
+The faults are in `faults.toml`: an id, a part of the source (`room`), the property that
 the fault breaks (`law`), a snippet of the source and what to put in its place, and the test files
 that must fail. A snippet is looked for in all of src, with any white space between its words, and
 must occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
