@@ -253,9 +253,11 @@ class Experiment:
 
 WISCONSIN, MNIST = "Wisconsin diagnostic", "MNIST, odd or even"
 CONVEX = tuple(f"a9a, logistic regression, {rounds} rounds" for rounds in (25, 100))
+# Two updates in a round: the grid has shorter steps too.
+TWO_STEPS = LONG_STEPS | {"step_size": (0.25, 0.5, *LONG_STEPS["step_size"])}
 OF_MNIST = methods(LONG_STEPS, **GUESSES) | {
     "SPIDER, alternate": Method(
-        "spider", LONG_STEPS | {"variant": ("alternate",), "refresh_share": (0.5, 0.95)}
+        "spider", TWO_STEPS | {"variant": ("alternate",), "refresh_share": (0.5, 0.95)}
     )
 }
 EXPERIMENTS = {
