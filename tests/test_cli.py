@@ -704,6 +704,11 @@ def test_import_is_cheap():
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "at most the 300 training"),
         (["fit", "TRAIN", *BUDGET, "--split", "odd"], "--split must be one of"),
         (["fit", "TRAIN", *BUDGET, "--split", "even=2"], "'even' takes no number"),
+        (["fit", "TRAIN", *BUDGET, "--split", "mixed"], "needs its share, as in mixed=0.5"),
+        (
+            ["fit", "TRAIN", *BUDGET, "--silos", "2", "--split", "mixed=2"],
+            "share must lie in [0, 1], got 2.0",
+        ),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups"], "needs its ratio, as in two_groups=2"),
         (["fit", "TRAIN", *BUDGET, "--split", "two_groups=x"], "--split is 'two_groups=x'"),
         (["fit", "TRAIN", *BUDGET, "--target", "nothing"], "target must be a column"),

@@ -165,7 +165,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
     if bool(equals) != (how in NUMBERS):
         takes = "takes no number"
         if how in NUMBERS:
-            takes = f"needs its {NUMBERS[how]}, as in {how}=1"
+            takes = f"needs its {NUMBERS[how]}, as in {how}={0.5 if how == 'mixed' else 2}"
         raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
         try:

@@ -108,7 +108,7 @@ def _partition(
         raise ValueError(f"task must be classification for how={how!r}, got {task}")
     plus = signs[order] > 0
     if how in ("by_label", "mixed"):
-        order, sizes = _one_label_each(order[~plus], order[plus], m)
+        order, sizes = _one_label_each(order[~plus], order[plus], m, how)
         if how == "mixed":
             _exchange(order, sizes, real("share", numbers[how]), rng)
         return order, sizes
@@ -143,11 +143,11 @@ def _shares(n: int, weights: Float64Array) -> NDArray[np.int64]:
 
 
 def _one_label_each(
-    minus: NDArray[np.int64], plus: NDArray[np.int64], m: int
+    minus: NDArray[np.int64], plus: NDArray[np.int64], m: int, how: How
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if m < 2 or not len(minus) or not len(plus):
         raise ValueError(
-            f"how must be another than 'by_label' unless both labels occur and m >= 2, got m {m}"
+            f"how must be another than {how!r} unless both labels occur and m >= 2, got m {m}"
         )
     n = len(minus) + len(plus)
     fewest, most = max(1, m - len(plus)), min(m - 1, len(minus))
