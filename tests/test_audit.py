@@ -75,6 +75,16 @@ def test_a_replay_is_shown_what_was_released_and_shows_the_same():
         assert a.rate == 1.0
 
 
+def test_a_replay_of_a_secret_sample_does_not_tell_which_records_it_has():
+    how = {"sampling": "without_replacement", "batch_size": 2, "rounds": 20}
+    pair = pair_of("minibatch_sgd", "central", "replace_one", n=20, **how)
+    last = pair.certificate()[1]
+    seen = pair.transcript(True, 3, Transcript(last=last))
+    shown = pair.transcript(True, 3, Transcript(seen, last=last))
+    assert 0 < sum(bool(entry.exact) for entry in seen) < 10
+    assert all(bool(entry.exact) and entry.rate == 0.1 for entry in shown)
+
+
 def test_the_ratio_is_that_of_two_normal_densities():
     pair = pair_of("gradient_descent", "central", "replace_one", rounds=1)
     last = pair.certificate()[1]

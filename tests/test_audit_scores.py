@@ -79,6 +79,16 @@ def test_bounds_of_a_gaussian_pair_fail_as_rarely_as_they_say(mu):
         assert wrong > 0  # nor more rarely: the bound is not slack
 
 
+def test_some_scores_choose_the_threshold_and_others_are_counted():
+    inside, outside = case(10, 1000, 800, 1.0)
+    found = dpk.audit_scores(inside, outside)
+    assert (found.counts.n_in, found.counts.n_out) == (500, 400)
+    assert found.counts.positives == np.count_nonzero(inside[1::2] >= found.threshold)
+    assert found.counts.false == np.count_nonzero(outside[1::2] >= found.threshold)
+    inside[1::2], outside[1::2] = 9.0, -9.0
+    assert dpk.audit_scores(inside, outside).threshold == found.threshold
+
+
 def test_a_tail_that_is_empty_by_chance_is_not_chosen():
     inside, outside = case(8, 2000, 2000, 1.0)
     assert dpk.audit_scores(inside, outside).mu > 0.6
