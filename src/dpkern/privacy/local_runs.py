@@ -224,21 +224,25 @@ class LocalRuns:
         rest = 2 * self._rounding(W) * E + 8 * _U * W * (F + 1)
         roundings = {q: Fraction(q) * of_grid + rest for q in set(self.grids.tolist())}
         found: dict[tuple[int, float], float] = {}
-        nominals = []
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
         grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
+        largest, scaled = 0.0, {}
         for n, p in set(pairs):
-            records, nominal = self._nominal[n]
             # p (nominal / records + rounding), in whole numbers, for every silo and round.
-            (a, b), rounding = p.as_integer_ratio(), roundings[grids[n]]
-            common = math.lcm(nominal.denominator, rounding.denominator)
-            exact = nominal.numerator * (common // nominal.denominator)
-            more = rounding.numerator * (common // rounding.denominator)
-            below = b * common * records
-            nominals.append(ratio_up(a * exact, below))
-            computed = a * (exact + records * more) * _SLACK.numerator
-            found[n, p] = ratio_up(computed, below * _SLACK.denominator)
-        self._check_excess(Fraction(max(found.values())), Fraction(max(nominals)))
+            records, nominal = self._nominal[n]
+            key = id(nominal), grids[n]  # silos of full batches share the nominal one
+            if key not in scaled:
+                rounding = roundings[grids[n]]
+                unit = math.lcm(nominal.denominator, rounding.denominator)
+                exact, more = (v.numerator * (unit // v.denominator) for v in (nominal, rounding))
+                numerators = exact * _SLACK.numerator, more * _SLACK.numerator
+                scaled[key] = *numerators, unit * _SLACK.denominator, round_up(nominal)
+            exact, more, unit, in_doubles = scaled[key]
+            (a, b) = p.as_integer_ratio()
+            found[n, p] = ratio_up(a * (exact + records * more), b * unit * records)
+            largest = max(largest, p * in_doubles / records)
+        if (most := max(found.values())) < math.inf:
+            self._check_excess(Fraction(most), Fraction(largest))
         return tuple(found[pair] for pair in pairs)
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
