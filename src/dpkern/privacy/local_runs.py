@@ -49,9 +49,10 @@ LARGEST_EXCESS = Fraction(5, 4)
 LARGEST_DRAW = 15
 
 _U = Fraction(2) ** -53
+_8_U = 8 * _U
 # Covers second-order terms, and underflow within the magnitudes that `LocalRuns` accepts.
 _SLACK = 1 + Fraction(2) ** -40
-_LARGEST = Fraction(2) ** 100
+_LARGEST = 1 << 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,8 @@ class LocalRuns:
         if not math.isfinite(self.clip):
             raise ValueError(f"clip must be finite {what}, got {self.clip!r}")
         eta, penalty = max(self.step_sizes), self._constants.penalty
-        if Fraction(eta) * penalty > 2:
+        n, d = eta.as_integer_ratio()
+        if n * penalty.numerator > 2 * d * penalty.denominator:
             raise ValueError(
                 f"step_size must be at most 2 / {float(penalty)!r}, twice the inverse of the "
                 f"largest curvature of the penalties, got {eta!r}"
@@ -183,25 +185,29 @@ class LocalRuns:
         """
         if start in self._iterate_bounds:  # of a round's sensitivities, and of its messages
             return self._iterate_bounds[start]
-        rounding = 1 + len(self.step_sizes) * (self.dim + 20) * Fraction(2) ** -51
-        bound = self._constants.clip * self._total
-        if not start <= _LARGEST or (bound := bound + Fraction(start)) > _LARGEST:
+        n, d = 0, 1
+        if start <= _LARGEST:
+            (a, b), (p, q) = self._constants.clip.as_integer_ratio(), self._total
+            (e, f) = start.as_integer_ratio()
+            n, d = a * p * f + e * b * q, b * q * f
+        if not start <= _LARGEST or n > _LARGEST * d:
             raise ValueError(
                 "hidden local steps may reach a model of norm beyond the 2^100 that their "
                 "sensitivity covers: a smaller step_size keeps it nearer"
             )
-        return self._iterate_bounds.setdefault(start, bound * rounding)
+        rounded = (1 << 51) + len(self.step_sizes) * (self.dim + 20)
+        return self._iterate_bounds.setdefault(start, Fraction(n * rounded, d << 51))
 
     @cached_property
     def _iterate_bounds(self) -> dict[float, Fraction]:
         return {}
 
     @cached_property
-    def _total(self) -> Fraction:
-        """The sum of the step sizes."""
+    def _total(self) -> tuple[int, int]:
+        """The sum of the step sizes, as a ratio."""
         ratios = [step.as_integer_ratio() for step in self.step_sizes]
         common = max(d for _, d in ratios)  # powers of two
-        return Fraction(sum(n * (common // d) for n, d in ratios), common)
+        return sum(n * (common // d) for n, d in ratios), common
 
     def _tau(self, grid: float, W: Fraction) -> Fraction:
         return Fraction(grid) * self._constants.half_root + self._rounding(W)
@@ -220,8 +226,9 @@ class LocalRuns:
         """
         E, F, _ = self._propagation
         W = self.iterate_bound(start)
-        of_grid = 2 * self._constants.half_root * E
-        rest = 2 * self._rounding(W) * E + 8 * _U * W * (F + 1)
+        twice = 2 * E
+        rest = twice * self._rounding(W) + _8_U * W * (F + 1)
+        of_grid = twice * self._constants.half_root
         roundings = {q: Fraction(q) * of_grid + rest for q in set(self.grids.tolist())}
         found: dict[tuple[int, float], float] = {}
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
@@ -247,7 +254,9 @@ class LocalRuns:
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
         """Return a bound of the coordinates of all computed p_j (theta_K - theta_0), rounded up."""
-        return round_up(2 * self.iterate_bound(start) * Fraction(max(weights)) * _SLACK)
+        W, (n, d) = self.iterate_bound(start), max(weights).as_integer_ratio()
+        numerator, denominator = 2 * W.numerator * n, W.denominator * d
+        return ratio_up(numerator * _SLACK.numerator, denominator * _SLACK.denominator)
 
     @property
     def state_bound(self) -> float:
