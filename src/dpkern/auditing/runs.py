@@ -44,18 +44,15 @@ class Pair:
         """Return the certificate of a run, and its number of releases."""
         stream, seen = NoiseStream(), Transcript()
         stream.transcript = seen
-        return solve(self.solver, self.inside, rng=stream, **self.arguments).privacy, len(
-            seen.entries
-        )
+        result = solve(self.solver, self.inside, rng=stream, **self.arguments)
+        return result.privacy, len(seen.entries)
 
     def transcript(self, inside: bool, seed: int, transcript: Transcript) -> list[Entry]:
         """Run the solver on one of them, until the transcript is complete."""
-        stream = NoiseStream(seed)
+        stream, data = NoiseStream(seed), self.inside if inside else self.outside
         stream.transcript = transcript
         with suppress(Complete):
-            solve(
-                self.solver, self.inside if inside else self.outside, rng=stream, **self.arguments
-            )
+            solve(self.solver, data, rng=stream, **self.arguments)
         return transcript.entries
 
 
