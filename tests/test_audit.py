@@ -257,6 +257,12 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(kernels, "gaussian", lambda *a, **how: 0.4 * drawn(*a, **how))
     assert main([*given, "--epsilon", "8"]) == 1
     assert "VIOLATED" in capsys.readouterr().out
+    monkeypatch.undo()
+    silo = ["audit", "wd_dp", "--trust", "silo", "--silos", "2", "--runs", "200", "--jobs", "1"]
+    assert main(silo) == 0
+    assert "under silo trust" in capsys.readouterr().out
+    assert main(["audit", "wd_dp", "--trust", "nobody"]) == 2
+    assert "--trust must be" in capsys.readouterr().err
     assert main(["audit", "gradient_descent", "--set", "clips=3"]) == 2
     assert "did you mean 'clip'" in capsys.readouterr().err
 

@@ -33,16 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the audit; the exit status is 1 if it refutes the certificate."""
     from dpkern.auditing import audit  # scipy.stats takes a second to import
 
-    solver, declared = arguments.solver, SOLVERS[arguments.solver].declaration
+    solver = arguments.solver
     if arguments.plot is not None:
         _output.refuse_output(arguments.plot)
-    known = [name for name in _solvers.options(solver) if name not in ("trust", "neighbours")]
+    how = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
+    trust = how.pop("trust", SOLVERS[solver].declaration.trusts[0])
     found = audit(
         solver,
         budget=Budget(epsilon=arguments.epsilon, delta=arguments.delta),
-        trust=declared.trusts[0] if arguments.trust is None else arguments.trust,
-        neighbours=arguments.neighbours,
-        how=_arguments.given_parameters(arguments, known, solver),
+        trust=trust,
+        neighbours=how.pop("neighbours", arguments.neighbours),
+        how=how,
         runs=arguments.runs,
         confidence=arguments.confidence,
         records=arguments.records,
