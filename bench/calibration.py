@@ -1,13 +1,14 @@
 """How much processor time the calibration of the noise takes, for every solver.
 
-`python -m bench.calibration` prints a table in Markdown, in milliseconds, the least of three, for
-every sampler and trust that a solver offers. *First release* is the time until the first release of
-a run of 1000 rounds: data are tiny, so that calibration is what is left, with the first round's
-hidden steps. *Own steps* is what all rounds take more when each has step sizes of its own. Results
-are cached, so that every run has other step sizes.
+`python -m bench.calibration` prints a table in Markdown, in milliseconds, the least of two: what
+whole runs of 1000 rounds spend in the functions that fix sensitivities, grids and deviations
+(`CALIBRATING`), with every sampler and trust that a solver offers, where all rounds have the same
+step size and where each has its own. Results are cached, so that every run has other step sizes.
+Data are tiny.
 """
 
 import contextlib
+import functools
 import time
 import warnings
 from collections.abc import Iterator
@@ -17,10 +18,16 @@ from unittest import mock
 import numpy as np
 
 import dpkern as dpk
-from dpkern.privacy.accounting import Sampled, sampled_epsilon
-from dpkern.privacy.ledger import Ledger
+from dpkern.privacy.local_runs import LocalRuns
+from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
+from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.privacy.mechanisms.hessian import GaussianHessian
+from dpkern.privacy.mechanisms.last_iterate import LastIterate
+from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.base.run import Run
+from dpkern.solvers.releases import local_batches, means
+from dpkern.solvers.releases.local_runs import HiddenSteps, LocalSteps
 
 ROUNDS, LOCAL_STEPS, D, BATCH = 1000, 10, 5, 10
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
@@ -34,11 +41,25 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "objective_perturbation": {},
     "ridge": {},
 }
-RUNS = 3
+RUNS = 2
 
 
-class _Reached(Exception):
-    """Where a time is taken."""
+# What runs calibrate by; of calls within calls the outermost counts.
+CALIBRATING: tuple[tuple[Any, str], ...] = (
+    (means, "allocate"),
+    (local_batches, "allocate"),
+    (GaussianSum, "__init__"),
+    (GaussianMessages, "__init__"),
+    (GaussianMessages, "_calibrate"),
+    (GaussianHessian, "__init__"),
+    (BinomialSum, "__init__"),
+    (LastIterate, "__init__"),
+    (LastIterate, "_calibrated"),
+    (PerturbedMinimiser, "__init__"),
+    (LocalSteps, "local_runs"),
+    (HiddenSteps, "_bounds"),
+    *((LocalRuns, name) for name in ("__post_init__", "sensitivities", "hidden_states")),
+)
 
 
 def data(sizes: tuple[int, ...]) -> dpk.SiloData:
@@ -50,21 +71,28 @@ def data(sizes: tuple[int, ...]) -> dpk.SiloData:
     return dpk.SiloData.from_silos(parts, row_bound=3.0)
 
 
-def seconds(
-    where: Any, name: str, solver: str, options: dict[str, Any], records: dpk.SiloData
-) -> float:
-    """Return the processor time of a run until it calls a method."""
+def calibrating(solver: str, options: dict[str, Any], records: dpk.SiloData) -> float:
+    """Return the milliseconds that a run spends in the functions that calibrate."""
+    depth, total = 0, 0
 
-    def stop(*_: Any, **__: Any) -> None:
-        raise _Reached
+    def timed(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
+            nonlocal depth, total
+            depth, start = depth + 1, time.thread_time_ns()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                depth -= 1
+                total += time.thread_time_ns() - start if depth == 0 else 0
 
-    with mock.patch.object(where, name, stop), contextlib.suppress(_Reached):
-        start = time.thread_time()
-        try:
-            dpk.solve(solver, records, budget=BUDGET, clip=1.0, **options)
-        finally:
-            found = time.thread_time() - start
-    return found
+        return wrapper
+
+    with contextlib.ExitStack() as stack:
+        for owner, name in CALIBRATING:
+            stack.enter_context(mock.patch.object(owner, name, timed(getattr(owner, name))))
+        dpk.solve(solver, records, budget=BUDGET, clip=1.0, **options)
+    return 1e-6 * total
 
 
 def more_cases() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -108,7 +136,7 @@ def cases(sizes: tuple[int, ...]) -> Iterator[tuple[str, str, str, dict[str, Any
 def steps(solver: str, options: dict[str, Any], vary: float, *, equal: bool) -> dict[str, Any]:
     """Return step sizes, the same in every round or all different; nothing if it takes none."""
     own = SOLVERS[solver].declaration.own
-    if "step_size" not in own or solver == "fixed_point":
+    if "step_size" not in own or solver in ("fixed_point", "output_perturbation"):
         return {}
     rounds, K = options.get("rounds", 1), options.get("local_steps", 1)
     t = np.zeros(rounds) if equal else np.arange(rounds) / rounds
@@ -118,38 +146,30 @@ def steps(solver: str, options: dict[str, Any], vary: float, *, equal: bool) -> 
 
 
 def row(solver: str, options: dict[str, Any], records: dpk.SiloData) -> tuple[float, float | None]:
-    """Return milliseconds until the first release, and more with steps of their own, if any."""
-    first, own = [], []
+    """Return milliseconds with equal steps, and with steps of their own, if it takes any."""
+    found: tuple[list[float], list[float]] = [], []
     for i in range(RUNS):
-        equal, each = (
-            options | steps(solver, options, 1e-3 * (2 * i + k), equal=not k) for k in (0, 1)
-        )
-        minimises = solver == "objective_perturbation"  # before its release, not its calibration
-        where, name = (Run, "sums") if minimises else (Ledger, "append")
-        first.append(seconds(where, name, solver, each, records))
-        hidden = "local_steps" in each and solver != "local_newton"
-        if "step_size" in each and options.get("rounds", 1) > 1 and (hidden or records.m < 10):
-            times = [seconds(Run, "result", solver, given, records) for given in (equal, each)]
-            own.append(times[1] - times[0])
-    return 1e3 * min(first), max(0.0, 1e3 * min(own)) if own else None
+        for own in (0, 1):
+            given = steps(solver, options, 1e-3 * (2 * i + own), equal=not own)
+            if given or not own:
+                found[own].append(calibrating(solver, options | given, records))
+    return min(found[0]), min(found[1], default=None)
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     records = {sizes: data(sizes) for sizes in (FEW, MANY)}
-    for name in ("minibatch_sgd", "federated_gd"):  # modules that are imported when first used
-        seconds(Ledger, "append", name, {"rounds": 2}, records[FEW])
-    one = frozenset({(Sampled("without_replacement", 1, 9, 3.0), 2)})
-    sampled_epsilon(one, 1e-6, "replace_one")
+    first = {"rounds": 2, "sampling": "without_replacement", "batch_size": 5}
+    calibrating("minibatch_sgd", first, records[FEW])  # modules that are imported when first used
     found: dict[tuple[str, str], dict[str, list[float | None]]] = {}
     for sizes in (FEW, MANY):
         for solver, trust, sampling, options in (*cases(sizes), *more_cases()):
             try:
-                first, own = row(solver, options, records[sizes])
+                equal, own = row(solver, options, records[sizes])
             except (TypeError, ValueError):  # not offered together
                 continue
-            print(f"{solver}, {trust}, {sampling}, {len(sizes)}: {first:.1f}, {own}", flush=True)
-            found.setdefault((solver, sampling), {}).setdefault(trust, []).extend((first, own))
+            print(f"{solver}, {trust}, {sampling}, {len(sizes)}: {equal:.1f}, {own}", flush=True)
+            found.setdefault((solver, sampling), {}).setdefault(trust, []).extend((equal, own))
     print(table(found))
     worst = [v for trusts in found.values() for one in trusts.values() for v in one if v]
     print(f"\nThe longest takes {max(worst):.0f} ms; the goal is {GOAL:.0f} ms.")
@@ -163,12 +183,12 @@ def table(found: dict[tuple[str, str], dict[str, list[float | None]]]) -> str:
     ]
     for (solver, sampling), trusts in found.items():
         cells = []
-        for column, digits in ((0, 1), (1, 0), (2, 1), (3, 0)):
+        for column in range(4):
             texts = []
             for trust, values in trusts.items():
                 value = values[column] if column < len(values) else None
-                if value is not None and (digits or value >= 1.0):
-                    texts.append(f"{trust} {value:.{digits}f}")
+                if value is not None:
+                    texts.append(f"{trust} {value:.1f}" if value < 10.0 else f"{trust} {value:.0f}")
             cells.append(", ".join(texts))
         lines.append(f"| `{solver}` | {sampling} | {' | '.join(cells)} |")
     return "\n".join(lines)

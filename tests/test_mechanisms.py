@@ -13,7 +13,7 @@ from dpkern.privacy import Certificate, NoiseStream, split_budget
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
-from dpkern.privacy.mechanisms.grids import choose_grid
+from dpkern.privacy.mechanisms.grids import choose_grid, choose_grids
 
 magnitudes = st.floats(-110, 110).map(lambda e: 10.0**e)
 sizes = st.floats(0, 12).map(lambda e: int(10.0**e))
@@ -486,3 +486,22 @@ def test_no_gaussian_sum_is_released_under_the_trust_in_a_shuffler():
         GaussianSum(channel, what="sum", clip=1.0, dim=2, sizes=(10,), mu=1.0).release(
             np.zeros((1, 2))
         )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_grids_of_many_sizes_are_those_of_each(seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 2 ** rng.integers(2, 20), 50).tolist() if seed % 2 else range(1, 300)
+    how = {
+        "clip": 2.0 ** int(rng.integers(-20, 20)) if seed % 3 else float(rng.uniform(0.1, 9.0)),
+        "dim": int(rng.integers(1, 900)),
+        "sigma": [None, 2.0 ** int(rng.integers(-9, 30)), float(rng.lognormal(3.0, 4.0))][seed % 3],
+        "neighbours": ["replace_one", "add_remove"][seed % 2],
+    }
+    try:
+        each = {n: choose_grid(n=n, **how) for n in sizes}
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)[:14]):
+            choose_grids(sizes, **how)
+    else:
+        assert choose_grids(sizes, **how) == each

@@ -20,7 +20,7 @@ from dpkern._numbers import count, positive
 from dpkern.privacy._exact import sqrt_down, sqrt_up
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.ledger import Release
-from dpkern.privacy.mechanisms.grids import choose_grid, noise_std, require_sums
+from dpkern.privacy.mechanisms.grids import choose_grids, noise_std, require_sums
 from dpkern.privacy.mechanisms.shares import require_share, share_std
 
 Result = TypeVar("Result")
@@ -93,7 +93,9 @@ class GaussianSum:
             raise ValueError("replaced must be None with person_clip: it is about one record")
         if person_clip is not None:
             nominal = 2.0 * positive("person_clip", person_clip)
-        grid_of = functools.partial(choose_grid, clip=clip, dim=dim, neighbours=channel.neighbours)
+        grids_of = functools.partial(
+            choose_grids, clip=clip, dim=dim, neighbours=channel.neighbours
+        )
 
         def on_grid(q: float) -> float:
             if replaced is not None:
@@ -118,8 +120,11 @@ class GaussianSum:
                 pairs = [(sum(counts), _total_std(stds, honest))] * k
             else:
                 pairs = list(zip(counts, stds, strict=True))
-            chosen = {(n, s): grid_of(n=n, sigma=s or None) for n, s in set(pairs)}
-            grids = [max(chosen[pair], finest or 0.0) for pair in pairs]
+            chosen = {
+                std: grids_of([n for n, s in pairs if s == std], sigma=std or None)
+                for std in {s for _, s in pairs}
+            }
+            grids = [max(chosen[std][n], finest or 0.0) for n, std in pairs]
             needed = on_grid(max(grids))
             if needed <= self.sensitivity:
                 break

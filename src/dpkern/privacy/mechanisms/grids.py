@@ -1,7 +1,7 @@
 """Grids of sums and of their noise, chosen from public numbers, and operations on grids."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -60,6 +60,32 @@ def choose_grid(
             )
         )
     return _coarsest("clip", norm, dim, n, sigma, needs)
+
+
+def choose_grids(
+    sizes: Iterable[int], *, clip: float, dim: int, sigma: float | None, neighbours: str
+) -> dict[int, float]:
+    """Return `choose_grid` for sums of so many records each, of one clip norm and one noise.
+
+    It depends on n by the magnitudes of n C and sigma / n alone. Both are monotone in n, so that
+    all numbers between two with the same ones have the same grid.
+    """
+    ordered, found = sorted(set(sizes)), {}
+    norm, std = positive("clip", clip).as_integer_ratio(), (sigma or 1.0).as_integer_ratio()
+
+    def magnitudes(n: int) -> tuple[int, int]:
+        return _ceil_log2(n * norm[0], norm[1]), floor_log2_of_ratio(std[0], std[1] * n)
+
+    parts = [(0, len(ordered))]
+    while parts:
+        i, j = parts.pop()
+        n, last = ordered[i], ordered[j - 1]
+        if n == last or (n > 1 and magnitudes(n) == magnitudes(last)):
+            q = choose_grid(n=n, clip=clip, dim=dim, sigma=sigma, neighbours=neighbours)
+            found.update(dict.fromkeys(ordered[i:j], q))
+        else:
+            parts += [((i + j) // 2, j), (i, (i + j) // 2)]
+    return found
 
 
 def choose_message_grid(
