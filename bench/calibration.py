@@ -54,7 +54,7 @@ CALIBRATING: tuple[tuple[Any, str], ...] = (
     (GaussianHessian, "__init__"),
     (BinomialSum, "__init__"),
     (LastIterate, "__init__"),
-    (LastIterate, "_calibrated"),
+    (LastIterate, "_calibrate"),
     (PerturbedMinimiser, "__init__"),
     (LocalSteps, "local_runs"),
     (HiddenSteps, "_bounds"),

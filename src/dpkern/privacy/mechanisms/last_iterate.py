@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ class LastIterate:
                 f"{runs.step_sizes}"
             )
         self._channel, self._mu = channel, mu
+        # Rounds are alike, and silos of one size.
+        self._calibrated = lru_cache(maxsize=4096)(self._calibrate)
         self._runs, self._factor = runs, last_iterate_factor(runs.contraction, len(runs.step_sizes))
 
     def release(
@@ -63,7 +66,7 @@ class LastIterate:
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
         return self._channel.seen(self._channel.messages(theta, entry.what), None, sigma)
 
-    def _calibrated(self, n: int, start: float) -> tuple[float, float, float]:
+    def _calibrate(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
         runs = self._runs
         nominal = round_up(Fraction(runs.step_sizes[0]) * 2 * Fraction(runs.clip) / n)
