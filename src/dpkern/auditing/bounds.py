@@ -137,17 +137,17 @@ def best_threshold(
 ) -> float:
     """Return the threshold at which these scores give the largest bound.
 
-    All thresholds' limits hold together with the confidence: else a tail that is empty by chance
-    would win. Of one run's canaries, the share of right guesses is what counts.
+    Limits are of more confidence than all thresholds together need: else a tail that is empty by
+    chance would win. Of one run's canaries, the share of right guesses is what counts.
     """
     thresholds = _thresholds(inside, outside)
-    together = 1.0 - (1.0 - confidence) / len(thresholds)
+    cautious = 1.0 - (1.0 - confidence) / len(thresholds) ** 2
     missed = np.searchsorted(np.sort(inside), thresholds)
     false = len(outside) - np.searchsorted(np.sort(outside), thresholds)
     if method in ("one_run", "one_run_fdp"):
-        bound = -_upper_limit(false, len(inside) - missed + false, together)
+        bound = -_upper_limit(false, len(inside) - missed + false, cautious)
     else:
-        quantile = 0.5 + 0.5 * together
+        quantile = 0.5 + 0.5 * cautious
         beta = _upper_limit(missed, len(inside), quantile)
         alpha = _upper_limit(false, len(outside), quantile)
         if method == "gdp":
