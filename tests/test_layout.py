@@ -81,8 +81,14 @@ ARROWS = {
     },
     "ranges": {"data", "privacy", "_numbers"},
     "auditing": {
-        *("auditing", "solvers", "privacy", "data", "plotting", "stream", "transcript"),
-        *("_numbers", "_warn"),
+        *("auditing", "auditing/one_run", "solvers", "privacy", "data", "plotting", "stream"),
+        *("transcript", "_numbers", "_warn"),
+    },
+    # Canaries are records with gradients of their own, which only models have.
+    "auditing/canaries": {"data", "models/oracles", "models/scale", "transcript"},
+    "auditing/one_run": {
+        *("auditing", "auditing/canaries", "solvers", "privacy", "data", "plotting", "stream"),
+        *("models/networks", "models/oracles", "_numbers", "_warn"),
     },
     # What all parties say and know; the engines are below, and know neither solvers nor records.
     "federated": {

@@ -344,9 +344,39 @@ class Numbered(Logistic):
         return X * (1.0 + 2.0**-50 * (np.arange(len(X)) % 2))[:, np.newaxis]
 
 
+class Distinct(Logistic):
+    """Depends on whether two rows are equal."""
+
+    name = "distinct"
+
+    def gradients(self, w, X, y):
+        return X * (1.0 + (len({x.tobytes() for x in X}) < len(X)))
+
+
+class OfZeros(Logistic):
+    """A statistic of the batch that moves where a row is zero."""
+
+    name = "of zeros"
+
+    def gradients(self, w, X, y):
+        return X * (1.0 + (not X.any(axis=1).all()))
+
+
+class OfPairs(Logistic):
+    """Depends on labels that do not go with their rows: not on copies, orders or parts."""
+
+    name = "of pairs"
+
+    def gradients(self, w, X, y):
+        return X * (1.0 + ((X[:, 0] > 0.1) != (y > 0)).any())
+
+
 @pytest.mark.parametrize(
     ("oracle", "p", "where"),
     [
+        (Distinct(), 4, "beside copies of records"),
+        (OfZeros(), 4, "beside other rows and labels"),
+        (OfPairs(), 4, "beside other rows and labels"),
         (EinsumNorm(), 8193, "by itself"),
         (EinsumNorm(), 30_000, "by itself"),
         (Centred(), 4, "by itself"),
@@ -354,10 +384,21 @@ class Numbered(Logistic):
     ],
 )
 def test_the_check_finds_gradients_that_depend_on_neighbours_or_places(oracle, p, where):
-    data = make_data("classification", n=12, p=p, row_bound=1.0)
+    bound = None if isinstance(oracle, OfPairs) else 1.0  # rows as its labels are about
+    data = make_data("classification", n=12, p=p, row_bound=bound)
     message = f"gradients of {oracle.name!r} must depend on .* got others for a record {where}"
     with pytest.raises(ValueError, match=message):
         check_gradients(oracle, data)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_check_passes_sparse_gradients_of_records_by_themselves(dtype):
+    class Rows(Logistic):
+        def gradients(self, w, X, y):
+            return X.toarray() * y[:, np.newaxis]
+
+    X = scipy.sparse.random_array((12, 5), density=0.5, rng=0, format="csr", dtype=dtype)
+    check_gradients(Rows(), dpk.SiloData(X, [0, 1] * 6, [0, 12]), trials=10)
 
 
 @pytest.mark.parametrize("p", [4, 8193])

@@ -34,7 +34,7 @@ from dpkern.solvers import SolverResult, load, solve, solve_many
 
 if TYPE_CHECKING:
     from dpkern import auditing
-    from dpkern.auditing import AuditResult, audit, audit_scores
+    from dpkern.auditing import AuditResult, OneRunAudit, audit, audit_one_run, audit_scores
     from dpkern.data.encoder import PublicEncoder
     from dpkern.federated.federation import Federation
 
@@ -57,6 +57,7 @@ __all__ = [
     "L2Ball",
     "NoiseStream",
     "NonNegative",
+    "OneRunAudit",
     "Oracle",
     "Plan",
     "PrivateRange",
@@ -68,6 +69,7 @@ __all__ = [
     "Simplex",
     "SolverResult",
     "audit",
+    "audit_one_run",
     "audit_scores",
     "auditing",
     "data",
@@ -99,7 +101,7 @@ def __getattr__(name: str) -> Any:
         from dpkern.federated.federation import Federation
 
         return Federation
-    if name in ("auditing", "AuditResult", "audit", "audit_scores"):
+    if name in ("auditing", "AuditResult", "OneRunAudit", "audit", "audit_one_run", "audit_scores"):
         auditing = import_module("dpkern.auditing")
         return auditing if name == "auditing" else getattr(auditing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -192,6 +192,7 @@ def plot_trade_off(
     path: Path,
     *,
     title: str = "",
+    attack: str = "the attack, half of the runs",
 ) -> Any:
     """Draw the error rates of an attack beside the least that a certificate allows, if it does.
 
@@ -206,7 +207,7 @@ def plot_trade_off(
         axes.plot(*zip(*allowed, strict=True), color=_COLOURS[0], linewidth=2.0, label="certified")
         axes.fill_between(*zip(*allowed, strict=True), color=_COLOURS[0], alpha=0.12, linewidth=0)
     style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
-    axes.plot(*zip(*errors, strict=True), label="the attack, half of the runs", **style)
+    axes.plot(*zip(*errors, strict=True), label=attack, **style)
     axes.set_xlabel("false alarms: “with the record” said without it")
     axes.set_ylabel("misses: “without the record” said with it")
     axes.set_aspect("equal")

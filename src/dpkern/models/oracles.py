@@ -99,20 +99,32 @@ def record_gradients(
     oracle: Oracle, data: "SiloData", w: FloatArray, records: NDArray[np.int64]
 ) -> NDArray[Any]:
     """Return validated gradients at w, (k, P) and unclipped, of the records with these indices."""
+    X = effective_rows(data, records)
+    # A copy: what a model writes to it must not reach the public iterate.
+    return checked_gradients(
+        oracle, oracle.gradients(w.copy(), X, data.y[records]), len(records), w.size
+    )
+
+
+def effective_rows(data: "SiloData", records: NDArray[np.int64]) -> Any:
+    """Return the rows with these indices as models see them."""
     X, transform = data.X[records], data.transform
     if math.isfinite(transform.row_bound) or transform.scale is not None:
         X = transform.apply(X)
-    # A copy: what a model writes to it must not reach the public iterate.
-    found = oracle.gradients(w.copy(), X, data.y[records])
+    return X
+
+
+def checked_gradients(oracle: Oracle, found: Any, k: int, size: int) -> NDArray[Any]:
+    """Return what a model gave for k records as an array (k, size) of float32 or float64."""
     if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
         raise TypeError(
             f"gradients of {oracle.name!r} must be an array of NumPy or of a library with DLPack, "
             f"got {type(found).__name__}"
         )
     array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
-    if array.shape != (len(records), w.size):  # the number of records may be secret
+    if array.shape != (k, size):  # the number of records may be secret
         raise ValueError(
-            f"gradients of {oracle.name!r} must have one row per record and {w.size} columns, one "
+            f"gradients of {oracle.name!r} must have one row per record and {size} columns, one "
             f"per parameter; rows had shape {array.shape[1:]}"
         )
     return np.ascontiguousarray(array, np.float32 if array.dtype == np.float32 else np.float64)
@@ -129,8 +141,9 @@ def check_gradients(
     """Raise if the gradient of a record depends on other records or on its position.
 
     The gradients of up to 256 records are compared, bit by bit, with those of the same records
-    alone, in pairs, in random subsets and in random orders. Passing is no proof: a dependence may
-    only occur for other numbers of records or other values.
+    alone, in pairs, in random subsets and orders, beside copies of one another, and where the
+    others are changed: rows scaled, some to zero, and labels exchanged. Passing is no proof: a
+    dependence may only occur for other numbers of records or other values.
 
     Parameters
     ----------
@@ -166,16 +179,41 @@ def check_gradients(
             generator.permutation(n)[: generator.integers(1, n, endpoint=True)]
         ),
         "in another order": lambda: generator.permutation(n),
+        "beside copies of records": lambda: generator.integers(
+            n, size=generator.integers(2, n + 1, endpoint=True)
+        ),
     }
     for name, arrange in arrangements.items():
         for _ in range(trials):
             positions = arrange()
             found = record_gradients(oracle, data, w, chosen[positions])
-            if not np.array_equal(found, reference[positions], equal_nan=True):
-                raise ValueError(
-                    f"gradients of {oracle.name!r} must depend on their own record alone, got "
-                    f"others for a record {name}"
-                )
+            _require_equal(oracle, found, reference[positions], name)
+    X, y = effective_rows(data, chosen), data.y[chosen]
+    for _ in range(trials):
+        kept = generator.permutation(n) < generator.integers(1, n, endpoint=True)
+        factors = np.where(generator.random(n) < 0.1, 0.0, generator.uniform(-1.0, 1.0, n))
+        factors[kept] = 1.0
+        rows, labels = _scaled(X, factors), np.where(kept, y, generator.permutation(y))
+        found = checked_gradients(oracle, oracle.gradients(w.copy(), rows, labels), n, w.size)
+        _require_equal(oracle, found[kept], reference[kept], "beside other rows and labels")
+
+
+def _scaled(X: Any, factors: FloatArray) -> Any:
+    """Return a copy of rows, dense or CSR, times a factor each, in their dtype."""
+    scaled, factors = X.copy(), factors.astype(X.dtype)
+    if isinstance(X, np.ndarray):
+        scaled *= factors[:, np.newaxis]
+    else:
+        scaled.data *= np.repeat(factors, np.diff(X.indptr))
+    return scaled
+
+
+def _require_equal(oracle: Oracle, found: NDArray[Any], expected: NDArray[Any], where: str) -> None:
+    if not np.array_equal(found, expected, equal_nan=True):
+        raise ValueError(
+            f"gradients of {oracle.name!r} must depend on their own record alone, got others for "
+            f"a record {where}"
+        )
 
 
 @dataclass(frozen=True)
