@@ -235,9 +235,12 @@ class WithCanaries(Oracle):
         if own.any():
             given = self._model.gradients(w, X[own], y[own])
             part = checked_gradients(self._model, given, int(own.sum()), w.size)
-        G = np.zeros((len(y), w.size), part.dtype)
-        G[own] = part
-        for row in np.flatnonzero(~own):
+        # Copied run by run between canaries, which is as fast as memory.
+        G, rows = np.empty((len(y), w.size), part.dtype), np.flatnonzero(~own)
+        for before, (last, row) in enumerate(pairwise([-1, *rows.tolist(), len(y)])):
+            G[last + 1 : row] = part[last + 1 - before : row - before]
+        G[rows] = 0.0
+        for row in rows:
             columns, entries = self._canaries.gradient(found[row])
             G[row, columns] = self._seen.sign * entries
         return G
