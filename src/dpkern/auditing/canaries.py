@@ -237,8 +237,8 @@ class WithCanaries(Oracle):
             part = checked_gradients(self._model, given, int(own.sum()), w.size)
         # Copied run by run between canaries, which is as fast as memory.
         G, rows = np.empty((len(y), w.size), part.dtype), np.flatnonzero(~own)
-        for before, (last, row) in enumerate(pairwise([-1, *rows.tolist(), len(y)])):
-            G[last + 1 : row] = part[last + 1 - before : row - before]
+        for before, (last, end) in enumerate(pairwise([-1, *rows.tolist(), len(y)])):
+            G[last + 1 : end] = part[last + 1 - before : end - before]
         G[rows] = 0.0
         for row in rows:
             columns, entries = self._canaries.gradient(found[row])

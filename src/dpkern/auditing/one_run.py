@@ -137,8 +137,10 @@ def audit_one_run(
 
     So many records are added at random places, whose gradients are clipped and orthogonal to one
     another. Every canary has a fair coin: the gradient is +C u or -C u where neighbours replace a
-    record, and the canary is in the data or not where they add or remove one. From what the
-    adversary of the trust model sees of the run, and nothing else, the coins are guessed.
+    record, and the canary is in the data or not where they add or remove one. From release to
+    release all of them change their sign, as public coins say, so that the slow changes of the
+    other records' sum do not hide them. From what the adversary of the trust model sees of the run,
+    and nothing else, the coins of the canaries are guessed.
 
     Parameters
     ----------
@@ -182,7 +184,8 @@ def audit_one_run(
     Chaudhuri (2024), Algorithm 3. Their conditions: (1) coins are independent and fair, from a
     stream that noise and samples are not drawn from; (2) with all other coins fixed, a coin changes
     one record, so that the two runs are on neighbours in the sense of the certificate: a record's
-    gradient is replaced by its opposite, or the record is added; (3) a guess is a function of the
+    gradient, a function of the record and of the number of the release, is replaced by its
+    opposite, or the record is added; (3) a guess is a function of the
     releases, of public numbers and of the other half's coins, which one may condition on as all
     coins are independent, the halves being fixed before they are tossed. Samples are secret to the
     guesses; batches that the certificate does not take for secret, of replaced records, are known
