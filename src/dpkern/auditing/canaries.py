@@ -210,6 +210,7 @@ class WithCanaries(Oracle):
     ) -> None:
         self._model, self._canaries, self._seen = model, canaries, seen
         self._keys = dict(zip(_keys(rows), chosen.tolist(), strict=True))
+        self._buffer: Any = np.empty((0, 0))
         self.name, self.smoothness = model.name, model.smoothness  # type: ignore[misc]
 
     def found(self, X: Any) -> IntArray:
@@ -235,8 +236,11 @@ class WithCanaries(Oracle):
         if own.any():
             given = self._model.gradients(w, X[own], y[own])
             part = checked_gradients(self._model, given, int(own.sum()), w.size)
-        # Copied run by run between canaries, which is as fast as memory.
-        G, rows = np.empty((len(y), w.size), part.dtype), np.flatnonzero(~own)
+        # Copied run by run between canaries, to memory of which solvers keep nothing: they sum the
+        # gradients of a call before the next one.
+        if self._buffer.dtype != part.dtype or len(self._buffer) < len(y):
+            self._buffer = np.empty((len(y), w.size), part.dtype)
+        G, rows = self._buffer[: len(y)], np.flatnonzero(~own)
         for before, (last, end) in enumerate(pairwise([-1, *rows.tolist(), len(y)])):
             G[last + 1 : end] = part[last + 1 - before : end - before]
         G[rows] = 0.0
