@@ -97,7 +97,8 @@ def audit_scores(
         In (0, 1), or 0 with "clopper_pearson".
     threshold : float, optional
         Chosen before the scores were seen. By default every second score of either kind, in the
-        given order, chooses it, and the others are what the bound is from.
+        given order, chooses it, and the others are what the bound is from. Of the canaries of one
+        run a random half does: places in a list would tell of other canaries' coins.
 
     Returns
     -------
@@ -124,8 +125,13 @@ def audit_scores(
     if threshold is None:
         if min(len(inside), len(outside)) < 2:
             raise ValueError("in_scores and out_scores must have 2 entries each, without threshold")
-        threshold = best_threshold(inside[::2], outside[::2], method, confidence, delta)
-        inside, outside = inside[1::2], outside[1::2]
+        choose = [np.arange(len(scores)) % 2 == 0 for scores in (inside, outside)]
+        if method in ("one_run", "one_run_fdp"):
+            generator = np.random.default_rng(0)
+            choose = [generator.random(len(scores)) < 0.5 for scores in (inside, outside)]
+        halves = inside[choose[0]], outside[choose[1]]
+        threshold = best_threshold(*halves, method, confidence, delta)
+        inside, outside = inside[~choose[0]], outside[~choose[1]]
     counts = _counts(inside, outside, threshold)
     mu = mu_lower(counts, confidence) if method == "gdp" else None
     epsilon = _EPSILON[method](counts, confidence, delta)
