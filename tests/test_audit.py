@@ -100,11 +100,35 @@ def test_a_transcript_changes_no_bit():
     data = dpk.datasets.load_wisconsin(m=3)
     how = {"budget": BUDGET, "rounds": 5, "trust": "silo"}
     stream = dpk.NoiseStream(4)
-    stream.transcript = Transcript()
+    stream.audit(Transcript())
     audited = dpk.solve("gradient_descent", data, rng=stream, **how)
     plain = dpk.solve("gradient_descent", data, rng=4, **how)
     np.testing.assert_array_equal(audited.w, plain.w)
     assert len(stream.transcript.entries) == 5
+    assert audited.privacy.noise == "seeded: not private"
+
+
+def test_no_run_that_is_audited_is_certified_as_private():
+    stream = dpk.NoiseStream()
+    stream.audit(Transcript())
+    data = dpk.datasets.load_wisconsin(m=3)
+    run = dpk.solve("gradient_descent", data, rng=stream, budget=BUDGET, rounds=3)
+    assert run.privacy.noise == "seeded: not private"
+
+
+def test_all_runs_of_an_audit_have_one_public_schedule():
+    """A paper's noise does not follow the schedule, which the certificate then depends on."""
+    how = {"calibration": "paper", "participation": 1, "rounds": 12}
+    pair = pair_of("minibatch_sgd", "silo", "replace_one", **how)
+    certificate, last = pair.certificate()
+    active = [
+        [bool(entry.std[0]) and bool(entry.released[0]) for entry in seen]
+        for seen in (pair.transcript(True, seed, Transcript(last=last)) for seed in range(4))
+    ]
+    assert len(active[0]) == 12
+    assert active[0] == active[1] == active[2] == active[3]
+    assert 0 < sum(active[0]) < 12
+    assert {pair.certificate()[0].mu for _ in range(4)} == {certificate.mu}
 
 
 AUDITED = [

@@ -176,8 +176,8 @@ class NoiseStream(Secret):
     ----------
     kind : str
         "os", or "seeded: not private".
-    transcript : Transcript or None
-        Where an audit records all releases of the run, or shows it those of another.
+    transcript, public : Transcript and NoiseStream, or None
+        Of an audit: see `audit`.
 
     Raises
     ------
@@ -191,7 +191,7 @@ class NoiseStream(Secret):
     - The key is never printed or pickled; `wipe`, or leaving a `with` block, overwrites it.
     """
 
-    __slots__ = ("_lock", "_next", "_process", "kind", "transcript")
+    __slots__ = ("_lock", "_next", "_process", "kind", "public", "transcript")
 
     def __init__(self, seed: int | None = None) -> None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, numbers.Integral)):
@@ -205,6 +205,7 @@ class NoiseStream(Secret):
         super().__init__(bytearray(key))
         self.kind = "os" if seed is None else "seeded: not private"
         self.transcript: Transcript | None = None
+        self.public: NoiseStream | None = None
         self._process = this_process()
         self._next = 0
         self._lock = threading.Lock()
@@ -233,6 +234,13 @@ class NoiseStream(Secret):
                 raise RuntimeError("a release of a NoiseStream is made once")
             self._next = number
         return self.release()
+
+    def audit(self, transcript: Transcript, public: "NoiseStream | None" = None) -> None:
+        """Let an audit see all releases, or show others in their place: no longer private.
+
+        What is drawn at random and public is from `public` then, if that is given.
+        """
+        self.transcript, self.public, self.kind = transcript, public, "seeded: not private"
 
     def child(self) -> "NoiseStream":
         """Return a new stream whose key this one's next release determines.

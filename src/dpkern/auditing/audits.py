@@ -227,12 +227,14 @@ def audit(
     else:
         made = functools.partial(of_own_data, data)
     inside, outside, arguments = made(trust=trust, neighbours=neighbours, how=how)
-    pair = Pair(inside, outside, solver, {"n_threads": 1, **arguments, "budget": budget})
-    certificate, last = pair.certificate()
     first = secrets.randbits(128) if rng is None else count("rng", rng, least=0) << 64
+    arguments = {"n_threads": 1, **arguments, "budget": budget}
+    # All runs have one public schedule, which the certificate may depend on.
+    pair = Pair(inside, outside, solver, arguments, public=first)
+    certificate, last = pair.certificate()
     with_it, without = (
         many_runs(pair, world, range(start, start + half), last, n_jobs)
-        for world, start in ((True, first), (False, first + half))
+        for world, start in ((True, first + 1), (False, first + 1 + half))
     )
     in_scores, out_scores = scores(with_it, without)
     result = AuditResult(solver, certificate, in_scores, out_scores, confidence)

@@ -222,7 +222,7 @@ def audit_one_run(
     places = drawn.places[chosen] + np.arange(len(chosen))
     shown = WithCanaries(model, drawn, effective_rows(joined, places), chosen, seen)
     _refuse_equal_rows(shown, joined, len(chosen))
-    stream.transcript = seen
+    stream.audit(seen)
     result = solve(solver, joined, model=shown, budget=budget, rng=stream, **arguments)
     if not seen.products:
         raise ValueError(f"solver must release sums of gradients, got {solver!r}")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpkern.data import SiloData
 from dpkern.privacy import Certificate
-from dpkern.solvers import solve
+from dpkern.solvers import SolverResult, solve
 from dpkern.stream import NoiseStream
 from dpkern.transcript import Complete, Entry, Transcript
 
@@ -39,21 +39,25 @@ class Pair:
     outside: SiloData  #: with another one in its place, or without it
     solver: str
     arguments: dict[str, Any]
+    public: int = 0  #: seed of what is drawn at random and public, such as who takes part when
 
     def certificate(self) -> tuple[Certificate, int]:
         """Return the certificate of a run, and its number of releases."""
-        stream, seen = NoiseStream(), Transcript()
-        stream.transcript = seen
-        result = solve(self.solver, self.inside, rng=stream, **self.arguments)
+        seen = Transcript()
+        result = self._run(True, 0, seen)
         return result.privacy, len(seen.entries)
 
     def transcript(self, inside: bool, seed: int, transcript: Transcript) -> list[Entry]:
         """Run the solver on one of them, until the transcript is complete."""
-        stream, data = NoiseStream(seed), self.inside if inside else self.outside
-        stream.transcript = transcript
         with suppress(Complete):
-            solve(self.solver, data, rng=stream, **self.arguments)
+            self._run(inside, seed, transcript)
         return transcript.entries
+
+    def _run(self, inside: bool, seed: int, transcript: Transcript) -> SolverResult:
+        stream = NoiseStream(seed)
+        stream.audit(transcript, NoiseStream(self.public))
+        data = self.inside if inside else self.outside
+        return solve(self.solver, data, rng=stream, **self.arguments)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,7 @@ async def fixed_point(
     History and callbacks have one entry for every round with an active block.
     """
     lam, sizes = relaxations(run), block_sizes(run)
-    active = activate_blocks(run.stream, blocks=len(sizes), rounds=rounds, probability=activation)
+    active = activate_blocks(run.public, blocks=len(sizes), rounds=rounds, probability=activation)
     releases = int(np.count_nonzero(active.any(axis=1)))
     R = choose_operator(run, run.mu_of_one(max(releases, 1)))
 

@@ -123,7 +123,8 @@ class Run(AbstractContextManager["Run"]):
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
         party = data.party
-        self.public = self.stream if party is None else PublicDraws(party.public, self.stream)
+        public = self.stream.public if party is None else party.public
+        self.public = self.stream if public is None else PublicDraws(public, self.stream)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()

@@ -94,7 +94,7 @@ class Consensus:
             return sample_users(run.public, n=self._n, participants=M, rounds=run.rounds, most=most)
         if parameters["mode"] == "token":
             graph = parameters["graph"]
-            walk = walk_graph(run.stream, n=self._n, hops=run.rounds, graph=graph, most=most)
+            walk = walk_graph(run.public, n=self._n, hops=run.rounds, graph=graph, most=most)
             edges = "complete" if graph is None else f"connected, {graph.nnz} entries"
             parameters["graph"] = edges
             return walk
