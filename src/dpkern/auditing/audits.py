@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpkern._numbers import count, real
+from dpkern._numbers import count
 from dpkern._warn import warn
-from dpkern.auditing.bounds import ScoreAudit, audit_scores, error_rates
+from dpkern.auditing.bounds import ScoreAudit, audit_scores, error_rates, require_confidence
 from dpkern.auditing.pairs import of_own_data, worst_pair
 from dpkern.auditing.runs import Pair, many_runs, scores
 from dpkern.data import SiloData
@@ -214,8 +214,7 @@ def audit(
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
-    if not 0.5 < real("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be in (0.5, 1), got {confidence!r}")
+    require_confidence(confidence)
     half = count("runs", runs, least=100) // 2
     how = dict(how or {})
     for name in ("rng", "accountant", "callback", "monitor", "progress"):

@@ -117,8 +117,7 @@ def audit_scores(
     """
     if method not in METHODS:
         raise ValueError(f"method must be {' or '.join(map(repr, METHODS))}, got {method!r}")
-    if not 0.5 < real("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be in (0.5, 1), got {confidence!r}")
+    require_confidence(confidence)
     if not (0.0 < delta < 1.0 or (delta == 0.0 and method == "clopper_pearson")):
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
     inside, outside = _scores("in_scores", in_scores), _scores("out_scores", out_scores)
@@ -136,6 +135,12 @@ def audit_scores(
     mu = mu_lower(counts, confidence) if method == "gdp" else None
     epsilon = _EPSILON[method](counts, confidence, delta)
     return ScoreAudit(epsilon, mu, delta, confidence, method, float(threshold), counts)
+
+
+def require_confidence(confidence: float) -> None:
+    """Raise TypeError or ValueError for what is no confidence of a bound."""
+    if not 0.5 < real("confidence", confidence) < 1.0:
+        raise ValueError(f"confidence must be in (0.5, 1), got {confidence!r}")
 
 
 def best_threshold(

@@ -211,7 +211,7 @@ class WithCanaries(Oracle):
         self._model, self._canaries, self._seen = model, canaries, seen
         self._keys = dict(zip(_keys(rows), chosen.tolist(), strict=True))
         self._buffer: Any = np.empty((0, 0))
-        self.name, self.smoothness = model.name, model.smoothness  # type: ignore[misc]
+        self.name, self.smoothness = model.name, model.smoothness
 
     def found(self, X: Any) -> IntArray:
         """Return the canary that every row is, or -1."""

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import count, probability, real
+from dpkern._numbers import count, probability
 from dpkern._warn import warn
 from dpkern.auditing.audits import CertificateViolatedWarning
-from dpkern.auditing.bounds import Counts, ScoreAudit, audit_scores, best_threshold
+from dpkern.auditing.bounds import (
+    Counts,
+    ScoreAudit,
+    audit_scores,
+    best_threshold,
+    require_confidence,
+)
 from dpkern.auditing.canaries import Canaries, Projections, WithCanaries, scores
 from dpkern.data import SiloData
 from dpkern.models.networks import MLP
@@ -205,8 +211,7 @@ def audit_one_run(
         raise ValueError("data must be without persons, for an audit by canaries")
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a Budget, got {type(budget).__name__}")
-    if not 0.5 < real("confidence", confidence) < 1.0:
-        raise ValueError(f"confidence must be in (0.5, 1), got {confidence!r}")
+    require_confidence(confidence)
     delta = probability("delta", delta if delta is not None else budget.delta or 1e-5)
     k, dim = count("canaries", canaries, least=50), count("dim", model.dim(data))
     if k > dim:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class MLP(Oracle):
     seed: int = 0
     smoothness: float = math.inf
 
-    name: ClassVar[str] = "mlp"
+    name = "mlp"
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, Sequence):

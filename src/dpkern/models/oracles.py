@@ -8,7 +8,7 @@ each record.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Oracle(ABC):
     which a matrix product by BLAS may not be. `check_gradients` searches for violations.
     """
 
-    name: ClassVar[str] = "oracle"
+    name: str = "oracle"
     smoothness: float = math.inf
 
     @abstractmethod
