@@ -138,11 +138,11 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_silos(tmp_path):
 @pytest.mark.slow
 def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp_path):
     """Questions and answers are lost on the way, and arrive twice because they are repeated."""
-    data, how = wisconsin(), {"budget": BUDGET, "rounds": 6}
+    data, how = wisconsin(), {"budget": BUDGET, "rounds": 12}
     expected = dpk.solve("gradient_descent", data, rng=SEED, colluding=1, **how)
 
     def between(address):
-        return Network(address, life=40_000, delay=0.01, seed=1)
+        return Network(address, life=25_000, delay=0.01, seed=1)
 
     with (
         hospitals(4, ["central"], tmp_path, between) as superlink,
