@@ -81,8 +81,22 @@ def test_a_replay_of_a_secret_sample_does_not_tell_which_records_it_has():
     last = pair.certificate()[1]
     seen = pair.transcript(True, 3, Transcript(last=last))
     shown = pair.transcript(True, 3, Transcript(seen, last=last))
-    assert 0 < sum(bool(entry.exact) for entry in seen) < 10
-    assert all(bool(entry.exact) and entry.rate == 0.1 for entry in shown)
+    with_it, without = 0.0, 2.0  # two records a sample, all others with the gradient 1
+    sums = [entry.exact.item() for entry in seen]
+    assert set(np.round(sums)) == {with_it, without}
+    assert 0 < np.round(sums).tolist().count(with_it) < 10
+    assert all(round(entry.exact.item()) == 18 and entry.rate == 0.1 for entry in shown)
+
+
+def test_the_ratio_of_a_secret_sample_is_that_of_a_mixture():
+    how = {"sampling": "without_replacement", "batch_size": 5, "rounds": 1}
+    pair = pair_of("minibatch_sgd", "central", "replace_one", n=20, **how)
+    last = pair.certificate()[1]
+    seen = pair.transcript(True, 5, Transcript(last=last))[0]
+    ratio, _ = one_run(pair, True, 5, last)
+    v, s = seen.released.item(), seen.std.item()
+    a, b = (np.exp(-0.5 * ((v - mean) / s) ** 2) for mean in (3.0, 5.0))
+    assert ratio == pytest.approx(np.log(0.75 + 0.25 * a / b), rel=1e-3)  # sums are on a grid
 
 
 def test_the_ratio_is_that_of_two_normal_densities():

@@ -5,7 +5,8 @@ row, whose gradient has the norm C and whose Hessian has the largest norm there 
 a short row, with the opposite gradient of norm C and hardly a Hessian. For differences of gradients
 both have about 2C, so that one's gradient is just below C, and moves with the model, and the
 other's is just above, and is clipped to the same wherever the model is. Steps are so short that
-models stay where all this holds.
+models stay where all this holds. Of secret samples of a fixed size all other records are like the
+short row: a sample without the record is then as far from one with it as any.
 """
 
 from typing import Any
@@ -54,10 +55,13 @@ def worst_pair(
     clip = float(arguments["clip"])
     first, second = _ROWS_OF_DIFFERENCES if solver in _DIFFERENCES else _ROWS
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)
-    silos = [(np.zeros((n, 1)), labels.copy()) for _ in range(m)]
+    rows = np.zeros((n, 1))
+    if arguments.get("sampling") == "without_replacement" and solver not in _DIFFERENCES:
+        rows, labels = np.full((n, 1), second * clip), np.full(n, -1.0)
+    silos = [(rows, labels) for _ in range(m)]
 
     def silos_with(row: float, label: float) -> list[tuple[Any, Any]]:
-        X, y = silos[0][0].copy(), labels.copy()
+        X, y = rows.copy(), labels.copy()
         X[0], y[0] = row * clip, label
         return [(X, y), *silos[1:]]
 

@@ -2,10 +2,10 @@
 
 The scores are those of who sees all releases, knows both data sets, and not which of them was
 used. A release with Gaussian noise on a known sum has the ratio of two normal densities, one from
-the run and one from a replay of it on the other data set; with secret samples, that of two
-mixtures, of the sum with all records and of nothing. A release of which only the result is known,
-such as hidden local steps or shuffled counts, gives its numbers as they are: `scores` finds their
-best linear combination by runs that bound nothing.
+the run and one from a replay of it on the other data set; with secret samples that of two laws of
+the sum, one with the record at times and one without it. A release of which only the result is
+known, such as hidden local steps or shuffled counts, gives its numbers as they are: `scores` finds
+their best linear combination by runs that bound nothing.
 """
 
 import math
@@ -83,20 +83,28 @@ def one_run(pair: Pair, inside: bool, seed: int, last: int) -> tuple[float, Floa
 
 
 def _ratio(inside: Entry, outside: Entry) -> float:
-    """Return the log-likelihood ratio of one release."""
+    """Return the log-likelihood ratio of one release.
+
+    Of secret samples the sums are of all records. A sample is taken to have its share of those of
+    `outside`, which is so where these are all alike, and in `inside` the record in place of one of
+    them, or beside them, with the probability of that.
+    """
     v, s, p = inside.released, inside.std, inside.rate
-    noisy, log_likelihoods = s > 0.0, []
-    for exact in (inside.exact, outside.exact):
-        if exact is None:
-            return 0.0
-        # At v, less that of noise alone.
-        known = ((v - 0.5 * exact) * exact)[noisy] / s[noisy] ** 2
-        wrong = int(np.count_nonzero(v[~noisy] != exact[~noisy]))
-        found = float(known.sum()) - _IMPOSSIBLE * wrong
-        if p < 1.0:
-            found = float(np.logaddexp(math.log1p(-p), math.log(p) + found))
-        log_likelihoods.append(found)
-    return log_likelihoods[0] - log_likelihoods[1]
+    if inside.exact is None or outside.exact is None:
+        return 0.0
+    noisy = s > 0.0
+    if p < 1.0:
+        without, moved = p * outside.exact, inside.exact - outside.exact
+        with_it = _log_density(v, without + moved, s, noisy) - _log_density(v, without, s, noisy)
+        return float(np.logaddexp(math.log1p(-p), math.log(p) + with_it))
+    return _log_density(v, inside.exact, s, noisy) - _log_density(v, outside.exact, s, noisy)
+
+
+def _log_density(v: FloatArray, mean: FloatArray, s: FloatArray, noisy: NDArray[np.bool_]) -> float:
+    """Return the log-density of v, less one that does not depend on the mean."""
+    wrong = int(np.count_nonzero(v[~noisy] != mean[~noisy]))
+    known = ((v - 0.5 * mean) * mean)[noisy] / s[noisy] ** 2
+    return float(known.sum()) - _IMPOSSIBLE * wrong
 
 
 def many_runs(
