@@ -119,6 +119,8 @@ cdef extern from "core/dispatch.h":
         const int64_t *counts
         const uint64_t *last
         uint32_t purpose
+        intptr_t ahead
+        int64_t n_words, room
         uint64_t *words
         int64_t *numbers
         int64_t *bounds

@@ -232,6 +232,11 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
             order.shape[0], first(noise), at(&out[0, 0])))
 
 
+# Samples that are drawn at once: enough that their threads are busy, and records of few megabytes.
+cdef int SAMPLES_A_THREAD = 4
+cdef int64_t SAMPLED_AT_ONCE = 1 << 20
+
+
 cdef class Samples:
     """Work space for the samples of rounds; counts, (m,), or last, (m,): one of them, as for
     `subsets` and `poisson_samples`."""
@@ -239,17 +244,20 @@ cdef class Samples:
     cdef object keep
 
     def __init__(self, Records records, uint32_t purpose, const int64_t[::1] counts,
-                 const uint64_t[::1] last):
-        cdef intptr_t m = records.c.m
-        cdef int64_t[::1] bounds = np.empty(m + 1, np.int64), tasks = np.empty(m + 1, np.int64)
-        cdef int64_t[::1] numbers
+                 const uint64_t[::1] last, intptr_t rounds, int n_threads):
+        cdef intptr_t m = records.c.m, ahead
+        cdef int64_t[::1] tasks = np.empty(m + 1, np.int64), bounds, numbers
         cdef uint64_t[::1] words
-        cdef int64_t size = records.offsets[m]
+        cdef int64_t size = records.offsets[m], n_words = 0
         if counts is not None:
             size = total_of(records.offsets, counts)
-        numbers = np.empty(max(1, size), np.int64)
-        words = np.empty(0 if counts is None else words_of(records.offsets, counts), np.uint64)
+            n_words = dpk_thread_stride(words_of(records.offsets, counts))
+        size = max(1, size)
+        ahead = max(1, min(SAMPLES_A_THREAD * n_threads, rounds, SAMPLED_AT_ONCE // size))
+        numbers, words = np.empty(ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
+        bounds = np.empty(ahead * (m + 1), np.int64)
         self.keep = counts, last, numbers, words, bounds, tasks
+        self.c.ahead, self.c.room, self.c.n_words = ahead, size, n_words
         self.c.counts, self.c.last, self.c.purpose = first(counts), first(last), purpose
         self.c.words, self.c.numbers = first(words), first(numbers)
         self.c.bounds, self.c.first_task = first(bounds), first(tasks)
@@ -281,7 +289,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
         scratch = aligned(
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     if counts is not None or last is not None:
-        samples = Samples(records, sampling, counts, last)
+        samples = Samples(records, sampling, counts, last, rounds, work.c.n_threads)
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
     run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c
     run.keys = run.noisy + (samples is not None)

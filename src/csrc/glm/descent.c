@@ -75,30 +75,58 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
     return dpk_all_finite(d, w);
 }
 
-/* Sums over the sample of a round, whose key this is, at a single model. */
-static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const dpk_rounds *run,
-                             const uint32_t *key, const dpk_sum *sum) {
+/* The sample of round t, at its place among those that are drawn with it. */
+static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
     const dpk_samples *const draw = run->samples;
-    const intptr_t m = data->m;
-    const dpk_status status = draw->counts
-                                  ? dpk_subsets(key, draw->purpose, m, data->offsets, draw->counts,
-                                                draw->words, draw->numbers)
-                                  : dpk_poisson_samples(key, draw->purpose, m, data->offsets,
-                                                        draw->last, draw->numbers, draw->bounds);
-    if (status != DPK_OK)
-        return status;
-    draw->bounds[0] = draw->first_task[0] = 0;
-    for (intptr_t j = 0; j < m; j++) {
-        if (draw->counts)
-            draw->bounds[j + 1] = draw->bounds[j] + draw->counts[j];
-        const int64_t n = draw->bounds[j + 1] - draw->bounds[j];
-        draw->first_task[j + 1] = draw->first_task[j] + (n + sum->task_rows - 1) / sum->task_rows;
+    const intptr_t m = data->m, at = t % draw->ahead;
+    const uint32_t *const key = run->key + 8 * t * run->keys;
+    int64_t *const numbers = draw->numbers + at * draw->room, *const bounds =
+                                                                  draw->bounds + at * (m + 1);
+    if (!draw->counts)
+        return dpk_poisson_samples(key, draw->purpose, m, data->offsets, draw->last, numbers,
+                                   bounds);
+    bounds[0] = 0;
+    for (intptr_t j = 0; j < m; j++)
+        bounds[j + 1] = bounds[j] + draw->counts[j];
+    return dpk_subsets(key, draw->purpose, m, data->offsets, draw->counts,
+                       draw->words + at * draw->n_words, numbers);
+}
+
+/* The samples of the rounds from t on. */
+static dpk_status draw_samples(const dpk_data *data, const dpk_rounds *run, intptr_t t,
+                               const dpk_sum *sum) {
+    const intptr_t left = run->rounds - t, most = run->samples->ahead;
+    const intptr_t end = t + (left < most ? left : most);
+    int worst = DPK_OK;
+#pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads)                             \
+    reduction(max : worst) if (sum->n_threads > 1 && end - t > 1)
+    for (intptr_t r = t; r < end; r++) {
+        const int status = draw_sample(data, run, r);
+        worst = status > worst ? status : worst;
     }
+    return (dpk_status)worst;
+}
+
+/* Sums over the sample of round t at a single model. */
+static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const dpk_rounds *run,
+                             intptr_t t, const dpk_sum *sum) {
+    const dpk_samples *const draw = run->samples;
+    const intptr_t m = data->m, at = t % draw->ahead;
     dpk_data batch = *data;
     dpk_sum tasks = *sum;
-    batch.rows = draw->numbers;
-    batch.offsets = draw->bounds;
+    if (at == 0) {
+        const dpk_status status = draw_samples(data, run, t, sum);
+        if (status != DPK_OK)
+            return status;
+    }
+    batch.rows = draw->numbers + at * draw->room;
+    batch.offsets = draw->bounds + at * (m + 1);
     tasks.first_task = draw->first_task;
+    draw->first_task[0] = 0;
+    for (intptr_t j = 0; j < m; j++) {
+        const int64_t n = batch.offsets[j + 1] - batch.offsets[j];
+        draw->first_task[j + 1] = draw->first_task[j] + (n + sum->task_rows - 1) / sum->task_rows;
+    }
     return dpk_glm_gradient(&batch, run->w, 0, loss, NULL, &tasks, run->sums);
 }
 
@@ -109,7 +137,7 @@ dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const
     dpk_status status = DPK_OK;
     for (intptr_t t = 0; t < run->rounds && status == DPK_OK; t++) {
         if (run->samples)
-            status = sum_sample(data, loss, run, run->key + 8 * t * run->keys, sum);
+            status = sum_sample(data, loss, run, t, sum);
         else if (models->count == 1)
             status = dpk_glm_gradient(data, run->w, 0, loss, NULL, sum, run->sums);
         else
