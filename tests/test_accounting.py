@@ -53,6 +53,13 @@ def silos(sizes=SIZES, seed=0):
 # ------------------------------------------------------------------------ the accountants as pinned
 
 
+def test_a_multiplier_is_rounded_down():
+    given = np.random.default_rng(0).lognormal(0.0, 3.0, 200)
+    charged = [Sampled.of(None, 0, multiplier).multiplier for multiplier in given]
+    assert np.all(charged <= given)
+    np.testing.assert_allclose(charged, given, rtol=2.0**-39)
+
+
 @pytest.mark.parametrize("neighbours", [REPLACE, ADD])
 @pytest.mark.parametrize("times", [1, 30])
 def test_at_rate_one_both_are_exact_gdp(times, neighbours):

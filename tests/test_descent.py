@@ -232,6 +232,28 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
         assert compiled.message == loop.message
 
 
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
+def test_samples_are_the_same_whatever_number_of_threads_draws_them(neighbours):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((6_000, 8)), rng.choice(["a", "b"], 6_000)
+    data = dpk.SiloData(X, y, [0, 1_000, 3_500, 6_000], row_bound=2.0)
+    sampling = {"replace_one": "without_replacement", "add_remove": "poisson"}[neighbours]
+    public = {"public_size": [1_000, 2_500, 2_500]} if neighbours == "add_remove" else {}
+    how = {
+        "sampling": sampling,
+        "neighbours": neighbours,
+        "batch_size": 400,
+        "rounds": 29,
+        **public,
+    }
+    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    one, *more = (
+        dpk.solve("minibatch_sgd", data, budget=budget, rng=3, n_threads=threads, **how)
+        for threads in (1, 2, 3)
+    )
+    assert all(one == other for other in more)
+
+
 def test_what_a_failure_charges_depends_on_public_numbers_alone(monkeypatch):
     """Not on how many entries are stored, and not on a private number of records."""
     monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_ENTRIES", 4000)

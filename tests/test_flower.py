@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from importlib import metadata
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ pytest.importorskip("flwr")
 import flower_silo
 from flwr.proto import fleet_pb2
 
-from dpkern.federated import flower_wire
+from dpkern.federated import flower, flower_wire
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
 
@@ -200,6 +201,25 @@ def test_encryption_is_left_out_only_if_asked_for():
         FlowerLink("silo0", "127.0.0.1:1", node_key=b"key", insecure=True)
     with pytest.raises(ValueError, match=r"certificates must .* or None with insecure=True"):
         SuperLink()
+
+
+def test_questions_that_are_lost_are_asked_again(superlink, silos, monkeypatch):
+    monkeypatch.setattr(flower, "_REPEAT", 0.5)
+    for name in FOUR[:2]:
+        silos.start(name, superlink.address)
+    with star(superlink, *FOUR[:2]) as study:
+        check_rounds(study, [10])
+        push, lost = study._wire.push, []
+
+        def loses_the_first(request, messages):
+            if lost:
+                return push(request, messages)
+            lost.extend(messages)
+            return SimpleNamespace(message_ids=["" for _ in lost])
+
+        monkeypatch.setattr(study._wire, "push", loses_the_first)
+        check_rounds(study, [10, 10])
+        assert len(lost) == 2
 
 
 @pytest.mark.parametrize(
