@@ -55,8 +55,28 @@ MORE: list[tuple[str, str, str, str, dict[str, Any]]] = [
         {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20},
     ),
     (
+        *("minibatch_sgd", "central", "replace_one", "batches in one pass"),
+        {"how": {"sampling": "one_pass", "batch_size": 1}},
+    ),
+    (
         *("minibatch_sgd", "central", "replace_one", "cyclic batches"),
         {"how": {"sampling": "cyclic", "batch_size": 2}},
+    ),
+    (
+        *("prox_svrg", "central", "replace_one", "secret samples of 5 of 20"),
+        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
+    ),
+    (
+        *("spider", "central", "replace_one", "secret samples of 5 of 20"),
+        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
+    ),
+    (
+        *("local_sgd", "silo", "replace_one", "secret samples of 5 of 20"),
+        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
+    ),
+    (
+        *("local_sgd", "silo", "add_remove", "Poisson samples of 5 of 20"),
+        {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20},
     ),
 ]
 

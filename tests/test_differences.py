@@ -273,12 +273,13 @@ def test_solvers_charge_what_the_ball_and_the_clip_have_in_common(steps_of, trus
     assert 0.999 * 2.0 < result.privacy.epsilon(DELTA) <= 2.0
 
 
+@pytest.mark.parametrize("step_size", [0.02, 50.0])
 @pytest.mark.parametrize("name", ["spider", "prox_svrg"])
-def test_the_certificate_of_a_papers_noise_does_not_depend_on_what_was_released(name):
+def test_the_certificate_of_a_papers_noise_does_not_depend_on_what_was_released(name, step_size):
     """The models decide how short a difference is, and the paper's noise is not in proportion."""
-    how = {"calibration": "paper", "trust": "silo", "step_size": 50.0}
-    found = {solve(name, **how | {"rng": seed}).privacy.mu for seed in range(8)}
-    assert len(found) == 1
+    how = {"calibration": "paper", "trust": "silo", "step_size": step_size}
+    found = [solve(name, **how | {"rng": seed}).privacy.mu for seed in range(8)]
+    assert max(found) <= (1.0 + 1e-12) * min(found)
 
 
 def test_without_a_row_bound_or_a_budget_nothing_is_assumed(steps_of):

@@ -56,7 +56,7 @@ def worst_pair(
     first, second = _ROWS_OF_DIFFERENCES if solver in _DIFFERENCES else _ROWS
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)
     rows = np.zeros((n, 1))
-    if arguments.get("sampling") == "without_replacement" and solver not in _DIFFERENCES:
+    if arguments.get("sampling") == "without_replacement":
         rows, labels = np.full((n, 1), second * clip), np.full(n, -1.0)
     silos = [(rows, labels) for _ in range(m)]
 
