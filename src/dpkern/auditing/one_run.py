@@ -29,7 +29,7 @@ from dpkern.stream import NoiseStream
 
 FloatArray = NDArray[np.float64]
 
-_BLOCK = 1 << 16  # rows that are looked at together
+_BLOCK = 1 << 12  # rows that are looked at together
 _LINES = 49
 
 
