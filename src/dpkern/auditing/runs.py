@@ -53,6 +53,23 @@ class Pair:
             self._run(inside, seed, transcript)
         return transcript.entries
 
+    def separation(self) -> float:
+        """Return how far the sums on one data set are from those on the other, in stds of noise.
+
+        Both are shown the releases of one run.
+        """
+        seen = self.transcript(True, self.public, Transcript())
+        here, there = (
+            self.transcript(inside, self.public, Transcript(seen, last=len(seen)))
+            for inside in (True, False)
+        )
+        square = 0.0
+        for a, b in zip(here, there, strict=True):
+            if a.exact is not None and b.exact is not None:
+                noisy = a.std > 0.0
+                square += float(np.sum(np.square((a.exact - b.exact)[noisy] / a.std[noisy])))
+        return math.sqrt(square)
+
     def _run(self, inside: bool, seed: int, transcript: Transcript) -> SolverResult:
         stream = NoiseStream(seed)
         stream.audit(transcript, NoiseStream(self.public))
