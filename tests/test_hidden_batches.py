@@ -9,7 +9,7 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy import gdp_mu
 from dpkern.privacy.mechanisms.messages import GaussianMessages
-from dpkern.privacy.propagation import propagate_batches
+from dpkern.privacy.propagation import expansions, propagate_batches
 from dpkern.solvers.releases import local_runs
 
 DELTA = 1e-6
@@ -314,5 +314,7 @@ def test_what_has_no_proof_is_refused_before_anything_is_released(data, options,
 def test_carried_batches_are_what_is_said_of_them_here():
     for b, K in ((3, 4), (7, 6), (20, 2)):
         c = (Fraction(1, 10), Fraction(0.25 * (1 + 2.0**-40)) + Fraction(1, 10))
-        ours = float(propagate_batches((0.5,) * K, *c, n=20, batch=b))
+        ours = float(
+            Fraction(*propagate_batches(*expansions((0.5,) * K, *c), sizes=[20], batch=b)[20])
+        )
         assert ours == pytest.approx(carried(20, b, K, 0.5, 0.1), rel=1e-12)

@@ -15,7 +15,7 @@ from dpkern import reference as ref
 from dpkern.privacy import local_runs as module
 from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.last_iterate import last_iterate_factor
-from dpkern.privacy.propagation import propagate, propagate_batches
+from dpkern.privacy.propagation import expansions, propagate, propagate_batches
 
 # Hidden steps refuse a loss without a bound of its second derivative, or of its rounding errors.
 SMOOTH_LOSSES = [
@@ -54,7 +54,7 @@ curvatures = st.fractions(-20, 20, max_denominator=997)
     ends=st.tuples(curvatures, curvatures).map(sorted),
 )
 def test_carried_steps_are_the_sum_spelled_out_and_rounded_up(steps, ends):
-    E, F, largest = propagate(steps, *ends)
+    E, F, largest = propagate(*expansions(steps, *ends))
     for ours, exact in zip((E, F), spelled_out(steps, *ends), strict=True):
         assert exact <= ours <= exact * (1 + len(steps) * Fraction(2) ** -52)
     assert largest == max(max(abs(1 - Fraction(e) * k) for k in ends) for e in steps)
@@ -80,7 +80,7 @@ def test_carried_batches_are_those_of_the_record_that_is_used_at_the_worst_steps
         for i in range(t * b, t * b + b):
             used[(i + shift) % n] += share
             times[(i + shift) % n] += 1
-    ours = propagate_batches(tuple(steps), *ends, n=n, batch=b)
+    ours = Fraction(*propagate_batches(*expansions(steps, *ends), sizes=[n], batch=b)[n])
     assert max(used) <= ours <= max(used) * (1 + len(steps) * Fraction(2) ** -51)
     assert max(times) == -(-len(steps) * b // n)
 
@@ -96,7 +96,8 @@ def public(**changes):
 
 def nominal(runs, n):
     """The sensitivity in real arithmetic of a silo of n records."""
-    records, carried = runs._nominal[n]
+    records, ratio = runs._nominal[n]
+    carried = Fraction(*ratio)
     return float(carried / records)
 
 

@@ -7,8 +7,23 @@ error; only the last step to a double rounds, and the caller says which way.
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
+
+#: A numerator and a denominator, which need not be in lowest terms: that takes longer than all else
+#: where a number is computed for every silo and round.
+Ratio: TypeAlias = tuple[int, int]
+
+
+def plus(a: Ratio, b: Ratio) -> Ratio:
+    """Return a + b."""
+    return a[0] * b[1] + b[0] * a[1], a[1] * b[1]
+
+
+def times(a: Ratio, b: Ratio) -> Ratio:
+    """Return a b."""
+    return a[0] * b[0], a[1] * b[1]
 
 
 def floor_log2(value: Fraction) -> int:

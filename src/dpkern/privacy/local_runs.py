@@ -38,9 +38,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern.privacy._exact import ratio_up, round_up, sqrt_up
+from dpkern.privacy._exact import Ratio, plus, ratio_up, round_up, sqrt_up, times
 from dpkern.privacy.mechanisms.grids import choose_grid
-from dpkern.privacy.propagation import expansions, multiplied, propagate, propagate_batches
+from dpkern.privacy.propagation import Ratios, expansions, product_of, propagate, propagate_batches
 
 #: The charged sensitivity may exceed the one of real arithmetic by this factor.
 LARGEST_EXCESS = Fraction(5, 4)
@@ -138,8 +138,12 @@ class LocalRuns:
         return self._constants.low, self._constants.high
 
     @cached_property
+    def _expansions(self) -> tuple[Ratios, Ratios]:
+        return expansions(self.step_sizes, *self.curvatures)
+
+    @cached_property
     def _propagation(self) -> tuple[Fraction, Fraction, Fraction]:
-        return propagate(self.step_sizes, *self.curvatures)
+        return propagate(*self._expansions)
 
     @property
     def propagation(self) -> float:
@@ -158,19 +162,18 @@ class LocalRuns:
         return np.array([_finest(n, self.clip, self.dim) for n in records])
 
     @cached_property
-    def _nominal(self) -> dict[int, tuple[int, Fraction]]:
+    def _nominal(self) -> dict[int, tuple[int, Ratio]]:
         """Numbers of which the ratio is the sensitivity of theta_K in real arithmetic, by n_j.
 
         They are the records of a step, and 2 C E_K, or what takes the place of E_K for batches.
         """
-        found, twice = {}, 2 * self._constants.clip
-        everywhere = twice * self._propagation[0]
-        for n in set(self.sizes):
-            b = n if self.batch_size is None else self.batch_size
-            found[n] = b, everywhere
-            if b < n:
-                carried = propagate_batches(self.step_sizes, *self.curvatures, n=n, batch=b)
-                found[n] = b, twice * carried
+        twice, b = (2 * self._constants.clip).as_integer_ratio(), self.batch_size
+        everywhere = times(twice, self._propagation[0].as_integer_ratio())
+        found = {n: (n if b is None else b, everywhere) for n in self.sizes}
+        if b is not None:
+            larger = [n for n in found if b < n]
+            carried = propagate_batches(*self._expansions, sizes=larger, batch=b)
+            found |= {n: (b, times(twice, ratio)) for n, ratio in carried.items()}
         return found
 
     def _require_full_batches(self) -> None:
@@ -210,11 +213,8 @@ class LocalRuns:
         return sum(n * (common // d) for n, d in ratios), common
 
     def _tau(self, grid: float, W: Fraction) -> Fraction:
-        return Fraction(grid) * self._constants.half_root + self._rounding(W)
-
-    def _rounding(self, W: Fraction) -> Fraction:
-        """Return tau_j less what the grid adds to it."""
-        return self._constants.error_of_margins * W + self._constants.error_of_loss
+        c = self._constants
+        return Fraction(grid) * c.half_root + c.error_of_margins * W + c.error_of_loss
 
     def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
         """Return bounds of |v_j - v'_j| for the computed v_j = p_j (theta_K - theta_0), rounded up.
@@ -225,11 +225,12 @@ class LocalRuns:
         |theta_0|, and p_j >= 0 are the doubles that the run uses.
         """
         E, F, _ = self._propagation
-        W = self.iterate_bound(start)
-        twice = 2 * E
-        rest = twice * self._rounding(W) + _8_U * W * (F + 1)
-        of_grid = twice * self._constants.half_root
-        roundings = {q: Fraction(q) * of_grid + rest for q in set(self.grids.tolist())}
+        twice, W = (2 * E).as_integer_ratio(), self.iterate_bound(start).as_integer_ratio()
+        c = self._constants
+        margins, loss = c.error_of_margins.as_integer_ratio(), c.error_of_loss.as_integer_ratio()
+        constant = times(times(_8_U.as_integer_ratio(), W), (F + 1).as_integer_ratio())
+        rest = plus(times(twice, plus(times(margins, W), loss)), constant)
+        of_grid = times(twice, c.half_root.as_integer_ratio())
         found: dict[tuple[int, float], float] = {}
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
         grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
@@ -239,11 +240,11 @@ class LocalRuns:
             records, nominal = self._nominal[n]
             key = id(nominal), grids[n]  # silos of full batches share the nominal one
             if key not in scaled:
-                rounding = roundings[grids[n]]
-                unit = math.lcm(nominal.denominator, rounding.denominator)
-                exact, more = (v.numerator * (unit // v.denominator) for v in (nominal, rounding))
+                rounding = plus(times(grids[n].as_integer_ratio(), of_grid), rest)
+                exact, more = nominal[0] * rounding[1], rounding[0] * nominal[1]
                 numerators = exact * _SLACK.numerator, more * _SLACK.numerator
-                scaled[key] = *numerators, unit * _SLACK.denominator, round_up(nominal)
+                unit = nominal[1] * rounding[1] * _SLACK.denominator
+                scaled[key] = *numerators, unit, ratio_up(*nominal)
             exact, more, unit, in_doubles = scaled[key]
             (a, b) = p.as_integer_ratio()
             found[n, p] = ratio_up(a * (exact + records * more), b * unit * records)
@@ -342,10 +343,7 @@ class LocalRuns:
     @cached_property
     def _contraction(self) -> Fraction:
         """The product of all c_t, by which K steps reduce the distance to their limit."""
-        product = 1.0
-        for ratio in expansions(self.step_sizes, *self.curvatures)[1]:
-            product = multiplied(ratio, product)
-        return Fraction(product)
+        return product_of(self._expansions[1])
 
     def noisy_iterate_bound(self, start: float, sigma: float) -> float:
         """Return W of a run with noise of std sigma on every iterate.

@@ -7,28 +7,25 @@ fractions, which counts where every round of every silo has steps of its own.
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate
 from typing import TypeAlias
 
-from dpkern.privacy._exact import ratio_up
+from dpkern.privacy._exact import Ratio, ratio_up
 
-Ratios: TypeAlias = list[tuple[int, int]]
+Ratios: TypeAlias = list[Ratio]
 
 
-def propagate(
-    step_sizes: Sequence[float], low: Fraction, high: Fraction
-) -> tuple[Fraction, Fraction, Fraction]:
-    """Return (E_K, F_K, max_t c_t), each an upper bound.
+def propagate(steps: Ratios, factors: Ratios) -> tuple[Fraction, Fraction, Fraction]:
+    """Return (E_K, F_K, max_t c_t), each an upper bound, from the eta_t and c_t of `expansions`.
 
     E <- c_t E + eta_t accumulates errors that are proportional to the step sizes, F <- c_t F + 1
     errors of constant size. Both are rounded up to a double after each step.
     """
     E = F = 0.0
     largest = (0, 1)
-    for (n, d), (a, b) in zip(*expansions(step_sizes, low, high), strict=True):
+    for (n, d), (a, b) in zip(steps, factors, strict=True):
         # c_t = a / b, and E <- c_t E + n / d: whole numbers take a tenth of the time of fractions.
         (e, i), (f, j), common = E.as_integer_ratio(), F.as_integer_ratio(), b // d
         E = _finite(ratio_up(a * e + n * common * i, b * i))
@@ -50,7 +47,15 @@ def expansions(step_sizes: Sequence[float], low: Fraction, high: Fraction) -> tu
     ]
 
 
-def multiplied(ratio: tuple[int, int], value: float) -> float:
+def product_of(factors: Ratios) -> Fraction:
+    """Return the product of all c_t, rounded up."""
+    product = 1.0
+    for factor in factors:
+        product = _multiplied(factor, product)
+    return Fraction(product)
+
+
+def _multiplied(ratio: Ratio, value: float) -> float:
     """Return a ratio times value, rounded up."""
     n, d = value.as_integer_ratio()
     return _finite(ratio_up(ratio[0] * n, ratio[1] * d))
@@ -66,32 +71,31 @@ def _finite(value: float) -> float:
 
 
 def propagate_batches(
-    step_sizes: tuple[float, ...], low: Fraction, high: Fraction, *, n: int, batch: int
-) -> Fraction:
-    """Return an upper bound over records of the sum of eta_t prod_{u > t} c_u over their steps t.
+    steps: Ratios, factors: Ratios, *, sizes: Iterable[int], batch: int
+) -> dict[int, Ratio]:
+    """Return upper bounds over records of the sum of eta_t prod_{u > t} c_u over their steps t.
 
-    Step t uses the positions t b .. t b + b - 1 of an order of n records, modulo n; b <= n. The
-    bound does not depend on the position of the first step. Products are rounded up to doubles.
+    They are for silos of n records, by n. Step t uses the positions t b .. t b + b - 1 of an order
+    of these, modulo n; b <= n. A bound does not depend on the position of the first step. Products
+    are rounded up to doubles.
     """
+    product, found = 1.0, []
+    for step, factor in zip(reversed(steps), reversed(factors), strict=True):
+        found.append(_multiplied(step, product).as_integer_ratio())
+        product = _multiplied(factor, product)
+    unit = max(d for _, d in found)  # powers of two
+    shares = [n * (unit // d) for n, d in reversed(found)]
+    return {n: (_largest_share(shares, n, batch), unit) for n in sizes}
+
+
+def _largest_share(shares: Sequence[int], n: int, batch: int) -> int:
+    """Return the largest sum of the shares of the steps that use one of n positions."""
     # Differences of the sum between adjacent positions, where a batch begins or ends.
     changes: dict[int, int] = defaultdict(int)
-    shares, unit = _shares(step_sizes, low, high)
-    for t, share in shares:
+    for t, share in enumerate(shares):
         first, end = t * batch % n, t * batch % n + batch
         changes[first] += share
         if end >= n:
             changes[0] += share
         changes[end % n] -= share
-    return Fraction(max(accumulate(changes[position] for position in sorted(changes))), unit)
-
-
-@lru_cache(maxsize=8)
-def _shares(step_sizes: tuple[float, ...], low: Fraction, high: Fraction) -> tuple[Ratios, int]:
-    """Return (t, eta_t prod_{u > t} c_u), whole numbers of 1 / unit for all silos, and the unit."""
-    product, found = 1.0, []
-    steps, factors = expansions(step_sizes, low, high)
-    for t in range(len(steps) - 1, -1, -1):
-        found.append(multiplied(steps[t], product).as_integer_ratio())
-        product = multiplied(factors[t], product)
-    unit = max(d for _, d in found)  # powers of two
-    return [(t, n * (unit // d)) for t, (n, d) in enumerate(reversed(found))], unit
+    return max(accumulate(changes[position] for position in sorted(changes)))
