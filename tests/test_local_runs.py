@@ -534,7 +534,7 @@ def test_computed_runs_stay_within_tau_of_200_bit_arithmetic(runner, case, coars
     E, F, _ = runs._propagation
     W = runs.iterate_bound(float(np.linalg.norm(w)) * (1 + 1e-12))
     error = mpmath.sqrt(sum((mpmath.mpf(a) - b) ** 2 for a, b in zip(ours, exact, strict=True)))
-    bound = runs._tau(runs.grids[0], W) * E + 4 * Fraction(U) * W * F
+    bound = Fraction(*runs._tau(runs.grids[0], W.as_integer_ratio())) * E + 4 * Fraction(U) * W * F
     assert error <= mpmath.mpf(bound.numerator) / bound.denominator
     assert np.linalg.norm(ours) <= float(W)
 

@@ -279,12 +279,12 @@ def test_last_iterates_refuse_what_their_bound_does_not_cover(changes, cause):
 
 def test_the_rounding_of_gradients_and_of_far_states_counts_in_every_step():
     """eta n_j q_j sqrt(d) / n_j of a coarse gradient grid, and the last places of a far state."""
-    plain = runs().step_sensitivity(50, 1.0, 2.0**-40)
+    plain = Fraction(*runs().step_sensitivity(50, 1.0, 2.0**-40))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_runs, "choose_grid", lambda **_: 2.0**-12)
-        coarse = runs().step_sensitivity(50, 1.0, 2.0**-40)
+        patch.setattr(local_runs, "_finest", lambda *_: 2.0**-12)
+        coarse = Fraction(*runs().step_sensitivity(50, 1.0, 2.0**-40))
     assert float(coarse - plain) == pytest.approx(0.5 * 2.0**-12 * 2.0, rel=1e-6)
-    far = runs().step_sensitivity(50, 2.0**40, 2.0**-40)
+    far = Fraction(*runs().step_sensitivity(50, 2.0**40, 2.0**-40))
     assert float(far - plain) > 8 * 2.0**-53 * 2.0**40
     with pytest.raises(ValueError, match=r"above 1\.25"):
         runs().step_sensitivity(50, 2.0**50, 2.0**-40)

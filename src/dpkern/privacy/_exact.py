@@ -64,10 +64,16 @@ def ratio_up(numerator: int, denominator: int) -> float:
 
 def round_down(value: Fraction) -> float:
     """Return the largest finite double <= value, value >= 0."""
-    result = _nearest(value.numerator, value.denominator)
-    if result == math.inf or Fraction(result) > value:
-        result = math.nextafter(result, 0.0)
-    return result
+    return ratio_down(value.numerator, value.denominator)
+
+
+def ratio_down(numerator: int, denominator: int) -> float:
+    """Return `round_down` of a ratio of whole numbers, which need not be in lowest terms."""
+    result = _nearest(numerator, denominator)
+    if result == math.inf:
+        return math.nextafter(result, 0.0)
+    n, d = result.as_integer_ratio()
+    return math.nextafter(result, 0.0) if n * denominator > numerator * d else result
 
 
 def _sqrt(value: Fraction) -> float:

@@ -49,7 +49,7 @@ LARGEST_EXCESS = Fraction(5, 4)
 LARGEST_DRAW = 15
 
 _U = Fraction(2) ** -53
-_8_U = 8 * _U
+_8_U = (8 * _U).as_integer_ratio()
 # Covers second-order terms, and underflow within the magnitudes that `LocalRuns` accepts.
 _SLACK = 1 + Fraction(2) ** -40
 _LARGEST = 1 << 100
@@ -212,9 +212,13 @@ class LocalRuns:
         common = max(d for _, d in ratios)  # powers of two
         return sum(n * (common // d) for n, d in ratios), common
 
-    def _tau(self, grid: float, W: Fraction) -> Fraction:
-        c = self._constants
-        return Fraction(grid) * c.half_root + c.error_of_margins * W + c.error_of_loss
+    def _tau(self, grid: float, W: Ratio) -> Ratio:
+        half = (0.5 * self._constants.root).as_integer_ratio()
+        return plus(times(grid.as_integer_ratio(), half), self._rounding(W))
+
+    def _rounding(self, W: Ratio) -> Ratio:
+        """Return tau_j less what the grid adds to it."""
+        return plus(times(self._constants.error_of_margins, W), self._constants.error_of_loss)
 
     def sensitivities(self, start: float, weights: Sequence[float]) -> tuple[float, ...]:
         """Return bounds of |v_j - v'_j| for the computed v_j = p_j (theta_K - theta_0), rounded up.
@@ -226,15 +230,12 @@ class LocalRuns:
         """
         E, F, _ = self._propagation
         twice, W = (2 * E).as_integer_ratio(), self.iterate_bound(start).as_integer_ratio()
-        c = self._constants
-        margins, loss = c.error_of_margins.as_integer_ratio(), c.error_of_loss.as_integer_ratio()
-        constant = times(times(_8_U.as_integer_ratio(), W), (F + 1).as_integer_ratio())
-        rest = plus(times(twice, plus(times(margins, W), loss)), constant)
-        of_grid = times(twice, c.half_root.as_integer_ratio())
-        found: dict[tuple[int, float], float] = {}
+        constant = times(times(_8_U, W), (F + 1).as_integer_ratio())
+        rest = plus(times(twice, self._rounding(W)), constant)
+        of_grid = times(E.as_integer_ratio(), self._constants.root.as_integer_ratio())
         pairs = [(n, float(p)) for n, p in zip(self.sizes, weights, strict=True)]
         grids = dict(zip(self.sizes, self.grids.tolist(), strict=True))
-        largest, scaled = 0.0, {}
+        largest, found, scaled = 0.0, dict[tuple[int, float], float](), {}
         for n, p in set(pairs):
             # p (nominal / records + rounding), in whole numbers, for every silo and round.
             records, nominal = self._nominal[n]
@@ -242,15 +243,13 @@ class LocalRuns:
             if key not in scaled:
                 rounding = plus(times(grids[n].as_integer_ratio(), of_grid), rest)
                 exact, more = nominal[0] * rounding[1], rounding[0] * nominal[1]
-                numerators = exact * _SLACK.numerator, more * _SLACK.numerator
-                unit = nominal[1] * rounding[1] * _SLACK.denominator
-                scaled[key] = *numerators, unit, ratio_up(*nominal)
+                scaled[key] = exact, more, nominal[1] * rounding[1], ratio_up(*nominal)
             exact, more, unit, in_doubles = scaled[key]
-            (a, b) = p.as_integer_ratio()
+            a, b = times(p.as_integer_ratio(), _SLACK.as_integer_ratio())
             found[n, p] = ratio_up(a * (exact + records * more), b * unit * records)
             largest = max(largest, p * in_doubles / records)
         if (most := max(found.values())) < math.inf:
-            self._check_excess(Fraction(most), Fraction(largest))
+            _require_small_excess(most.as_integer_ratio(), largest.as_integer_ratio())
         return tuple(found[pair] for pair in pairs)
 
     def message_bound(self, start: float, weights: Sequence[float]) -> float:
@@ -313,7 +312,7 @@ class LocalRuns:
         """Bound the distance of the states of a silo of n records on neighbouring data sets."""
         E, F, _ = self._propagation
         L, gamma, C = self.smoothness, 1 / Fraction(self.l2), Fraction(self.clip)
-        error = self._tau(grid, W) * E + 4 * _U * W * F
+        error = Fraction(*self._tau(grid, W.as_integer_ratio())) * E + 4 * _U * W * F
         rounding, decay, found = 8 * _U * W, 1 - keep, []
 
         contraction, nominal = decay - take * L * E, 2 * C / n * E
@@ -331,7 +330,8 @@ class LocalRuns:
                 found.append((off + root) / (1 - phi))
 
         if not found and contraction > 0:
-            self._check_excess(computed, take * nominal / contraction)
+            nominal = take * nominal / contraction
+            _require_small_excess(computed.as_integer_ratio(), nominal.as_integer_ratio())
         if not found:
             raise ValueError(
                 f"prox_step must be below 1 / L = {float(1 / L)!r}, or local_steps larger, got "
@@ -351,33 +351,37 @@ class LocalRuns:
         The factor 2 covers the auxiliary run of the last-iterate proof, which ends at the iterate
         of the neighbouring data set.
         """
-        noise = LARGEST_DRAW * sqrt_up(Fraction(self.dim)) * sigma
+        noise = LARGEST_DRAW * self._constants.root * sigma
         rounding = max(self.step_sizes) * self.clip  # exceeds the rounding of a step to the grid
-        return round_up(2 * self.iterate_bound(start + len(self.step_sizes) * (noise + rounding)))
+        W = self.iterate_bound(start + len(self.step_sizes) * (noise + rounding))
+        return ratio_up(2 * W.numerator, W.denominator)
 
-    def step_sensitivity(self, n: int, W: float, grid: float) -> Fraction:
+    def step_sensitivity(self, n: int, W: float, grid: float) -> Ratio:
         """Return the sensitivity of one step on the state grid from a common iterate.
 
         It is eta (2 C / n + 2 tau) + 8 u W + 2 q sqrt(d), where the last term counts the rounding
         of the step to the grid q and that of the noisy iterate.
         """
         self._require_full_batches()
-        eta, W_exact = Fraction(self.step_sizes[0]), Fraction(W)
-        nominal = eta * 2 * Fraction(self.clip) / n
-        tau = self._tau(choose_grid(n=n, clip=self.clip, dim=self.dim), W_exact)
-        rounding = 2 * Fraction(grid) * Fraction(sqrt_up(Fraction(self.dim)))
-        computed = (nominal + 2 * eta * tau + 8 * _U * W_exact + rounding) * _SLACK
-        self._check_excess(computed, nominal)
+        reach, root = W.as_integer_ratio(), self._constants.root.as_integer_ratio()
+        step, clip = (2.0 * self.step_sizes[0]).as_integer_ratio(), self.clip.as_integer_ratio()
+        nominal = times(times(step, clip), (1, n))
+        tau = self._tau(_finest(n, self.clip, self.dim), reach)
+        state = plus(times(_8_U, reach), times((2.0 * grid).as_integer_ratio(), root))
+        computed = times(plus(nominal, plus(times(step, tau), state)), _SLACK.as_integer_ratio())
+        _require_small_excess(computed, nominal)
         return computed
 
-    def _check_excess(self, computed: Fraction, nominal: Fraction) -> None:
-        """Raise when rounding terms add more than a quarter to a sensitivity in real arithmetic."""
-        if computed > LARGEST_EXCESS * nominal:
-            raise ValueError(
-                "floating-point errors of the hidden local steps could move the result by "
-                f"{float(computed / nominal):.3g} times the nominal sensitivity, above 1.25: use "
-                "fewer records a silo, fewer coordinates, smaller row_bound or larger clip"
-            )
+
+def _require_small_excess(computed: Ratio, nominal: Ratio) -> None:
+    """Raise when rounding terms add more than a quarter to a sensitivity in real arithmetic."""
+    excess = computed[0] * nominal[1], computed[1] * nominal[0]
+    if excess[0] * LARGEST_EXCESS.denominator > LARGEST_EXCESS.numerator * excess[1]:
+        raise ValueError(
+            "floating-point errors of the hidden local steps could move the result by "
+            f"{excess[0] / excess[1]:.3g} times the nominal sensitivity, above 1.25: use fewer "
+            "records a silo, fewer coordinates, smaller row_bound or larger clip"
+        )
 
 
 @dataclass(frozen=True)
@@ -385,13 +389,13 @@ class _Constants:
     """The public numbers of all runs on some data that differ in their steps alone."""
 
     clip: Fraction
-    half_root: Fraction  # sqrt(d) / 2, rounded up
+    root: float  # sqrt(d), rounded up
     smoothness: Fraction
     penalty: Fraction  # B, the largest curvature of the penalties on penalised coordinates
     low: Fraction
     high: Fraction
-    error_of_margins: Fraction  # u (d + 16) (L + B)
-    error_of_loss: Fraction
+    error_of_margins: Ratio  # u (d + 16) (L + B)
+    error_of_loss: Ratio
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -416,13 +420,13 @@ class _Constants:
             first, last = min(low, Fraction(0)), max(penalty, Fraction(0))
         return cls(
             Fraction(clip),
-            Fraction(sqrt_up(Fraction(dim))) / 2,
+            sqrt_up(Fraction(dim)),
             L,
             penalty,
             first if convex else first - L,
             last + L,
-            _U * (dim + 16) * (L + penalty),
-            _U * (16 + Fraction(loss_kappa)) * Fraction(clip),
+            (_U * (dim + 16) * (L + penalty)).as_integer_ratio(),
+            (_U * (16 + Fraction(loss_kappa)) * Fraction(clip)).as_integer_ratio(),
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import kernels
-from dpkern.privacy._exact import round_down, round_up, sqrt_up
+from dpkern.privacy._exact import ratio_down, ratio_up, round_up, sqrt_up, times
 from dpkern.privacy.channel import Channel
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.grids import choose_message_grid, noise_std, round_to_grid
@@ -69,7 +69,8 @@ class LastIterate:
     def _calibrate(self, n: int, start: float) -> tuple[float, float, float]:
         """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
         runs = self._runs
-        nominal = round_up(Fraction(runs.step_sizes[0]) * 2 * Fraction(runs.clip) / n)
+        step, clip = runs.step_sizes[0].as_integer_ratio(), runs.clip.as_integer_ratio()
+        nominal = ratio_up(*times(times(step, clip), (2, n)))
         # An upper bound of the std, as `step_sensitivity` is at most 5/4 of the nominal one.
         guess = 2.0 * nominal * self._factor / self._mu
         if guess == math.inf:
@@ -77,7 +78,7 @@ class LastIterate:
         W = runs.noisy_iterate_bound(start, guess)
         grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=W, dim=runs.dim)
         s = runs.step_sensitivity(n, W, grid)
-        D = round_up(s * Fraction(self._factor))
+        D = ratio_up(*times(s, self._factor.as_integer_ratio()))
         return D, noise_std(D, self._mu), grid
 
 
@@ -87,16 +88,17 @@ def last_iterate_factor(c: Fraction, steps: int) -> float:
     A run of K noisy steps, of which only the last iterate is seen, has this factor times the mu of
     one step (Bok, Su, Altschuler 2024, "Shifted interpolation for differential privacy").
     """
-    c = Fraction(round_up(c))
-    if c >= 1:
+    a, b = round_up(c).as_integer_ratio()
+    if a >= b:
         raise ValueError(
             "accounting must be 'last_iterate' only with local steps that contract, got others: it "
             "takes a penalty on every coordinate and a step_size below 2 / (largest curvature)"
         )
-    power, base, exponent = Fraction(1), c, steps
+    power, base, exponent = (1, 1), (a, b), steps
     while exponent:  # c^K rounded down, since the factor decreases in c^K
         if exponent & 1:
-            power = Fraction(round_down(power * base))
-        base = Fraction(round_down(base * base))
+            power = ratio_down(*times(power, base)).as_integer_ratio()
+        base = ratio_down(*times(base, base)).as_integer_ratio()
         exponent >>= 1
-    return sqrt_up((1 - power) / (1 + power) * (1 + c) / (1 - c))
+    n, d = power
+    return sqrt_up(Fraction((d - n) * (b + a), (d + n) * (b - a)))
