@@ -233,24 +233,23 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
-def test_samples_are_the_same_whatever_number_of_threads_draws_them(neighbours):
+def test_samples_are_the_same_whatever_number_of_threads_draws_them(monkeypatch, neighbours):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((6_000, 8)), rng.choice(["a", "b"], 6_000)
     data = dpk.SiloData(X, y, [0, 1_000, 3_500, 6_000], row_bound=2.0)
-    sampling = {"replace_one": "without_replacement", "add_remove": "poisson"}[neighbours]
-    public = {"public_size": [1_000, 2_500, 2_500]} if neighbours == "add_remove" else {}
-    how = {
-        "sampling": sampling,
-        "neighbours": neighbours,
-        "batch_size": 400,
-        "rounds": 29,
-        **public,
-    }
+    how = {"trust": "central", "neighbours": neighbours, "batch_size": 400, "rounds": 29}
+    if neighbours == "replace_one":
+        how |= {"sampling": "without_replacement"}
+    else:
+        how |= {"sampling": "poisson", "public_size": [1_000, 2_500, 2_500]}
+    calls, descent = [], _core.glm_descent
+    monkeypatch.setattr(_core, "glm_descent", lambda *given: calls.append(1) or descent(*given))
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)
     one, *more = (
         dpk.solve("minibatch_sgd", data, budget=budget, rng=3, n_threads=threads, **how)
         for threads in (1, 2, 3)
     )
+    assert calls
     assert all(one == other for other in more)
 
 

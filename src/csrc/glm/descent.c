@@ -80,8 +80,8 @@ static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intpt
     const dpk_samples *const draw = run->samples;
     const intptr_t m = data->m, at = t % draw->ahead;
     const uint32_t *const key = run->key + 8 * t * run->keys;
-    int64_t *const numbers = draw->numbers + at * draw->room, *const bounds =
-                                                                  draw->bounds + at * (m + 1);
+    int64_t *const numbers = draw->numbers + at * draw->room;
+    int64_t *const bounds = draw->bounds + at * (m + 1);
     if (!draw->counts)
         return dpk_poisson_samples(key, draw->purpose, m, data->offsets, draw->last, numbers,
                                    bounds);
