@@ -39,10 +39,21 @@ class Kills:
     def __init__(self, silo, coordinator, expected, rounds, *, patience):
         self._silo, self._coordinator, self._expected = silo, coordinator, expected
         self._rounds, self._patience = rounds, patience
-        self.finished = self.went_on = 0
 
-    def trial(self, folder: Path, rng, longest):
-        """Kill a silo, or as often the coordinator, up to `longest` seconds after the first round.
+    def trials(self, folder: Path, number, longest):
+        """In `number` studies, kill the coordinator and a silo in turn, up to `longest` seconds
+        after the first round.
+
+        A study without one of its silos ends, unless the silo had all it needed; one without its
+        coordinator goes on when the coordinator is started again.
+        """
+        rng = np.random.default_rng()
+        for trial in range(number):
+            victim = None if trial % 2 == 0 else int(rng.integers(4))
+            self._trial(folder / str(trial), victim, rng.uniform(0.0, longest))
+
+    def _trial(self, folder: Path, victim, moment):
+        """Kill silo `victim`, or the coordinator, `moment` seconds after the first round.
 
         No hang, no wrong model, and nothing sent that is not charged, whoever dies and when.
         """
@@ -56,13 +67,12 @@ class Kills:
         end = time.monotonic() + 30.0
         while not journal.exists() and time.monotonic() < end:
             time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, longest))
-        victim = int(rng.integers(0, 8))
-        killed = silos[victim] if victim < 4 else coordinator
+        time.sleep(moment)
+        killed = coordinator if victim is None else silos[victim]
         killed.kill()
         killed.join()
         rounds_at_death = rounds_in(journal)
-        if victim >= 4 and killed.exitcode != 0:
+        if victim is None and killed.exitcode != 0:
             coordinator = self._coordinator(folder)
             coordinator.start()
         begin = time.monotonic()
@@ -72,11 +82,11 @@ class Kills:
         assert time.monotonic() - begin < self._patience
         assert all(np.array_equal(model, self._expected) for model in models_in(folder))
         if (folder / "analyst.npy").exists():
-            self.finished += 1
-            self.went_on += victim >= 4
-            # Some may have heard the last message of a coordinator that died while it said it.
-            assert len(models_in(folder)) == 5 or victim < 4 or rounds_at_death == self._rounds
-        elif victim >= 4:
+            # Only some have a model if a silo died before it saved its own, or the coordinator
+            # while it said its last message.
+            after_all_rounds = victim is not None or rounds_at_death == self._rounds
+            assert len(models_in(folder)) == 5 or after_all_rounds
+        elif victim is None:
             pytest.fail("a coordinator that was started again did not go on")
         if rounds_in(journal) > 0:
             assert min(accountant_of(folder, j).spent for j in range(4)) > 0.9 * EPSILON

@@ -185,7 +185,4 @@ def test_parties_killed_over_flower(tmp_path, trials):
             return server.Process(target=analyst, args=(*start, rounds, 12.0))
 
         kills = Kills(silo, coordinator, model, rounds, patience=60.0)
-        rng = np.random.default_rng()
-        for trial in range(trials):
-            kills.trial(tmp_path / str(trial), rng, 6.0)
-    assert kills.finished > trials // 4
+        kills.trials(tmp_path, trials, 6.0)
