@@ -14,70 +14,41 @@ from dpkern.solvers import SOLVERS
 
 BUDGET = dpk.Budget(epsilon=8.0, delta=1e-5)
 
-# Beside what a solver does by default: (solver, trust, neighbours, name, arguments of `audit`).
-MORE: list[tuple[str, str, str, str, dict[str, Any]]] = [
-    ("federated_gd", "central", "replace_one", "4 hidden local steps", {"how": {"local_steps": 4}}),
-    ("federated_gd", "silo", "replace_one", "4 noisy local steps", {"how": {"local_steps": 4}}),
+SUBSETS: dict[str, Any] = {
+    "how": {"sampling": "without_replacement", "batch_size": 5},
+    "records": 20,
+}
+POISSON: dict[str, Any] = {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20}
+LAST: dict[str, Any] = {
+    "how": {"local_steps": 4, "accounting": "last_iterate", "l2": 100.0, "step_size": 1e-4}
+}
+FOUR_STEPS: dict[str, Any] = {"how": {"local_steps": 4}}
+
+# Beside what a solver does by default: solver, trust, name of the row, arguments of `audit`; of the
+# replacement of a record, but Poisson samples of its addition or removal.
+MORE: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("federated_gd", "central", "4 hidden local steps", FOUR_STEPS),
+    ("federated_gd", "silo", "4 noisy local steps", FOUR_STEPS),
+    ("federated_gd", "silo", "last of 4 local iterates", LAST),
+    ("local_newton", "central", "private line search", {"how": {"step_size": "private_search"}}),
+    ("local_newton", "silo", "2 local steps", {"how": {"local_steps": 2}}),
+    ("double_noise_newton", "central", "variant clip", {"how": {"variant": "clip"}}),
+    ("admm", "central", "2 of 4 users a round", {"how": {"mode": "federated", "participation": 2}}),
+    ("admm", "local", "token", {"how": {"mode": "token"}}),
+    ("minibatch_sgd", "central", "secret samples of 5 of 20", SUBSETS),
+    ("minibatch_sgd", "central", "Poisson samples of 5 of 20", POISSON),
     (
-        *("federated_gd", "silo", "replace_one", "last of 4 local iterates"),
-        {
-            "how": {
-                "local_steps": 4,
-                "accounting": "last_iterate",
-                "l2": 100.0,
-                "step_size": 1e-4,
-            }
-        },
-    ),
-    (
-        *("local_newton", "central", "replace_one", "private line search"),
-        {"how": {"step_size": "private_search"}},
-    ),
-    (
-        *("local_newton", "silo", "replace_one", "2 local steps"),
-        {"how": {"local_steps": 2}},
-    ),
-    (
-        *("double_noise_newton", "central", "replace_one", "variant clip"),
-        {"how": {"variant": "clip"}},
-    ),
-    (
-        *("admm", "central", "replace_one", "2 of 4 users a round"),
-        {"how": {"mode": "federated", "participation": 2}},
-    ),
-    ("admm", "local", "replace_one", "token", {"how": {"mode": "token"}}),
-    (
-        *("minibatch_sgd", "central", "replace_one", "secret samples of 5 of 20"),
-        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
-    ),
-    (
-        *("minibatch_sgd", "central", "add_remove", "Poisson samples of 5 of 20"),
-        {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20},
-    ),
-    (
-        *("minibatch_sgd", "central", "replace_one", "batches in one pass"),
+        *("minibatch_sgd", "central", "batches in one pass"),
         {"how": {"sampling": "one_pass", "batch_size": 1}},
     ),
     (
-        *("minibatch_sgd", "central", "replace_one", "cyclic batches"),
+        *("minibatch_sgd", "central", "cyclic batches"),
         {"how": {"sampling": "cyclic", "batch_size": 2}},
     ),
-    (
-        *("prox_svrg", "central", "replace_one", "secret samples of 5 of 20"),
-        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
-    ),
-    (
-        *("spider", "central", "replace_one", "secret samples of 5 of 20"),
-        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
-    ),
-    (
-        *("local_sgd", "silo", "replace_one", "secret samples of 5 of 20"),
-        {"how": {"sampling": "without_replacement", "batch_size": 5}, "records": 20},
-    ),
-    (
-        *("local_sgd", "silo", "add_remove", "Poisson samples of 5 of 20"),
-        {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20},
-    ),
+    ("prox_svrg", "central", "secret samples of 5 of 20", SUBSETS),
+    ("spider", "central", "secret samples of 5 of 20", SUBSETS),
+    ("local_sgd", "silo", "secret samples of 5 of 20", SUBSETS),
+    ("local_sgd", "silo", "Poisson samples of 5 of 20", POISSON),
 ]
 
 
@@ -89,7 +60,10 @@ def offers() -> Iterator[tuple[str, str, str, str, dict[str, Any]]]:
             for neighbours in solver.declaration.neighbours:
                 if (name, trust, neighbours) not in refused:
                     yield name, trust, neighbours, "", {}
-        yield from (row for row in MORE if row[0] == name)
+        for solver_name, trust, what, how in MORE:
+            if solver_name == name:
+                neighbours = "add_remove" if how is POISSON else "replace_one"
+                yield name, trust, neighbours, what, how
 
 
 def main() -> None:
