@@ -738,6 +738,11 @@ def test_import_is_cheap():
         ),
         (["compare", "TRAIN", "--test-share", "2"], "between 0 and 1"),
         (["compare", "TRAIN", "--plot", "FOLDER/none/c.png"], "there is no folder"),
+        (["compare", "TRAIN", "--plot", "FOLDER/c.pdf"], "--plot must end in .png"),
+        (["audit", "ridge", "--plot", "FOLDER/c.txt"], "--plot must end in .png"),
+        (["audit", "ridge", "--runs", "10"], "--runs must be at least 100, got 10"),
+        (["audit", "ridge", "--confidence", "2"], "--confidence must be in (0.5, 1), got 2.0"),
+        (["audit", "ridge", "--jobs", "0"], "--jobs must be a number of processes"),
         (["compare", "--target", "x"], "need DATA"),
     ],
 )

@@ -46,8 +46,15 @@ def _figure(size: tuple[float, float]) -> Any:
     return figure
 
 
+def require_png(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError if `path` promises another kind of file than a figure is written as."""
+    if not os.fspath(path).lower().endswith(".png"):
+        raise ValueError(f"path must end in .png, as figures are PNG, got {os.fspath(path)!r}")
+
+
 def _finished(figure: Any, path: Path) -> Any:
     if path is not None:
+        require_png(path)
         with replacing(path) as file:
             figure.savefig(file, format="png")
     return figure

@@ -218,6 +218,8 @@ def audit(
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {solver!r}")
     require_confidence(confidence)
     half = count("runs", runs, least=100) // 2
+    if n_jobs == 0:
+        raise ValueError("n_jobs must be a number of processes, or -1 for one per core, got 0")
     how = dict(how or {})
     for name in ("rng", "accountant", "callback", "monitor", "progress"):
         if name in how:

@@ -19,10 +19,11 @@ _OF_DATA = (
     *("target", "silo_column", "person", "header", "sep", "row_bound", "target_bound"),
     *("max_records", "feature_range", "task", "classes"),
     *("epsilon", "delta"),
+    *("runs", "confidence"),
 )
 _RENAMED = {
     **{"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"},
-    **{"X": "the features", "y": "the target", "accountant": "--ledger"},
+    **{"X": "the features", "y": "the target", "accountant": "--ledger", "n_jobs": "--jobs"},
 }
 _PHRASES = {
     "task='multiclass' and classes": "--classes A,B,C",
@@ -222,8 +223,10 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     options = {name: f"--set {name}" for name in solver_options if not hasattr(arguments, name)}
     flags = {*_OF_DATA, *solver_options} - options.keys()
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
+    if hasattr(arguments, "plot"):
+        options["path"] = "--plot"
     if hasattr(arguments, "epsilons"):
-        options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST", "path": "--plot"}
+        options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
     plain = "|".join(name for name in options if "_" not in name)
     compound = "|".join(sorted((n for n in options if "_" in n), key=len, reverse=True))
     value = r"(?:'(?P<text>[^']*)'|(?P<bare>[-+\w.]+))"

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpkern.data.validation import Matrix
 from dpkern.io import refuse_unwritable
+from dpkern.plotting import require_png
 from dpkern.privacy import Certificate
 from dpkern.privacy.accountant import Accountant
 from dpkern.privacy.report import report
@@ -30,6 +31,12 @@ def refuse_output(path: str, *inputs: str | None) -> None:
     there = [read for read in (path, *inputs) if read is not None and os.path.exists(read)]
     if path in there and any(os.path.samefile(path, read) for read in there[1:]):
         raise ValueError(f"{path} is read by this command; write to another file")
+
+
+def refuse_picture(path: str, *inputs: str | None) -> None:
+    """Raise if a picture cannot be written to `path`, before any work."""
+    refuse_output(path, *inputs)
+    require_png(path)
 
 
 def print_lines(lines: Sequence[Line]) -> None:

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     solver = arguments.solver
     if arguments.plot is not None:
-        _output.refuse_output(arguments.plot)
+        _output.refuse_picture(arguments.plot)
     how = _arguments.given_parameters(arguments, _solvers.options(solver), solver)
     trust = how.pop("trust", SOLVERS[solver].declaration.trusts[0])
     found = audit(

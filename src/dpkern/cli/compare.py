@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     given = _arguments.given_parameters(arguments, known, "these solvers")
     budgets = [Budget(epsilon=epsilon, delta=arguments.delta) for epsilon in arguments.epsilons]
     if not arguments.no_plot:
-        _output.refuse_output(
+        _output.refuse_picture(
             arguments.plot,
             *(arguments.data, arguments.test, arguments.feature_range, arguments.schema),
         )

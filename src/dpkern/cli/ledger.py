@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
-        _output.refuse_output(arguments.plot, arguments.file)
+        _output.refuse_picture(arguments.plot, arguments.file)
     names = ("epsilon", "delta", "neighbours", "unit")
     given = {name: getattr(arguments, name) for name in names}
     accountant = Accountant(arguments.file, **given)

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         "transport": arguments.transport,
     }
     if arguments.plot is not None:
-        _output.refuse_output(arguments.plot)
+        _output.refuse_picture(arguments.plot)
     found = plan(arguments.records, arguments.features + intercept, **how)
     print(found)
     if arguments.plot is not None:
