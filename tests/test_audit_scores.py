@@ -42,7 +42,9 @@ def test_gdp_is_that_of_jax_privacy_which_pays_for_all_its_thresholds():
     """epsilon_from_gdp(0.05, 1e-5), over the 29 thresholds of the hull of errors."""
     inside, outside = case(0, 1000, 1000, 1.5)
     best = max(
-        dpk.audit_scores(inside, outside, confidence=1 - 0.05 / 29, threshold=t).epsilon
+        dpk.audit_scores(
+            *(inside, outside), method="gdp", confidence=1 - 0.05 / 29, threshold=t
+        ).epsilon
         for t in np.concatenate([inside, outside])
     )
     assert best == pytest.approx(5.777003565, rel=1e-6)
@@ -64,7 +66,7 @@ def test_bounds_of_a_gaussian_pair_fail_as_rarely_as_they_say(mu):
     epsilons = []
     for _ in range(trials):
         inside, outside = rng.normal(mu, 1, 600), rng.normal(0, 1, 600)
-        found = dpk.audit_scores(inside, outside, confidence=0.9, delta=1e-3)
+        found = dpk.audit_scores(inside, outside, method="gdp", confidence=0.9, delta=1e-3)
         wrong += found.mu > mu
         epsilons.append(
             dpk.audit_scores(
@@ -91,7 +93,7 @@ def test_some_scores_choose_the_threshold_and_others_are_counted():
 
 def test_a_tail_that_is_empty_by_chance_is_not_chosen():
     inside, outside = case(8, 2000, 2000, 1.0)
-    assert dpk.audit_scores(inside, outside).mu > 0.6
+    assert dpk.audit_scores(inside, outside, method="gdp").mu > 0.6
 
 
 @pytest.mark.parametrize("method", ["one_run", "one_run_fdp"])
@@ -138,10 +140,11 @@ def test_bounds_of_more_confidence_or_fewer_scores_are_smaller():
         ({"out_scores": [[1.0]]}, "out_scores must have one dimension"),
         ({"out_scores": [0.0, math.nan]}, "out_scores must not be NaN, got 1"),
         ({"in_scores": [1.0]}, "2 entries each, without threshold"),
-        ({"method": "best"}, "method must be 'gdp' or"),
+        ({"method": "best"}, "method must be 'clopper_pearson' or"),
+        ({"threshold": math.nan}, "threshold must be a number, got nan"),
         ({"confidence": 1.0}, "confidence must be in"),
         ({"confidence": 0.4}, "confidence must be in"),
-        ({"delta": 0.0}, "delta must be in"),
+        ({"delta": 0.0, "method": "gdp"}, "delta must be in"),
         ({"delta": 1.5}, "delta must be in"),
     ],
 )
@@ -149,3 +152,17 @@ def test_bad_arguments(change, match):
     arguments = {"in_scores": [1.0, 2.0], "out_scores": [0.0, 1.0]} | change
     with pytest.raises(ValueError, match=match):
         dpk.audit_scores(arguments.pop("in_scores"), arguments.pop("out_scores"), **arguments)
+
+
+def test_the_default_refutes_no_honest_laplace_mechanism_and_says_what_gdp_assumes():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.laplace(1.0, 1.0, 10_000), rng.laplace(0.0, 1.0, 10_000)
+    assert 0.8 < dpk.audit_scores(inside, outside).epsilon < 1.0
+    found = dpk.audit_scores(inside, outside, method="gdp")
+    assert found.epsilon > 2.0
+    assert "if its trade-off is Gaussian" in str(found)
+
+
+def test_complex_scores_are_refused():
+    with pytest.raises(TypeError, match="in_scores must be real numbers"):
+        dpk.audit_scores([1j, 2.0], [0.0, 1.0])

@@ -404,6 +404,15 @@ def test_the_check_passes_sparse_gradients_of_records_by_themselves(dtype):
     check_gradients(Rows(), dpk.SiloData(X, [0, 1] * 6, [0, 12]), trials=10)
 
 
+def test_the_check_finds_gradients_that_are_not_numbers():
+    class Broken(Logistic):
+        def gradients(self, w, X, y):
+            return super().gradients(w, X, y) * np.where(X[:, :1] == X[0, 0], np.nan, 1.0)
+
+    with pytest.raises(ValueError, match="must be finite, got NaN or infinity in 1 of 12"):
+        check_gradients(Broken(), make_data("classification", n=12, p=4, row_bound=1.0))
+
+
 @pytest.mark.parametrize("p", [4, 8193])
 def test_the_check_passes_gradients_of_records_by_themselves(p):
     class Alone(Logistic):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dpkern.io import replacing
+from dpkern.io import refuse_unwritable, replacing
 
 # Okabe and Ito's colour-blind safe palette; markers and line styles distinguish solvers that share
 # a colour.
@@ -55,6 +55,7 @@ def require_png(path: str | os.PathLike[str]) -> None:
 def _finished(figure: Any, path: Path) -> Any:
     if path is not None:
         require_png(path)
+        refuse_unwritable(path)
         with replacing(path) as file:
             figure.savefig(file, format="png")
     return figure
@@ -203,16 +204,19 @@ def plot_trade_off(
 ) -> Any:
     """Draw the error rates of an attack beside the least that a certificate allows, if it does.
 
+    The title may have several lines, such as what an audit found.
+
     Raises ImportError where matplotlib is not installed.
     """
 
-    figure = _figure((4.8, 4.9))
+    figure = _figure((4.8, 4.7 + 0.17 * len(title.splitlines())))
     axes = figure.subplots()
     axes.plot([0, 1], [1, 0], color="#444444", linewidth=1.0, linestyle=(0, (6, 3)))
     axes.annotate("nothing learnt", (0.5, 0.5), (3, 3), textcoords="offset points", fontsize=8)
     if allowed:
         axes.plot(*zip(*allowed, strict=True), color=_COLOURS[0], linewidth=2.0, label="certified")
-        axes.fill_between(*zip(*allowed, strict=True), color=_COLOURS[0], alpha=0.12, linewidth=0)
+        region = {"color": _COLOURS[0], "alpha": 0.12, "linewidth": 0, "label": "not allowed"}
+        axes.fill_between(*zip(*allowed, strict=True), **region)
     style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
     axes.plot(*zip(*errors, strict=True), label=attack, **style)
     axes.set_xlabel("false alarms: “with the record” said without it")

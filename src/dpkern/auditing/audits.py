@@ -3,7 +3,8 @@
 import functools
 import math
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +32,13 @@ class CertificateViolatedWarning(UserWarning):
     """An audit's lower bound exceeds what the certificate states."""
 
 
+def separation(inside: FloatArray, outside: FloatArray) -> float:
+    """Return the difference of the means in units of the std, infinite without any spread."""
+    distance = float(inside.mean() - outside.mean())
+    spread = math.sqrt(0.5 * (inside.var() + outside.var()))
+    return distance / spread if spread else math.copysign(math.inf, distance) if distance else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class AuditResult:
     """What an audit found.
@@ -50,8 +58,8 @@ class AuditResult:
 
     solver: str
     certificate: Certificate
-    in_scores: FloatArray
-    out_scores: FloatArray
+    in_scores: FloatArray = field(repr=False)
+    out_scores: FloatArray = field(repr=False)
     confidence: float
 
     @property
@@ -61,7 +69,8 @@ class AuditResult:
 
     @cached_property
     def _bound(self) -> ScoreAudit:
-        return audit_scores(self.in_scores, self.out_scores, confidence=self.confidence)
+        scores = self.in_scores, self.out_scores
+        return audit_scores(*scores, method="gdp", confidence=self.confidence)
 
     @property
     def mu_lower(self) -> float:
@@ -81,9 +90,7 @@ class AuditResult:
     @property
     def mu_estimate(self) -> float:
         """Difference of the mean scores in units of their std: mu, where scores are normal."""
-        a, b = self.in_scores[1::2], self.out_scores[1::2]
-        spread = math.sqrt(0.5 * (a.var() + b.var()))
-        return float(a.mean() - b.mean()) / spread if spread else 0.0
+        return separation(self.in_scores[1::2], self.out_scores[1::2])
 
     @cached_property
     def mu_certified(self) -> float:
@@ -96,7 +103,7 @@ class AuditResult:
         if not c.states_something or (c.mu < math.inf and not c.amplified):
             return c.mu
         false = error_rates(self._bound.counts, self.confidence)[1]
-        return float(-special.ndtri(false) - special.ndtri(least_misses(c, false)))
+        return min(float(-special.ndtri(false) - special.ndtri(least_misses(c, false))), c.mu)
 
     @property
     def tightness(self) -> float:
@@ -125,14 +132,16 @@ class AuditResult:
         thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.0, 1.0, 201))
         errors = [(np.mean(outside >= t), np.mean(inside < t)) for t in thresholds]
         allowed = trade_off(c) if c.states_something else []
-        title = f"{self.solver} under {c.trust} trust, {c.neighbours}: {self.runs} runs"
-        return plot_trade_off(allowed, errors, path, title=title)
+        return plot_trade_off(allowed, errors, path, title=str(self))
 
     def __str__(self) -> str:
         c, certified = self.certificate, self.mu_certified
+        stated = f"mu {certified:.4g}" if certified < math.inf else "nothing"
+        if certified < math.inf and (c.amplified or c.mu == math.inf):
+            stated += ", at the attack's rate of false alarms"
         lines = [
             f"{self.solver} under {c.trust} trust, {c.neighbours}: {self.runs} runs",
-            f"  certified  mu {certified:.4g}" if certified < math.inf else "  certified  nothing",
+            f"  certified  {stated}",
             f"  audited    mu {self.mu_lower:.4g} at least, with confidence {self.confidence:g}",
             f"  estimated  mu {self.mu_estimate:.4g} for this pair of data sets",
         ]
@@ -180,15 +189,15 @@ def audit(
     trust, neighbours : str
         As in `solve`.
     how : dict, optional
-        Further arguments of `solve`, such as its clip norm, rounds or sampling. By default those
-        for which the certificate is likely to be tight.
+        Further arguments of `solve`, such as its clip norm, rounds or sampling. By default, without
+        data, those for which the certificate is likely to be tight.
     runs : int
         Number of runs, at least 100.
     confidence : float
         Of one bound, in (0.5, 1).
     records, silos : int
-        Records of every silo, by default 4, or 400 where they are shuffled, and silos, of the data
-        that are made.
+        Records of every silo, by default 4, or 400 where they are shuffled and 20 where 5 of them
+        are sampled in secret, and silos, of the data that are made.
     n_jobs : int, optional
         Number of processes, by joblib: -1 is all cores.
     rng : int, optional
@@ -220,7 +229,14 @@ def audit(
     half = count("runs", runs, least=100) // 2
     if n_jobs == 0:
         raise ValueError("n_jobs must be a number of processes, or -1 for one per core, got 0")
+    if not isinstance(how, Mapping | None):
+        raise TypeError(f"how must be a dict or None, got {type(how).__name__}")
+    if not isinstance(data, SiloData | None):
+        raise TypeError(f"data must be SiloData or None, got {type(data).__name__}")
     how = dict(how or {})
+    for name in ("budget", "trust", "neighbours"):
+        if name in how:
+            raise TypeError(f"how must not have {name!r}, which is an argument of its own")
     for name in ("rng", "accountant", "callback", "monitor", "progress"):
         if name in how:
             raise TypeError(f"how must not have {name!r}: an audit sets it")

@@ -19,9 +19,9 @@ from dpkern._numbers import real
 from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
 
 FloatArray = NDArray[np.float64]
-Method = Literal["gdp", "clopper_pearson", "one_run", "one_run_fdp"]
+Method = Literal["clopper_pearson", "gdp", "one_run", "one_run_fdp"]
 
-METHODS = ("gdp", "clopper_pearson", "one_run", "one_run_fdp")
+METHODS = ("clopper_pearson", "gdp", "one_run", "one_run_fdp")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class ScoreAudit:
     ----------
     epsilon : float
         With the confidence, the mechanism is not (e, delta)-DP for any e below epsilon; 0 says
-        nothing.
+        nothing. With the methods "gdp" and "one_run_fdp" that holds of a mechanism whose trade-off
+        of errors is Gaussian, and of no other.
     mu : float or None
         The same of mu-GDP, of the method "gdp".
     delta, confidence : float
@@ -62,10 +63,11 @@ class ScoreAudit:
     counts: Counts
 
     def __str__(self) -> str:
-        of_mu = "" if self.mu is None else f"mu at least {self.mu:.4g}, "
-        c = self.counts
+        c, of_mu = self.counts, "" if self.mu is None else f"mu at least {self.mu:.4g}, "
+        gaussian = self.method in ("gdp", "one_run_fdp")
         return (
-            f"{of_mu}epsilon at least {self.epsilon:.4g} at delta {self.delta:g}, with confidence "
+            f"{of_mu}epsilon at least {self.epsilon:.4g} at delta {self.delta:g}"
+            f"{' if its trade-off is Gaussian' if gaussian else ''}, with confidence "
             f"{self.confidence:g} ({self.method}; {c.positives} of {c.n_in} in and {c.false} of "
             f"{c.n_out} out have a score from {self.threshold:.4g} on)"
         )
@@ -75,7 +77,7 @@ def audit_scores(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
     *,
-    method: Method = "gdp",
+    method: Method = "clopper_pearson",
     confidence: float = 0.95,
     delta: float = 1e-5,
     threshold: float | None = None,
@@ -87,9 +89,11 @@ def audit_scores(
     in_scores, out_scores : array_like of shape (n_in,) and (n_out,)
         Scores with and without the record, or of canaries that were used and of others; higher ones
         mean "in".
-    method : {"gdp", "clopper_pearson", "one_run", "one_run_fdp"}
-        The first two need scores of independent runs. The others take the canaries of one run, each
-        of which was in or out by a fair coin of its own: "one_run" bounds epsilon at delta, and
+    method : {"clopper_pearson", "gdp", "one_run", "one_run_fdp"}
+        The first two need scores of independent runs: "clopper_pearson" bounds epsilon at delta of
+        any mechanism, and "gdp" mu, which is the sharper bound for Gaussian noise; no epsilon but a
+        Gaussian mechanism's follows from mu. The others take the canaries of one run, each of which
+        was in or out by a fair coin of its own: "one_run" bounds epsilon at delta, and
         "one_run_fdp" the Gaussian trade-off whose epsilon at delta it gives.
     confidence : float
         In (0.5, 1).
@@ -131,6 +135,8 @@ def audit_scores(
         halves = inside[choose[0]], outside[choose[1]]
         threshold = best_threshold(*halves, method, confidence, delta)
         inside, outside = inside[~choose[0]], outside[~choose[1]]
+    elif math.isnan(threshold := real("threshold", threshold)):
+        raise ValueError("threshold must be a number, got nan")
     counts = _counts(inside, outside, threshold)
     mu = mu_lower(counts, confidence) if method == "gdp" else None
     epsilon = _EPSILON[method](counts, confidence, delta)
@@ -275,6 +281,8 @@ _EPSILON: dict[str, Callable[[Counts, float, float], float]] = {
 
 
 def _scores(name: str, given: ArrayLike) -> FloatArray:
+    if np.iscomplexobj(given):
+        raise TypeError(f"{name} must be real numbers, got complex ones")
     scores = np.asarray(given, dtype=np.float64)
     if scores.ndim != 1 or not scores.size:
         raise ValueError(f"{name} must have one dimension and an entry, got shape {scores.shape}")

@@ -1,7 +1,7 @@
 """Audits by one run of a solver, with many canaries among the records."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count, probability
 from dpkern._warn import warn
-from dpkern.auditing.audits import CertificateViolatedWarning
+from dpkern.auditing.audits import CertificateViolatedWarning, separation
 from dpkern.auditing.bounds import (
     Counts,
     ScoreAudit,
@@ -51,8 +51,8 @@ class OneRunAudit:
     """
 
     result: SolverResult
-    in_scores: FloatArray
-    out_scores: FloatArray
+    in_scores: FloatArray = field(repr=False)
+    out_scores: FloatArray = field(repr=False)
     one_run: ScoreAudit
     one_run_fdp: ScoreAudit
 
@@ -75,9 +75,7 @@ class OneRunAudit:
     @property
     def mu_estimate(self) -> float:
         """Difference of the mean scores in units of their std: mu, where scores are normal."""
-        a, b = self.in_scores, self.out_scores
-        spread = math.sqrt(0.5 * (a.var() + b.var()))
-        return float(a.mean() - b.mean()) / spread if spread else 0.0
+        return separation(self.in_scores, self.out_scores)
 
     @property
     def violated(self) -> bool:
@@ -103,7 +101,7 @@ class OneRunAudit:
         thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.0, 1.0, 201))
         errors = [(np.mean(outside >= t), np.mean(inside < t)) for t in thresholds]
         allowed = trade_off(c) if c.states_something else []
-        return plot_trade_off(allowed, errors, path, title=self._title, attack="the scores")
+        return plot_trade_off(allowed, errors, path, title=str(self), attack="the scores")
 
     @property
     def _title(self) -> str:
@@ -118,8 +116,8 @@ class OneRunAudit:
             f"  certified  {stated} at delta {a.delta:g}",
             f"  audited    epsilon {a.epsilon:.4g} at least, with confidence {a.confidence:g}",
             f"             {b.epsilon:.4g} at least if its trade-off is Gaussian",
-            f"  guessed    {a.counts.positives} right, {a.counts.false} wrong; "
-            f"{b.counts.positives} right, {b.counts.false} wrong",
+            f"  guessed    {a.counts.positives} right, {a.counts.false} wrong, and for the second "
+            f"bound {b.counts.positives} right, {b.counts.false} wrong",
             f"  estimated  mu {self.mu_estimate:.4g} of these canaries",
         ]
         if self.violated:
@@ -133,7 +131,7 @@ def audit_one_run(
     model: Oracle,
     *,
     budget: Budget,
-    canaries: int = 1000,
+    canaries: int | None = None,
     confidence: float = 0.95,
     delta: float | None = None,
     rng: int | None = None,
@@ -158,9 +156,10 @@ def audit_one_run(
         The user's own model. It never sees the canaries.
     budget : Budget
         Of the run.
-    canaries : int
-        Number of canaries, at least 50, and at most the number of the model's parameters. Every
-        second one chooses how to guess, and the others are guessed.
+    canaries : int, optional
+        Number of canaries, at least 50, and at most the number of the model's parameters; by
+        default 1000, or that number if it is smaller. Every second one chooses how to guess, and
+        the others are guessed.
     confidence : float
         Of one bound, in (0.5, 1).
     delta : float, optional
@@ -213,7 +212,8 @@ def audit_one_run(
         raise TypeError(f"budget must be a Budget, got {type(budget).__name__}")
     require_confidence(confidence)
     delta = probability("delta", delta if delta is not None else budget.delta or 1e-5)
-    k, dim = count("canaries", canaries, least=50), count("dim", model.dim(data))
+    dim = count("dim", model.dim(data))
+    k = count("canaries", min(dim, 1000) if canaries is None else canaries, least=50)
     if k > dim:
         raise ValueError(f"canaries must be at most the {dim} parameters of the model, got {k}")
     seed = None if rng is None else count("rng", rng, least=0)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dpkern._numbers import positive
 from dpkern.data import SiloData
 
 Arguments = dict[str, Any]
@@ -50,9 +51,12 @@ def worst_pair(
         n = 1  # everybody's own messages are seen: those of others say nothing
     if n is None:
         n = 400 if trust == "shuffle" else 4  # counts of many are in finer steps
+        if arguments.get("sampling") in ("without_replacement", "poisson"):
+            n = 20
+            arguments.setdefault("batch_size", 5)
     if solver == "prox_sgd":
         arguments.setdefault("batch_size", n // arguments["rounds"])
-    clip = float(arguments["clip"])
+    clip = positive("clip", arguments["clip"])
     first, second = _ROWS_OF_DIFFERENCES if solver in _DIFFERENCES else _ROWS
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)
     rows = np.zeros((n, 1))

@@ -19,7 +19,7 @@ _OF_DATA = (
     *("target", "silo_column", "person", "header", "sep", "row_bound", "target_bound"),
     *("max_records", "feature_range", "task", "classes"),
     *("epsilon", "delta"),
-    *("runs", "confidence"),
+    *("runs", "records", "confidence"),
 )
 _RENAMED = {
     **{"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"},
@@ -225,6 +225,8 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
     options |= {name: f"--{name.replace('_', '-')}" for name in flags} | _RENAMED
     if hasattr(arguments, "plot"):
         options["path"] = "--plot"
+    if hasattr(arguments, "runs"):
+        options |= {"how": "--set", "rng": "--seed"}
     if hasattr(arguments, "epsilons"):
         options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
     plain = "|".join(name for name in options if "_" not in name)

@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     relation = ("replace_one", "add_remove")
     add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
     _arguments.add_option_arguments(parser)
-    add("--runs", type=_arguments.count, default=20_000, metavar="N", help="default: 20000")
+    add("--runs", type=int, default=20_000, metavar="N", help="default: 20000")
     add("--confidence", type=float, default=0.95, help="of the bound (default: 0.95)")
-    sizes = "records of every silo that are made (default: 4; 400 where they are shuffled)"
-    add("--records", type=_arguments.count, metavar="N", help=sizes)
+    sizes = "records of every silo that are made (default: 4; 400 where they are shuffled, 20 where"
+    add("--records", type=int, metavar="N", help=f"{sizes} samples are secret)")
     add("--silos", type=_arguments.count, default=1, metavar="M", help="default: 1")
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one per core)")
     add("--seed", type=int, metavar="N", help="of the runs' noise")

@@ -163,7 +163,7 @@ def check_gradients(
     Raises
     ------
     TypeError, ValueError
-        When a gradient differs, or `gradients` returns an invalid array.
+        When a gradient differs, or is not finite, or `gradients` returns an invalid array.
     """
     trials, generator = count("trials", trials), np.random.default_rng(rng)
     if w is None:
@@ -172,6 +172,11 @@ def check_gradients(
     chosen = generator.permutation(data.n)[:256]
     n = len(chosen)
     reference = record_gradients(oracle, data, w, chosen)
+    if not np.isfinite(reference).all():
+        bad = int(np.count_nonzero(~np.isfinite(reference).all(axis=1)))
+        raise ValueError(
+            f"gradients of {oracle.name!r} must be finite, got NaN or infinity in {bad} of {n}"
+        )
     arrangements = {
         "by itself": lambda: generator.integers(n, size=1),
         "in a pair": lambda: generator.permutation(n)[:2],
@@ -212,7 +217,8 @@ def _require_equal(oracle: Oracle, found: NDArray[Any], expected: NDArray[Any], 
     if not np.array_equal(found, expected, equal_nan=True):
         raise ValueError(
             f"gradients of {oracle.name!r} must depend on their own record alone, got others for "
-            f"a record {where}"
+            f"a record {where}. If only last digits differ, products of matrices (X @ W) may be "
+            "the cause, which round by the number of rows: np.einsum does not"
         )
 
 
