@@ -24,7 +24,7 @@ ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
 _SAID_BY_SCHEMA = (
-    *("target", "silo_column", "header", "sep", "feature_range", "task", "classes"),
+    *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
     *("row_bound", "target_bound", "no_intercept"),
 )
 
@@ -98,7 +98,7 @@ def naming(path: str) -> Iterator[None]:
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
     for name in names:
         given = getattr(arguments, name)
-        if given is not None and given is not False:
+        if given is not None and (given is not False or name == "header"):  # --no-header
             option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} was given, and {why}")
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from dpkern.cli import _data
-from dpkern.cli._output import Line, print_lines, say_certificate
+from dpkern.cli._output import Line, print_lines, refuse_output, remark, say_certificate
 from dpkern.io import replacing
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def propose(study: "Study", path: str, solver: str, budget: Any, given: dict[str
     from dpkern.federated.federation import proposed
     from dpkern.federated.rehearsal import disclosure, rehearsed
 
+    refuse_output(path)
     plan = proposed(study, solver, budget, given)
     expected = rehearsed(study, plan)
     with replacing(path) as file:
@@ -86,10 +87,12 @@ def federation(study: "Study", arguments: argparse.Namespace) -> "Federation":
         raise ValueError("--federation needs --keys, the folder of the coordinator's keys")
     from dpkern.federated.federation import Federation
 
+    deadline = _DEADLINE if arguments.deadline is None else arguments.deadline
+    remark(f"waiting for {', '.join(study.names)}, each of their answers for {deadline:g} s")
     return Federation(
         study,
         keys=arguments.keys,
         journal=arguments.journal,
-        deadline=_DEADLINE if arguments.deadline is None else arguments.deadline,
+        deadline=deadline,
         insecure=arguments.insecure,
     )

@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
         return print_lines(_lines(study, agreed))
+    if not Path(arguments.ledger).exists():
+        raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
@@ -107,7 +109,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
     schema = study.described.schema
     if schema is not None:
         _data.refuse_options(
-            arguments, ("target", "silo_column", "header", "sep"), "the study says it"
+            arguments, ("target", "silo_column", "person", "header", "sep"), "the study says it"
         )
         frame = read_frame(arguments.data, schema)
         with _data.naming(arguments.data):

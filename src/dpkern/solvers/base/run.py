@@ -269,7 +269,9 @@ class Run(AbstractContextManager["Run"]):
         """What a run that fails has released, and what may have been seen without a certificate."""
         if not len(self.ledger):
             return ""
-        return "released before the failure: " + "; ".join(map(str, self.ledger))
+        # What is summed over parties is in the ledger before they are asked for it.
+        most = "" if self.objective.data.party is None else "at most "
+        return f"{most}released before the failure: " + "; ".join(map(str, self.ledger))
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
