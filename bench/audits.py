@@ -14,11 +14,9 @@ from dpkern.solvers import SOLVERS
 
 BUDGET = dpk.Budget(epsilon=8.0, delta=1e-5)
 
-SUBSETS: dict[str, Any] = {
-    "how": {"sampling": "without_replacement", "batch_size": 5},
-    "records": 20,
-}
-POISSON: dict[str, Any] = {"how": {"sampling": "poisson", "batch_size": 5}, "records": 20}
+# `audit` has 20 records and samples of 5 by default.
+SUBSETS: dict[str, Any] = {"how": {"sampling": "without_replacement"}}
+POISSON: dict[str, Any] = {"how": {"sampling": "poisson"}}
 LAST: dict[str, Any] = {
     "how": {"local_steps": 4, "accounting": "last_iterate", "l2": 100.0, "step_size": 1e-4}
 }

@@ -19,7 +19,6 @@ _OF_DATA = (
     *("target", "silo_column", "person", "header", "sep", "row_bound", "target_bound"),
     *("max_records", "feature_range", "task", "classes"),
     *("epsilon", "delta"),
-    *("runs", "records", "confidence"),
 )
 _RENAMED = {
     **{"how": "--split", "m": "--silos", "test_fraction": "--test-share", "path": "--out"},
@@ -227,6 +226,7 @@ def in_options(message: str, arguments: argparse.Namespace) -> str:
         options["path"] = "--plot"
     if hasattr(arguments, "runs"):
         options |= {"how": "--set", "rng": "--seed"}
+        options |= {name: f"--{name}" for name in ("runs", "records", "confidence")}
     if hasattr(arguments, "epsilons"):
         options |= {"epsilon": "--epsilons", "trust": "--solvers NAME:TRUST"}
     plain = "|".join(name for name in options if "_" not in name)

@@ -99,7 +99,8 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str
     for name in names:
         given = getattr(arguments, name)
         if given is not None and (given is not False or name == "header"):  # --no-header
-            option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
+            flag = "--no-header" if given is False else f"--{name.replace('_', '-')}"
+            option = "DATA" if name == "data" else flag
             raise ValueError(f"{option} was given, and {why}")
 
 
