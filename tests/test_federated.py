@@ -287,6 +287,9 @@ def test_nobody_releases_what_no_party_has(data):
     class Alone(Party):
         silo, colluding, public = 0, 0, dpk.NoiseStream(1)
 
+        def ready(self):
+            raise AssertionError
+
         def total(self, steps, what):
             raise AssertionError
 
@@ -336,10 +339,11 @@ def flipped(message):
     ("round", "change", "kind"),
     [
         (0, lambda message: b"another opening", ProtocolError),
-        (1, flipped, ProtocolError),
-        (1, lambda message: message[:-8], SilosLostError),
-        (1, lambda message: b"", SilosLostError),
-        (1, lambda message: message[:4] + b"\x05" + message[5:], SilosLostError),
+        (1, flipped, SilosLostError),
+        (2, flipped, ProtocolError),
+        (2, lambda message: message[:-8], SilosLostError),
+        (2, lambda message: b"", SilosLostError),
+        (2, lambda message: message[:4] + b"\x05" + message[5:], SilosLostError),
     ],
 )
 def test_a_silo_that_is_told_something_else_ends_the_study(data, round, change, kind):
@@ -359,7 +363,7 @@ def test_a_silo_with_another_plan_ends_the_study(data):
 
 
 def test_a_message_that_a_silo_did_not_send_is_refused(data):
-    study = Study(data, star=Tampering(["s0", "s1", "s2", "s3"], 1, flipped_own))
+    study = Study(data, star=Tampering(["s0", "s1", "s2", "s3"], 2, flipped_own))
     study.run("gradient_descent", budget=BUDGET, rounds=4, trust="silo")
     assert isinstance(study.failures[0], ProtocolError)
     assert "sent another message" in str(study.failures[0])
@@ -374,7 +378,9 @@ def test_a_silos_messages_hold_nothing_but_its_noisy_sums(data):
     """What a silo sends is the head and its own words; other silos' rows are never there."""
     star = Tampering(["s0", "s1", "s2", "s3"], 99, None)
     Study(data, star=star).run("gradient_descent", budget=BUDGET, rounds=3)
-    first = star.answers[0]
+    ready, first = star.answers[:2]
+    assert len(set(ready)) == 1
+    assert len(ready[0]) == 44
     words = [np.frombuffer(answer[44:], dtype="<i8") for answer in first]
     assert {len(answer) for answer in first} == {44 + 8 * data.d}
     assert len({w.tobytes() for w in words}) == 4
@@ -384,6 +390,56 @@ def test_a_silos_messages_hold_nothing_but_its_noisy_sums(data):
             data, np.zeros(data.d), loss="logistic", clip=1.0, grid=2.0**-20
         )[j]
         assert not np.array_equal(own * 2.0**-20, alone)
+
+
+def accountants(folder, budgets):
+    return [
+        dpk.Accountant(folder / f"s{j}.json", epsilon=epsilon, delta=1e-5)
+        for j, epsilon in enumerate(budgets)
+    ]
+
+
+@pytest.mark.parametrize("trust", ["central", "silo"])
+def test_a_silo_without_budget_costs_the_others_nothing(data, tmp_path, trust):
+    ledgers = accountants(tmp_path, [1.0, 1.0, 0.5, 1.0])
+    study = Study(data)
+    of_silo = {j: {"accountant": one} for j, one in enumerate(ledgers)}
+    study.run("gradient_descent", budget=BUDGET, rounds=4, trust=trust, of_silo=of_silo)
+    assert isinstance(study.failures[2], dpk.BudgetSpentError)
+    assert "s2: BudgetSpentError" in str(study.failures[-1])
+    assert [one.spent for one in ledgers] == [0.0] * 4
+    assert [len(one.entries) for one in ledgers] == [1, 1, 0, 1]
+    assert not any(hasattr(error, "__notes__") for error in study.failures)
+
+
+def test_a_study_that_ends_in_its_first_round_is_charged(data, tmp_path):
+    """Silos have sent their sums, whatever the coordinator says of them."""
+    ledgers = accountants(tmp_path, [2.0] * 4)
+    study = Study(data, star=Tampering(["s0", "s1", "s2", "s3"], 2, lambda message: b""))
+    of_silo = {j: {"accountant": one} for j, one in enumerate(ledgers)}
+    study.run("gradient_descent", budget=BUDGET, rounds=4, of_silo=of_silo)
+    assert all(study.failures)
+    assert all(0.99 < one.spent <= 1.01 for one in ledgers)
+
+
+class Silent(QueueStar):
+    """A coordinator's end that hears that all silos are ready, and says nothing more."""
+
+    def exchange(self, messages):
+        super().exchange(messages)
+        self.spent = [one.spent for one in self.ledgers]
+        raise OSError("the coordinator is gone")
+
+
+def test_all_are_charged_before_anybody_releases(data, tmp_path):
+    star = Silent(["s0", "s1", "s2", "s3"], deadline=5.0)
+    star.ledgers = ledgers = accountants(tmp_path, [2.0] * 4)
+    study = Study(data, star=star)
+    of_silo = {j: {"accountant": one} for j, one in enumerate(ledgers)}
+    study.run("gradient_descent", budget=BUDGET, rounds=4, of_silo=of_silo)
+    assert [type(error) for error in study.failures] == [CoordinatorLostError] * 4 + [OSError]
+    assert all(0.99 < spent <= 1.01 for spent in star.spent)
+    assert [one.spent for one in ledgers] == [0.0] * 4
 
 
 def test_noise_is_recorded_before_anything_is_sent(data):

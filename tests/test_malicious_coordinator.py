@@ -76,7 +76,8 @@ class Attack:
         offered = self.star.exchange(self.hello(nonce))
         confirmed = self.star.exchange([b"".join(shown) for shown in offers(offered)])
         shown = [b"".join(shown) for shown in confirmations(confirmed)]
-        return offered, confirmed, self.star.exchange(shown)
+        ready = self.star.exchange(shown)
+        return offered, confirmed, self.star.exchange([told(ready, np.zeros(0))] * M)
 
 
 def words(message):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Party(ABC):
     """What a run needs of the others: every party runs the same solver on what it holds.
 
-    All that parties tell each other is what `total` and `messages` return, which each of them has
-    noise for before it calls them. They call them in the same order.
+    All that parties tell each other of records is what `total` and `messages` return, which each of
+    them has noise for before it calls them. They call them in the same order, `ready` first.
 
     Attributes
     ----------
@@ -36,6 +36,13 @@ class Party(ABC):
     public: NoiseStream
     colluding: int | None
     note: str | None = None
+
+    @abstractmethod
+    def ready(self) -> None:
+        """Say that this party has charged the run, and wait until all others have too.
+
+        What fails until then has released nothing, so that no silo's budget pays for another's.
+        """
 
     @abstractmethod
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dpkern.federated.federation import Federation
     from dpkern.federated.proposal import Proposal
     from dpkern.federated.study import Study
+    from dpkern.privacy import Certificate
 
 _OWN = ("plan", "keys", "journal", "insecure", "deadline")
 _OF_DATA = (
@@ -56,16 +57,25 @@ def study(arguments: argparse.Namespace) -> "Study":
 
 def propose(study: "Study", path: str, solver: str, budget: Any, given: dict[str, Any]) -> None:
     """Write what would be proposed, and say what it reveals."""
-    from dpkern.federated.federation import proposed
-    from dpkern.federated.rehearsal import disclosure, rehearsed
+    from dpkern.federated.rehearsal import disclosure
 
     refuse_output(path)
-    plan = proposed(study, solver, budget, given)
-    expected = rehearsed(study, plan)
+    plan, expected = rehearse(study, solver, budget, given)
     with replacing(path) as file:
         file.write(f"{plan.to_json()}\n".encode())
     print_lines([("plan", path), *plan_lines(plan, disclosure(study, plan, expected))])
     say_certificate(expected)
+
+
+def rehearse(
+    study: "Study", solver: str, budget: Any, given: dict[str, Any]
+) -> tuple["Proposal", "Certificate"]:
+    """Return the plan and its certificate; raise before any silo is asked for what cannot be."""
+    from dpkern.federated.federation import proposed
+    from dpkern.federated.rehearsal import rehearsed
+
+    plan = proposed(study, solver, budget, given)
+    return plan, rehearsed(study, plan)
 
 
 def plan_lines(plan: "Proposal", disclosed: list[str]) -> list[Line]:

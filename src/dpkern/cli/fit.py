@@ -133,6 +133,7 @@ def _federated_fit(
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
     if arguments.plan is not None:
         return _federated.propose(study, arguments.plan, solver, budget, parameters)
+    _federated.rehearse(study, solver, budget, parameters)
     result = solve(
         solver,
         _federated.federation(study, arguments),

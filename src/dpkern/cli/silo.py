@@ -1,8 +1,10 @@
 """``dpkern silo``: take part in a study with the records of this silo."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._federated import plan_lines
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--plan", metavar="FILE.json", help=what)
     what = "in place of --plan: take part in whatever is proposed and the ledger admits"
     add("--any-plan", action="store_true", help=what)
-    what = "say what --plan would reveal to whom, and stop: nobody is reached"
+    what = "say what --plan reveals to whom and costs the ledger, and stop: nobody is reached"
     add("--dry-run", action="store_true", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
@@ -53,12 +55,12 @@ def run(arguments: argparse.Namespace) -> None:
     agreed = None
     if arguments.plan is not None:
         agreed = Proposal.from_json(Path(arguments.plan).read_text(encoding="utf-8"))
+    if not Path(arguments.ledger).exists():
+        raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
-        return print_lines(_lines(study, agreed))
-    if not Path(arguments.ledger).exists():
-        raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
+        return _rehearse(study, agreed, Path(arguments.ledger))
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
@@ -72,7 +74,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
-            raise ValueError(f"the coordinator's plan is another than {arguments.plan}: {plan!r}")
+            differing = "; ".join(plan.differences(agreed))
+            raise ValueError(f"the coordinator's plan is not that of {arguments.plan}: {differing}")
         print_lines(_lines(study, plan))
 
     from dpkern.federated.connections import silo_link
@@ -125,6 +128,19 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
         raise ValueError(f"{arguments.data} must have the features of the study, in their order")
     with _data.naming(arguments.data):
         return study.silo_data(arguments.name, table.X, table.y)
+
+
+def _rehearse(study: Study, plan: Proposal, ledger: Path) -> None:
+    """Say what a plan reveals, and what a copy of the ledger has left after it."""
+    with TemporaryDirectory() as folder:
+        copy = Accountant(shutil.copy(ledger, folder))
+        certificate = rehearsed(study, plan, accountant=copy)
+        print_lines(
+            [
+                *plan_lines(plan, disclosure(study, plan, certificate)),
+                ("ledger after", _output.ledger_text(copy)),
+            ]
+        )
 
 
 def _lines(study: Study, plan: Proposal) -> list[Line]:

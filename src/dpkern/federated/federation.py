@@ -21,7 +21,7 @@ from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
 from dpkern.stream import NoiseStream
 
-PROTOCOL, VERSION = 1, version("dpkern")
+PROTOCOL, VERSION = 2, version("dpkern")
 
 
 def agreed(study: Study, plan: str) -> bytes:

@@ -51,6 +51,11 @@ class MpycParty(Party):
             "against semi-honest parties"
         )
 
+    def ready(self) -> None:
+        binding = self._transcript.binding(b"ready", (), "charged")
+        self._mesh.run(lambda: self._mesh.exchange(binding))
+        self._transcript.add(b"")
+
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         binding = self._transcript.binding(b"sum", steps.shape, what)
         opened = self._mesh.run(lambda: self._sum(binding, steps.ravel()))

@@ -21,7 +21,7 @@ from dpkern.party import Party
 from dpkern.stream import NoiseStream
 
 _HEAD = struct.Struct("<4sQ32s")
-_TOTAL, _MESSAGES = b"DPKT", b"DPKM"
+_READY, _TOTAL, _MESSAGES = b"DPKR", b"DPKT", b"DPKM"
 
 
 class ProtocolError(FederationError):
@@ -71,6 +71,9 @@ class SiloParty(Party):
         self._link, self._masks, self._transcript = link, masks, Transcript(opening)
         self.silo, self.colluding, self.public = silo, colluding, public
 
+    def ready(self) -> None:
+        self._exchange(_READY, self._transcript.binding(_READY, (), "charged"), b"", 0)
+
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         binding = self._transcript.binding(_TOTAL, steps.shape, what)
         masked = self._masks.mask(steps.ravel(), self._transcript.round, binding)
@@ -114,6 +117,10 @@ class CoordinatorParty(Party):
     ) -> None:
         self._star, self._transcript, self.told = star, Transcript(opening), told
         self.colluding, self.public = colluding, public
+
+    def ready(self) -> None:
+        self._collect(_READY, self._transcript.binding(_READY, (), "charged"), 0)
+        self._tell(_READY, b"")
 
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         binding = self._transcript.binding(_TOTAL, steps.shape, what)

@@ -68,6 +68,17 @@ class Proposal:
         values = {"solver": self.solver, "budget": given, "arguments": arguments}
         return json.dumps(encode(values), sort_keys=True, allow_nan=False)
 
+    def differences(self, other: "Proposal") -> list[str]:
+        """Return what of this plan another has otherwise, for people."""
+        own, others = (
+            {"solver": p.solver, "budget": p.budget, **p.arguments} for p in (self, other)
+        )
+        return [
+            f"{name} {own.get(name, 'absent')!s} in place of {others.get(name, 'absent')!s}"
+            for name in sorted(own.keys() | others.keys())
+            if own.get(name, "absent") != others.get(name, "absent")
+        ]
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the plan that others told; raise ValueError for what is none."""

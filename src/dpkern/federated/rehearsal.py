@@ -12,6 +12,7 @@ from dpkern.federated.proposal import Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party
 from dpkern.privacy import Certificate
+from dpkern.privacy.accountant import Accountant
 from dpkern.solvers import solve
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.stream import NoiseStream
@@ -25,6 +26,9 @@ class _Alone(Party):
     def __init__(self, colluding: int | None) -> None:
         self.colluding, self.public = colluding, NoiseStream()
 
+    def ready(self) -> None:
+        pass
+
     def total(self, steps: NDArray[np.int64], what: str) -> NDArray[np.int64]:
         return steps
 
@@ -33,15 +37,20 @@ class _Alone(Party):
 
 
 def rehearsed(
-    study: Study, plan: Proposal, *, callback: Callable[[int, Any], None] | None = None
+    study: Study,
+    plan: Proposal,
+    *,
+    callback: Callable[[int, Any], None] | None = None,
+    accountant: Accountant | None = None,
 ) -> Certificate:
     """Return the certificate of a plan, from the study's public numbers alone.
 
-    Clip norms and noise that follow from models released before are those for sums of 0.
+    Clip norms and noise that follow from models released before are those for sums of 0. An
+    accountant is charged as by the run itself: give the one of a copy.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, BudgetSpentError
         As the run itself would.
     """
     data = held_by(_Alone(study.colluding), study.described, study.sizes)
@@ -53,6 +62,7 @@ def rehearsed(
             budget=plan.budget,
             rng=unused,
             callback=callback,
+            accountant=accountant,
             n_threads=1,
             **plan.arguments,
         )

@@ -117,7 +117,7 @@ class Run(AbstractContextManager["Run"]):
         self.updates = self.rounds
         self.monitor = monitored(parameters["monitor"], self.objective)
         self.charge = charge_of(self)
-        self.ledger = Ledger(None if self.charge is None else self.charge.make)
+        self.ledger = Ledger(self._before_first_release)
         self.history: dict[str, list[float]] = {"step_size": [], "gradient_norm": []}
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
@@ -247,6 +247,13 @@ class Run(AbstractContextManager["Run"]):
         if self.budget.epsilon is None or self.budget.delta is None:
             raise ValueError("calibration='paper' needs a budget given as epsilon and delta")
         return {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+
+    def _before_first_release(self) -> None:
+        """Charge the run, and wait until all parties have: who fails costs the others nothing."""
+        if self.charge is not None:
+            self.charge.make()
+        if (party := self.objective.data.party) is not None:
+            party.ready()
 
     def __enter__(self) -> Self:
         return self
