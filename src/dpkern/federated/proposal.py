@@ -62,21 +62,26 @@ class Proposal:
 
     def to_json(self) -> str:
         """Return the plan as canonical JSON."""
-        b = self.budget
-        given = {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
         arguments = {name: _told(name, value) for name, value in self.arguments.items()}
-        values = {"solver": self.solver, "budget": given, "arguments": arguments}
+        values = {"solver": self.solver, "budget": self._stated_budget, "arguments": arguments}
         return json.dumps(encode(values), sort_keys=True, allow_nan=False)
+
+    @property
+    def _stated_budget(self) -> dict[str, float | None]:
+        b = self.budget
+        return {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
 
     def differences(self, other: "Proposal") -> list[str]:
         """Return what of this plan another has otherwise, for people."""
-        own, others = (
-            {"solver": p.solver, "budget": p.budget, **p.arguments} for p in (self, other)
-        )
+        plans = [
+            {"solver": p.solver, "budget": p._stated_budget, **p.arguments} for p in (self, other)
+        ]
+        # As they are written: 1 and 1.0 are not the same plan.
+        own, others = ({name: repr(value) for name, value in plan.items()} for plan in plans)
         return [
-            f"{name} {own.get(name, 'absent')!s} in place of {others.get(name, 'absent')!s}"
+            f"{name} {own.get(name, 'absent')} in place of {others.get(name, 'absent')}"
             for name in sorted(own.keys() | others.keys())
-            if own.get(name, "absent") != others.get(name, "absent")
+            if own.get(name) != others.get(name)
         ]
 
     @classmethod

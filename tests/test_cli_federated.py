@@ -1,0 +1,102 @@
+"""Commands of a study that reach nobody: what a plan costs, and what is refused before that."""
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from test_cli import refused, shown
+
+import dpkern as dpk
+from dpkern.data import Column, Schema
+from dpkern.federated.keys import new_identity
+
+FIT = ["--epsilon", "1", "--delta", "1e-6"]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A folder with study.toml, and the keys and a ledger of silo "north"."""
+    monkeypatch.chdir(tmp_path)
+    Schema(
+        [
+            Column("age", "number", lo=0, hi=100),
+            Column("person", "ignore"),
+            Column("ill", "target", classes=["no", "yes"]),
+        ]
+    ).save("schema.json")
+    silos = ""
+    for name in ("north", "south"):
+        (tmp_path / name).mkdir()
+        key = new_identity(tmp_path / name / f"{name}.key")
+        silos += f'[[silos]]\nname = "{name}"\nrecords = 300\nkey = "{key}"\n'
+    (tmp_path / "study.toml").write_text(
+        'name = "two"\ntrust = "central"\ncolluding = 0\n[data]\nschema = "schema.json"\n'
+        f'[coordinator]\naddress = "127.0.0.1:1"\ncertificates = "ca.crt"\n{silos}'
+    )
+    (tmp_path / "north.csv").write_text("age,person,ill\n" + "30,a,no\n40,b,yes\n" * 150)
+    dpk.Accountant("north.json", epsilon=1.5, delta=1e-6)
+    return tmp_path
+
+
+def silo(ledger, *more):
+    place = ["--study", "study.toml", "--name", "north", "--keys", "north", "--ledger", ledger]
+    return ["silo", "north.csv", *place, *more]
+
+
+def plan(capsys, name, *more):
+    shown(capsys, ["fit", "--federation", "study.toml", *FIT, "--plan", name, *more])
+    return ["--plan", name]
+
+
+def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
+    before = (study / "north.json").read_bytes()
+    out, _ = shown(capsys, silo("north.json", *agreed, "--dry-run"))
+    assert "5 x sum of clipped gradients, 2 numbers with noise" in out
+    assert "ledger after   north.json: 1 of epsilon 1.5" in out
+    assert "is spent, 1.061 is left" in out
+    assert (study / "north.json").read_bytes() == before
+
+
+def test_a_dry_run_refuses_as_the_run_would(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent", "--rounds", "5")
+    dpk.Accountant("small.json", epsilon=0.5, delta=1e-6)
+    assert "the budget in small.json has no room for gradient_descent, which asked for" in refused(
+        capsys, *silo("small.json", *agreed, "--dry-run")
+    )
+    assert "none.json: no such file; dpkern ledger creates one" in refused(
+        capsys, *silo("none.json", *agreed, "--dry-run")
+    )
+    assert dpk.Accountant("small.json").spent == 0.0
+
+
+def test_a_person_beside_the_schema_of_a_study_is_refused(capsys, study):
+    agreed = plan(capsys, "plan.json", "--solver", "gradient_descent")
+    assert "--person was given, and the study says it" in refused(
+        capsys, *silo("north.json", *agreed, "--person", "person")
+    )
+
+
+def test_what_cannot_be_federated_is_refused_before_silos_are_asked(capsys, study):
+    fit = ["fit", "--federation", "study.toml", *FIT, "--keys", "analyst"]
+    assert "a solver whose releases" in refused(
+        capsys, *fit, "--solver", "objective_perturbation", "--set", "l2=0.1"
+    )
+
+
+def test_plans_that_differ_name_what_does():
+    plans = [
+        dpk.federated.proposal.Proposal("gradient_descent", dpk.Budget(mu=mu), arguments)
+        for mu, arguments in (
+            (0.5, {"rounds": 5, "l2": 0.1, "step_size": 1}),
+            (1.0, {"rounds": 5, "clip": 2.0, "step_size": 1.0}),
+        )
+    ]
+    found = plans[0].differences(plans[1])
+    assert found == [
+        "budget {'mu': 0.5} in place of {'mu': 1.0}",
+        "clip absent in place of 2.0",
+        "l2 0.1 in place of absent",
+        "step_size 1 in place of 1.0",
+    ]
+    assert plans[0].differences(plans[0]) == []
