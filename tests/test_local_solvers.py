@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import choose_grid
 from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
@@ -256,6 +257,24 @@ def test_noise_of_steps_has_the_deviation_that_steps_carry():
         ])  # fmt: skip
         std = carried * np.sqrt(np.sum((p * unit) ** 2))
         assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
+
+
+def test_the_last_iterates_of_all_silos_are_within_the_bound_that_they_are_charged_for(monkeypatch):
+    """W, which bounds iterates with their noise, is that of the smallest silo or more."""
+    used = []
+    original = LocalRuns.step_sensitivity
+
+    def step_sensitivity(self, n, W, grid):
+        used.append((self, W))
+        return original(self, n, W, grid)
+
+    monkeypatch.setattr(LocalRuns, "step_sensitivity", step_sensitivity)
+    options = {"rounds": 1, "local_steps": 4, "trust": "silo", "accounting": "last_iterate"}
+    result = run("federated_gd", silos(), step_size=1.0, rng=1, **options)
+    (release,) = result.privacy.releases
+    assert len(used) == len(SIZES)
+    for runs, W in used:
+        assert all(runs.noisy_iterate_bound(0.0, sigma) <= W for sigma in release.std)
 
 
 # ----------------------------------------------------------------------- noiseless limits
