@@ -66,6 +66,18 @@ def test_auto_takes_the_model_that_suits_the_task():
         dpk.solve("auto", several, budget=BUDGET, loss="logistic")
 
 
+def test_rounds_that_are_fixed_by_default_count():
+    plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0, trust="silo", transport="flower", m=3)
+    (row,) = [row for row in plan.rows if row.solver == "prox_pl_svrg"]
+    assert row.settings["rounds"] == 60
+    assert row.seconds > 60 * 3 * 0.07
+    units = [
+        one.noise / (one.settings["clip"] * math.sqrt(one.settings["rounds"]))
+        for one in (row, plan.best)
+    ]
+    assert units[0] == pytest.approx(units[1])
+
+
 def test_noise_is_that_of_a_coordinate_of_the_mean_gradient():
     plan = dpk.plan(600, 7, budget=BUDGET, row_bound=1.0)
     row = plan.best

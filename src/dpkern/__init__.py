@@ -105,3 +105,7 @@ def __getattr__(name: str) -> Any:
         auditing = import_module("dpkern.auditing")
         return auditing if name == "auditing" else getattr(auditing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -348,7 +348,9 @@ def _planned(
     if name == "admm" and (numbers.trust == "silo" or silos[1] is not None):
         given["users"] = "silos"
     found = declaration.settings(numbers, given)
-    settings = {k: v for k, v in found.items() if is_auto(given.get(k))}
+    # Rounds that are fixed by default take their time and their noise too.
+    rounds_of = {"rounds"} & declaration.own.keys()
+    settings = {k: v for k, v in found.items() if is_auto(given.get(k)) or k in rounds_of}
     rounds, steps = settings.get("rounds", 1), settings.get("local_steps", 1)
     clip = float(found["clip"])
     hidden = steps > 1 and numbers.trust == "central"
