@@ -97,22 +97,25 @@ def test_a_tail_that_is_empty_by_chance_is_not_chosen():
 
 
 @pytest.mark.parametrize("method", ["one_run", "one_run_fdp"])
-def test_canaries_of_one_run_do_not_refute_a_true_guarantee(method):
+@pytest.mark.parametrize("canaries", [200, 1000])
+def test_canaries_of_one_run_do_not_refute_a_true_guarantee(method, canaries):
     """Randomised response, or Gaussian noise, on every canary's own coin."""
-    rng, epsilon, wrong, found = np.random.default_rng(4), 1.0, 0, []
-    for _ in range(60):
-        coins = rng.random(800) < 0.5
-        told = np.where(rng.random(800) < 1 / (1 + math.exp(-epsilon)), coins, ~coins)
+    rng, epsilon, found = np.random.default_rng(4), 1.0, []
+    for _ in range(400):
+        coins = rng.random(canaries) < 0.5
+        told = np.where(rng.random(canaries) < 1 / (1 + math.exp(-epsilon)), coins, ~coins)
         scores = told + 0.0
         if method == "one_run_fdp":  # mu-GDP on every coin
-            scores = 1.0 * coins + rng.standard_normal(800)
-        bound = dpk.audit_scores(
-            scores[coins], scores[~coins], method=method, delta=1e-5, confidence=0.9
-        )
-        wrong += bound.epsilon > (epsilon if method == "one_run" else gdp_epsilon(1.0, 1e-5))
-        found.append(bound.epsilon)
-    assert wrong <= stats.binom.ppf(0.999, 60, 0.1)
-    assert np.median(found) > 0.3
+            scores = 1.0 * coins + rng.standard_normal(canaries)
+        how = {"method": method, "delta": 1e-9, "confidence": 0.95}
+        found.append(dpk.audit_scores(scores[coins], scores[~coins], **how))
+    true = epsilon if method == "one_run" else gdp_epsilon(1.0, 1e-9)
+    wrong = sum(bound.epsilon > true for bound in found)
+    assert wrong <= stats.binom.ppf(1 - 1e-6, 400, 0.05)
+    assert np.median([bound.epsilon for bound in found]) > 0.2
+    # The coins of the half that is counted are fair, whatever its size.
+    heads, tails = np.sum([(bound.counts.n_in, bound.counts.n_out) for bound in found], axis=0)
+    assert abs(heads - tails) < 5 * math.sqrt(heads + tails)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -102,7 +102,8 @@ def audit_scores(
     threshold : float, optional
         Chosen before the scores were seen. By default every second score of either kind, in the
         given order, chooses it, and the others are what the bound is from. Of the canaries of one
-        run a random half does: places in a list would tell of other canaries' coins.
+        run a random half does, drawn anew by every call, of which the first counts and not the one
+        with the largest bound: places in a list would tell of other canaries' coins.
 
     Returns
     -------
@@ -130,7 +131,9 @@ def audit_scores(
             raise ValueError("in_scores and out_scores must have 2 entries each, without threshold")
         choose = [np.arange(len(scores)) % 2 == 0 for scores in (inside, outside)]
         if method in ("one_run", "one_run_fdp"):
-            generator = np.random.default_rng(0)
+            # Of no seed: with the same places in every call, what is counted would have more of
+            # one kind than fair coins give.
+            generator = np.random.default_rng()
             choose = [generator.random(len(scores)) < 0.5 for scores in (inside, outside)]
         halves = inside[choose[0]], outside[choose[1]]
         threshold = best_threshold(*halves, method, confidence, delta)

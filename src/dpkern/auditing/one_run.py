@@ -200,7 +200,8 @@ def audit_one_run(
     the model to use. It spends its budget on the records of `data` like any run.
 
     An audit can refute a certificate and cannot prove one. Gradients of canaries do not depend on
-    the parameters: differences of gradients (prox_svrg, spider) show nothing of them.
+    the parameters: of them the differences of gradients show nothing, and full ones alone do
+    (prox_svrg, spider).
     """
     if not isinstance(model, Oracle) or isinstance(model, MLP):
         raise TypeError(f"model must be an Oracle of your own, got {type(model).__name__}")
