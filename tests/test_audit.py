@@ -239,7 +239,7 @@ def test_the_claim_of_printed_noise_is_refuted():
     assert found.epsilon_lower(1e-5) > 1.0
     assert found.claim_refuted
     assert not found.violated
-    bound = f"refuted, by epsilon {found.epsilon_lower(1e-5):.4g} at least"
+    bound = f"refuted, epsilon {found.epsilon_lower(1e-5):.4g} at least"
     assert bound in str(found)
 
 

@@ -118,6 +118,11 @@ def test_canaries_of_one_run_do_not_refute_a_true_guarantee(method, canaries):
     assert abs(heads - tails) < 5 * math.sqrt(heads + tails)
 
 
+def test_few_canaries_bound_nothing_and_do_not_fail():
+    for _ in range(100):
+        assert dpk.audit_scores([1.0, 1.0], [0.0, 0.0], method="one_run").epsilon == 0.0
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_scores_bound_nothing(method):
     bound = dpk.audit_scores(np.zeros(50), np.zeros(50), method=method, delta=1e-4)

@@ -92,11 +92,23 @@ def test_plans_that_differ_name_what_does():
             (1.0, {"rounds": 5, "clip": 2.0, "step_size": 1.0}),
         )
     ]
-    found = plans[0].differences(plans[1])
+    found = plans[0].differences_from(plans[1])
     assert found == [
-        "budget {'mu': 0.5} in place of {'mu': 1.0}",
-        "clip absent in place of 2.0",
-        "l2 0.1 in place of absent",
-        "step_size 1 in place of 1.0",
+        '"clip" absent proposed, 2.0 agreed',
+        '"l2" 0.1 proposed, absent agreed',
+        '"step_size" 1 proposed, 1.0 agreed',
+        'budget {"mu": 0.5} proposed, {"mu": 1.0} agreed',
     ]
-    assert plans[0].differences(plans[0]) == []
+    assert plans[0].differences_from(plans[0]) == []
+
+
+def test_what_a_coordinator_proposes_cannot_act_on_a_terminal():
+    budget = dpk.Budget(mu=1.0)
+    own, other = (
+        dpk.federated.proposal.Proposal("gradient_descent", budget, arguments)
+        for arguments in ({"\x1b[2J\nledger": 1, "solver": "x"}, {})
+    )
+    assert own.differences_from(other) == [
+        '"\\u001b[2J\\nledger" 1 proposed, absent agreed',
+        '"solver" "x" proposed, absent agreed',
+    ]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.local_runs import LocalRuns
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.grids import choose_grid
@@ -259,22 +261,33 @@ def test_noise_of_steps_has_the_deviation_that_steps_carry():
         assert np.mean(draws**2) == pytest.approx(std**2, rel=5 * math.sqrt(2 / draws.size))
 
 
-def test_the_last_iterates_of_all_silos_are_within_the_bound_that_they_are_charged_for(monkeypatch):
-    """W, which bounds iterates with their noise, is that of the smallest silo or more."""
-    used = []
+def test_last_iterates_are_within_the_bound_that_they_are_charged_for(monkeypatch):
+    """W bounds the iterates of every silo with its own noise."""
+    used = {}
     original = LocalRuns.step_sensitivity
 
     def step_sensitivity(self, n, W, grid):
-        used.append((self, W))
+        used[n] = self, W
         return original(self, n, W, grid)
 
     monkeypatch.setattr(LocalRuns, "step_sensitivity", step_sensitivity)
     options = {"rounds": 1, "local_steps": 4, "trust": "silo", "accounting": "last_iterate"}
     result = run("federated_gd", silos(), step_size=1.0, rng=1, **options)
     (release,) = result.privacy.releases
-    assert len(used) == len(SIZES)
-    for runs, W in used:
-        assert all(runs.noisy_iterate_bound(0.0, sigma) <= W for sigma in release.std)
+    for n, sigma in zip(SIZES, release.std, strict=True):
+        runs, W = used[n]
+        assert runs.noisy_iterate_bound(0.0, sigma) <= W
+
+
+def test_a_small_silo_changes_nothing_of_a_large_ones_last_iterates():
+    how = {"clip": 1.0, "dim": 200, "step_sizes": (0.01,) * 100, "loss_smoothness": 0.25}
+    how |= {"loss_kappa": 8.0, "row_bound": 1.0, "l2": 0.1, "curvature": (0.0, 0.0)}
+    channel = Channel(Ledger(), dpk.NoiseStream(1), SEEN_BY["silo"])
+    both, alone = (
+        LastIterate(channel, mu=0.01, runs=LocalRuns(sizes=sizes, **how))
+        for sizes in ((10, 5_000_000), (5_000_000,))
+    )
+    assert both._calibrated(5_000_000, 1.0) == alone._calibrated(5_000_000, 1.0)
 
 
 # ----------------------------------------------------------------------- noiseless limits

@@ -349,8 +349,11 @@ def _planned(
         given["users"] = "silos"
     found = declaration.settings(numbers, given)
     # Rounds that are fixed by default take their time and their noise too.
-    rounds_of = {"rounds"} & declaration.own.keys()
-    settings = {k: v for k, v in found.items() if is_auto(given.get(k)) or k in rounds_of}
+    settings = {
+        k: v
+        for k, v in found.items()
+        if is_auto(given.get(k)) or (k == "rounds" and k in declaration.own)
+    }
     rounds, steps = settings.get("rounds", 1), settings.get("local_steps", 1)
     clip = float(found["clip"])
     hidden = steps > 1 and numbers.trust == "central"

@@ -149,7 +149,7 @@ class AuditResult:
             said = ", ".join(f"{name} {value:g}" for name, value in c.claimed.items())
             refuted = "refuted" if self.claim_refuted else "not refuted"
             found = self.epsilon_lower(c.claimed["delta"]) if c.claimed.get("delta") else None
-            shown = "" if found is None else f", by epsilon {found:.4g} at least"
+            shown = "" if found is None else f", epsilon {found:.4g} at least"
             lines.append(f"  claimed    {said}: {refuted}{shown}")
         if self.violated:
             lines.append("  VIOLATED: the audit's bound exceeds the certificate")

@@ -136,7 +136,8 @@ def audit_scores(
             generator = np.random.default_rng()
             choose = [generator.random(len(scores)) < 0.5 for scores in (inside, outside)]
         halves = inside[choose[0]], outside[choose[1]]
-        threshold = best_threshold(*halves, method, confidence, delta)
+        some = any(map(len, halves))
+        threshold = best_threshold(*halves, method, confidence, delta) if some else math.inf
         inside, outside = inside[~choose[0]], outside[~choose[1]]
     elif math.isnan(threshold := real("threshold", threshold)):
         raise ValueError("threshold must be a number, got nan")

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
-        return _rehearse(study, agreed, Path(arguments.ledger))
+        return _dry_run(study, agreed, arguments.ledger)
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
-            differing = "; ".join(plan.differences(agreed))
+            differing = "; ".join(plan.differences_from(agreed))
             raise ValueError(f"the coordinator's plan is not that of {arguments.plan}: {differing}")
         print_lines(_lines(study, plan))
 
@@ -130,8 +130,9 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
         return study.silo_data(arguments.name, table.X, table.y)
 
 
-def _rehearse(study: Study, plan: Proposal, ledger: Path) -> None:
+def _dry_run(study: Study, plan: Proposal, ledger: str) -> None:
     """Say what a plan reveals, and what a copy of the ledger has left after it."""
+    Accountant(ledger)  # what is wrong with the file is said of it, and not of the copy
     with TemporaryDirectory() as folder:
         copy = Accountant(shutil.copy(ledger, folder))
         certificate = rehearsed(study, plan, accountant=copy)

@@ -26,7 +26,9 @@ PROTOCOL, VERSION = 2, version("dpkern")
 
 def agreed(study: Study, plan: str) -> bytes:
     """Return the digest of all that the parties of a study have agreed on."""
-    return digest("agreed", study.digest.encode(), VERSION.encode(), plan.encode())
+    return digest(
+        "agreed", study.digest.encode(), str(PROTOCOL).encode(), VERSION.encode(), plan.encode()
+    )
 
 
 class Federation(Remote):

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpkern._numbers import count, positive
 from dpkern.data import SiloData
-from dpkern.federated.federation import VERSION, coordinated, proposed
+from dpkern.federated.federation import PROTOCOL, VERSION, coordinated, proposed
 from dpkern.federated.masking import digest
 from dpkern.federated.mpyc_runtime import ANALYST, Certificates, Mesh
 from dpkern.federated.mpyc_sums import MpycParty
@@ -104,7 +104,8 @@ def take_part(
     data : SiloData
         The silo's records, made by `Study.silo_data`.
     accountant : Accountant or None
-        What is charged for the run before anything is sent, and refuses it beyond its budget.
+        What is charged for the run before anything of its records is sent, and refuses it
+        beyond its budget.
     rng, n_threads, progress
         As for `dpkern.solve`.
     """
@@ -200,7 +201,12 @@ def join(
 
 def _agree(mesh: Mesh, study: Study, plan: Proposal | None) -> tuple[MpycParty, Proposal]:
     """Exchange first messages, and return the party of a session and the plan."""
-    own = {"dpkern": VERSION, "study": study.digest, "threshold": mesh.runtime.threshold}
+    own = {
+        "protocol": PROTOCOL,
+        "dpkern": VERSION,
+        "study": study.digest,
+        "threshold": mesh.runtime.threshold,
+    }
     text = None if plan is None else plan.to_json()
     hello = own | {"nonce": secrets.token_hex(32), "plan": text}
     said = json.dumps(hello, sort_keys=True).encode()

@@ -62,24 +62,17 @@ class Proposal:
 
     def to_json(self) -> str:
         """Return the plan as canonical JSON."""
+        b = self.budget
+        given = {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
         arguments = {name: _told(name, value) for name, value in self.arguments.items()}
-        values = {"solver": self.solver, "budget": self._stated_budget, "arguments": arguments}
+        values = {"solver": self.solver, "budget": given, "arguments": arguments}
         return json.dumps(encode(values), sort_keys=True, allow_nan=False)
 
-    @property
-    def _stated_budget(self) -> dict[str, float | None]:
-        b = self.budget
-        return {"mu": b.mu} if b.epsilon is None else {"epsilon": b.epsilon, "delta": b.delta}
-
-    def differences(self, other: "Proposal") -> list[str]:
-        """Return what of this plan another has otherwise, for people."""
-        plans = [
-            {"solver": p.solver, "budget": p._stated_budget, **p.arguments} for p in (self, other)
-        ]
-        # As they are written: 1 and 1.0 are not the same plan.
-        own, others = ({name: repr(value) for name, value in plan.items()} for plan in plans)
+    def differences_from(self, agreed: "Proposal") -> list[str]:
+        """Return what of this plan is not as it was agreed, for people."""
+        own, others = _written(self), _written(agreed)
         return [
-            f"{name} {own.get(name, 'absent')} in place of {others.get(name, 'absent')}"
+            f"{name} {own.get(name, 'absent')} proposed, {others.get(name, 'absent')} agreed"
             for name in sorted(own.keys() | others.keys())
             if own.get(name) != others.get(name)
         ]
@@ -93,6 +86,13 @@ class Proposal:
             return cls(str(values["solver"]), Budget(**values["budget"]), arguments)
         except (AttributeError, KeyError, TypeError, RecursionError, JSONDecodeError) as error:
             raise ValueError(f"a plan must hold solver, budget and arguments: {error}") from error
+
+
+def _written(plan: Proposal) -> dict[str, str]:
+    """Return the parts of a plan as JSON, in which no text of others can act on a screen."""
+    values = json.loads(plan.to_json())
+    parts = {json.dumps(name): value for name, value in values.pop("arguments").items()} | values
+    return {name: json.dumps(value) for name, value in parts.items()}
 
 
 def _told(name: str, value: Any) -> Any:

@@ -55,7 +55,8 @@ def take_part(
     link : Link
     identity : Ed25519PrivateKey
     accountant : Accountant or None
-        What is charged for the run before anything is sent, and refuses it beyond its budget.
+        What is charged for the run before anything of its records is sent, and refuses it
+        beyond its budget.
     accept : callable
         Is called with the plan, and raises where the silo does not take part.
     rng : int, NoiseStream or None

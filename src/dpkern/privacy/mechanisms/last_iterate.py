@@ -38,8 +38,9 @@ class LastIterate:
         self._channel, self._mu = channel, mu
         # Rounds are alike, and silos of one size.
         self._calibrated = lru_cache(maxsize=4096)(self._calibrate)
-        step, clip = runs.step_sizes[0].as_integer_ratio(), runs.clip.as_integer_ratio()
-        self._doubled = times(times(step, clip), (2, 1))
+        self._reached = lru_cache(maxsize=4096)(runs.noisy_iterate_bound)
+        eta, clip = runs.step_sizes[0].as_integer_ratio(), runs.clip.as_integer_ratio()
+        self._step = times(eta, clip)
         self._runs, self._factor = runs, last_iterate_factor(runs.contraction, len(runs.step_sizes))
 
     def release(
@@ -50,8 +51,7 @@ class LastIterate:
         `start` bounds |w|, and step(theta, t) is one noiseless local step of every silo.
         """
         runs, K = self._runs, len(self._runs.step_sizes)
-        W = self._reach(start)
-        found = {n: self._calibrated(n, W) for n in set(runs.sizes)}
+        found = {n: self._calibrated(n, start) for n in set(runs.sizes)}
         D, sigma, grid = zip(*(found[n] for n in runs.sizes), strict=True)
         entry = self._channel.describe(
             what=f"last of {K} noisy local iterates (sensitivity includes the steps before)",
@@ -69,21 +69,17 @@ class LastIterate:
             theta = iterate + kernels.gaussian(iterate.shape, std, grid=q, rng=self._channel.stream)
         return self._channel.seen(self._channel.messages(theta, entry.what), None, sigma)
 
-    def _nominal(self, n: int) -> tuple[float, float]:
-        """Return 2 eta C / n, and a bound of sigma, as s is at most 5/4 of it."""
-        nominal = ratio_up(*times(self._doubled, (1, n)))
+    def _calibrate(self, n: int, start: float) -> tuple[float, float, float]:
+        """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
+        runs = self._runs
+        a, b = self._step
+        nominal = ratio_up(2 * a, n * b)
+        # An upper bound of the std, as `step_sensitivity` is at most 5/4 of the nominal one.
         guess = 2.0 * nominal * self._factor / self._mu
         if guess == math.inf:
             raise ValueError(f"mu must be so large that the noise is a double, got {self._mu!r}")
-        return nominal, guess
-
-    def _reach(self, start: float) -> float:
-        """Return W of the silos with most noise, those with fewest records, which serves all."""
-        return self._runs.noisy_iterate_bound(start, self._nominal(min(self._runs.sizes))[1])
-
-    def _calibrate(self, n: int, W: float) -> tuple[float, float, float]:
-        """Return D = s f(c, K), sigma = D / mu, both rounded up, and q of a silo of n records."""
-        runs, (nominal, guess) = self._runs, self._nominal(n)
+        # One W for all silos of similar noise.
+        W = self._reached(start, math.ldexp(1.0, min(math.frexp(guess)[1], 1023)))
         grid = choose_message_grid(sensitivity=nominal, sigma=guess, bound=W, dim=runs.dim)
         s = runs.step_sensitivity(n, W, grid)
         D = ratio_up(*times(s, self._factor.as_integer_ratio()))
