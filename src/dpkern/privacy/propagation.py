@@ -90,6 +90,8 @@ def propagate_batches(
 
 def _largest_share(shares: Sequence[int], n: int, batch: int) -> int:
     """Return the largest sum of the shares of the steps that use one of n positions."""
+    if len(shares) * batch <= n:
+        return max(shares)  # no position is used twice
     # Differences of the sum between adjacent positions, where a batch begins or ends.
     changes: dict[int, int] = defaultdict(int)
     for t, share in enumerate(shares):
