@@ -288,7 +288,10 @@ def test_the_picture(tmp_path):
     assert [line.get_label() for line in figure.axes[0].lines[1:]] == [
         "certified",
         "the attack, half of the runs",
+        "at most, confidence 0.95",
     ]
+    assert f"mu {found.mu_estimate:.4g} +- {found.mu_error:.2g} " in str(found)
+    assert "not refuted" in str(found)
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import dpkern as dpk
-from dpkern.auditing.bounds import METHODS, Counts, error_rates, mu_lower
+from dpkern.auditing.audits import separation, separation_error
+from dpkern.auditing.bounds import METHODS, Counts, error_curves, error_rates, mu_lower
 from dpkern.privacy.gdp import gdp_epsilon
 
 
@@ -181,3 +182,30 @@ def test_the_default_refutes_no_honest_laplace_mechanism_and_says_what_gdp_assum
 def test_complex_scores_are_refused():
     with pytest.raises(TypeError, match="in_scores must be real numbers"):
         dpk.audit_scores([1j, 2.0], [0.0, 1.0])
+
+
+def test_the_upper_limits_are_above_the_rates_that_were_counted():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(1.0, 1.0, 500), rng.normal(size=500)
+    errors, limits = error_curves(inside, outside, 0.95)
+    assert len(errors) == len(limits) == 201
+    # They are those of `error_rates`, in the order of the picture: false alarms, then misses.
+    false, missed = errors[100]
+    counts = Counts(500, 500, round(500 * (1.0 - missed)), round(500 * false))
+    assert limits[100] == error_rates(counts, 0.95)[::-1]
+    assert np.all(np.array(errors) <= np.array(limits))
+
+
+def test_what_is_no_number_is_named():
+    with pytest.raises(TypeError, match="in_scores must be a list of real numbers"):
+        dpk.audit_scores(["a", "b"], [0.0, 1.0])
+    with pytest.raises(TypeError, match="delta must be a real number"):
+        dpk.audit_scores([0.0, 1.0], [0.0, 1.0], delta="a")
+
+
+def test_the_standard_error_is_that_of_many_draws():
+    rng = np.random.default_rng(0)
+    draws = [(rng.normal(1.0, 1.0, 100), rng.normal(size=100)) for _ in range(2000)]
+    spread = np.std([separation(*draw) for draw in draws])
+    found = np.median([separation_error(*draw) for draw in draws])
+    assert abs(found - spread) < 0.08 * spread

@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pairwise import pairwise
 
+import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
+from dpkern.data.validation import LABELS_READ
 
 HOWS = {
     "even": {},
@@ -78,7 +80,8 @@ def test_split_puts_every_record_into_exactly_one_silo(how, case):
     assert data.m == m
     assert data.sizes.min() >= min_size
     assert data.partition == how
-    assert (data.partition_note is not None) == (how in OF_LABELS)
+    assert data.notes[0] == LABELS_READ
+    assert len(data.notes) == 1 + (how in OF_LABELS)
     again = SiloData.split(X, y, m, how=how, seed=seed, min_size=min_size, **HOWS[how])
     assert np.array_equal(again.X, data.X)
 
@@ -275,7 +278,7 @@ def test_pickling_keeps_everything():
     data = SiloData.split(X, y, 3, how="by_label", seed=0, intercept=True, row_bound=2.0)
     back = pickle.loads(pickle.dumps(data))
     assert np.array_equal(back.X, data.X)
-    assert (back.transform, back.partition_note) == (data.transform, data.partition_note)
+    assert (back.transform, back.notes) == (data.transform, data.notes)
     assert repr(back) == repr(data)
 
 
@@ -302,6 +305,22 @@ def test_two_labels_are_mapped_and_the_map_is_kept(name):
     assert data.classes.tolist() == classes
     assert set(data.y) == {-1.0, 1.0}
     assert data.classes[(data.y > 0).astype(int)].tolist() == y.tolist()
+
+
+def test_certificates_name_labels_that_were_read():
+    X, y = records()
+    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    for data, read in (
+        (SiloData(X, y, [0, 12]), True),
+        (SiloData.from_silos([(X, y), (X, y)]), True),
+        (SiloData(X, y, [0, 12], classes=[-1, 1]), False),
+        (SiloData(X, y, [0, 12], task="regression", target_bound=1.0), False),
+    ):
+        run = {"rounds": 2, "clip": 1.0, "step_size": 0.1, "rng": 0}
+        assert data.notes == (LABELS_READ,) * read
+        loss = "squared" if data.task == "regression" else "logistic"
+        released = dpk.solve("gradient_descent", data, loss=loss, budget=budget, **run)
+        assert (LABELS_READ in released.privacy.notes) == read
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])

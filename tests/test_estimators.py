@@ -26,6 +26,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils.estimator_checks import check_estimator
 
 import dpkern as dpk
+from dpkern.data.validation import LABELS_READ
 from dpkern.estimators import (
     DPLasso,
     DPLinearSVC,
@@ -34,7 +35,6 @@ from dpkern.estimators import (
     DPRidge,
     PrivateSearchCV,
 )
-from dpkern.estimators.base import LABELS_READ
 
 OLD = tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9)
 # scikit-learn knows frames of polars 2 from 1.9 on.

@@ -304,10 +304,14 @@ def test_the_text_and_the_picture(tmp_path):
     assert "minibatch_sgd under central trust, replace_one: 200 guesses at most" in str(found)
     assert "certified  epsilon 8 at delta 1e-05" in str(found)
     assert "VIOLATED" not in str(found)
+    assert "not refuted" in str(found)
+    right, wrong = found.one_run.counts.positives, found.one_run.counts.false
+    assert f"{right} of {found.one_run.counts.n_in} right guesses" in str(found.one_run)
+    assert f"{wrong} of {found.one_run.counts.n_out} wrong guesses" in str(found.one_run)
     figure = found.plot(tmp_path / "audit.png")
     assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
     labels = [line.get_label() for line in figure.axes[0].lines[1:]]
-    assert labels == ["certified", "the scores"]
+    assert labels == ["certified", "the scores", "at most, confidence 0.95"]
 
 
 def test_nothing_certified_is_not_refuted(monkeypatch):

@@ -197,14 +197,17 @@ def plot_certificate(
 def plot_trade_off(
     allowed: Sequence[tuple[float, float]],
     errors: Sequence[tuple[float, float]],
+    limits: Sequence[tuple[float, float]],
     path: Path,
     *,
     title: str = "",
+    confidence: float = 0.95,
     attack: str = "the attack, half of the runs",
 ) -> Any:
     """Draw the error rates of an attack beside the least that a certificate allows, if it does.
 
-    The title may have several lines, such as what an audit found.
+    The limits are those of either rate at a threshold, with the confidence. The title may have
+    several lines, such as what an audit found.
 
     Raises ImportError where matplotlib is not installed.
     """
@@ -219,6 +222,8 @@ def plot_trade_off(
         axes.fill_between(*zip(*allowed, strict=True), **region)
     style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
     axes.plot(*zip(*errors, strict=True), label=attack, **style)
+    style |= {"linewidth": 1.2, "linestyle": ":", "label": f"at most, confidence {confidence:g}"}
+    axes.plot(*zip(*limits, strict=True), **style)
     axes.set_xlabel("false alarms: “with the record” said without it")
     axes.set_ylabel("misses: “without the record” said with it")
     axes.set_aspect("equal")

@@ -14,7 +14,13 @@ from scipy import special
 
 from dpkern._numbers import count
 from dpkern._warn import warn
-from dpkern.auditing.bounds import ScoreAudit, audit_scores, error_rates, require_confidence
+from dpkern.auditing.bounds import (
+    ScoreAudit,
+    audit_scores,
+    error_curves,
+    error_rates,
+    require_confidence,
+)
 from dpkern.auditing.pairs import of_own_data, worst_pair
 from dpkern.auditing.runs import Pair, many_runs, scores
 from dpkern.data import SiloData
@@ -37,6 +43,12 @@ def separation(inside: FloatArray, outside: FloatArray) -> float:
     distance = float(inside.mean() - outside.mean())
     spread = math.sqrt(0.5 * (inside.var() + outside.var()))
     return distance / spread if spread else math.copysign(math.inf, distance) if distance else 0.0
+
+
+def separation_error(inside: FloatArray, outside: FloatArray) -> float:
+    """Return the standard error of `separation` of normal scores (Hedges 1981)."""
+    a, b, found = len(inside), len(outside), separation(inside, outside)
+    return math.sqrt((a + b) / (a * b) + found**2 / (2 * (a + b)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +104,11 @@ class AuditResult:
         """Difference of the mean scores in units of their std: mu, where scores are normal."""
         return separation(self.in_scores[1::2], self.out_scores[1::2])
 
+    @property
+    def mu_error(self) -> float:
+        """Standard error of `mu_estimate`, where scores are normal."""
+        return separation_error(self.in_scores[1::2], self.out_scores[1::2])
+
     @cached_property
     def mu_certified(self) -> float:
         """The certificate's mu, infinite where nothing is certified.
@@ -128,11 +145,10 @@ class AuditResult:
 
         Returns a matplotlib figure, written to `path` as PNG if one is given.
         """
-        inside, outside, c = self.in_scores[1::2], self.out_scores[1::2], self.certificate
-        thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.0, 1.0, 201))
-        errors = [(np.mean(outside >= t), np.mean(inside < t)) for t in thresholds]
-        allowed = trade_off(c) if c.states_something else []
-        return plot_trade_off(allowed, errors, path, title=str(self))
+        scores = self.in_scores[1::2], self.out_scores[1::2]
+        allowed = trade_off(self.certificate) if self.certificate.states_something else []
+        how = {"title": str(self), "confidence": self.confidence}
+        return plot_trade_off(allowed, *error_curves(*scores, self.confidence), path, **how)
 
     def __str__(self) -> str:
         c, certified = self.certificate, self.mu_certified
@@ -143,7 +159,8 @@ class AuditResult:
             f"{self.solver} under {c.trust} trust, {c.neighbours}: {self.runs} runs",
             f"  certified  {stated}",
             f"  audited    mu {self.mu_lower:.4g} at least, with confidence {self.confidence:g}",
-            f"  estimated  mu {self.mu_estimate:.4g} for this pair of data sets",
+            f"  estimated  mu {self.mu_estimate:.4g} +- {self.mu_error:.2g} for this pair of data "
+            "sets",
         ]
         if c.claimed:
             said = ", ".join(f"{name} {value:g}" for name, value in c.claimed.items())
@@ -153,6 +170,8 @@ class AuditResult:
             lines.append(f"  claimed    {said}: {refuted}{shown}")
         if self.violated:
             lines.append("  VIOLATED: the audit's bound exceeds the certificate")
+        elif c.states_something:
+            lines.append("  not refuted: an audit bounds from below, and proves no certificate")
         return "\n".join(lines)
 
 

@@ -52,6 +52,8 @@ class ScoreAudit:
         The score from which on the attack says "in".
     counts : Counts
         Of the scores that the bound is from.
+    kinds : pair of str
+        What the scores are of: records in and out, or the guesses of coins.
     """
 
     epsilon: float
@@ -61,15 +63,17 @@ class ScoreAudit:
     method: str
     threshold: float
     counts: Counts
+    kinds: tuple[str, str] = ("in", "out")
 
     def __str__(self) -> str:
         c, of_mu = self.counts, "" if self.mu is None else f"mu at least {self.mu:.4g}, "
+        inside, outside = self.kinds
         gaussian = self.method in ("gdp", "one_run_fdp")
         return (
             f"{of_mu}epsilon at least {self.epsilon:.4g} at delta {self.delta:g}"
             f"{' if its trade-off is Gaussian' if gaussian else ''}, with confidence "
-            f"{self.confidence:g} ({self.method}; {c.positives} of {c.n_in} in and {c.false} of "
-            f"{c.n_out} out have a score from {self.threshold:.4g} on)"
+            f"{self.confidence:g} ({self.method}; {c.positives} of {c.n_in} {inside} and {c.false} "
+            f"of {c.n_out} {outside} have a score from {self.threshold:.4g} on)"
         )
 
 
@@ -123,6 +127,7 @@ def audit_scores(
     if method not in METHODS:
         raise ValueError(f"method must be {' or '.join(map(repr, METHODS))}, got {method!r}")
     require_confidence(confidence)
+    delta = real("delta", delta)
     if not (0.0 < delta < 1.0 or (delta == 0.0 and method == "clopper_pearson")):
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
     inside, outside = _scores("in_scores", in_scores), _scores("out_scores", out_scores)
@@ -210,6 +215,16 @@ def error_rates(counts: Counts, confidence: float) -> tuple[float, float]:
     return float(missed), float(_upper_limit(c.false, c.n_out, quantile))
 
 
+def error_curves(
+    inside: FloatArray, outside: FloatArray, confidence: float
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return pairs of false alarms and misses over thresholds, and upper limits of each pair."""
+    thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.0, 1.0, 201))
+    every = [_counts(inside, outside, t) for t in thresholds]
+    limits = [error_rates(c, confidence)[::-1] for c in every]
+    return [(c.false / c.n_out, 1.0 - c.positives / c.n_in) for c in every], limits
+
+
 def mu_lower(counts: Counts, confidence: float) -> float:
     """Return the least mu whose Gaussian trade-off allows these error rates."""
     missed, false = error_rates(counts, confidence)
@@ -287,7 +302,10 @@ _EPSILON: dict[str, Callable[[Counts, float, float], float]] = {
 def _scores(name: str, given: ArrayLike) -> FloatArray:
     if np.iscomplexobj(given):
         raise TypeError(f"{name} must be real numbers, got complex ones")
-    scores = np.asarray(given, dtype=np.float64)
+    try:
+        scores = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a list of real numbers, got others") from None
     if scores.ndim != 1 or not scores.size:
         raise ValueError(f"{name} must have one dimension and an entry, got shape {scores.shape}")
     if np.isnan(scores).any():

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import count, probability
 from dpkern._warn import warn
-from dpkern.auditing.audits import CertificateViolatedWarning, separation
+from dpkern.auditing.audits import CertificateViolatedWarning, separation, separation_error
 from dpkern.auditing.bounds import (
     Counts,
     ScoreAudit,
     audit_scores,
     best_threshold,
+    error_curves,
     require_confidence,
 )
 from dpkern.auditing.canaries import Canaries, Projections, WithCanaries, scores
@@ -78,6 +79,11 @@ class OneRunAudit:
         return separation(self.in_scores, self.out_scores)
 
     @property
+    def mu_error(self) -> float:
+        """Standard error of `mu_estimate`, where scores are normal."""
+        return separation_error(self.in_scores, self.out_scores)
+
+    @property
     def violated(self) -> bool:
         """Whether the guesses refute the certificate; False where nothing is certified.
 
@@ -97,11 +103,11 @@ class OneRunAudit:
 
         Returns a matplotlib figure, written to `path` as PNG if one is given.
         """
-        inside, outside, c = self.in_scores, self.out_scores, self.certificate
-        thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0.0, 1.0, 201))
-        errors = [(np.mean(outside >= t), np.mean(inside < t)) for t in thresholds]
-        allowed = trade_off(c) if c.states_something else []
-        return plot_trade_off(allowed, errors, path, title=str(self), attack="the scores")
+        confidence = self.one_run.confidence
+        errors, limits = error_curves(self.in_scores, self.out_scores, confidence)
+        allowed = trade_off(self.certificate) if self.certificate.states_something else []
+        how = {"title": str(self), "confidence": confidence, "attack": "the scores"}
+        return plot_trade_off(allowed, errors, limits, path, **how)
 
     @property
     def _title(self) -> str:
@@ -118,10 +124,12 @@ class OneRunAudit:
             f"             {b.epsilon:.4g} at least if its trade-off is Gaussian",
             f"  guessed    {a.counts.positives} right, {a.counts.false} wrong, and for the second "
             f"bound {b.counts.positives} right, {b.counts.false} wrong",
-            f"  estimated  mu {self.mu_estimate:.4g} of these canaries",
+            f"  estimated  mu {self.mu_estimate:.4g} +- {self.mu_error:.2g} of these canaries",
         ]
         if self.violated:
             lines.append("  VIOLATED: the certificate does not allow so many right guesses")
+        elif self.certificate.states_something:
+            lines.append("  not refuted: an audit bounds from below, and proves no certificate")
         return "\n".join(lines)
 
 
@@ -276,7 +284,8 @@ def _bound(
     )
     how = {"method": method, "confidence": confidence, "delta": delta}
     threshold = best_threshold(known_right, known_wrong, **how)
-    return audit_scores(is_right, is_wrong, threshold=threshold, **how)
+    found = audit_scores(is_right, is_wrong, threshold=threshold, **how)
+    return replace(found, kinds=("right guesses", "wrong guesses"))
 
 
 def _refuted(certificate: Certificate, counts: Counts, confidence: float) -> bool:

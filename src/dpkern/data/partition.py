@@ -30,12 +30,14 @@ How = Literal["even", "random", "two_groups", "by_label", "mixed", "dirichlet"]
 
 NUMBERS = {"two_groups": "ratio", "mixed": "share", "dirichlet": "concentration"}
 NOTES = {
-    "by_label": "silos hold one label each: sizes and the silo of a record depend on the labels",
+    "by_label": ("silos hold one label each: sizes and the silo of a record depend on the labels",),
     "mixed": (
         "silos hold one label each, but for a share of their records that was exchanged: sizes and "
-        "the silo of a record depend on the labels"
+        "the silo of a record depend on the labels",
     ),
-    "dirichlet": "label shares differ by silo: sizes and the silo of a record depend on the labels",
+    "dirichlet": (
+        "label shares differ by silo: sizes and the silo of a record depend on the labels",
+    ),
 }
 
 

@@ -23,6 +23,7 @@ from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, p
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
+    LABELS_READ,
     SCALES,
     FeatureRange,
     Float64Array,
@@ -125,7 +126,7 @@ class SiloData:
     task : str
     classes : ndarray of shape (2,) or (K,), sorted, or as given; None for regression
     feature_names, schema : as given, or None
-    partition, partition_note : str, "given" or ``how`` it was split, and what that says of labels
+    partition, notes : "given" or ``how`` it was split; tuple of str, what certificates say of data
     silo_names : tuple or None, the groups of `from_groups`
     persons : Persons or None
     transform : Transform, the map of rows that a model needs to predict
@@ -166,7 +167,7 @@ class SiloData:
     feature_names: tuple[str, ...] | None
     schema: Schema | None
     partition: str
-    partition_note: str | None
+    notes: tuple[str, ...]
     silo_names: tuple[Any, ...] | None
     persons: Persons | None
     transform: Transform
@@ -232,7 +233,7 @@ class SiloData:
             feature_names=names,
             schema=schema,
             partition="given",
-            partition_note=None,
+            notes=() if task == "regression" or classes is not None else (LABELS_READ,),
             silo_names=None,
             persons=persons,
             transform=transform,
@@ -412,7 +413,7 @@ class SiloData:
             same, and a `share` of every silo's records is exchanged at random among all silos.
             "dirichlet": after every silo has received min_size records, the shares of each label
             over silos are drawn from a symmetric Dirichlet distribution. With the last three, sizes
-            depend on the labels, which `partition_note` states.
+            depend on the labels, which `notes` states.
         seed : int, numpy.random.Generator or None
             Source of the split, no part of any privacy guarantee; None: fresh entropy.
         min_size : int, default=1
@@ -435,8 +436,7 @@ class SiloData:
         rng, task = np.random.default_rng(seed), options.get("task")
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is None:
-            classes = options.get("classes")
-            order, sizes = partition(y, m, how, rng, min_size, shapes, task, classes)
+            order, sizes = partition(y, m, how, rng, min_size, shapes, task, options.get("classes"))
         else:  # persons are assigned, and not their rows
             people = np.zeros(1 + int(found[1].max()))
             persons = partition(people, m, how, rng, min_size, shapes, "persons", None)
@@ -446,5 +446,5 @@ class SiloData:
         data = cls(rows, y[order], np.cumsum([0, *sizes]), **options)
         if copied:
             data._keep_norms()
-        data._set(partition=how, partition_note=NOTES.get(how))
+        data._set(partition=how, notes=(*data.notes, *NOTES.get(how, ())))
         return data

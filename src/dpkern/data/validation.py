@@ -46,6 +46,7 @@ class RowOptions(TypedDict, total=False):
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
+LABELS_READ = "the labels were read from y and assumed to be public; classes= declares them"
 _FAR_APART = 100.0
 SCALES = (
     "columns of X are on scales far apart, and no feature_range was stated: small columns will "
@@ -157,8 +158,7 @@ def targets(
         return y.astype(np.float64), "regression", None
     found, cure = "one distinct value", "name both by classes=(negative, positive)"
     if two is None:
-        found = "more than two distinct values"
-        cure = "more labels need task='multiclass' and classes"
+        found, cure = "more than two distinct values", "more need task='multiclass' and classes"
     numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
     raise ValueError(
         f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "

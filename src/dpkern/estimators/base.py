@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkern.data import SiloData
-from dpkern.data.validation import FeatureRange, labels
+from dpkern.data.validation import LABELS_READ, FeatureRange, labels
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant import Accountant
@@ -33,8 +33,6 @@ _REFUSED = {
     "than its certificate says",
 }
 _ROW_BOUND = 1.0
-
-LABELS_READ = "the labels were read from y and assumed to be public; classes= declares them"
 
 _SHARED = """\
     row_bound : float, optional
