@@ -158,7 +158,8 @@ def targets(
         return y.astype(np.float64), "regression", None
     found, cure = "one distinct value", "name both by classes=(negative, positive)"
     if two is None:
-        found, cure = "more than two distinct values", "more need task='multiclass' and classes"
+        found = "more than two distinct values"
+        cure = "more labels need task='multiclass' and classes"
     numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
     raise ValueError(
         f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
@@ -202,10 +203,7 @@ def _known_targets(
 
 
 def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the index of each label in `known`.
-
-    An index among the labels that occur would depend on other records.
-    """
+    """Return the index in `known` of each label; one among those in y depends on other records."""
     order = np.argsort(known)
     position = np.searchsorted(known, y, sorter=order)
     number = order[np.minimum(position, len(known) - 1)]
