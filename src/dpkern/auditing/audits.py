@@ -147,8 +147,10 @@ class AuditResult:
         """
         scores = self.in_scores[1::2], self.out_scores[1::2]
         allowed = trade_off(self.certificate) if self.certificate.states_something else []
-        how = {"title": str(self), "confidence": self.confidence}
-        return plot_trade_off(allowed, *error_curves(*scores, self.confidence), path, **how)
+        errors, limits = error_curves(*scores, self.confidence)
+        return plot_trade_off(
+            allowed, errors, limits, path, title=str(self), confidence=self.confidence
+        )
 
     def __str__(self) -> str:
         c, certified = self.certificate, self.mu_certified

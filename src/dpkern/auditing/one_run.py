@@ -106,8 +106,12 @@ class OneRunAudit:
         confidence = self.one_run.confidence
         errors, limits = error_curves(self.in_scores, self.out_scores, confidence)
         allowed = trade_off(self.certificate) if self.certificate.states_something else []
-        how = {"title": str(self), "confidence": confidence, "attack": "the scores"}
-        return plot_trade_off(allowed, errors, limits, path, **how)
+        return plot_trade_off(
+            *(allowed, errors, limits, path),
+            title=str(self),
+            confidence=confidence,
+            attack="the scores",
+        )
 
     @property
     def _title(self) -> str:

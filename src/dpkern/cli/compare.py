@@ -2,19 +2,20 @@
 
 import argparse
 import contextlib
-import itertools
 import math
 import statistics
 import sys
 import typing
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from dpkern._numbers import did_you_mean
+from dpkern._threads import SERIAL_WORK, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.data import SiloData, train_test_split
@@ -25,6 +26,7 @@ from dpkern.solvers import SOLVERS, Objective, SolverResult, solve, solve_many
 
 HELP = "compare solvers over budgets on one split"
 _DRAWS = 3
+_FEW = 8  # solvers and trust models that one process is done with before others have started
 _PLOT = "dpkern-compare.png"
 
 
@@ -160,8 +162,85 @@ def _held_out(
     return data, test, text
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A solver under a trust model, to run with several budgets."""
+
+    solver: str
+    trust: str
+    budgets: Sequence[Budget | None]
+    draws: int
+    rng: Sequence[int] | None
+    parameters: dict[str, Any]
+
+    @property
+    def runs(self) -> int:
+        return len(self.budgets) * self.draws
+
+
+@dataclass
+class _Ran:
+    """What came of a task."""
+
+    rows: list[CompareRow] = field(default_factory=list)
+    certificates: list[Certificate] = field(default_factory=list)
+    warned: list[warnings.WarningMessage] = field(default_factory=list)
+    error: Exception | None = None
+
+
+@dataclass
+class _Runner:
+    """Runs solvers on the same training data, and scores them on the same test records."""
+
+    data: SiloData
+    test: tuple[Any, Any]
+    penalty: Any
+    minima: dict[Objective, float] = field(default_factory=dict)
+
+    def run(self, task: _Task) -> _Ran:
+        """Return a row of every budget, or what the solver raised; in any process."""
+        ran, how = _Ran(), {"draws": task.draws, "rng": task.rng, **task.parameters}
+        with warnings.catch_warnings(record=True) as ran.warned:
+            warnings.simplefilter("always", UserWarning)
+            try:
+                results = solve_many(task.solver, self.data, budgets=task.budgets, **how)
+            except (ValueError, TypeError) as error:
+                ran.error = error
+                return ran
+        for i, budget in enumerate(task.budgets):
+            row = results[i * task.draws : (i + 1) * task.draws]
+            if budget is not None:
+                ran.certificates += [result.privacy for result in row]
+            scores = [_output.score(result, *self.test) for result in row]
+            ran.rows.append(
+                CompareRow(
+                    solver=task.solver,
+                    trust="-" if budget is None else task.trust,
+                    epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
+                    score=statistics.fmean(scores),
+                    score_sd=_output.spread(scores),
+                    gap=statistics.fmean(self._gap(result) for result in row),
+                    seconds=statistics.fmean(result.timing["total"] for result in row),
+                )
+            )
+        return ran
+
+    def _gap(self, result: SolverResult) -> float:
+        """Return J(w) - min J on the training data, which is not private."""
+        parameters = result.parameters
+        objective = Objective(
+            self.data,
+            get_loss(parameters["loss"]),
+            penalty=self.penalty if parameters["penalty"] is not None else None,
+            **{k: parameters[k] for k in ("l2", "l1", "weights", "penalize_intercept")},
+        )
+        if objective not in self.minima:
+            self.minima[objective] = objective.minimum()[1]
+        return objective.value(result.w) - self.minima[objective]
+
+
 class _Comparison:
-    """Runs of several solvers on the same training data, scored on the same test records."""
+    """The plan of a comparison, and what has run of it."""
 
     def __init__(
         self,
@@ -170,13 +249,13 @@ class _Comparison:
         given: dict[str, Any],
         arguments: argparse.Namespace,
     ) -> None:
-        self._data, self._test, self._given, self._arguments = data, test, given, arguments
+        self._data, self._arguments = data, arguments
+        self._runner = _Runner(data, test, given.get("penalty"))
         wisconsin = arguments.data is None
         self.common: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task]} | given
         self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
         self.rows: list[CompareRow] = []
         self.failures: list[str] = []
-        self._minima: dict[Objective, float] = {}
         self._certificates: list[Certificate] = []
 
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
@@ -185,7 +264,7 @@ class _Comparison:
 
     def plan(
         self, variants: dict[str, list[tuple[str, str]]], budgets: list[Budget]
-    ) -> list[tuple[str, str, Budget | None]]:
+    ) -> list[_Task]:
         """A row without noise, then one for every variant and budget; reads no record.
 
         A variant that refuses the task or a parameter is left out with a remark; where nothing is
@@ -211,68 +290,47 @@ class _Comparison:
             _output.remark(text)
         if not able:
             raise ValueError("no solver takes these data and parameters")
-        plan = [(*pair, budget) for pair in able for budget in budgets]
-        return [(*next(iter(able)), None), *plan]
+        tasks = [self._task(*next(iter(able)), [None], 1)]
+        for solver, trust in able:
+            first = sum(task.runs for task in tasks)
+            tasks.append(self._task(solver, trust, budgets, self.draws, first))
+        return tasks
+
+    def _task(
+        self, solver: str, trust: str, budgets: Sequence[Budget | None], draws: int, first: int = 0
+    ) -> _Task:
+        """Return a task whose runs have the numbers from `first` on, and so seeds of their own."""
+        parameters, seed = self._parameters(solver, trust), self._arguments.noise_seed
+        parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
+        numbers = range(first, first + len(budgets) * draws)
+        rng = None if seed is None else [seed + i for i in numbers]
+        return _Task(solver, trust, budgets, draws, rng, parameters)
 
     def _said(self, error: Exception) -> str:
         return _arguments.in_options(one_line(error), self._arguments)
 
-    def run(self, plan: list[tuple[str, str, Budget | None]]) -> None:
-        """Run every variant of the plan, and add its rows or a failure."""
+    def run(self, tasks: list[_Task]) -> None:
+        """Run every task of the plan, and add its rows or a failure."""
+        from joblib import Parallel, delayed
         from tqdm import tqdm
 
-        interval = 0.1 if sys.stderr.isatty() else 5.0
-        total = 1 + (len(plan) - 1) * self.draws
+        jobs = Parallel(_processes(self._data, len(tasks)), return_as="generator", batch_size=1)
+        found = jobs(delayed(self._runner.run)(task) for task in tasks)
+        total, interval = sum(task.runs for task in tasks), 0.1 if sys.stderr.isatty() else 5.0
         with tqdm(total=total, unit="run", leave=False, mininterval=interval) as bar:
-            for (solver, trust, _), rows in itertools.groupby(plan, _variant):
-                bar.set_description(f"{solver}, {trust}", refresh=False)
-                budgets = [budget for _, _, budget in rows]
-                try:
-                    self._run(solver, trust, budgets, bar)
-                except (ValueError, TypeError) as error:
-                    said = f"{solver} under {trust} trust: {self._said(error)}"
-                    self.failures += ["; ".join([said, *getattr(error, "__notes__", ())])]
+            for task in tasks:
+                bar.set_description(f"{task.solver}, {task.trust}", refresh=False)
+                self._add(task, next(found))
+                bar.update(task.runs)
 
-    def _run(self, solver: str, trust: str, budgets: list[Budget | None], bar: Any) -> None:
-        """Run a solver under a trust model, and add a row for every budget."""
-        parameters, seed = self._parameters(solver, trust), self._arguments.noise_seed
-        parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
-        draws = 1 if budgets[0] is None else self.draws
-        runs = len(budgets) * draws
-        rng = None if seed is None else [seed + bar.n + i for i in range(runs)]
-        results = solve_many(
-            solver, self._data, budgets=budgets, draws=draws, rng=rng, **parameters
-        )
-        bar.update(runs)
-        for i, budget in enumerate(budgets):
-            row = results[i * draws : (i + 1) * draws]
-            if budget is not None:
-                self._certificates += [result.privacy for result in row]
-            scores = [_output.score(result, *self._test) for result in row]
-            self.rows.append(
-                CompareRow(
-                    solver=solver,
-                    trust="-" if budget is None else trust,
-                    epsilon=math.inf if budget is None else typing.cast(float, budget.epsilon),
-                    score=statistics.fmean(scores),
-                    score_sd=_output.spread(scores),
-                    gap=statistics.fmean(self._gap(result) for result in row),
-                    seconds=statistics.fmean(result.timing["total"] for result in row),
-                )
-            )
-
-    def _gap(self, result: SolverResult) -> float:
-        """Return J(w) - min J on the training data, which is not private."""
-        parameters = result.parameters
-        objective = Objective(
-            self._data,
-            get_loss(self.common["loss"]),
-            penalty=self._given.get("penalty") if parameters["penalty"] is not None else None,
-            **{k: parameters[k] for k in ("l2", "l1", "weights", "penalize_intercept")},
-        )
-        if objective not in self._minima:
-            self._minima[objective] = objective.minimum()[1]
-        return objective.value(result.w) - self._minima[objective]
+    def _add(self, task: _Task, ran: _Ran) -> None:
+        for one in ran.warned:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        self.rows += ran.rows
+        self._certificates += ran.certificates
+        if ran.error is not None:
+            said = f"{task.solver} under {task.trust} trust: {self._said(ran.error)}"
+            self.failures += ["; ".join([said, *getattr(ran.error, "__notes__", ())])]
 
     def privacy_lines(self) -> list[Line]:
         runs = len(self._certificates)
@@ -295,10 +353,10 @@ class _Comparison:
         return lines
 
 
-def _variant(row: tuple[str, str, Budget | None]) -> tuple[str, str, bool]:
-    """Return what rows have in common whose runs are made together."""
-    solver, trust, budget = row
-    return solver, trust, budget is None
+def _processes(data: SiloData, tasks: int) -> int:
+    """Return the number of processes: one per core where kernels take one thread each."""
+    small = data.n * data.d < SERIAL_WORK
+    return usable_cores() if small and tasks > _FEW else 1
 
 
 class _Begun(Exception):

@@ -5,7 +5,7 @@ error; only the last step to a double rounds, and the caller says which way.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -24,6 +24,15 @@ def plus(a: Ratio, b: Ratio) -> Ratio:
 def times(a: Ratio, b: Ratio) -> Ratio:
     """Return a b."""
     return a[0] * b[0], a[1] * b[1]
+
+
+def total(values: Sequence[Fraction]) -> Fraction:
+    """Return the sum, in lowest terms at the end alone: sums of as many digits have long ones."""
+    ratios = [value.as_integer_ratio() for value in values]
+    while len(ratios) > 1:
+        pairs = zip(ratios[::2], ratios[1::2], strict=False)
+        ratios = [plus(a, b) for a, b in pairs] + ratios[len(ratios) & ~1 :]
+    return Fraction(*ratios[0]) if ratios else Fraction(0)
 
 
 def floor_log2(value: Fraction) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 
 from dpkern._numbers import count, not_negative
 from dpkern._serialize import decode, encode, plain_mapping
+from dpkern.privacy._exact import total
 from dpkern.privacy.accounting import Sampled
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.report import describe, entries
@@ -150,7 +151,11 @@ class Release:
 
     def mu_squared(self) -> tuple[Fraction | None, ...]:
         """Return charged D^2/s^2 per silo (one entry if about all the data); None for infinity."""
-        return tuple(None if one is None else self.charged * one for one in self.mu_squared_once())
+        once = self.mu_squared_once()
+        if self.charged == 1:
+            return once
+        every = {one: None if one is None else self.charged * one for one in set(once)}
+        return tuple(every[one] for one in once)
 
     def mu_squared_once(self) -> tuple[Fraction | None, ...]:
         """Return the same of one repetition.
@@ -297,20 +302,19 @@ class Ledger:
 
         It is the largest total over silos; a release about all the data counts for every silo.
         """
-        totals = [Fraction(0)] * (self._n_silos or 1)
+        m = self._n_silos or 1
         series: dict[int, list[Release]] = defaultdict(list)
         for release in self.releases:
             if release.series is not None:
                 series[release.series].append(release)
         of_series = [_mu_squared_of_series(releases) for releases in series.values()]
         alone = [release.mu_squared() for release in self.releases if release.series is None]
-        for shares in (*alone, *of_series):
-            about_all = shares * len(totals) if len(shares) == 1 else shares
-            for j, share in enumerate(about_all):
-                if share is None:
-                    return None
-                totals[j] += share
-        return max(totals)
+        of_all = [shares * m if len(shares) == 1 else shares for shares in (*alone, *of_series)]
+        # Silos whose shares are the same objects have the same total.
+        silos = {tuple(map(id, shares)): shares for shares in zip(*of_all, strict=True)}
+        if any(share is None for shares in silos.values() for share in shares):
+            return None
+        return max((total(shares) for shares in silos.values()), default=Fraction(0))
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self.releases)
