@@ -569,6 +569,19 @@ def test_the_check_before_a_comparison_reads_no_record(train):
         np.testing.assert_array_equal(empty.feature_range, data.feature_range)
 
 
+def test_solvers_in_several_processes_give_the_table_of_one(capsys, train, monkeypatch):
+    command = ["compare", train, *SMALL, "--no-plot", "--noise-seed", "3"]
+    tables, said = [], []
+    for cores in (1, 2):
+        monkeypatch.setattr(compare, "usable_cores", lambda cores=cores: cores)
+        out, err = shown(capsys, command)
+        tables.append([row[:-1] for row in table_of(out)])  # all but the seconds
+        said.append(sorted(line for line in err.splitlines() if "warning" in line))
+    assert len({(solver, trust) for solver, trust, *_ in tables[0]}) > compare._FEW
+    assert tables[0] == tables[1]
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize(
     ("stop", "status"), [(KeyboardInterrupt(), 130), (ValueError("too small a row_bound"), 2)]
 )

@@ -143,7 +143,7 @@ ARROWS = {
             "federated/keys",
         ),
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
-        *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers"),
+        *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers", "_threads"),
     },
     "reference": {"reference"},
 }
@@ -165,7 +165,7 @@ PRIVACY = {
     "shuffle.protocol": set(),
     "participation": set(),
     "record_sampling": {"accounting"},
-    "ledger": {"accounting", "objective_perturbation", "report", "shuffle.binomial"},
+    "ledger": {"accounting", "objective_perturbation", "report", "shuffle.binomial"} | _ROUNDING,
     "channel": {"ledger"},
     "law": {"gdp", "shuffle.zcdp"} | _ROUNDING,
     "amplification": {"accounting", "law", "ledger"},

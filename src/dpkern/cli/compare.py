@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpkern._numbers import did_you_mean
-from dpkern._threads import SERIAL_WORK, usable_cores
+from dpkern._threads import resolve_threads, usable_cores
 from dpkern.cli import _arguments, _data, _output, _solvers
 from dpkern.cli._output import Line, one_line, print_lines
 from dpkern.data import SiloData, train_test_split
@@ -355,8 +355,8 @@ class _Comparison:
 
 def _processes(data: SiloData, tasks: int) -> int:
     """Return the number of processes: one per core where kernels take one thread each."""
-    small = data.n * data.d < SERIAL_WORK
-    return usable_cores() if small and tasks > _FEW else 1
+    one_thread = resolve_threads(None, data.n * data.d) == 1
+    return usable_cores() if one_thread and tasks > _FEW else 1
 
 
 class _Begun(Exception):

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+_EXACT = 1 << 53  # whole numbers up to it are doubles
+
 #: A numerator and a denominator, which need not be in lowest terms: that takes longer than all else
 #: where a number is computed for every silo and round.
 Ratio: TypeAlias = tuple[int, int]
@@ -47,6 +49,26 @@ def floor_log2_of_ratio(numerator: int, denominator: int) -> int:
     """
     exponent = numerator.bit_length() - denominator.bit_length()
     return exponent - (numerator << max(-exponent, 0) < denominator << max(exponent, 0))
+
+
+def ceil_log2_of_multiple(n: int, value: float) -> int:
+    """Return the least integer e with n value <= 2^e, for n >= 1 and value > 0."""
+    mantissa, exponent = math.frexp(value)
+    part, more = math.frexp(n * mantissa)
+    if part != 0.5 and n <= _EXACT:  # else the product may have been rounded to a power of two
+        return exponent + more
+    numerator, denominator = value.as_integer_ratio()
+    floor = floor_log2_of_ratio(n * numerator, denominator)
+    return floor + (n * numerator << max(-floor, 0) != denominator << max(floor, 0))
+
+
+def floor_log2_of_part(value: float, n: int) -> int:
+    """Return the largest integer e with 2^e <= value / n, for n >= 1 and value > 0."""
+    if n > _EXACT:
+        numerator, denominator = value.as_integer_ratio()
+        return floor_log2_of_ratio(numerator, denominator * n)
+    (mantissa, exponent), (other, more) = math.frexp(value), math.frexp(n)
+    return exponent - more - (mantissa < other)
 
 
 def _nearest(numerator: int, denominator: int) -> float:

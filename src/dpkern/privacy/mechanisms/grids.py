@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern._numbers import count, positive
-from dpkern.privacy._exact import floor_log2, floor_log2_of_ratio, ratio_up
+from dpkern.privacy._exact import (
+    ceil_log2_of_multiple,
+    floor_log2,
+    floor_log2_of_part,
+    floor_log2_of_ratio,
+    ratio_up,
+)
 
 FloatArray = NDArray[np.float64]
 #: Least exponents of a grid, with their reasons in words.
@@ -42,24 +48,24 @@ def choose_grid(
     64-bit integers, C <= 2^31 q.
     """
     n, dim, adding = count("n", n), count("dim", dim), neighbours == "add_remove"
-    norm = positive("clip", clip).as_integer_ratio()
+    clip = positive("clip", clip)
     most = max(n * (_PUBLIC_SIZE_FACTOR if adding else 1), 2)
     needs: Needs = [
         (
-            _ceil_log2(most * norm[0], norm[1]) - 52,
+            ceil_log2_of_multiple(most, clip) - 52,
             lambda: f"the sum of n = {n} records of norm up to clip = {clip!r} must be exact",
         )
     ]
     if adding:
         needs.append(
             (
-                _ceil_log2(*norm) - floor_log2(Fraction(MAX_RECORDS)),
+                ceil_log2_of_multiple(1, clip) - floor_log2(Fraction(MAX_RECORDS)),
                 lambda: (
                     f"any number of records of norm up to clip = {clip!r} must have an exact sum"
                 ),
             )
         )
-    return _coarsest("clip", norm, dim, n, sigma, needs)
+    return _coarsest("clip", clip, dim, n, sigma, needs)
 
 
 def choose_grids(
@@ -71,10 +77,10 @@ def choose_grids(
     all numbers between two with the same ones have the same grid.
     """
     ordered, found = sorted(set(sizes)), {}
-    norm, std = positive("clip", clip).as_integer_ratio(), (sigma or 1.0).as_integer_ratio()
+    clip, std = positive("clip", clip), sigma or 1.0
 
     def magnitudes(n: int) -> tuple[int, int]:
-        return _ceil_log2(n * norm[0], norm[1]), floor_log2_of_ratio(std[0], std[1] * n)
+        return ceil_log2_of_multiple(n, clip), floor_log2_of_part(std, n)
 
     parts = [(0, len(ordered))]
     while parts:
@@ -99,15 +105,13 @@ def choose_message_grid(
     """
     needs: Needs = []
     if bound > 0.0:
-        largest, unit = bound.as_integer_ratio()
         needs.append(
             (
-                _ceil_log2(messages * largest, unit) - 50,
+                ceil_log2_of_multiple(messages, positive("bound", bound)) - 50,
                 lambda: f"a message with coordinates up to bound = {bound!r} must be held",
             )
         )
-    norm = sensitivity.as_integer_ratio()
-    return _coarsest("sensitivity", norm, dim, messages, sigma, needs)
+    return _coarsest("sensitivity", sensitivity, dim, messages, sigma, needs)
 
 
 def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> float:
@@ -117,7 +121,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
     or q >= q_h^2 require it, q_h the grid of the kernel's rows (n ceil(B / q_h^2) <= 2^52, so that
     the sum is exact); n is the number of records of all silos, or the kernel's `records`.
     """
-    norm = positive("hess_clip", hess_clip).as_integer_ratio()
+    norm = positive("hess_clip", hess_clip)
     rows = Fraction(kernels.hessian_row_grid(n, hess_clip, dim))
     needs: Needs = [
         (floor_log2(rows**2), lambda: f"the sum of n = {n} Hessians must be exact"),
@@ -127,7 +131,7 @@ def choose_hessian_grid(*, n: int, hess_clip: float, dim: int, sigma: float) -> 
 
 def _coarsest(
     name: str,
-    norm: tuple[int, int],
+    norm: float,
     dim: int,
     n: int,
     sigma: float | None,
@@ -144,11 +148,12 @@ def _coarsest(
     the cause, `name` being the caller's name of `norm`.
     """
     needs = [*needs, (_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}")]
-    exponent, square = _LEAST_EXPONENT, floor_log2_of_ratio(norm[0] ** 2, norm[1] ** 2 * dim)
+    numerator, denominator = norm.as_integer_ratio()
+    exponent, square = _LEAST_EXPONENT, floor_log2_of_ratio(numerator**2, denominator**2 * dim)
     if sigma is not None:
-        std, unit = positive("sigma", sigma).as_integer_ratio()
-        needs.append((_ceil_log2(std, unit) - 32, lambda: _NOISE.format(sigma)))
-        least = floor_log2_of_ratio(std, unit * n)
+        sigma = positive("sigma", sigma)
+        needs.append((ceil_log2_of_multiple(1, sigma) - 32, lambda: _NOISE.format(sigma)))
+        least = floor_log2_of_part(sigma, n)
         exponent = min(square // 2 - slack, least - 9, _LARGEST_EXPONENT)
     needed, reason = max(needs, key=lambda need: need[0])
     exponent = max(exponent, needed)
@@ -160,15 +165,9 @@ def _coarsest(
     if 2 * exponent > square - 10:
         raise ValueError(
             f"no grid serves: {reason()}, which asks for 2^{exponent}, and rounding dim = {dim} "
-            f"coordinates to it would exceed {name}/32, {name} = {norm[0] / norm[1]!r}"
+            f"coordinates to it would exceed {name}/32, {name} = {norm!r}"
         )
     return math.ldexp(1.0, exponent)
-
-
-def _ceil_log2(numerator: int, denominator: int) -> int:
-    """Return the least integer e with numerator / denominator <= 2^e."""
-    floor = floor_log2_of_ratio(numerator, denominator)
-    return floor + (numerator << max(-floor, 0) != denominator << max(floor, 0))
 
 
 def grid_records(n: int) -> int:
