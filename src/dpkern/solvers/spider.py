@@ -27,6 +27,7 @@ from dpkern.solvers.releases.means import (
     Participation,
     difference_clip,
     noisy_means,
+    norm,
     sampler_of,
 )
 from dpkern.solvers.releases.returned import Returned
@@ -110,7 +111,7 @@ async def spider(
         if r % q == 0:
             h = await gradients.gradient(r, w)
         else:
-            step = float(np.linalg.norm(w - previous))
+            step = norm(w - previous)
             C_r = 2.0 * run.clip if alternate else difference_clip(run, step)
             h = h + await differences.difference(
                 r, w, previous, clip=C_r, sigma=printed.difference(C_r)

@@ -58,28 +58,28 @@ def difference_clip(run: Run, distance: float) -> float:
     return min(2.0 * clip, max(beta * distance, 2.0**-20 * clip))
 
 
+def norm(v: FloatArray) -> float:
+    """Return |v|, as np.linalg.norm does in several times as long."""
+    return math.sqrt(v @ v)
+
+
 def convex_differences(
-    run: Run, new: FloatArray, old: FloatArray, clip: float
+    run: Run, distance: float, norms: float, clip: float
 ) -> ConvexDifferences | None:
     """Return what a convex loss's differences between two models, clipped so, are bounded by.
 
-    None where nothing is known beyond the clip norm, and without a budget, where it does not
-    matter. It depends on public numbers only.
+    The models have this distance and sum of norms. None where nothing is known beyond the clip
+    norm, and without a budget, where it does not matter. It depends on public numbers only.
     """
     objective = run.objective
     if isinstance(objective.loss, Oracle) or not objective.phi.convex or run.budget is None:
         return None
     beta, row_bound = objective.data_smoothness, objective.data.row_bound
-    norms = _norms(new, old)
     public = {"curvature": objective.phi.smoothness, "row_bound": row_bound, "norms": norms}
-    if not covered(clip=run.clip, dim=len(new), reach=beta * norms, **public):
+    if not covered(clip=run.clip, dim=objective.dim, reach=beta * norms, **public):
         return None
-    diameter = max(beta * float(np.linalg.norm(new - old)), 2.0**-20 * run.clip)
-    return ConvexDifferences(clip, diameter, beta * norms, len(new))
-
-
-def _norms(new: FloatArray, old: FloatArray) -> float:
-    return float(np.linalg.norm(new) + np.linalg.norm(old))
+    diameter = max(beta * distance, 2.0**-20 * run.clip)
+    return ConvexDifferences(clip, diameter, beta * norms, objective.dim)
 
 
 class Participation:
@@ -277,7 +277,8 @@ class NoisyMeans:
         each = partial(self._sums.difference_vectors, new, old)
         # A paper's noise is not in proportion to the ball's bound, which depends on what was
         # released: its certificate is for the largest ratio, that of the clip norm.
-        ball = convex_differences(run, new, old, clip) if sigma is None else None
+        models = norm(new - old), norm(new) + norm(old)
+        ball = convex_differences(run, *models, clip) if sigma is None else None
         centre = None
         if ball is not None and self._trust == "shuffle" and ball.diameter < 2.0 * clip:
             centre = 0.5 * run.objective.data_smoothness * (new - old)
@@ -287,7 +288,7 @@ class NoisyMeans:
             self.notes = (COCOERCIVE,)
         between = None  # what the sensitivity depends on, if it is not four times the clip norm
         if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.clip):
-            between = float(np.linalg.norm(new - old)), _norms(new, old)
+            between = models
         released = self._release(
             *(r, clip, sigma, total, each), points=2, ball=ball, centre=centre, between=between
         )
