@@ -30,7 +30,6 @@ from dpkern.solvers.releases.means import (
     Participation,
     difference_clip,
     noisy_means,
-    norm,
     sampler_of,
 )
 from dpkern.solvers.releases.returned import Returned
@@ -109,7 +108,7 @@ async def prox_svrg(
             anchor, g = w, await gradients.gradient(r, w)
             v = g
         else:
-            C_r = difference_clip(run, norm(w - anchor))
+            C_r = difference_clip(run, w - anchor)
             if difference is not None:  # the printed noise is the same in every round
                 C_r = 2.0 * run.clip
             v = g + await differences.difference(r, w, anchor, clip=C_r, sigma=difference)

@@ -27,7 +27,6 @@ from dpkern.solvers.releases.means import (
     Participation,
     difference_clip,
     noisy_means,
-    norm,
     sampler_of,
 )
 from dpkern.solvers.releases.returned import Returned
@@ -111,8 +110,7 @@ async def spider(
         if r % q == 0:
             h = await gradients.gradient(r, w)
         else:
-            step = norm(w - previous)
-            C_r = 2.0 * run.clip if alternate else difference_clip(run, step)
+            C_r = 2.0 * run.clip if alternate else difference_clip(run, w - previous)
             h = h + await differences.difference(
                 r, w, previous, clip=C_r, sigma=printed.difference(C_r)
             )

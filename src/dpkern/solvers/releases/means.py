@@ -46,8 +46,13 @@ class Family:
     sigma: FloatArray | None = None  #: a paper's noise std on each silo's mean, for the budget's
 
 
-def difference_clip(run: Run, distance: float) -> float:
-    """Return the clip norm C_r of differences of gradients at two iterates |dw| = distance apart.
+def norm(v: FloatArray) -> float:
+    """Return |v|, as np.linalg.norm does in several times as long."""
+    return math.sqrt(v @ v)
+
+
+def difference_clip(run: Run, step: FloatArray) -> float:
+    """Return the clip norm C_r of differences of gradients at two iterates, dw = `step` apart.
 
     It is min(2 C, max(beta |dw|, 2^-20 C)), beta the smoothness of the loss, which clips nothing;
     without a known smoothness it is 2 C. It depends on public numbers only.
@@ -55,12 +60,7 @@ def difference_clip(run: Run, distance: float) -> float:
     clip, beta = run.clip, run.objective.data_smoothness
     if beta == math.inf or clip == math.inf:
         return 2.0 * clip
-    return min(2.0 * clip, max(beta * distance, 2.0**-20 * clip))
-
-
-def norm(v: FloatArray) -> float:
-    """Return |v|, as np.linalg.norm does in several times as long."""
-    return math.sqrt(v @ v)
+    return min(2.0 * clip, max(beta * norm(step), 2.0**-20 * clip))
 
 
 def convex_differences(
