@@ -19,22 +19,27 @@ static void choose_models(const dpk_data *data, const dpk_models *models, intptr
         if (single == (rows > 0))
             own->which[own->count++] = i;
     }
-    own->wide = dpk_padded(own->count);
+    own->wide = !data->indptr && own->count <= 4 ? 4 : dpk_padded(own->count);
 }
 
 /* These models, and zeros where sums will be. */
 static void load_models(const dpk_data *data, const dpk_models *models, intptr_t j,
                         const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, width = own->width, p = data->p;
-    for (intptr_t i = 0; i < wide; i++) {
-        /* Those that fill a tile are copies of the first. */
-        const intptr_t from = own->which[i < own->count ? i : 0];
+    /* What no tile computes stays 0: what was in memory might be denormal numbers, which are slow.
+     */
+    memset(own->z, 0, (size_t)(own->most * wide) * sizeof *own->z);
+    for (intptr_t i = 0; i < dpk_padded(wide); i++) {
+        /* Those that fill a tile are copies of the first; four models fill a vector twice. */
+        const intptr_t from = own->which[i % wide < own->count ? i % wide : 0];
         const double *const w = models->w + from * models->stride + j * models->w_stride;
         const double grid = models->grid[from * data->m + j], clip = models->clip[from];
-        own->bias[i] = data->intercept ? w[p] : 0.0;
+        own->bias[i] = data->intercept && i % wide < own->count ? w[p] : 0.0;
         own->M[i] = own->single ? 1.0 / grid : magic(grid);
         own->clip[i] = own->single ? inner_bound_single(clip, grid, data->d)
                                    : inner_bound(clip, grid, data->d);
+        if (i >= wide)
+            continue;
         if (data->indptr) {
             for (intptr_t k = 0; k < data->d; k++) {
                 own->w[k * wide + i] = w[k];
@@ -60,17 +65,16 @@ static void load_models(const dpk_data *data, const dpk_models *models, intptr_t
 DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const dpk_loss *loss, double weight,
                          int64_t begin, int64_t end, const dpk_gradients_memory *own) {
     const dpk_data copy = *shared, *const data = &copy; /* see rows.h */
-    block b;
     for (int64_t i = begin; i < end; i += own->rows) {
         const intptr_t n = rows_left(i, end, own->rows);
-        load_rows(kind, data, i, n, &b);
-        if (kind & ROW_SPARSE)
+        if (kind & ROW_SPARSE) {
+            block b;
+            load_rows(kind, data, i, n, &b);
             sparse_block(kind, data, loss, weight, n, &b, own);
-        else {
-            prefetch_plan next =
-                plan_prefetch(data, i + n, rows_left(i + n, end, own->rows),
-                              (n + TILE - 1) / TILE * ((own->count + TILE - 1) / TILE));
-            dense_block(kind, data, loss, weight, n, &b, &next, own);
+        } else {
+            prefetch_plan next = plan_prefetch(data, i + n, rows_left(i + n, end, own->rows),
+                                               prefetched_shares(data, n, own->count));
+            dense_block(kind, data, loss, weight, i, n, &next, own);
         }
     }
 }

@@ -19,7 +19,7 @@ typedef struct {
 
 /* One thread's work space. Arrays of rows and models have the models of a row together. */
 typedef struct {
-    intptr_t count, wide;    /* models; and filled up to whole vectors */
+    intptr_t count, wide;    /* models; and filled up to 4 or whole vectors */
     intptr_t width, rows;    /* row length; rows of a block */
     intptr_t most;           /* rows of a block in single precision, at most */
     double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */

@@ -6,31 +6,44 @@
 #include "models/evaluate.h"
 #include "rows/load.h"
 
-/* From products of n rows with the models to margins z, and the labels y of each: (n, wide). */
-static inline void find_margins(intptr_t n, intptr_t wide, const block *b, const double *bias,
-                                double *y, double *z) {
-    for (intptr_t r = 0; r < n; r++)
+/* Rows that share a vector: four models are half of one. */
+DPK_INLINE intptr_t rows_of_vector(intptr_t wide) { return wide == 4 ? 2 : 1; }
+
+/* The numbers of row r, and of the next one where two share a vector, beside their models. */
+DPK_INLINE f8 of_rows(const double *of, intptr_t r, intptr_t wide) {
+    return wide == 4 ? f8_halves(of[r], of[r + 1]) : f8_set(of[r]);
+}
+
+/* From products of n rows with the models to margins z, and the labels y of each: (n, wide), n a
+ * multiple of rows_of_vector. bias: (dpk_padded(wide),). */
+DPK_INLINE void find_margins(intptr_t n, intptr_t wide, const block *b, const double *bias,
+                             double *y, double *z) {
+    for (intptr_t r = 0; r < n; r += rows_of_vector(wide))
         for (intptr_t i = 0; i < wide; i += 8) {
             double *const at = z + r * wide + i;
-            f8_store(at, f8_mul(f8_set(b->ratio[r]), f8_add(f8_load(at), f8_load(bias + i))));
-            f8_store(y + r * wide + i, f8_set(b->y[r]));
+            const f8 product = f8_add(f8_load(at), f8_load(bias + i));
+            f8_store(at, f8_mul(of_rows(b->ratio, r, wide), product));
+            f8_store(y + r * wide + i, of_rows(b->y, r, wide));
         }
 }
 
 /* From products with the models in own->z to factors in own->s. */
-static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, const block *b,
+static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *own) {
-    const intptr_t wide = own->wide;
-    find_margins(n, wide, b, own->bias, own->y, own->z);
-    evaluate(loss, n * wide, own->y, own->z, NULL, own->s, NULL);
-    for (intptr_t r = 0; r < n; r++)
+    const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
+    for (intptr_t r = 0; r < n; r++) /* their limit is 0 */
+        if (!(b->norm[r] <= DBL_MAX))
+            b->norm[r] = HUGE_VAL;
+    if (rows > n) /* half of a vector without a record */
+        b->y[n] = b->ratio[n] = b->norm[n] = 1.0;
+    find_margins(rows, wide, b, own->bias, own->y, own->z);
+    evaluate(loss, rows * wide, own->y, own->z, NULL, own->s, NULL);
+    for (intptr_t r = 0; r < rows; r += rows_of_vector(wide))
         for (intptr_t i = 0; i < wide; i += 8) {
             /* As factor_limit (gridsum.h), of finite bounds. */
-            const f8 lim = b->norm[r] <= DBL_MAX
-                               ? f8_div(f8_load(own->clip + i), f8_set(b->norm[r]))
-                               : f8_zero();
+            const f8 lim = f8_div(f8_load(own->clip + i), of_rows(b->norm, r, wide));
             double *const s = own->s + r * wide + i;
-            const f8 slope = f8_mul(f8_set(b->ratio[r]), f8_load(s));
+            const f8 slope = f8_mul(of_rows(b->ratio, r, wide), f8_load(s));
             f8_store(s, f8_mul(f8_set(weight), f8_clamp(slope, lim)));
         }
 }

@@ -74,7 +74,7 @@ DEFINE_VARIANTS(2, single_tile,
                 n, left, width, stride, wide, x, t, acc)
 
 static void single_block_of_models(const dpk_data *data, const dpk_loss *loss, double weight,
-                                   intptr_t n, const block *b, prefetch_plan *next,
+                                   intptr_t n, block *b, prefetch_plan *next,
                                    const dpk_gradients_memory *own) {
     const intptr_t d = data->d, width = single_width(d), wide = own->wide;
     float *const x = (float *)(void *)own->x, *const t = (float *)(void *)own->y;

@@ -47,8 +47,7 @@ DPK_INLINE void add_sparse_row(row_kind kind, const dpk_data *data, const row *x
 }
 
 DPK_INLINE void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
-                             double weight, intptr_t n, const block *b,
-                             const dpk_gradients_memory *own) {
+                             double weight, intptr_t n, block *b, const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide;
     for (intptr_t r = 0; r < n; r++) {
         const row x = row_at(kind, data, b->row[r]);

@@ -39,6 +39,10 @@ DPK_INLINE void stream_end(void) { _mm_sfence(); }
 DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     return (f8){{_mm512_mask_mov_pd(a.part[0], (__mmask8)(1u << l), _mm512_set1_pd(value))}};
 }
+/* Lanes 0 to 3 and 4 to 7. */
+DPK_INLINE f8 f8_halves(double low, double high) {
+    return (f8){{_mm512_mask_mov_pd(_mm512_set1_pd(low), 0xf0, _mm512_set1_pd(high))}};
+}
 /* Toward zero, as integers. */
 DPK_INLINE f8 f8_trunc(f8 a) {
     return (f8){{_mm512_roundscale_pd(a.part[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};

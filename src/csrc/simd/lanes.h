@@ -79,6 +79,14 @@ DPK_INLINE f8 f8_set(double a) {
     EACH_PART v.part[r] = splat(a);
     return v;
 }
+#if LANES < 8
+/* Lanes 0 to 3 and 4 to 7. */
+DPK_INLINE f8 f8_halves(double low, double high) {
+    f8 v;
+    EACH_PART v.part[r] = splat(r * LANES < 4 ? low : high);
+    return v;
+}
+#endif
 DPK_INLINE f8 f8_load(const double *p) {
     f8 v;
     EACH_PART v.part[r] = *(const loose_vf *)(p + r * LANES);
