@@ -144,6 +144,29 @@ def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
                     assert np.all(np.isfinite(one))
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("k", [3, 8, 16])
+def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
+    """Every silo has one clipped record, on a grid that shows the last bits of its limit."""
+    rng = np.random.default_rng(k)
+    m = 4000
+    ones = rng.integers(0, 2, m) * (2.0**-52 * rng.integers(-40, 40, m))
+    X = np.column_stack([1.0 + np.where(ones, ones, rng.random(m)), np.zeros(m)])
+    y, offsets = np.where(rng.random(m) < 0.5, -1.0, 1.0), np.arange(m + 1)
+    clip = np.r_[0.3, 2.0**-3 * (1.0 - 2.0**-53), rng.uniform(0.05, 0.4, k - 2)]
+    for scale in (1.0, 2.0**-420, 2.0**420):
+        data = bare_records(scale * X, y, offsets)
+        w = np.full((k, 2), 1e-9 / scale)
+        grid = 2.0 ** np.ceil(np.log2(clip * 2.0**-51))
+        how = {"loss": "logistic", "silo_weight": np.ones(m)}
+        found = kernels.glm_gradients(data, w, clip=clip, grid=grid[:, None] * np.ones(m), **how)
+        for i in range(k):
+            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i], **how)
+            np.testing.assert_array_equal(found[i], one)
+            if scale >= 1.0:
+                assert np.abs(np.abs(one[:, 0]) / clip[i] - 1.0).max() < 1e-12
+
+
 def test_gradients_of_several_models_refuse_what_one_does(make):
     data = make(n=60, p=5, m=3)
     w, d = np.zeros((4, data.d)), data.d

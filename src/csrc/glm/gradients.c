@@ -24,7 +24,7 @@ static void choose_models(const dpk_data *data, const dpk_models *models, intptr
 
 /* These models, and zeros where sums will be. */
 static void load_models(const dpk_data *data, const dpk_models *models, intptr_t j,
-                        const dpk_gradients_memory *own) {
+                        dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, width = own->width, p = data->p;
     /* What no tile computes stays 0: what was in memory might be denormal numbers, which are slow.
      */
@@ -38,6 +38,7 @@ static void load_models(const dpk_data *data, const dpk_models *models, intptr_t
         own->M[i] = own->single ? 1.0 / grid : magic(grid);
         own->clip[i] = own->single ? inner_bound_single(clip, grid, data->d)
                                    : inner_bound(clip, grid, data->d);
+        own->ordinary = (i == 0 || own->ordinary) && is_ordinary(own->clip[i]);
         if (i >= wide)
             continue;
         if (data->indptr) {

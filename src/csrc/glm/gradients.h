@@ -27,6 +27,7 @@ typedef struct {
     double *y, *z, *s;       /* (rows, wide) */
     double *bias, *clip, *M; /* (wide,) M: magic numbers, or steps per unit in single precision */
     int64_t *which;          /* (count,) numbers of the models of a pass */
+    int ordinary;            /* whether all clips are of ordinary size (models_factors.h) */
     intptr_t single;         /* most records of a block in single precision, or 0 */
     int64_t *added;          /* sparse: (d,) entries of every column */
     intptr_t size;           /* doubles of all */

@@ -27,21 +27,42 @@ DPK_INLINE void find_margins(intptr_t n, intptr_t wide, const block *b, const do
         }
 }
 
+/* Sizes of numbers whose products, quotients and remainders are normal numbers. */
+static inline int is_ordinary(double a) { return a > 0x1p-400 && a < 0x1p400; }
+
+/* a / b, correctly rounded, from the rounded 1 / b: a times it is within a unit of the quotient,
+ * and the remainder, which is exact, corrects it (Markstein 1990, theorem 2). A division of vectors
+ * takes as long as all else that is done with its result. */
+DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
+    const f8 nearly = f8_mul(a, inverse);
+    return f8_fma(f8_fma(minus_b, nearly, a), inverse, nearly);
+}
+
 /* From products with the models in own->z to factors in own->s. */
 static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
+    double minus[DPK_BLOCK], inverse[DPK_BLOCK];
+    int ordinary = FUSED && own->ordinary;
     for (intptr_t r = 0; r < n; r++) /* their limit is 0 */
         if (!(b->norm[r] <= DBL_MAX))
             b->norm[r] = HUGE_VAL;
     if (rows > n) /* half of a vector without a record */
         b->y[n] = b->ratio[n] = b->norm[n] = 1.0;
+    for (intptr_t r = 0; r < rows; r++) {
+        ordinary &= is_ordinary(b->norm[r]);
+        minus[r] = -b->norm[r];
+        inverse[r] = 1.0 / b->norm[r];
+    }
     find_margins(rows, wide, b, own->bias, own->y, own->z);
     evaluate(loss, rows * wide, own->y, own->z, NULL, own->s, NULL);
     for (intptr_t r = 0; r < rows; r += rows_of_vector(wide))
         for (intptr_t i = 0; i < wide; i += 8) {
             /* As factor_limit (gridsum.h), of finite bounds. */
-            const f8 lim = f8_div(f8_load(own->clip + i), of_rows(b->norm, r, wide));
+            const f8 clip = f8_load(own->clip + i);
+            const f8 lim = ordinary
+                               ? quotient(clip, of_rows(minus, r, wide), of_rows(inverse, r, wide))
+                               : f8_div(clip, of_rows(b->norm, r, wide));
             double *const s = own->s + r * wide + i;
             const f8 slope = f8_mul(of_rows(b->ratio, r, wide), f8_load(s));
             f8_store(s, f8_mul(f8_set(weight), f8_clamp(slope, lim)));

@@ -30,19 +30,26 @@ DPK_INLINE void sparse_dots(row_kind kind, const dpk_data *data, const row *x, i
     f8_store(z + 8 * g, f8_add(f8_add(sum[0][g], sum[2][g]), f8_add(sum[1][g], sum[3][g])));
 }
 
-/* acc += round(s x) over the first `entries` of row r, for 8 `groups` models from number i on. */
+/* acc += round(s x) over the first `entries` of row r, for 8 `groups` models from number i on; the
+ * first models count the entries of columns. */
 DPK_INLINE void add_sparse_row(row_kind kind, const dpk_data *data, const row *x, intptr_t entries,
                                int groups, intptr_t i, intptr_t r,
                                const dpk_gradients_memory *own) {
+    /* Copies, which need not be reloaded after every store. */
+    const intptr_t wide = own->wide;
+    double *const acc = own->acc + i;
+    int64_t *const added = own->added;
     f8 factor[4], M[4];
-    EACH(g, groups) factor[g] = f8_load(own->s + r * own->wide + i + 8 * g);
+    EACH(g, groups) factor[g] = f8_load(own->s + r * wide + i + 8 * g);
     EACH(g, groups) M[g] = f8_load(own->M + i + 8 * g);
     for (intptr_t t = 0; t < entries; t++) {
         intptr_t column;
         const f8 entry = f8_set(sparse_entry(kind, data, x, t, &column));
-        int64_t *const bits = (int64_t *)(void *)(own->acc + column * own->wide + i);
+        int64_t *const bits = (int64_t *)(void *)(acc + column * wide);
         EACH(g, groups)
         i8_store(bits + 8 * g, i8_add_bits(i8_load(bits + 8 * g), f8_fma(factor[g], entry, M[g])));
+        if (i == 0)
+            added[column]++;
     }
 }
 
@@ -64,11 +71,6 @@ DPK_INLINE void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss
     for (intptr_t r = 0; r < n; r++) {
         const row x = row_at(kind, data, b->row[r]);
         const intptr_t entries = b->norm[r] <= DBL_MAX ? x.n + data->intercept : 0;
-        intptr_t column;
-        for (intptr_t t = 0; t < entries; t++) {
-            (void)sparse_entry(kind, data, &x, t, &column);
-            own->added[column]++;
-        }
         intptr_t i = 0;
         for (; i + 32 <= wide; i += 32)
             add_sparse_row(kind, data, &x, entries, 4, i, r, own);

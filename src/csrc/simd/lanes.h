@@ -20,6 +20,7 @@ typedef vu loose_vu __attribute__((aligned(8), may_alias));
 typedef vu32 loose_vu32 __attribute__((aligned(8), may_alias));
 
 /* a b + c; fused where the machine does so, except where the order of sums plays no part. */
+#define FUSED (LANES > 2)
 DPK_INLINE vf fma_v(vf a, vf b, vf c);
 DPK_INLINE sf fma_s(sf a, sf b, sf c);
 
