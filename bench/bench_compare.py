@@ -39,7 +39,7 @@ def printed(arguments: list[str]) -> int:
 
 
 def one_by_one(arguments: list[str]) -> int:
-    one_core = mock.patch.object(compare, "usable_cores", lambda: 1)
+    one_core = mock.patch.object(compare, "usable_cores", return_value=1)
     with one_core, mock.patch.object(compare, "solve_many", in_turn):
         return printed(arguments)
 
