@@ -139,3 +139,17 @@ def test_warnings_point_to_the_line_of_the_user():
     kinds = {warning.category.__name__ for warning in found}
     assert kinds == {"ScaleWarning", "BudgetWarning", "NothingLearntWarning"}
     assert {warning.filename for warning in found} == {__file__}
+
+
+@pytest.mark.parametrize(("epsilon", "more"), [(21.0, False), (45.0, True), (50.0, True)])
+def test_a_certificate_above_the_budget_is_named(epsilon, more):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        budget = dpk.Budget(epsilon=epsilon, delta=1e-5)
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(200, 3)), np.arange(200) % 2
+        data = dpk.SiloData.split(X, y, 2, row_bound=2.0, classes=[0, 1])
+        result = dpk.solve("gradient_descent", data, budget=budget, clip=1.0, rounds=20)
+    said = [str(one.message) for one in caught if "more than the budget's" in str(one.message)]
+    assert len(said) == more
+    assert (result.privacy.epsilon(1e-5) > epsilon * (1.0 + 1e-6)) == more

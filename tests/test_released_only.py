@@ -399,3 +399,15 @@ def test_a_worker_thread_that_rounds_up_is_made_to_round_as_the_caller_does():
         pytest.skip("the rounding modes of x86-64 and OpenMP are needed")
     done = subprocess.run([sys.executable, "-c", _WORKER_CHECK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_many_releases_before_a_failure_are_a_summary():
+    def callback(t, release):
+        if t == 40:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError) as caught:
+        run("prox_svrg", silos(), callback=callback, rounds=50)
+    (note,) = caught.value.__notes__
+    assert "kinds of them" in note
+    assert len(note) < 600

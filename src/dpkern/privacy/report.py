@@ -86,7 +86,7 @@ def _entries(certificate: "Certificate") -> list[tuple[str, str]]:
         ("noise", f"{c.noise}, {_draws(c)} draws" if c.n_draws else "none"),
         ("arithmetic", c.arithmetic),
     ]
-    rows += _rows("releases", _release_lines(c.releases))
+    rows += _rows("releases", release_lines(c.releases))
     rows += _rows("declared", _declared_lines(c.declared))
     if c.claimed is not None:
         rows.append(("claimed", f"{_listed(c.claimed)}; true: {_true_beside_claimed(c)}"))
@@ -170,7 +170,7 @@ def _rows(name: str, lines: Iterable[str]) -> list[tuple[str, str]]:
     return [("" if i else name, line) for i, line in enumerate(lines)]
 
 
-def _release_lines(releases: Iterable["Release"]) -> list[str]:
+def release_lines(releases: Iterable["Release"]) -> list[str]:
     """Return a line per release, or a summary of more than three that differ only in scale."""
     alike: dict[tuple[object, ...], list[Release]] = {}
     for r in releases:

@@ -11,8 +11,9 @@ from dpkern.models.losses import Loss
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle
 from dpkern.models.terms import PenaltySum, Term
-from dpkern.privacy import Budget
+from dpkern.privacy import Budget, BudgetWarning, Certificate
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
+from dpkern.privacy.budget import LARGEST_USUAL_EPSILON
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.shared import SHARED
 
@@ -74,8 +75,12 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
     return notes
 
 
-def ending(run: "Run", finding: str) -> str:
-    """Describe how a run ended; warn of what its releases suggest, if there is a finding."""
+def ending(run: "Run", certificate: Certificate, finding: str) -> str:
+    """Describe how a run ended; warn of what its releases suggest, if there is a finding.
+
+    Warns too where more than the budget was spent, as the sampling error of huge epsilons is.
+    """
+    _warn_of_more_than_the_budget(run, certificate)
     steps = "" if run.local_steps == 1 else f" of {run.local_steps} local steps"
     message = f"ran its {run.rounds} round{'s' if run.rounds > 1 else ''}{steps}"
     if not finding:
@@ -145,3 +150,17 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return type(value).__name__
+
+
+def _warn_of_more_than_the_budget(run: "Run", certificate: Certificate) -> None:
+    budget = run.parameters["budget"]
+    if run.paper or budget is None or (budget.epsilon or 0.0) <= LARGEST_USUAL_EPSILON:
+        return
+    epsilon = certificate.epsilon(budget.delta) if certificate.states_something else math.inf
+    if epsilon > budget.epsilon * (1.0 + 1e-6):
+        warn(
+            f"the certificate states epsilon {epsilon:.6g} at delta {budget.delta:g}, more than "
+            f"the budget's {budget.epsilon:g}: at so large an epsilon the sampling error of "
+            "2^-100 per draw of noise counts; state a smaller epsilon, or a larger delta",
+            BudgetWarning,
+        )

@@ -19,6 +19,7 @@ from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
 from dpkern.privacy.ledger import Ledger
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS
+from dpkern.privacy.report import release_lines
 from dpkern.solvers.base.charging import charge_of
 from dpkern.solvers.base.clock import Clock
 from dpkern.solvers.base.learning import LearningWatch
@@ -278,7 +279,7 @@ class Run(AbstractContextManager["Run"]):
             return ""
         # What is summed over parties is in the ledger before they are asked for it.
         most = "" if self.objective.data.party is None else "at most "
-        return f"{most}released before the failure: " + "; ".join(map(str, self.ledger))
+        return f"{most}released before the failure: " + "; ".join(release_lines(self.ledger))
 
     def start_clock(self) -> None:
         """Begin to measure the time of the run."""
@@ -440,7 +441,7 @@ class Run(AbstractContextManager["Run"]):
             history=self.history,
             privacy=certificate,
             timing={**self._seconds, "python": total - sum(self._seconds.values()), "total": total},
-            message=ending(self, finding),
+            message=ending(self, certificate, finding),
             transform=data.transform,
             loss=loss.name,
             oracle=loss if isinstance(loss, Oracle) else None,
