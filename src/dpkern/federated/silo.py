@@ -118,7 +118,7 @@ def _understood(study: Study, said: bytes) -> tuple[Proposal, bytes]:
     own = {"protocol": PROTOCOL, "dpkern": VERSION, "study": study.digest}
     for what, value in own.items():
         if given[what] != value:
-            hint = "; compare the two study files" if what == "study" else ""
+            hint = "; compare study files and schemas" if what == "study" else ""
             raise ProtocolError(
                 f"the coordinator's {what} is {given[what]!r}, this silo's is {value!r}{hint}"
             )
