@@ -279,8 +279,11 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
     cdef dpk_models models = several(each, count, m, d, clip, grid)
     cdef Work work
     cdef Samples samples = None
-    cdef double[::1] scratch = None
+    cdef double[::1] scratch = None, kept = None
     cdef dpk_rounds run
+    cdef intptr_t n_kept = dpk_kept_rows(&records.c, records.offsets[m], rounds)
+    if n_kept:
+        kept = aligned(n_kept)
     if count == 1:
         work = work_of(records.offsets, records.task_rows(), d, n_threads, clip[0],
                        None if grid is None else grid[0], silo_weight)
@@ -306,7 +309,8 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
     run.w, run.sums, run.work = <double *> each.c, first(sums), first(space)
     with nogil:
         check(kernels.glm_descent(
-            &records.c, &models, &loss.c, &run, &work.c, first(scratch), at(&out[0, 0, 0])), "w")
+            &records.c, &models, &loss.c, &run, &work.c, first(scratch), first(kept),
+            at(&out[0, 0, 0])), "w")
 
 
 cdef int find(dict functions, str name, void *pointer) except -1:

@@ -5,6 +5,7 @@
 #include "glm/glm.h"
 #include "noise/gaussian.h"
 #include "noise/sampling.h"
+#include "rows/block.h"
 #include "simd/finite.h"
 
 /* Sums of up to 2^52 steps are exact doubles; with those of m silos, saturated before they are
@@ -130,9 +131,24 @@ static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const d
     return dpk_glm_gradient(&batch, run->w, 0, loss, NULL, &tasks, run->sums);
 }
 
-dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
-                           const dpk_rounds *run, const dpk_sum *sum, double *scratch,
+/* The same records in rows that need no map, and have their norms. */
+static dpk_data with_kept_rows(const dpk_data *data, double *rows) {
+    const int64_t n = data->offsets[data->m];
+    double *const norm = rows + n * data->p;
+    dpk_data own = *data;
+    dpk_map_rows(data, 0, n, rows);
+    own.X = rows;
+    own.x_is_float32 = 0;
+    own.scale = own.shift = own.norm = NULL;
+    dpk_row_norms(&own, 0, n, norm);
+    own.norm = norm;
+    return own;
+}
+
+dpk_status dpk_glm_descent(const dpk_data *shared, const dpk_models *models, const dpk_loss *loss,
+                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *rows,
                            double *out) {
+    const dpk_data own = rows ? with_kept_rows(shared, rows) : *shared, *const data = &own;
     const intptr_t d = data->d;
     dpk_status status = DPK_OK;
     for (intptr_t t = 0; t < run->rounds && status == DPK_OK; t++) {

@@ -48,10 +48,21 @@ typedef struct {
     double *work; /* (2, d) */
 } dpk_rounds;
 
+/* Doubles of work space for the rows as kernels use them, if they are so few, and the rounds so
+ * many, that mapping them once and keeping their norms saves time; else 0. */
+static inline intptr_t dpk_kept_rows(const dpk_data *data, int64_t records, intptr_t rounds) {
+    const int as_stored = data->norm && !data->scale;
+    const int single = data->x_is_float32 && !data->scale; /* sums of another kind (gridsum.h) */
+    if (data->indptr || as_stored || single || rounds < 8 || records > (1 << 16) / (data->p + 1))
+        return 0;
+    return (intptr_t)records * (data->p + 1);
+}
+
 /* out: (count, rounds, d) the models after every round. models: one for all silos each, with grids
  * that all silos share, or NULL where a sum->clip of infinity says so; a single one has its clip
  * norm and grids in sum. sum and scratch: as for dpk_glm_gradient where count is 1, else as for
  * dpk_glm_gradients; of samples sum->partial is that of all records. DPK_ERR_NOT_FINITE: a model
- * overflowed, and it is not only the last one. */
+ * overflowed, and it is not only the last one. rows: (dpk_kept_rows,), or NULL. */
 dpk_status dpk_glm_descent(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
-                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *out);
+                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *rows,
+                           double *out);

@@ -31,6 +31,23 @@ DPK_INLINE void row_norms(row_kind kind, const dpk_data *data, int64_t begin, in
         norm[i - begin] = norm_up(square_of(kind, data, i) + intercept_of(data), data->d);
 }
 
+DPK_INLINE void map_rows(row_kind kind, const dpk_data *shared, int64_t begin, int64_t end,
+                         double *to) {
+    const dpk_data own = *shared, *const data = &own; /* see rows.h */
+    const intptr_t p = data->p;
+    for (int64_t i = begin; i < end; i++, to += p) {
+        const row x = row_at(kind, data, i);
+        double last[8];
+        intptr_t k = 0;
+        for (; k + 8 <= p; k += 8)
+            f8_store(to + k, entries(kind, data, &x, k, 8));
+        if (k == p)
+            continue;
+        f8_store(last, entries(kind, data, &x, k, p & 7));
+        memcpy(to + k, last, (size_t)(p & 7) * sizeof *to);
+    }
+}
+
 DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
                           double *acc, int64_t *added) {
     const dpk_data own = *data;
@@ -47,6 +64,9 @@ DEFINE_FOR_KINDS(void dpk_load_line, data, 8, load_line,
 DEFINE_FOR_KINDS(void dpk_row_norms, data, 8, row_norms,
                  (const dpk_data *data, int64_t begin, int64_t end, double *norm), data, begin, end,
                  norm)
+DEFINE_FOR_KINDS(void dpk_map_rows, data, 4, map_rows,
+                 (const dpk_data *data, int64_t begin, int64_t end, double *to), data, begin, end,
+                 to)
 DEFINE_FOR_KINDS(void dpk_add_rows, data, 8, add_block,
                  (const dpk_data *data, double M, intptr_t n, block *b, double *acc,
                   int64_t *added),

@@ -44,6 +44,9 @@ void dpk_load_line(const dpk_data *data, const double *w, const double *p, int64
 /* norm: (end - begin,) upper bounds of |[scale x + shift, 1]| of the stored rows begin .. end. */
 void dpk_row_norms(const dpk_data *data, int64_t begin, int64_t end, double *norm);
 
+/* to: (end - begin, p) the dense rows begin .. end as kernels use them: in doubles, mapped. */
+void dpk_map_rows(const dpk_data *data, int64_t begin, int64_t end, double *to);
+
 /* acc += s times the block's n rows, rounded, as steps of the grid in integers with one M in for
  * each row that is counted in `added`, or in floating point where M is 0. Changes `row` and `s` of
  * the block. acc: (dpk_padded(d),). */
