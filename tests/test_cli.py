@@ -614,6 +614,25 @@ def test_rows_that_have_run_are_printed_whatever_happens_next(
     assert [row[:3] for row in table_of(out)] == rows
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("cores", [1, 2])
+def test_models_that_cannot_be_scored_have_spent_their_budget(capsys, tmp_path, monkeypatch, cores):
+    """A solver whose scores overflow fails alone, and its runs count."""
+    rng = np.random.default_rng(0)
+    X = rng.random((300, 3))
+    path = tmp_path / "big.csv"
+    table = np.column_stack([X, 1e160 * X.sum(axis=1)])
+    np.savetxt(path, table, delimiter=",", header="a,b,c,y", comments="")
+    monkeypatch.setattr(compare, "usable_cores", lambda: cores)
+    monkeypatch.setattr(compare, "_FEW", 1)
+    solvers = "gradient_descent:central,local_newton:central,objective_perturbation"
+    run = ["compare", path, "--target", "y", "--no-plot", "--draws", "1", "--epsilons", "1"]
+    assert main([*map(str, run), "--solvers", solvers, "--noise-seed", "5"]) == 2
+    out, err = capsys.readouterr()
+    assert "of the solvers failed" in err
+    assert "the 3 noisy runs read the same training records" in out
+
+
 def test_local_steps_and_smooth_penalties_are_set_and_stated(capsys, train):
     sets = ["--set", "local_steps=3", "--set", "penalty=pl:0.01"]
     out, _ = shown(capsys, ["fit", train, "--solver", "federated_gd", *sets, *BUDGET, *QUICK])

@@ -311,7 +311,7 @@ def test_the_text_and_the_picture(tmp_path):
     figure = found.plot(tmp_path / "audit.png")
     assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
     labels = [line.get_label() for line in figure.axes[0].lines[1:]]
-    assert labels == ["certified", "the scores", "at most, confidence 0.95"]
+    assert labels == ["certified", "the scores"]
 
 
 def test_nothing_certified_is_not_refuted(monkeypatch):

@@ -88,4 +88,6 @@ def load_wisconsin(*, m: int = 8, how: How = "even", seed: Seed = 0, **options: 
     """
     table = wisconsin_table()
     options.setdefault("feature_range", wisconsin_feature_range())
+    if options.get("task") in (None, "classification"):
+        options.setdefault("classes", (0, 1))
     return SiloData.split(table.X, table.y, m, how=how, seed=seed, **options)

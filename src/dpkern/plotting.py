@@ -223,7 +223,8 @@ def plot_trade_off(
     style = {"color": _COLOURS[1], "linewidth": 1.6, "linestyle": _LINES[0]}
     axes.plot(*zip(*errors, strict=True), label=attack, **style)
     style |= {"linewidth": 1.2, "linestyle": ":", "label": f"at most, confidence {confidence:g}"}
-    axes.plot(*zip(*limits, strict=True), **style)
+    if limits:
+        axes.plot(*zip(*limits, strict=True), **style)
     axes.set_xlabel("false alarms: “with the record” said without it")
     axes.set_ylabel("misses: “without the record” said with it")
     axes.set_aspect("equal")

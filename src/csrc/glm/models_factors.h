@@ -30,9 +30,10 @@ DPK_INLINE void find_margins(intptr_t n, intptr_t wide, const block *b, const do
 /* Sizes of numbers whose products, quotients and remainders are normal numbers. */
 static inline int is_ordinary(double a) { return a > 0x1p-400 && a < 0x1p400; }
 
-/* a / b, correctly rounded, from the rounded 1 / b: a times it is within a unit of the quotient,
- * and the remainder, which is exact, corrects it (Markstein 1990, theorem 2). A division of vectors
- * takes as long as all else that is done with its result. */
+/* a / b, correctly rounded, from 1 / b rounded to nearest (Markstein 1990; Brisebarre, Muller,
+ * Raina 2004): a times it is near the quotient, and the remainder corrects it. An error of one unit
+ * in the last place would be within the slack of inner_bound. A division of vectors takes as long
+ * as all else that is done with its result. */
 DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
     const f8 nearly = f8_mul(a, inverse);
     return f8_fma(f8_fma(minus_b, nearly, a), inverse, nearly);

@@ -173,7 +173,7 @@ class AuditResult:
         if self.violated:
             lines.append("  VIOLATED: the audit's bound exceeds the certificate")
         elif c.states_something:
-            lines.append("  not refuted: an audit bounds from below, and proves no certificate")
+            lines.append("  the certificate is not refuted, which does not prove it")
         return "\n".join(lines)
 
 

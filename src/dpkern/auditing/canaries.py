@@ -97,7 +97,9 @@ class Canaries:
         offsets = data.offsets + np.searchsorted(places, data.offsets)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ScaleWarning)
-            return SiloData(X, y, offsets, **options)
+            joined = SiloData(X, y, offsets, **options)
+        joined._set(notes=data.notes)
+        return joined
 
     def gradient(self, i: int) -> tuple[IntArray, FloatArray]:
         """Return the coordinates in which the gradient of canary i is not zero, and its entries."""

@@ -109,13 +109,17 @@ def of_own_data(
         X, y = data.X.copy(), data.y.copy()
         X[0], y[0] = row, label
         names = classes[(y > 0.0).astype(int)]
-        return SiloData(X, names, data.offsets, **options)
+        return noted(SiloData(X, names, data.offsets, **options))
+
+    def noted(made: SiloData) -> SiloData:
+        made._set(notes=data.notes)
+        return made
 
     arguments = {**how, "trust": trust, "neighbours": neighbours}
     inside, outside = with_label(1.0), with_label(-1.0)
     if neighbours == "add_remove":
         offsets = np.maximum(data.offsets - 1, 0)
         names = classes[(data.y[1:] > 0.0).astype(int)]
-        outside = SiloData(data.X[1:].copy(), names, offsets, **options)
+        outside = noted(SiloData(data.X[1:].copy(), names, offsets, **options))
         arguments.setdefault("public_size", data.sizes.tolist())
     return inside, outside, arguments

@@ -170,6 +170,7 @@ class _Task:
     trust: str
     budgets: Sequence[Budget | None]
     draws: int
+    first: int  #: number of its first run
     rng: Sequence[int] | None
     parameters: dict[str, Any]
 
@@ -182,6 +183,7 @@ class _Task:
 class _Ran:
     """What came of a task."""
 
+    task: _Task
     rows: list[CompareRow] = field(default_factory=list)
     certificates: list[Certificate] = field(default_factory=list)
     warned: list[warnings.WarningMessage] = field(default_factory=list)
@@ -199,18 +201,22 @@ class _Runner:
 
     def run(self, task: _Task) -> _Ran:
         """Return a row of every budget, or what the solver raised; in any process."""
-        ran, how = _Ran(), {"draws": task.draws, "rng": task.rng, **task.parameters}
+        ran = _Ran(task)
         with warnings.catch_warnings(record=True) as ran.warned:
             warnings.simplefilter("always", UserWarning)
             try:
-                results = solve_many(task.solver, self.data, budgets=task.budgets, **how)
+                self._run(task, ran)
             except (ValueError, TypeError) as error:
                 ran.error = error
-                return ran
+        return ran
+
+    def _run(self, task: _Task, ran: _Ran) -> None:
+        how = {"draws": task.draws, "rng": task.rng, **task.parameters}
+        results = solve_many(task.solver, self.data, budgets=task.budgets, **how)
+        if task.budgets[0] is not None:  # spent, whatever scoring says
+            ran.certificates = [result.privacy for result in results]
         for i, budget in enumerate(task.budgets):
             row = results[i * task.draws : (i + 1) * task.draws]
-            if budget is not None:
-                ran.certificates += [result.privacy for result in row]
             scores = [_output.score(result, *self.test) for result in row]
             ran.rows.append(
                 CompareRow(
@@ -223,7 +229,6 @@ class _Runner:
                     seconds=statistics.fmean(result.timing["total"] for result in row),
                 )
             )
-        return ran
 
     def _gap(self, result: SolverResult) -> float:
         """Return J(w) - min J on the training data, which is not private."""
@@ -254,9 +259,7 @@ class _Comparison:
         wisconsin = arguments.data is None
         self.common: dict[str, Any] = {"loss": _solvers.LOSS_OF_TASK[data.task]} | given
         self.draws = arguments.draws or (_solvers.WISCONSIN_DRAWS if wisconsin else _DRAWS)
-        self.rows: list[CompareRow] = []
-        self.failures: list[str] = []
-        self._certificates: list[Certificate] = []
+        self._ran: list[_Ran] = []
 
     def _parameters(self, solver: str, trust: str) -> dict[str, Any]:
         settable = _solvers.options(solver)
@@ -304,7 +307,7 @@ class _Comparison:
         parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
         numbers = range(first, first + len(budgets) * draws)
         rng = None if seed is None else [seed + i for i in numbers]
-        return _Task(solver, trust, budgets, draws, rng, parameters)
+        return _Task(solver, trust, budgets, draws, first, rng, parameters)
 
     def _said(self, error: Exception) -> str:
         return _arguments.in_options(one_line(error), self._arguments)
@@ -314,29 +317,43 @@ class _Comparison:
         from joblib import Parallel, delayed
         from tqdm import tqdm
 
-        jobs = Parallel(_processes(self._data, len(tasks)), return_as="generator", batch_size=1)
-        found = jobs(delayed(self._runner.run)(task) for task in tasks)
+        jobs = _processes(self._data, len(tasks))
+        parallel = Parallel(jobs, return_as="generator_unordered", batch_size=1)
+        found = parallel(delayed(self._runner.run)(task) for task in tasks)
         total, interval = sum(task.runs for task in tasks), 0.1 if sys.stderr.isatty() else 5.0
         with tqdm(total=total, unit="run", leave=False, mininterval=interval) as bar:
-            for task in tasks:
-                bar.set_description(f"{task.solver}, {task.trust}", refresh=False)
-                self._add(task, next(found))
-                bar.update(task.runs)
+            for ran in found:
+                self._ran.append(ran)
+                bar.set_description(f"{ran.task.solver}, {ran.task.trust}", refresh=False)
+                bar.update(ran.task.runs)
+                for one in ran.warned:
+                    warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
-    def _add(self, task: _Task, ran: _Ran) -> None:
-        for one in ran.warned:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-        self.rows += ran.rows
-        self._certificates += ran.certificates
-        if ran.error is not None:
-            said = f"{task.solver} under {task.trust} trust: {self._said(ran.error)}"
-            self.failures += ["; ".join([said, *getattr(ran.error, "__notes__", ())])]
+    @property
+    def _in_order(self) -> list[_Ran]:
+        return sorted(self._ran, key=lambda ran: ran.task.first)
+
+    @property
+    def rows(self) -> list[CompareRow]:
+        """The rows of the tasks that have ended, in the order of the plan."""
+        return [row for ran in self._in_order for row in ran.rows]
+
+    @property
+    def failures(self) -> list[str]:
+        """What the solvers raised."""
+        return [
+            f"{ran.task.solver} under {ran.task.trust} trust: "
+            + "; ".join([self._said(ran.error), *getattr(ran.error, "__notes__", ())])
+            for ran in self._in_order
+            if ran.error is not None
+        ]
 
     def privacy_lines(self) -> list[Line]:
-        runs = len(self._certificates)
+        certificates = [one for ran in self._in_order for one in ran.certificates]
+        runs = len(certificates)
         if not runs:
             return [("privacy", "no noisy run has ended")]
-        together = compose_sequential(*self._certificates)
+        together = compose_sequential(*certificates)
         lines = [
             ("privacy", "each run alone keeps the epsilon of its row;"),
             ("", f"the {runs} noisy runs read the same training records and compose:"),
@@ -356,7 +373,7 @@ class _Comparison:
 def _processes(data: SiloData, tasks: int) -> int:
     """Return the number of processes: one per core where kernels take one thread each."""
     one_thread = resolve_threads(None, data.n * data.d) == 1
-    return usable_cores() if one_thread and tasks > _FEW else 1
+    return min(usable_cores(), tasks) if one_thread and tasks > _FEW else 1
 
 
 class _Begun(Exception):

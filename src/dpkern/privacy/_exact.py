@@ -53,10 +53,11 @@ def floor_log2_of_ratio(numerator: int, denominator: int) -> int:
 
 def ceil_log2_of_multiple(n: int, value: float) -> int:
     """Return the least integer e with n value <= 2^e, for n >= 1 and value > 0."""
-    mantissa, exponent = math.frexp(value)
-    part, more = math.frexp(n * mantissa)
-    if part != 0.5 and n <= _EXACT:  # else the product may have been rounded to a power of two
-        return exponent + more
+    if n <= _EXACT:
+        mantissa, exponent = math.frexp(value)
+        part, more = math.frexp(n * mantissa)
+        if part != 0.5:  # else the product may have been rounded to a power of two
+            return exponent + more
     numerator, denominator = value.as_integer_ratio()
     floor = floor_log2_of_ratio(n * numerator, denominator)
     return floor + (n * numerator << max(-floor, 0) != denominator << max(floor, 0))

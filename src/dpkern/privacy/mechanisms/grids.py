@@ -165,7 +165,7 @@ def _coarsest(
     if 2 * exponent > square - 10:
         raise ValueError(
             f"no grid serves: {reason()}, which asks for 2^{exponent}, and rounding dim = {dim} "
-            f"coordinates to it would exceed {name}/32, {name} = {norm!r}"
+            f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
         )
     return math.ldexp(1.0, exponent)
 
