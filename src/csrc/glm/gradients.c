@@ -22,44 +22,57 @@ static void choose_models(const dpk_data *data, const dpk_models *models, intptr
     own->wide = !data->indptr && own->count <= 4 ? 4 : dpk_padded(own->count);
 }
 
-/* These models, and zeros where sums will be. */
-static void load_models(const dpk_data *data, const dpk_models *models, intptr_t j,
-                        dpk_gradients_memory *own) {
-    const intptr_t wide = own->wide, width = own->width, p = data->p;
-    /* What no tile computes stays 0: what was in memory might be denormal numbers, which are slow.
-     */
-    memset(own->z, 0, (size_t)(own->most * wide) * sizeof *own->z);
-    for (intptr_t i = 0; i < dpk_padded(wide); i++) {
-        /* Those that fill a tile are copies of the first; four models fill a vector twice. */
-        const intptr_t from = own->which[i % wide < own->count ? i % wide : 0];
-        const double *const w = models->w + from * models->stride + j * models->w_stride;
+/* Number i of these models for silo j; those that fill a tile are copies of the first. */
+static const double *model_at(const dpk_models *models, intptr_t j, const dpk_gradients_memory *own,
+                              intptr_t i) {
+    return models->w + own->which[i < own->count ? i : 0] * models->stride + j * models->w_stride;
+}
+
+static void load_constants(const dpk_data *data, const dpk_models *models, intptr_t j,
+                           dpk_gradients_memory *own) {
+    const intptr_t wide = own->wide;
+    for (intptr_t i = 0; i < dpk_padded(wide); i++) { /* four models fill a vector twice */
+        const int is_model = i % wide < own->count;
+        const intptr_t from = own->which[is_model ? i % wide : 0];
         const double grid = models->grid[from * data->m + j], clip = models->clip[from];
-        own->bias[i] = data->intercept && i % wide < own->count ? w[p] : 0.0;
+        own->bias[i] =
+            data->intercept && is_model ? model_at(models, j, own, i % wide)[data->p] : 0.0;
         own->M[i] = own->single ? 1.0 / grid : magic(grid);
         own->clip[i] = own->single ? inner_bound_single(clip, grid, data->d)
                                    : inner_bound(clip, grid, data->d);
         own->ordinary = (i == 0 || own->ordinary) && is_ordinary(own->clip[i]);
-        if (i >= wide)
-            continue;
-        if (data->indptr) {
-            for (intptr_t k = 0; k < data->d; k++) {
-                own->w[k * wide + i] = w[k];
-                own->acc[k * wide + i] = 0.0;
-                own->added[k] = 0;
-            }
-            continue;
-        }
-        memset(own->w + i * width, 0, (size_t)width * sizeof *own->w);
-        memset(own->acc + i * width, 0, (size_t)width * sizeof *own->acc);
+    }
+}
+
+/* The numbers of these models, and zeros where sums will be. */
+static void load_dense(const dpk_data *data, const dpk_models *models, intptr_t j,
+                       const dpk_gradients_memory *own) {
+    const intptr_t wide = own->wide, width = own->width, p = data->p;
+    /* What no tile computes stays 0: what was in memory might be denormal numbers, which are slow.
+     */
+    memset(own->z, 0, (size_t)(own->most * wide) * sizeof *own->z);
+    memset(own->w, 0, (size_t)(wide * width) * sizeof *own->w);
+    memset(own->acc, 0, (size_t)(wide * width) * sizeof *own->acc);
+    for (intptr_t i = 0; i < wide; i++) {
+        const double *const w = model_at(models, j, own, i);
+        float *const single = (float *)(void *)own->w + i * single_width(data->d);
+        for (intptr_t k = 0; k < p && own->single; k++)
+            single[k] = (float)w[k];
         if (!own->single)
             memcpy(own->w + i * width, w, (size_t)p * sizeof *w);
     }
-    for (intptr_t i = 0; i < wide && own->single; i++) {
-        const intptr_t from = own->which[i < own->count ? i : 0];
-        const double *const w = models->w + from * models->stride + j * models->w_stride;
-        float *const to = (float *)(void *)own->w + i * single_width(data->d);
-        for (intptr_t k = 0; k < p; k++)
-            to[k] = (float)w[k];
+}
+
+/* The same with all models' numbers of a column together: lines of the cache are filled at once. */
+static void load_sparse(const dpk_data *data, const dpk_models *models, intptr_t j,
+                        const dpk_gradients_memory *own) {
+    const intptr_t wide = own->wide;
+    memset(own->acc, 0, (size_t)(data->d * wide) * sizeof *own->acc);
+    for (intptr_t first = 0; first < wide; first += 8) {
+        const double *w[8];
+        EACH(i, 8) w[i] = model_at(models, j, own, first + i);
+        for (intptr_t k = 0; k < data->d; k++)
+            EACH(i, 8) own->w[k * wide + first + i] = w[i][k];
     }
 }
 
@@ -98,18 +111,23 @@ static void sum_single(const dpk_data *data, const dpk_loss *loss, double weight
     }
 }
 
-/* The sums of model i of a pass, in steps of its grid, to `out`, (d,). */
-static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, intptr_t i,
-                       int64_t records, int64_t *out) {
-    if (data->indptr) {
-        for (intptr_t k = 0; k < data->d; k++)
-            out[k] = (int64_t)((uint64_t)bits_of(own->acc[k * own->wide + i]) -
-                               (uint64_t)own->added[k] * (uint64_t)bits_of(own->M[i]));
-        return;
+/* The sums of a pass over `records` rows, in steps of the grids; those of model i to
+ * out + which[i] * stride, (d,). */
+static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, int64_t records,
+                       intptr_t stride, int64_t *out) {
+    const int64_t *const acc = (const int64_t *)(const void *)own->acc;
+    for (intptr_t i = 0; i < own->count && !data->indptr; i++) {
+        int64_t *const to = out + own->which[i] * stride;
+        memcpy(to, acc + i * own->width, (size_t)data->d * sizeof *to);
+        if (!own->single)
+            remove_magic(data->d, records, own->M[i], to);
     }
-    memcpy(out, own->acc + i * own->width, (size_t)data->d * sizeof *out);
-    if (!own->single)
-        remove_magic(data->d, records, own->M[i], out);
+    for (intptr_t first = 0; first < own->count && data->indptr; first += 8) {
+        const intptr_t n = own->count - first < 8 ? own->count - first : 8;
+        for (intptr_t k = 0; k < data->d; k++)
+            for (intptr_t i = first; i < first + n; i++)
+                out[own->which[i] * stride + k] = acc[k * own->wide + i];
+    }
 }
 
 dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
@@ -126,19 +144,22 @@ dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, con
             choose_models(data, models, u.j, single, &own);
             if (own.count == 0)
                 continue;
-            load_models(data, models, u.j, &own);
+            load_constants(data, models, u.j, &own);
+            if (data->indptr)
+                load_sparse(data, models, u.j, &own);
+            else
+                load_dense(data, models, u.j, &own);
             if (single)
                 sum_single(data, loss, weight, u.begin, u.end, &own);
             else
                 sum_of_kind(data, loss, weight, u.begin, u.end, &own);
-            for (intptr_t i = 0; i < own.count; i++)
-                store_sums(
-                    data, &own, i, u.end - u.begin,
-                    (int64_t *)(void *)(sum->partial + (own.which[i] * n_tasks + t) * stride));
+            store_sums(data, &own, u.end - u.begin, n_tasks * stride,
+                       (int64_t *)(void *)(sum->partial + t * stride));
         }
     }
-    for (intptr_t i = 0; i < count; i++) {
+    _Pragma(PARALLEL) for (intptr_t i = 0; i < count; i++) {
         dpk_sum one = *sum;
+        one.n_threads = 1;
         one.grid = models->grid + i * data->m;
         one.partial += i * n_tasks * stride;
         sum_partials(&one, data->m, d, out + i * data->m * d);

@@ -24,12 +24,11 @@ typedef struct {
     intptr_t most;           /* rows of a block in single precision, at most */
     double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */
     double *x;               /* dense: (rows, width) */
-    double *y, *z, *s;       /* (rows, wide) */
+    double *y, *z, *s;       /* (rows, wide); sparse: of 32 models at a time */
     double *bias, *clip, *M; /* (wide,) M: magic numbers, or steps per unit in single precision */
     int64_t *which;          /* (count,) numbers of the models of a pass */
     int ordinary;            /* whether all clips are of ordinary size (models_factors.h) */
     intptr_t single;         /* most records of a block in single precision, or 0 */
-    int64_t *added;          /* sparse: (d,) entries of every column */
     intptr_t size;           /* doubles of all */
 } dpk_gradients_memory;
 
@@ -45,7 +44,8 @@ static inline dpk_gradients_memory dpk_gradients_divide(const dpk_data *data, in
     /* Rows of floats take half of the place. */
     own.most = data->x_is_float32 && !sparse ? 2 * own.rows > 64 ? 64 : 2 * own.rows : own.rows;
     const intptr_t models = dpk_padded(sparse ? data->d * own.wide : own.wide * own.width);
-    const intptr_t values = dpk_padded(own.most * own.wide), line = dpk_padded(own.wide);
+    const intptr_t line = dpk_padded(own.wide);
+    const intptr_t values = dpk_padded(own.most * (sparse && own.wide > 32 ? 32 : own.wide));
     double **const arrays[] = {&own.w, &own.acc,  &own.x,    &own.y, &own.z,
                                &own.s, &own.bias, &own.clip, &own.M};
     const intptr_t sizes[] = {
@@ -56,8 +56,7 @@ static inline dpk_gradients_memory dpk_gradients_divide(const dpk_data *data, in
         own.size += sizes[k];
     }
     own.which = memory ? (int64_t *)(void *)(memory + own.size) : NULL;
-    own.added = memory ? own.which + line : NULL;
-    own.size += line + (sparse ? dpk_padded(data->d) : 0);
+    own.size += line;
     return own;
 }
 

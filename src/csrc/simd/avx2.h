@@ -7,6 +7,8 @@
 #define LANES 4
 #include "simd/lanes.h"
 DPK_INLINE vf fma_v(vf a, vf b, vf c) { return (vf)_mm256_fmadd_pd(a, b, c); }
+DPK_INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_pd(a, b); }
+DPK_INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_pd(a, b); }
 DPK_INLINE sf fma_s(sf a, sf b, sf c) { return (sf)_mm256_fmadd_ps(a, b, c); }
 DPK_INLINE si rint_s(sf a) { return (si)_mm256_cvtps_epi32(a); }
 
@@ -29,6 +31,10 @@ DPK_INLINE f8 f8_load_first(const double *p, intptr_t n) {
 DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
     return (f16){{(sf)_mm256_maskload_ps(p, mask8_first_32(n)),
                   n > 8 ? (sf)_mm256_maskload_ps(p + 8, mask8_first_32(n - 8)) : (sf){0}}};
+}
+DPK_INLINE i16 i16_load_first(const int32_t *p, intptr_t n) {
+    return (i16){{(si)_mm256_maskload_epi32(p, mask8_first_32(n)),
+                  n > 8 ? (si)_mm256_maskload_epi32(p + 8, mask8_first_32(n - 8)) : (si){0}}};
 }
 DPK_INLINE f8 f16_halves(f16 a) {
     const __m256 half = (__m256)(a.part[0] + a.part[1]);

@@ -24,6 +24,10 @@ typedef vu32 loose_vu32 __attribute__((aligned(8), may_alias));
 DPK_INLINE vf fma_v(vf a, vf b, vf c);
 DPK_INLINE sf fma_s(sf a, sf b, sf c);
 
+/* a < b ? a : b, and a > b ? a : b: b where one of them is NaN. */
+DPK_INLINE vf smaller(vf a, vf b);
+DPK_INLINE vf larger(vf a, vf b);
+
 /* The nearest integers, ties to even, of numbers within 32 bits. */
 DPK_INLINE si rint_s(sf a);
 
@@ -113,10 +117,8 @@ DPK_INLINE f8 f8_div(f8 a, f8 b) {
 /* As clamp_scalar (gridsum.h). */
 DPK_INLINE f8 f8_clamp(f8 s, f8 lim) {
     EACH_PART {
-        const vf most = lim.part[r], least = -most;
-        s.part[r] = select_v(s.part[r] > most, most, s.part[r]);
-        s.part[r] = select_v(s.part[r] < least, least, s.part[r]);
-        s.part[r] = select_v(s.part[r] == s.part[r], s.part[r], (vf){0});
+        const vf v = larger(-lim.part[r], smaller(lim.part[r], s.part[r]));
+        s.part[r] = select_v(v == v, v, (vf){0});
     }
     return s;
 }
@@ -144,6 +146,15 @@ DPK_INLINE i8 i8_add(i8 a, i8 b) {
     EACH_PART a.part[r] += b.part[r];
     return a;
 }
+DPK_INLINE i8 i8_subtract(i8 a, i8 b) {
+    EACH_PART a.part[r] -= b.part[r];
+    return a;
+}
+DPK_INLINE i8 i8_bits(f8 a) {
+    i8 v;
+    EACH_PART v.part[r] = (vu)a.part[r];
+    return v;
+}
 /* The doubles that have these bits. */
 DPK_INLINE f8 f8_of_bits(i8 a) {
     f8 v;
@@ -159,6 +170,7 @@ typedef struct {
     si part[8 / LANES];
 } i16;
 
+DPK_INLINE void i16_store(int32_t *p, i16 a) { memcpy(p, &a, sizeof a); }
 DPK_INLINE f16 f16_set(float a) {
     f16 v;
     EACH_PART v.part[r] = a - (sf){0};

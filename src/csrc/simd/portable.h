@@ -10,6 +10,8 @@ DPK_INLINE vf fma_v(vf a, vf b, vf c) {
     return a * b + c;
 #endif
 }
+DPK_INLINE vf smaller(vf a, vf b) { return select_v(a < b, a, b); }
+DPK_INLINE vf larger(vf a, vf b) { return select_v(a > b, a, b); }
 DPK_INLINE sf fma_s(sf a, sf b, sf c) {
 #ifdef __FP_FAST_FMAF
     for (int l = 0; l < 4; l++)
@@ -42,6 +44,11 @@ DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
     for (intptr_t l = 0; l < n; l++)
         lane[l] = p[l];
     return f16_load(lane);
+}
+DPK_INLINE i16 i16_load_first(const int32_t *p, intptr_t n) {
+    i16 a = {{{0}}};
+    memcpy(&a, p, (size_t)n * sizeof *p);
+    return a;
 }
 DPK_INLINE f8 f16_halves(f16 a) {
     const sf low = a.part[0] + a.part[2], high = a.part[1] + a.part[3];
