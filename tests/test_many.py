@@ -91,12 +91,12 @@ def test_rounds_of_runs_are_one_pass_as_long_as_they_have_as_many(monkeypatch):
         "step_size": 0.5,
         "rng": 0,
         "draws": 3,
-        "rounds": [20, 21],
+        "rounds": [36, 37],
         "l1": [0.0, 0.1],
     }
     runs = dpk.solve_many("gradient_descent", records(), budgets=BUDGETS, **how)
-    together = {rounds: sum(k for k, t in passes if t == rounds) for rounds in (16, 4, 5)}
-    assert together == {16: len(runs), 4: len(runs) // 2, 5: len(runs) // 2}
+    together = {rounds: sum(k for k, t in passes if t == rounds) for rounds in (32, 4, 5)}
+    assert together == {32: len(runs), 4: len(runs) // 2, 5: len(runs) // 2}
     assert len(passes) == 6  # runs with l1 have a prox, the others have none
     monkeypatch.undo()
     for row, result in zip(runs.settings, runs, strict=True):

@@ -8,6 +8,138 @@
 /* Rows and models of a tile of margins, models and vectors of a tile of sums. */
 enum { TILE = WIDTH == 8 ? 4 : 2, VECTORS = WIDTH == 8 ? 2 : 1 };
 
+/* What load_rows (load.h) loads of row r, but for its norm where that is not stored. */
+DPK_INLINE void load_label(const dpk_data *data, int64_t first, intptr_t r, block *b) {
+    const int64_t at = data->rows ? data->rows[first + r] : first + r;
+    b->row[r] = at;
+    b->y[r] = data->y[at];
+    b->norm[r] = data->norm ? data->norm[at] : 0.0;
+}
+
+#if WIDTH == 8
+/* One step of the products of four rows with two models: eight columns of each. */
+#define ADD_COLUMNS(chain, get_row, w, width, column)                                              \
+    do {                                                                                           \
+        const f8 first = f8_load((w) + (column)), second = f8_load((w) + (width) + (column));      \
+        EACH(r, 4) {                                                                               \
+            const f8 a = get_row;                                                                  \
+            chain[2 * r] = f8_fma(a, first, chain[2 * r]);                                         \
+            chain[2 * r + 1] = f8_fma(a, second, chain[2 * r + 1]);                                \
+        }                                                                                          \
+    } while (0)
+
+DPK_INLINE void store_pair(const f8 sum[8], const f8 other[8], intptr_t wide, double *z) {
+    double all[8];
+    f8 both[8];
+    EACH(t, 8) both[t] = f8_add(sum[t], other[t]);
+    f8_sum_each(both, all);
+    EACH(r, 4) memcpy(z + r * wide, all + 2 * r, 2 * sizeof *z);
+}
+
+/* Products of `used` columns of four rows with models `from` to `count`, two at a time, in the
+ * lanes and chains of `dot` (rows.h). */
+static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t from,
+                          intptr_t count, const double *x, const double *models,
+                          prefetch_plan *next, double *z) {
+    for (intptr_t i = from; i < count; i += 2) {
+        const double *const w = models + i * width;
+        f8 sum[8], other[8];
+        EACH(t, 8) sum[t] = other[t] = f8_zero();
+        intptr_t k = 0;
+        prefetch_share(next);
+        for (; k + 16 <= used; k += 16) {
+            ADD_COLUMNS(sum, f8_load(x + r * width + k), w, width, k);
+            ADD_COLUMNS(other, f8_load(x + r * width + k + 8), w, width, k + 8);
+        }
+        if (k < used)
+            ADD_COLUMNS(sum, f8_load(x + r * width + k), w, width, k);
+        store_pair(sum, other, wide, z + i);
+    }
+}
+
+/* The same of rows that are read here, in whatever form they are stored, and packed; and x . x with
+ * the bits of `dot`, where that is not NULL. Reading them takes longer than either. */
+DPK_INLINE void pack_four(row_kind kind, const dpk_data *data, const int64_t *at, const double *w,
+                          intptr_t width, intptr_t wide, prefetch_plan *next, double *to, double *z,
+                          double *square) {
+    const intptr_t p = data->p;
+    row x[4];
+    f8 sum[8], other[8], squares[8];
+    intptr_t k = 0;
+    EACH(r, 4) x[r] = row_at(kind, data, at[r]);
+    EACH(t, 8) sum[t] = other[t] = squares[t] = f8_zero();
+#define PACK(chain, first_square, column, get_entries, get_packed)                                 \
+    do {                                                                                           \
+        f8 v[4];                                                                                   \
+        EACH(r, 4) {                                                                               \
+            v[r] = get_entries;                                                                    \
+            f8_store(to + r * width + (column), get_packed);                                       \
+            if (square)                                                                            \
+                squares[first_square + r] = f8_fma(v[r], v[r], squares[first_square + r]);         \
+        }                                                                                          \
+        ADD_COLUMNS(chain, v[r], w, width, column);                                                \
+    } while (0)
+    for (; k + 16 <= p; k += 16) {
+        prefetch_share(next);
+        PACK(sum, 0, k, entries(kind, data, x + r, k, 8), v[r]);
+        PACK(other, 4, k + 8, entries(kind, data, x + r, k + 8, 8), v[r]);
+    }
+    if (k + 8 <= p) {
+        PACK(sum, 0, k, entries(kind, data, x + r, k, 8), v[r]);
+        k += 8;
+        if (k < p)
+            PACK(other, 4, k, entries(kind, data, x + r, k, p & 7),
+                 last_entries(kind, data, x + r, k));
+    } else if (k < p)
+        PACK(sum, 0, k, entries(kind, data, x + r, k, p & 7), last_entries(kind, data, x + r, k));
+    if (k >= p && k < data->d) /* the 1 of the intercept begins a vector */
+        EACH(r, 4) f8_store(to + r * width + k, last_entries(kind, data, x + r, k));
+#undef PACK
+    store_pair(sum, other, wide, z);
+    if (square) {
+        double all[8];
+        EACH(r, 4) squares[r] = f8_add(squares[r], squares[4 + r]);
+        f8_sum_each(squares, all);
+        memcpy(square, all, 4 * sizeof *square);
+    }
+}
+
+/* Rows of a block as doubles, what load_rows loads, and the rows' products with the models. A row
+ * whose norm overflows has no gradient, and 0 times infinity would be NaN. */
+DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
+                              block *b, prefetch_plan *next, const dpk_gradients_memory *own) {
+    const intptr_t width = own->width, wide = own->wide, used = dpk_padded(data->p);
+    for (intptr_t r = 0; r < n; r += 4) {
+        double *const x = own->x + r * width, *const z = own->z + r * wide;
+        const intptr_t left = n - r < 4 ? n - r : 4;
+        int64_t at[4];
+        double square[4];
+        for (intptr_t i = 0; i < 4; i++) {
+            if (i < left)
+                load_label(data, first, r + i, b);
+            at[i] = b->row[i < left ? r + i : r];
+        }
+        if (data->norm)
+            pack_four(kind, data, at, own->w, width, wide, next, x, z, NULL);
+        else
+            pack_four(kind, data, at, own->w, width, wide, next, x, z, square);
+        for (intptr_t i = 0; i < left && !data->norm; i++)
+            b->norm[r + i] = norm_up(square[i] + intercept_of(data), data->d);
+        for (intptr_t i = 0; i < left; i++)
+            if (!(b->norm[r + i] <= DBL_MAX))
+                memset(x + i * width, 0, (size_t)dpk_padded(data->d) * sizeof *x);
+    }
+    for (intptr_t r = 0; r < n; r += 4)
+        multiply_four(used, width, wide, 2, own->count, own->x + r * width, own->w, next,
+                      own->z + r * wide);
+    find_ratios(data, n, b);
+}
+
+/* So often is a share of the next rows prefetched while n rows are multiplied. */
+static inline intptr_t shares_of_products(const dpk_data *data, intptr_t n, intptr_t count) {
+    return (n + 3) / 4 * (data->p / 16 + (count - 1) / 2);
+}
+#else
 /* One row as doubles; returns x . x, with the bits that `dot` (rows.h) gives, where `squared`. */
 DPK_INLINE double pack_row(row_kind kind, const dpk_data *data, int64_t at, int squared,
                            double *to) {
@@ -30,32 +162,8 @@ DPK_INLINE double pack_row(row_kind kind, const dpk_data *data, int64_t at, int 
     return squared ? f8_sum(f8_add(square[0], square[1])) : 0.0;
 }
 
-/* Rows of a block as doubles, and what load_rows (load.h) loads. A row whose norm overflows has no
- * gradient, and 0 times infinity would be NaN. */
-DPK_INLINE void pack_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n, block *b,
-                          prefetch_plan *next, const dpk_gradients_memory *own) {
-    const intptr_t width = own->width, used = dpk_padded(data->d);
-    for (intptr_t r = 0; r < (n + TILE - 1) / TILE * TILE; r++) {
-        double *const to = own->x + r * width;
-        prefetch_share(next);
-        if (r < n) {
-            const int64_t at = data->rows ? data->rows[first + r] : first + r;
-            b->row[r] = at;
-            b->y[r] = data->y[at];
-            if (data->norm) {
-                b->norm[r] = data->norm[at];
-                (void)pack_row(kind, data, at, 0, to);
-            } else
-                b->norm[r] = norm_up(pack_row(kind, data, at, 1, to) + intercept_of(data), data->d);
-        }
-        if (r >= n || !(b->norm[r] <= DBL_MAX))
-            memset(to, 0, (size_t)used * sizeof *to);
-    }
-    find_ratios(data, n, b);
-}
-
-/* Products of `used` columns of TILE rows with TILE models, in the lanes and chains of `dot`
- * (rows.h). */
+/* Products of `used` columns of TILE rows with TILE models, in the lanes and chains of `dot`, a
+ * chain at a time. */
 static void margins_tile(intptr_t used, intptr_t width, intptr_t wide, const double *x,
                          const double *w, double *z) {
     f8 sum[TILE * TILE];
@@ -72,15 +180,40 @@ static void margins_tile(intptr_t used, intptr_t width, intptr_t wide, const dou
         }
         EACH(t, TILE * TILE) sum[t] = chain ? f8_add(sum[t], part[t]) : part[t];
     }
-#if WIDTH == 8
-    double all[16];
-    f8_sum_each(sum, all);
-    f8_sum_each(sum + 8, all + 8);
-    EACH(r, TILE) memcpy(z + r * wide, all + r * TILE, TILE * sizeof *z);
-#else
     EACH(r, TILE) EACH(i, TILE) z[r * wide + i] = f8_sum(sum[r * TILE + i]);
-#endif
 }
+
+/* As above. */
+DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
+                              block *b, prefetch_plan *next, const dpk_gradients_memory *own) {
+    const intptr_t width = own->width, wide = own->wide, used = dpk_padded(data->d);
+    for (intptr_t r = 0; r < (n + TILE - 1) / TILE * TILE; r++) {
+        double *const to = own->x + r * width;
+        prefetch_share(next);
+        if (r < n) {
+            load_label(data, first, r, b);
+            const double square = pack_row(kind, data, b->row[r], !data->norm, to);
+            if (!data->norm)
+                b->norm[r] = norm_up(square + intercept_of(data), data->d);
+        }
+        if (r >= n || !(b->norm[r] <= DBL_MAX))
+            memset(to, 0, (size_t)used * sizeof *to);
+    }
+    for (intptr_t r = 0; r < n; r += TILE)
+        for (intptr_t i = 0; i < own->count; i += TILE) {
+            prefetch_share(next);
+            margins_tile(dpk_padded(data->p), width, wide, own->x + r * width, own->w + i * width,
+                         own->z + r * wide + i);
+        }
+    find_ratios(data, n, b);
+}
+
+static inline intptr_t shares_of_products(const dpk_data *data, intptr_t n, intptr_t count) {
+    const intptr_t rows = (n + TILE - 1) / TILE;
+    (void)data;
+    return rows * TILE + rows * ((count + TILE - 1) / TILE);
+}
+#endif
 
 /* acc += round(s x) over n rows, for TILE models and `last` + 1 vectors of columns. */
 DPK_INLINE void add_tile(int last, intptr_t n, intptr_t width, intptr_t wide, const double *x,
@@ -114,8 +247,8 @@ DEFINE_VARIANTS(2, add_tile,
 
 /* So often is a share of the next rows prefetched in a block of n rows. */
 static inline intptr_t prefetched_shares(const dpk_data *data, intptr_t n, intptr_t count) {
-    const intptr_t rows = (n + TILE - 1) / TILE, models = (count + TILE - 1) / TILE;
-    return rows * TILE + (rows + (data->d + 8 * VECTORS - 1) / (8 * VECTORS)) * models;
+    const intptr_t columns = (data->d + 8 * VECTORS - 1) / (8 * VECTORS);
+    return shares_of_products(data, n, count) + columns * ((count + TILE - 1) / TILE);
 }
 
 DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
@@ -123,14 +256,7 @@ DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss 
                             const dpk_gradients_memory *own) {
     const intptr_t width = own->width, wide = own->wide;
     block b;
-    pack_rows(kind, data, first, n, &b, next, own);
-    for (intptr_t r = 0; r < n; r += TILE) {
-        for (intptr_t i = 0; i < own->count; i += TILE) {
-            prefetch_share(next);
-            margins_tile(dpk_padded(data->p), width, wide, own->x + r * width, own->w + i * width,
-                         own->z + r * wide + i);
-        }
-    }
+    multiply_rows(kind, data, first, n, &b, next, own);
     find_factors(loss, weight, n, &b, own);
     for (intptr_t k = 0; k < data->d; k += 8 * VECTORS) {
         const int last = VECTORS > 1 && k + 8 < data->d;

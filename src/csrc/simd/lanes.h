@@ -68,7 +68,7 @@ typedef vf vec;
 #define VEC_STORE_ANY(p, a) (*(loose_vf *)(p) = (a))
 
 /* A loop with a constant count, unrolled so that arrays of registers stay registers. */
-#define EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
+#define EACH(v, count) _Pragma("GCC unroll 16") for (int v = 0; v < count; v++)
 #define EACH_PART EACH(r, 8 / LANES)
 
 /* The eight doubles, and the bit patterns, of simd.h. */
