@@ -17,17 +17,22 @@ DPK_INLINE void load_label(const dpk_data *data, int64_t first, intptr_t r, bloc
 }
 
 #if WIDTH == 8
-/* One step of the products of four rows with two models: eight columns of each. */
-#define ADD_COLUMNS(chain, get_row, w, width, column)                                              \
-    do {                                                                                           \
-        const f8 first = f8_load((w) + (column)), second = f8_load((w) + (width) + (column));      \
-        EACH(r, 4) {                                                                               \
-            const f8 a = get_row;                                                                  \
-            chain[2 * r] = f8_fma(a, first, chain[2 * r]);                                         \
-            chain[2 * r + 1] = f8_fma(a, second, chain[2 * r + 1]);                                \
-        }                                                                                          \
-    } while (0)
+/* chain += eight columns of four rows times those of two models. */
+DPK_INLINE void add_columns(const f8 a[4], const double *w, intptr_t width, f8 chain[8]) {
+    const f8 first = f8_load(w), second = f8_load(w + width);
+    EACH(r, 4) {
+        chain[2 * r] = f8_fma(a[r], first, chain[2 * r]);
+        chain[2 * r + 1] = f8_fma(a[r], second, chain[2 * r + 1]);
+    }
+}
 
+DPK_INLINE void add_packed(const double *x, const double *w, intptr_t width, f8 chain[8]) {
+    f8 a[4];
+    EACH(r, 4) a[r] = f8_load(x + r * width);
+    add_columns(a, w, width, chain);
+}
+
+/* z: (4, wide) the sums of both chains, in the order of f8_sum. */
 DPK_INLINE void store_pair(const f8 sum[8], const f8 other[8], intptr_t wide, double *z) {
     double all[8];
     f8 both[8];
@@ -48,55 +53,59 @@ static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t
         intptr_t k = 0;
         prefetch_share(next);
         for (; k + 16 <= used; k += 16) {
-            ADD_COLUMNS(sum, f8_load(x + r * width + k), w, width, k);
-            ADD_COLUMNS(other, f8_load(x + r * width + k + 8), w, width, k + 8);
+            add_packed(x + k, w + k, width, sum);
+            add_packed(x + k + 8, w + k + 8, width, other);
         }
         if (k < used)
-            ADD_COLUMNS(sum, f8_load(x + r * width + k), w, width, k);
+            add_packed(x + k, w + k, width, sum);
         store_pair(sum, other, wide, z + i);
     }
 }
 
-/* The same of rows that are read here, in whatever form they are stored, and packed; and x . x with
- * the bits of `dot`, where that is not NULL. Reading them takes longer than either. */
+/* Eight columns of four rows from k on, or the last `left` < 8 and what follows them: packed, added
+ * to a chain of products and, with `squared`, to one of squares. */
+DPK_INLINE void pack_columns(row_kind kind, const dpk_data *data, const row x[4], intptr_t k,
+                             intptr_t left, const double *w, intptr_t width, int squared,
+                             double *to, f8 chain[8], f8 squares[4]) {
+    f8 v[4];
+    EACH(r, 4) {
+        v[r] = entries(kind, data, x + r, k, left);
+        f8_store(to + r * width + k, left < 8 ? last_entries(kind, data, x + r, k) : v[r]);
+        if (squared)
+            squares[r] = f8_fma(v[r], v[r], squares[r]);
+    }
+    add_columns(v, w + k, width, chain);
+}
+
+/* Products of four rows with two models while the rows are read, in whatever form they are stored,
+ * and packed: reading them takes longer than either. square: NULL, or x . x with the bits of
+ * `dot`. */
 DPK_INLINE void pack_four(row_kind kind, const dpk_data *data, const int64_t *at, const double *w,
                           intptr_t width, intptr_t wide, prefetch_plan *next, double *to, double *z,
                           double *square) {
     const intptr_t p = data->p;
+    const int squared = square != NULL;
     row x[4];
     f8 sum[8], other[8], squares[8];
     intptr_t k = 0;
     EACH(r, 4) x[r] = row_at(kind, data, at[r]);
     EACH(t, 8) sum[t] = other[t] = squares[t] = f8_zero();
-#define PACK(chain, first_square, column, get_entries, get_packed)                                 \
-    do {                                                                                           \
-        f8 v[4];                                                                                   \
-        EACH(r, 4) {                                                                               \
-            v[r] = get_entries;                                                                    \
-            f8_store(to + r * width + (column), get_packed);                                       \
-            if (square)                                                                            \
-                squares[first_square + r] = f8_fma(v[r], v[r], squares[first_square + r]);         \
-        }                                                                                          \
-        ADD_COLUMNS(chain, v[r], w, width, column);                                                \
-    } while (0)
     for (; k + 16 <= p; k += 16) {
         prefetch_share(next);
-        PACK(sum, 0, k, entries(kind, data, x + r, k, 8), v[r]);
-        PACK(other, 4, k + 8, entries(kind, data, x + r, k + 8, 8), v[r]);
+        pack_columns(kind, data, x, k, 8, w, width, squared, to, sum, squares);
+        pack_columns(kind, data, x, k + 8, 8, w, width, squared, to, other, squares + 4);
     }
     if (k + 8 <= p) {
-        PACK(sum, 0, k, entries(kind, data, x + r, k, 8), v[r]);
+        pack_columns(kind, data, x, k, 8, w, width, squared, to, sum, squares);
         k += 8;
         if (k < p)
-            PACK(other, 4, k, entries(kind, data, x + r, k, p & 7),
-                 last_entries(kind, data, x + r, k));
+            pack_columns(kind, data, x, k, p & 7, w, width, squared, to, other, squares + 4);
     } else if (k < p)
-        PACK(sum, 0, k, entries(kind, data, x + r, k, p & 7), last_entries(kind, data, x + r, k));
-    if (k >= p && k < data->d) /* the 1 of the intercept begins a vector */
-        EACH(r, 4) f8_store(to + r * width + k, last_entries(kind, data, x + r, k));
-#undef PACK
+        pack_columns(kind, data, x, k, p & 7, w, width, squared, to, sum, squares);
+    if (p % 8 == 0 && p < data->d) /* the 1 of the intercept begins a vector */
+        EACH(r, 4) f8_store(to + r * width + p, last_entries(kind, data, x + r, p));
     store_pair(sum, other, wide, z);
-    if (square) {
+    if (squared) {
         double all[8];
         EACH(r, 4) squares[r] = f8_add(squares[r], squares[4 + r]);
         f8_sum_each(squares, all);
