@@ -19,7 +19,7 @@ from pairwise import pairwise
 import dpkern as dpk
 from dpkern import _core, kernels
 from dpkern.data import ScaleWarning, SiloData, Transform, train_test_split
-from dpkern.data.validation import LABELS_READ
+from dpkern.data.validation import LABELS_READ, TASK_READ
 
 HOWS = {
     "even": {},
@@ -307,20 +307,25 @@ def test_two_labels_are_mapped_and_the_map_is_kept(name):
     assert data.classes[(data.y > 0).astype(int)].tolist() == y.tolist()
 
 
-def test_certificates_name_labels_that_were_read():
+def test_certificates_name_labels_and_tasks_that_were_read():
     X, y = records()
+    real = y + 0.1 * np.arange(12)
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)
     for data, read in (
-        (SiloData(X, y, [0, 12]), True),
-        (SiloData.from_silos([(X, y), (X, y)]), True),
-        (SiloData(X, y, [0, 12], classes=[-1, 1]), False),
-        (SiloData(X, y, [0, 12], task="regression", target_bound=1.0), False),
+        (SiloData(X, y, [0, 12]), (LABELS_READ,)),
+        (SiloData.from_silos([(X, y), (X, y)]), (LABELS_READ,)),
+        (SiloData(X, y, [0, 12], classes=[-1, 1]), ()),
+        (SiloData(X, y, [0, 12], task="regression", target_bound=1.0), ()),
+        (SiloData(X, real, [0, 12], target_bound=1.0), (TASK_READ,)),
+        (SiloData.from_silos([(X, real), (X, real)]), (TASK_READ,)),
+        (SiloData(X, real, [0, 12], task="regression", target_bound=1.0), ()),
     ):
         run = {"rounds": 2, "clip": 1.0, "step_size": 0.1, "rng": 0}
-        assert data.notes == (LABELS_READ,) * read
+        assert data.notes == read
         loss = "squared" if data.task == "regression" else "logistic"
         released = dpk.solve("gradient_descent", data, loss=loss, budget=budget, **run)
-        assert (LABELS_READ in released.privacy.notes) == read
+        notes = released.privacy.notes
+        assert tuple(n for n in notes if n in (LABELS_READ, TASK_READ)) == read
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, -1.0, 0.0, 1.0, 3, True, "a"])

@@ -25,6 +25,7 @@ from dpkern.data.transform import Transform
 from dpkern.data.validation import (
     LABELS_READ,
     SCALES,
+    TASK_READ,
     FeatureRange,
     Float64Array,
     Matrix,
@@ -202,7 +203,10 @@ class SiloData:
             rows, copied = gathered(rows, order)
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
+        stated = task
         y, task, known = targets(y, task, classes)
+        read = TASK_READ if task == "regression" else LABELS_READ
+        declared = classes is not None or stated == "regression"
         bound_y = clip_targets(y, task, target_bound)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
@@ -233,7 +237,7 @@ class SiloData:
             feature_names=names,
             schema=schema,
             partition="given",
-            notes=() if task == "regression" or classes is not None else (LABELS_READ,),
+            notes=() if declared else (read,),
             silo_names=None,
             persons=persons,
             transform=transform,

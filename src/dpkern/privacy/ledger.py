@@ -90,11 +90,12 @@ class Release:
             kind = type(self.minimiser).__name__
             raise TypeError(f"minimiser must be an ObjectivePerturbation or None, got {kind}")
         kept: dict[str, Any] = {"sensitivity": _per_message("sensitivity", self.sensitivity)}
-        form = _form(kept["sensitivity"])
+        n_messages = _n_messages(self.sensitivity)
         for name in ("std", "grid"):
             given = getattr(self, name)
             kept[name] = None if given is None else _per_message(name, given)
-            if given is not None and _form(given) != form:
+            if given is not None and _n_messages(given) != n_messages:
+                form = _form(self.sensitivity)
                 raise ValueError(f"{name} must be {form}, as sensitivity is, got {_form(given)}")
         for value in entries(kept["grid"]):
             if not (0.0 < value < math.inf and math.frexp(value)[0] == 0.5):
@@ -131,7 +132,7 @@ class Release:
     @property
     def n_messages(self) -> int | None:
         """Number of silos, or None for a release about all the data."""
-        return len(self.sensitivity) if isinstance(self.sensitivity, tuple) else None
+        return _n_messages(self.sensitivity)
 
     @property
     def n_draws(self) -> int:
@@ -237,6 +238,7 @@ class Ledger:
         # By id, which is unique as long as the object is stored here: hashing all fields of a
         # release would take longer than its noise on little data.
         self._entries: dict[int, tuple[Release, int]] = {}
+        self._merged: tuple[Release, ...] | None = None  # `releases`, until the next one
         self._n_silos: int | None = None
         self._n_series = 0
 
@@ -261,20 +263,24 @@ class Ledger:
             self._before_first()
         _, times = self._entries.get(id(release), (release, 0))
         self._entries[id(release)] = release, times + repetitions * release.times
+        self._merged = None
         self._n_silos = self._n_silos if m is None else m
 
     @property
     def releases(self) -> tuple[Release, ...]:
         """All releases so far, equal ones merged."""
+        if self._merged is not None:
+            return self._merged
         merged: dict[Release | int, tuple[Release, int]] = {}
         for number, (release, times) in self._entries.items():
             alone = release.per_record is not None and release.series is None
             key = number if alone else release
             merged[key] = release, times + merged.get(key, (release, 0))[1]
-        return tuple(
+        self._merged = tuple(
             release if times == release.times else replace(release, times=times)
             for release, times in merged.values()
         )
+        return self._merged
 
     @property
     def n_draws(self) -> int:
@@ -324,12 +330,16 @@ class Ledger:
 
 
 def _mu_squared_of_series(releases: Sequence[Release]) -> tuple[Fraction | None, ...]:
-    """Return D^2/s^2 of the costliest repetitions per silo, of as many as depend on one record."""
+    """Return D^2/s^2 of the costliest repetitions per silo, of as many as depend on one record.
+
+    One about all the data depends on a record of every silo.
+    """
     once = [(release.mu_squared_once(), release.times) for release in releases]
     left = max(release.per_record or 0 for release in releases)
+    m = max(len(squares) for squares, _ in once)
     return tuple(
-        _largest([(squares[j], times) for squares, times in once], left)
-        for j in range(len(once[0][0]))
+        _largest([(squares[j % len(squares)], times) for squares, times in once], left)
+        for j in range(m)
     )
 
 
@@ -369,6 +379,10 @@ def _per_message(name: str, value: object) -> PerMessage:
             raise ValueError(f"{name} must have one entry per silo, got none")
         return tuple(not_negative(name, entry, or_infinite=True) for entry in value)
     return not_negative(name, value, or_infinite=True)
+
+
+def _n_messages(value: PerMessage) -> int | None:
+    return len(value) if isinstance(value, tuple) else None
 
 
 def _form(value: PerMessage) -> str:

@@ -147,7 +147,7 @@ def _coarsest(
     above 2^400, or if rounding `dim` coordinates may change more than norm / 32; the message names
     the cause, `name` being the caller's name of `norm`.
     """
-    needs = [*needs, (_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}")]
+    needs.append((_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}"))
     numerator, denominator = norm.as_integer_ratio()
     exponent, square = _LEAST_EXPONENT, floor_log2_of_ratio(numerator**2, denominator**2 * dim)
     if sigma is not None:
@@ -155,19 +155,19 @@ def _coarsest(
         needs.append((ceil_log2_of_multiple(1, sigma) - 32, lambda: _NOISE.format(sigma)))
         least = floor_log2_of_part(sigma, n)
         exponent = min(square // 2 - slack, least - 9, _LARGEST_EXPONENT)
-    needed, reason = max(needs, key=lambda need: need[0])
-    exponent = max(exponent, needed)
+    exponent = max(exponent, *(needed for needed, _ in needs))
+    if exponent <= _LARGEST_EXPONENT and 2 * exponent <= square - 10:
+        return math.ldexp(1.0, exponent)
+    _, reason = max(needs, key=lambda need: need[0])
     if exponent > _LARGEST_EXPONENT:
         raise ValueError(
             f"no grid serves: {reason()}, which asks for 2^{exponent}, "
             f"and the coarsest is 2^{_LARGEST_EXPONENT}"
         )
-    if 2 * exponent > square - 10:
-        raise ValueError(
-            f"no grid serves: {reason()}, which asks for 2^{exponent}, and rounding dim = {dim} "
-            f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
-        )
-    return math.ldexp(1.0, exponent)
+    raise ValueError(
+        f"no grid serves: {reason()}, which asks for 2^{exponent}, and rounding dim = {dim} "
+        f"coordinates to it would exceed {name}/32, {name} = {float(norm)!r}"
+    )
 
 
 def grid_records(n: int) -> int:
