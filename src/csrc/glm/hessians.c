@@ -44,8 +44,8 @@ static void find_factors_of(const pass *of, intptr_t n, const block *b, double *
         }
 }
 
-DPK_INLINE void add_records(row_kind kind, const pass *of, int64_t begin, int64_t end,
-                            double *acc) {
+DPK_INLINE void add_records(int of_rows, const pass *of, int64_t begin, int64_t end, double *acc) {
+    const row_kind kind = of_rows | ROW_SPARSE;
     const dpk_data copy = *of->data, *const data = &copy; /* see rows.h */
     const f8 magic_number = f8_set(magic(1.0)), minus = f8_set(-magic(1.0));
     intptr_t *const at = (intptr_t *)(void *)of->at;
@@ -78,8 +78,8 @@ DPK_INLINE void add_records(row_kind kind, const pass *of, int64_t begin, int64_
     }
 }
 
-DEFINE_FOR_KINDS(static void add_of_kind, of->data, 8, add_records,
-                 (const pass *of, int64_t begin, int64_t end, double *acc), of, begin, end, acc)
+DEFINE_VARIANTS(4, add_records, (const pass *of, int64_t begin, int64_t end, double *acc), of,
+                begin, end, acc)
 
 /* Row k of the sums of silo j at model first + i: sums of its tasks, rounded to the grid. */
 static void finish_row(const dpk_data *data, const dpk_models *models, double unit,
@@ -116,7 +116,7 @@ dpk_status dpk_glm_hessians(const dpk_data *data, const dpk_models *models, cons
                        .at = own + 2 * MODELS * d};
             load_models(data, models, row_grid, dpk_row_weight(sum, u.j), u.j, first, &of);
             memset(acc, 0, (size_t)size * sizeof *acc);
-            add_of_kind(&of, u.begin, u.end, acc);
+            add_records_variants[kind_of(data) & ~ROW_SPARSE](&of, u.begin, u.end, acc);
         }
         _Pragma(PARALLEL) for (intptr_t t = 0; t < m * d; t++) for (intptr_t i = 0; i < count; i++)
             finish_row(data, models, row_grid[first + i] * row_grid[first + i], sum, t / d,

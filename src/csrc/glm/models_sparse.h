@@ -100,6 +100,14 @@ SPARSE_FUNCTION(add_up, 1)
 SPARSE_FUNCTION(add_up, 2)
 SPARSE_FUNCTION(add_up, 4)
 
+typedef void sparse_function(const dpk_data *, intptr_t, const block *,
+                             const dpk_gradients_memory *, intptr_t);
+/* For 8, 16 and 32 models. */
+static sparse_function *const *const multiply_by[] = {
+    multiply_by_1_variants, multiply_by_2_variants, multiply_by_4_variants};
+static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants,
+                                                    add_up_by_4_variants};
+
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *all) {
@@ -109,13 +117,9 @@ static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_l
         dpk_gradients_memory own = *all;
         own.wide = stride - i >= 32 ? 32 : stride - i >= 16 ? 16 : 8;
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
-        (own.wide == 32   ? multiply_by_4_variants
-         : own.wide == 16 ? multiply_by_2_variants
-                          : multiply_by_1_variants)[of_rows](data, n, b, &own, stride);
+        multiply_by[own.wide / 16][of_rows](data, n, b, &own, stride);
         find_factors(loss, weight, n, b, &own);
-        (own.wide == 32   ? add_up_by_4_variants
-         : own.wide == 16 ? add_up_by_2_variants
-                          : add_up_by_1_variants)[of_rows](data, n, b, &own, stride);
+        add_up_by[own.wide / 16][of_rows](data, n, b, &own, stride);
         i += own.wide;
     }
 }

@@ -32,10 +32,6 @@ DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
     return (f16){{(sf)_mm256_maskload_ps(p, mask8_first_32(n)),
                   n > 8 ? (sf)_mm256_maskload_ps(p + 8, mask8_first_32(n - 8)) : (sf){0}}};
 }
-DPK_INLINE i16 i16_load_first(const int32_t *p, intptr_t n) {
-    return (i16){{(si)_mm256_maskload_epi32(p, mask8_first_32(n)),
-                  n > 8 ? (si)_mm256_maskload_epi32(p + 8, mask8_first_32(n - 8)) : (si){0}}};
-}
 DPK_INLINE f8 f16_halves(f16 a) {
     const __m256 half = (__m256)(a.part[0] + a.part[1]);
     return (f8){{_mm256_cvtps_pd(_mm256_castps256_ps128(half)),

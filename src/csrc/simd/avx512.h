@@ -13,9 +13,6 @@ DPK_INLINE si rint_s(sf a) { return (si)_mm512_cvtps_epi32(a); }
 DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
     return (f16){{_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}};
 }
-DPK_INLINE i16 i16_load_first(const int32_t *p, intptr_t n) {
-    return (i16){{(si)_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p)}};
-}
 /* The sums of lanes l and l + 8, as doubles. */
 DPK_INLINE f8 f16_halves(f16 a) {
     const __m512 v = a.part[0];

@@ -170,7 +170,6 @@ typedef struct {
     si part[8 / LANES];
 } i16;
 
-DPK_INLINE void i16_store(int32_t *p, i16 a) { memcpy(p, &a, sizeof a); }
 DPK_INLINE f16 f16_set(float a) {
     f16 v;
     EACH_PART v.part[r] = a - (sf){0};

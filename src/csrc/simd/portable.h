@@ -45,11 +45,6 @@ DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
         lane[l] = p[l];
     return f16_load(lane);
 }
-DPK_INLINE i16 i16_load_first(const int32_t *p, intptr_t n) {
-    i16 a = {{{0}}};
-    memcpy(&a, p, (size_t)n * sizeof *p);
-    return a;
-}
 DPK_INLINE f8 f16_halves(f16 a) {
     const sf low = a.part[0] + a.part[2], high = a.part[1] + a.part[3];
     return (f8){{{low[0], low[1]}, {low[2], low[3]}, {high[0], high[1]}, {high[2], high[3]}}};
