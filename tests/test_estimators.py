@@ -26,7 +26,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils.estimator_checks import check_estimator
 
 import dpkern as dpk
-from dpkern.data.validation import LABELS_READ
+from dpkern.data.notes import LABELS_READ
 from dpkern.estimators import (
     DPLasso,
     DPLinearSVC,

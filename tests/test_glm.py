@@ -112,6 +112,9 @@ def test_gradients_of_several_models_have_the_bits_of_each(make, layout, loss, k
             for n_threads in (1, 2, 5):
                 how = dict(clip=clip, grid=grid, n_threads=n_threads, **options)
                 np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            data.row_norms = kernels.glm_norms(data)
+            np.testing.assert_array_equal(kernels.glm_gradients(data, w, **how), each)
+            data.row_norms = None
 
 
 def test_gradients_of_several_models_agree_with_their_twin(make):
@@ -133,15 +136,30 @@ def test_gradients_of_several_models_take_rows_of_any_length(bare_records):
         X[3], X[5], X[7] = 1e200, math.inf, math.nan
         y, offsets = np.where(np.arange(13) % 3, 1.0, -1.0), [0, 4, 4, 13]
         for stored in (X, scipy.sparse.csr_array(X)):
-            data = bare_records(stored, y, offsets)
+            data = bare_records(stored, y, offsets, intercept=p % 8 < 2)
             for k in (1, 2, 3, 4, 7, 9):
-                w, clip = rng.standard_normal((k, p)), rng.uniform(0.5, 2.0, k)
+                w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.5, 2.0, k)
                 weight = [0.5, 1.0, 0.7]
                 found = kernels.glm_gradients(data, w, clip=clip, silo_weight=weight)
                 for i in range(k):
                     one = kernels.glm_gradient(data, w[i], clip=clip[i], silo_weight=weight)
                     np.testing.assert_array_equal(found[i], one)
                     assert np.all(np.isfinite(one))
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("k", [24, 33, 40, 72])
+def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
+    """They are taken 32 at a time, each with clip norm, grid, bias and sums of its own."""
+    rng = np.random.default_rng(k)
+    for affine in (False, True):
+        data = make(n=150, csr=True, affine=affine, intercept=True)
+        w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
+        grid = 2.0 ** rng.integers(-38, -30, (k, data.m))
+        found = kernels.glm_gradients(data, w, clip=clip, grid=grid)
+        for i in range(k):
+            one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=grid[i])
+            np.testing.assert_array_equal(found[i], one)
 
 
 @pytest.mark.usefixtures("isa")

@@ -157,9 +157,8 @@ dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, con
                        (int64_t *)(void *)(sum->partial + t * stride));
         }
     }
-    _Pragma(PARALLEL) for (intptr_t i = 0; i < count; i++) {
+    for (intptr_t i = 0; i < count; i++) {
         dpk_sum one = *sum;
-        one.n_threads = 1;
         one.grid = models->grid + i * data->m;
         one.partial += i * n_tasks * stride;
         sum_partials(&one, data->m, d, out + i * data->m * d);

@@ -44,8 +44,9 @@ static void find_factors_of(const pass *of, intptr_t n, const block *b, double *
         }
 }
 
-DPK_INLINE void add_records(int of_rows, const pass *of, int64_t begin, int64_t end, double *acc) {
-    const row_kind kind = of_rows | ROW_SPARSE;
+/* form: the kind of the rows but for ROW_SPARSE */
+DPK_INLINE void add_records(int form, const pass *of, int64_t begin, int64_t end, double *acc) {
+    const row_kind kind = form | ROW_SPARSE;
     const dpk_data copy = *of->data, *const data = &copy; /* see rows.h */
     const f8 magic_number = f8_set(magic(1.0)), minus = f8_set(-magic(1.0));
     intptr_t *const at = (intptr_t *)(void *)of->at;

@@ -1,11 +1,13 @@
-/* A block of dense rows at several models. Whatever they are stored as, rows are packed as doubles
- * first: [x, 1], filled up with zeros. Tiles of rows and models then share their loads. */
+/* A block of dense rows at several models. Whatever they are stored as, rows are packed as doubles,
+ * [x, 1] filled up with zeros, before or while the first two models are multiplied. Tiles of rows
+ * and models share their loads. */
 #pragma once
 
 #include "core/variants.h"
 #include "glm/models_factors.h"
 
-/* Rows and models of a tile of margins, models and vectors of a tile of sums. */
+/* Models and vectors of columns of a tile of sums; and rows and models of a tile of margins, but
+ * for those of doubles with AVX-512, of four rows and two models. */
 enum { TILE = WIDTH == 8 ? 4 : 2, VECTORS = WIDTH == 8 ? 2 : 1 };
 
 /* What load_rows (load.h) loads of row r, but for its norm where that is not stored. */
@@ -41,12 +43,11 @@ DPK_INLINE void store_pair(const f8 sum[8], const f8 other[8], intptr_t wide, do
     EACH(r, 4) memcpy(z + r * wide, all + 2 * r, 2 * sizeof *z);
 }
 
-/* Products of `used` columns of four rows with models `from` to `count`, two at a time, in the
+/* Products of `used` columns of four rows with the models from the third on, two at a time, in the
  * lanes and chains of `dot` (rows.h). */
-static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t from,
-                          intptr_t count, const double *x, const double *models,
-                          prefetch_plan *next, double *z) {
-    for (intptr_t i = from; i < count; i += 2) {
+static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t count,
+                          const double *x, const double *models, prefetch_plan *next, double *z) {
+    for (intptr_t i = 2; i < count; i += 2) {
         const double *const w = models + i * width;
         f8 sum[8], other[8];
         EACH(t, 8) sum[t] = other[t] = f8_zero();
@@ -139,7 +140,7 @@ DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first
                 memset(x + i * width, 0, (size_t)dpk_padded(data->d) * sizeof *x);
     }
     for (intptr_t r = 0; r < n; r += 4)
-        multiply_four(used, width, wide, 2, own->count, own->x + r * width, own->w, next,
+        multiply_four(used, width, wide, own->count, own->x + r * width, own->w, next,
                       own->z + r * wide);
     find_ratios(data, n, b);
 }
@@ -192,7 +193,8 @@ static void margins_tile(intptr_t used, intptr_t width, intptr_t wide, const dou
     EACH(r, TILE) EACH(i, TILE) z[r * wide + i] = f8_sum(sum[r * TILE + i]);
 }
 
-/* As above. */
+/* Rows of a block as doubles, what load_rows loads, and then the rows' products with the models, in
+ * tiles; a row whose norm overflows has no gradient. */
 DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
                               block *b, prefetch_plan *next, const dpk_gradients_memory *own) {
     const intptr_t width = own->width, wide = own->wide, used = dpk_padded(data->d);

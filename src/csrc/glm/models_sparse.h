@@ -1,6 +1,6 @@
 /* A block of sparse rows at several models: for every entry vectors of eight models, since all
  * models have their number of a column together in memory. Models are taken four vectors at a time
- * from margins to sums, whose numbers stay in the L1 cache. */
+ * from margins to sums, so that of some hundred columns these numbers stay in the L1 cache. */
 #pragma once
 
 #include "core/variants.h"
@@ -83,11 +83,12 @@ DPK_INLINE void add_up(row_kind kind, int groups, const dpk_data *shared, intptr
     }
 }
 
-/* One function for so many vectors and each kind of row: a single one would spill registers. */
+/* One function for so many vectors and each form of a sparse row, its kind but for ROW_SPARSE: a
+ * single one would spill registers. */
 #define SPARSE_FUNCTION(name, groups)                                                              \
-    DPK_INLINE void name##_by_##groups(int kind, const dpk_data *data, intptr_t n, const block *b, \
+    DPK_INLINE void name##_by_##groups(int form, const dpk_data *data, intptr_t n, const block *b, \
                                        const dpk_gradients_memory *own, intptr_t stride) {         \
-        name(kind | ROW_SPARSE, groups, data, n, b, own, stride);                                  \
+        name(form | ROW_SPARSE, groups, data, n, b, own, stride);                                  \
     }                                                                                              \
     DEFINE_VARIANTS(4, name##_by_##groups,                                                         \
                     (const dpk_data *data, intptr_t n, const block *b,                             \
@@ -111,15 +112,15 @@ static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *all) {
-    const int of_rows = kind & ~ROW_SPARSE;
+    const int form = kind & ~ROW_SPARSE;
     const intptr_t stride = all->wide;
     for (intptr_t i = 0; i < stride;) {
         dpk_gradients_memory own = *all;
         own.wide = stride - i >= 32 ? 32 : stride - i >= 16 ? 16 : 8;
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
-        multiply_by[own.wide / 16][of_rows](data, n, b, &own, stride);
+        multiply_by[own.wide / 16][form](data, n, b, &own, stride);
         find_factors(loss, weight, n, b, &own);
-        add_up_by[own.wide / 16][of_rows](data, n, b, &own, stride);
+        add_up_by[own.wide / 16][form](data, n, b, &own, stride);
         i += own.wide;
     }
 }

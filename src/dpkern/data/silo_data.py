@@ -19,13 +19,12 @@ from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
+from dpkern.data.notes import notes_on_targets
 from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
-    LABELS_READ,
     SCALES,
-    TASK_READ,
     FeatureRange,
     Float64Array,
     Matrix,
@@ -203,11 +202,8 @@ class SiloData:
             rows, copied = gathered(rows, order)
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
-        stated = task
-        y, task, known = targets(y, task, classes)
-        read = TASK_READ if task == "regression" else LABELS_READ
-        declared = classes is not None or stated == "regression"
-        bound_y = clip_targets(y, task, target_bound)
+        y, found, known = targets(y, task, classes)
+        bound_y = clip_targets(y, found, target_bound)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
         sparse = is_sparse(rows)
@@ -232,12 +228,12 @@ class SiloData:
             feature_range=bounds,
             scale=None if scale is None else frozen(np.array(scale)),
             shift=None if shift is None else frozen(np.array(shift)),
-            task=task,
+            task=found,
             classes=known,
             feature_names=names,
             schema=schema,
             partition="given",
-            notes=() if declared else (read,),
+            notes=notes_on_targets(task, found, classes),
             silo_names=None,
             persons=persons,
             transform=transform,

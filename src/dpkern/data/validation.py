@@ -46,11 +46,6 @@ class RowOptions(TypedDict, total=False):
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
-LABELS_READ = "the labels were read from y and assumed to be public; classes= declares them"
-TASK_READ = (
-    "that y has more than two values, so a regression, was read from y and assumed to be public; "
-    "task='regression' declares it"
-)
 _FAR_APART = 100.0
 SCALES = (
     "columns of X are on scales far apart, and no feature_range was stated: small columns will "

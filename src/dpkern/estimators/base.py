@@ -16,7 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkern.data import SiloData
-from dpkern.data.validation import LABELS_READ, FeatureRange, labels
+from dpkern.data.notes import LABELS_READ
+from dpkern.data.validation import FeatureRange, labels
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant import Accountant

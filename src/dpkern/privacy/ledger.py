@@ -262,8 +262,8 @@ class Ledger:
         if self._before_first is not None and not self._entries:
             self._before_first()
         _, times = self._entries.get(id(release), (release, 0))
+        self._merged = None  # before the entry: Ctrl-C between the two must not hide it
         self._entries[id(release)] = release, times + repetitions * release.times
-        self._merged = None
         self._n_silos = self._n_silos if m is None else m
 
     @property

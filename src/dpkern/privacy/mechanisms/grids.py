@@ -147,7 +147,7 @@ def _coarsest(
     above 2^400, or if rounding `dim` coordinates may change more than norm / 32; the message names
     the cause, `name` being the caller's name of `norm`.
     """
-    needs.append((_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}"))
+    needs = [*needs, (_LEAST_EXPONENT, lambda: f"a grid is at least 2^{_LEAST_EXPONENT}")]
     numerator, denominator = norm.as_integer_ratio()
     exponent, square = _LEAST_EXPONENT, floor_log2_of_ratio(numerator**2, denominator**2 * dim)
     if sigma is not None:

@@ -41,7 +41,7 @@ FloatArray = NDArray[np.float64]
 
 # Compiled rounds between two looks at signals: entries of the records read, some tenth of a second,
 # and numbers in the models; and a few where others are waited for.
-_CHUNK_ENTRIES, _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 28, 1 << 20, 32
+_CHUNK_ENTRIES, _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 28, 1 << 19, 32
 
 
 class Run(AbstractContextManager["Run"]):
