@@ -63,16 +63,15 @@ static void load_dense(const dpk_data *data, const dpk_models *models, intptr_t 
     }
 }
 
-/* The same with all models' numbers of a column together: lines of the cache are filled at once. */
+/* The same with all models' numbers of a column together. */
 static void load_sparse(const dpk_data *data, const dpk_models *models, intptr_t j,
                         const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide;
     memset(own->acc, 0, (size_t)(data->d * wide) * sizeof *own->acc);
-    for (intptr_t first = 0; first < wide; first += 8) {
-        const double *w[8];
-        EACH(i, 8) w[i] = model_at(models, j, own, first + i);
+    for (intptr_t i = 0; i < wide; i++) {
+        const double *const w = model_at(models, j, own, i);
         for (intptr_t k = 0; k < data->d; k++)
-            EACH(i, 8) own->w[k * wide + first + i] = w[i][k];
+            own->w[k * wide + i] = w[k];
     }
 }
 
@@ -116,17 +115,16 @@ static void sum_single(const dpk_data *data, const dpk_loss *loss, double weight
 static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, int64_t records,
                        intptr_t stride, int64_t *out) {
     const int64_t *const acc = (const int64_t *)(const void *)own->acc;
-    for (intptr_t i = 0; i < own->count && !data->indptr; i++) {
+    for (intptr_t i = 0; i < own->count; i++) {
         int64_t *const to = out + own->which[i] * stride;
+        if (data->indptr) {
+            for (intptr_t k = 0; k < data->d; k++)
+                to[k] = acc[k * own->wide + i];
+            continue;
+        }
         memcpy(to, acc + i * own->width, (size_t)data->d * sizeof *to);
         if (!own->single)
             remove_magic(data->d, records, own->M[i], to);
-    }
-    for (intptr_t first = 0; first < own->count && data->indptr; first += 8) {
-        const intptr_t n = own->count - first < 8 ? own->count - first : 8;
-        for (intptr_t k = 0; k < data->d; k++)
-            for (intptr_t i = first; i < first + n; i++)
-                out[own->which[i] * stride + k] = acc[k * own->wide + i];
     }
 }
 
