@@ -105,7 +105,7 @@ def calls():
         "glm_descent": (
             *(records(), sums + 0.1, *models, weight, 0.1, *rounds, np.zeros(1), []),
             *(1, np.ones(M), 4, np.ones(M, np.int64), np.ones(M, np.uint64), True),
-            *(np.zeros((M, 2, P)), 1, 1),
+            *(np.zeros((M, 2, P)), 1, 1, 1),
         ),
         "loss_prox": (records(), V, 0.5, loss(), 1.0, np.zeros((N, P)), np.zeros(N), 1),
         "line_search": (records(), w, w, loss(), np.ones(2), line, line / 2**20, line, 1),

@@ -238,7 +238,8 @@ def test_samples_are_the_same_whatever_number_of_threads_draws_them(monkeypatch,
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((6_000, 8)), rng.choice(["a", "b"], 6_000)
     data = dpk.SiloData(X, y, [0, 1_000, 3_500, 6_000], row_bound=2.0)
-    how = {"trust": "central", "neighbours": neighbours, "batch_size": 400, "rounds": 29}
+    # More rounds than three threads draw samples of at once.
+    how = {"trust": "central", "neighbours": neighbours, "batch_size": 400, "rounds": 79}
     if neighbours == "replace_one":
         how |= {"sampling": "without_replacement"}
     else:

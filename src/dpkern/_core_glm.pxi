@@ -232,9 +232,9 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
             order.shape[0], first(noise), at(&out[0, 0])))
 
 
-# Samples that are drawn at once: enough that their threads are busy, and records of few megabytes.
-cdef int SAMPLES_A_THREAD = 4
-cdef int64_t SAMPLED_AT_ONCE = 1 << 20
+# Samples that are drawn at once: enough that a thread is busy for tens of microseconds, and numbers
+# of few megabytes.
+cdef int64_t SAMPLES_A_THREAD = 4, SAMPLED_A_THREAD = 1 << 13, SAMPLED_AT_ONCE = 1 << 20
 
 
 cdef class Samples:
@@ -253,7 +253,8 @@ cdef class Samples:
             size = total_of(records.offsets, counts)
             n_words = dpk_thread_stride(words_of(records.offsets, counts))
         size = max(1, size)
-        ahead = max(1, min(SAMPLES_A_THREAD * n_threads, rounds, SAMPLED_AT_ONCE // size))
+        ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
+        ahead = max(1, min(ahead, rounds, SAMPLED_AT_ONCE // size))
         numbers, words = np.empty(ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
         bounds = np.empty(ahead * (m + 1), np.int64)
         self.keep = counts, last, numbers, words, bounds, tasks
@@ -261,6 +262,7 @@ cdef class Samples:
         self.c.counts, self.c.last, self.c.purpose = first(counts), first(last), purpose
         self.c.words, self.c.numbers = first(words), first(numbers)
         self.c.bounds, self.c.first_task = first(bounds), first(tasks)
+        self.c.n_threads = n_threads
 
 
 def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
@@ -270,7 +272,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
                 const double[:, ::1] gamma, const double[::1] prox_params, keys, uint32_t purpose,
                 const double[::1] sigma, uint32_t sampling, const int64_t[::1] counts,
                 const uint64_t[::1] last, bint saturate, double[:, :, ::1] out, int n_threads,
-                int noise_threads):
+                int sampling_threads, int noise_threads):
     """w: one row per model, several only with grids, (models, m), a model's all equal; prox: number
     in the table, or -1; keys: of every model's releases; sigma, counts, last: or None."""
     cdef Models each = models_of(w)
@@ -292,7 +294,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
         scratch = aligned(
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     if counts is not None or last is not None:
-        samples = Samples(records, sampling, counts, last, rounds, work.c.n_threads)
+        samples = Samples(records, sampling, counts, last, rounds, sampling_threads)
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
     run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c
     run.keys = run.noisy + (samples is not None)

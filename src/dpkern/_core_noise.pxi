@@ -37,14 +37,21 @@ cdef class Keys:
 def chacha20_keys(key, uint64_t counter, uint64_t nonce, uint8_t[::1] out):
     """Write the first 32 bytes of consecutive blocks to `out`."""
     cdef Key k = Key(key)
-    cdef uint32_t[16] block
-    cdef intptr_t i
+    cdef uint64_t[DPK_CHUNK_WORDS] chunk
+    cdef uint64_t c
+    cdef uint32_t word
+    cdef intptr_t i, j
     if out.shape[0] % 32 != 0:
         raise ValueError(f"out must hold 32 bytes for each block, got {out.shape[0]}")
     for i in range(out.shape[0] // 32):
-        kernels.chacha20_block(k.words, counter + <uint64_t> i, nonce, block)
-        memcpy(&out[32 * i], block, 32)
-    dpk_wipe(block, 64)
+        c = counter + <uint64_t> i
+        if i == 0 or c % 16 == 0:
+            kernels.chacha20_chunks(k.words, nonce, c // 16, 1, chunk)
+        for j in range(8):
+            word = <uint32_t> (chunk[8 * j + c % 16 // 2] >> 32 * (c % 2))
+            memcpy(&out[32 * i + 4 * j], &word, 4)
+    dpk_wipe(chunk, sizeof(chunk))
+    dpk_wipe(&word, sizeof(word))
 
 
 def chacha20_block(key, uint64_t counter, uint64_t nonce,

@@ -94,13 +94,13 @@ static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intpt
 }
 
 /* The samples of the rounds from t on. */
-static dpk_status draw_samples(const dpk_data *data, const dpk_rounds *run, intptr_t t,
-                               const dpk_sum *sum) {
+static dpk_status draw_samples(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
     const intptr_t left = run->rounds - t, most = run->samples->ahead;
     const intptr_t end = t + (left < most ? left : most);
+    const int n_threads = run->samples->n_threads;
     int worst = DPK_OK;
-#pragma omp parallel for schedule(dynamic) num_threads(sum->n_threads)                             \
-    reduction(max : worst) if (sum->n_threads > 1 && end - t > 1)
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)                                  \
+    reduction(max : worst) if (n_threads > 1 && end - t > 1)
     for (intptr_t r = t; r < end; r++) {
         const int status = draw_sample(data, run, r);
         worst = status > worst ? status : worst;
@@ -116,7 +116,7 @@ static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const d
     dpk_data batch = *data;
     dpk_sum tasks = *sum;
     if (at == 0) {
-        const dpk_status status = draw_samples(data, run, t, sum);
+        const dpk_status status = draw_samples(data, run, t);
         if (status != DPK_OK)
             return status;
     }

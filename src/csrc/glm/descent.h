@@ -16,6 +16,7 @@ typedef struct {
     const uint64_t *last;  /* (m,) of Poisson samples */
     uint32_t purpose;
     intptr_t ahead;      /* rounds at once, at least 1 */
+    int n_threads;       /* that draw them */
     int64_t n_words;     /* work space of the subsets of a round */
     int64_t room;        /* for the records of a sample */
     uint64_t *words;     /* (ahead, n_words) */

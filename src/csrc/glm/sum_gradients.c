@@ -195,6 +195,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     copy.data = data;
     const dpk_gradients *const of = &copy;
     const intptr_t rows = block_rows(data, of->streamed);
+    const intptr_t far = rows < 16 ? 2 * rows : rows; /* of what is prefetched */
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -208,7 +209,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a
              * branch that leaves such dense rows out takes longer than adding them. */
             added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE),
-                              rows_ahead(kind, data, i + 2 * rows, n), n, &b, acc);
+                              rows_ahead(kind, data, i + far, n), n, &b, acc);
         }
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);

@@ -35,7 +35,10 @@ static inline vu32 splat_32(uint32_t value) { return (vu32){0} + value; }
 
 dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chunk, size_t n_chunks,
                                uint64_t *out) {
-    vu32 x[16], start[16], begun[16], index;
+    struct {
+        vu32 x[16], start[16], begun[16];
+    } secret;
+    vu32 *const x = secret.x, *const start = secret.start, *const begun = secret.begun, index;
     for (int l = 0; l < BLOCKS; l++)
         index[l] = (uint32_t)l;
     for (int i = 0; i < 4; i++)
@@ -71,9 +74,7 @@ dpk_status dpk_chacha20_chunks(const uint32_t *key, uint64_t nonce, uint64_t chu
                 *(loose_vu32 *)(out + DPK_CHUNK_WORDS * c + 8 * i + first / 2) = x[i] + start[i];
         }
     }
-    dpk_wipe(begun, sizeof begun);
-    dpk_wipe(x, sizeof x);
-    dpk_wipe(start, sizeof start);
+    dpk_wipe(&secret, sizeof secret);
     return DPK_OK;
 }
 

@@ -33,14 +33,21 @@ static int insert(uint64_t *table, int shift, uint64_t v) {
     return 1;
 }
 
+/* About the words that have `left` <= n / 2 new numbers below n: n log(n / (n - left)). */
+static double words_for(double left, double n) {
+    return left * (6.0 * n - left) / (6.0 * n - 4.0 * left);
+}
+
 /* Adds `left` new numbers below n to the bitmap, shift < 0, or table. */
 static void draw(const uint32_t *key, uint64_t nonce, uint64_t n, int64_t left, int shift,
                  uint64_t *set) {
     const uint64_t last = UINT64_MAX - (0 - n) % n, inverse = UINT64_MAX / n;
     uint64_t words[CHUNKS * DPK_CHUNK_WORDS];
+    size_t most = 0;
     for (uint64_t chunk = 0; left > 0;) {
-        const int64_t enough = left / DPK_CHUNK_WORDS + 1;
+        const double enough = words_for((double)left, (double)n) / DPK_CHUNK_WORDS + 1.0;
         const size_t chunks = enough < CHUNKS ? (size_t)enough : CHUNKS;
+        most = chunks > most ? chunks : most;
         dpk_chacha20_chunks(key, nonce, chunk, chunks, words);
         for (size_t i = 0; i < chunks * DPK_CHUNK_WORDS && left > 0; i++) {
             if (words[i] > last)
@@ -52,7 +59,7 @@ static void draw(const uint32_t *key, uint64_t nonce, uint64_t n, int64_t left, 
         }
         chunk += chunks;
     }
-    dpk_wipe(words, sizeof words);
+    dpk_wipe(words, most * DPK_CHUNK_WORDS * sizeof *words);
 }
 
 /* begin + the numbers below n whose bit is not that of `flip`. */

@@ -150,6 +150,8 @@ def glm_descent(
     out = np.empty((k, rounds, data.d))
     # Tiles of eight models take about as long as one model does.
     threads = resolve_threads(n_threads, n * data.d * (1 if k == 1 else (k + 7) // 8))
+    # A number is drawn in the time of some twenty entries of the records.
+    sampling_threads = resolve_threads(n_threads, 20 * rounds * n)
     releases = rounds * sum(used is not None for used in (stds, *drawn))
     with ExitStack() as stack:
         keys = [stack.enter_context(r).keys for r in _releases(rng, k, releases, start.ndim == 1)]
@@ -158,7 +160,7 @@ def glm_descent(
             data, points, checked.compiled_loss(loss), clips, grids, weights,
             positive("scale", scale), eta, beta, np.atleast_2d(start), factors, penalized, number,
             gamma, params, keys, Purpose.GAUSSIAN, stds, Purpose.SAMPLING, *drawn, saturate, out,
-            threads, resolve_threads(n_threads, data.d),
+            threads, sampling_threads, resolve_threads(n_threads, data.d),
         )
         # fmt: on
     return out[0] if start.ndim == 1 else out

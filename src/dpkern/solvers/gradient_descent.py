@@ -72,7 +72,7 @@ async def gradient_descent(
         gradient = NoisyMeanGradient(run, mu=run.mu_of_one(rounds))
 
     returned, w = Returned(run, rounds), objective.start()
-    done = await gradient.compiled_rounds(w, eta, returned.add, momentum)
+    done = await gradient.compiled_rounds(w, eta, returned.extend, momentum)
     previous = w
     for t in run.numbered_rounds(done):
         v = w + momentum * (w - previous)

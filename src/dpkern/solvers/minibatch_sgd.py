@@ -82,7 +82,7 @@ async def descend(run: Run, eta: NDArray[np.float64], rounds_in_formula: int) ->
     returned = Returned(run, run.rounds)
 
     w = objective.start()
-    done = await gradient.compiled_rounds(w, eta, returned.add)
+    done = await gradient.compiled_rounds(w, eta, returned.extend)
     for r in run.numbered_rounds(done):
         w = run.proximal_step(r, w, await gradient.gradient(r, w), eta[r])
         returned.add(w)

@@ -15,7 +15,11 @@ from dpkern.privacy.mechanisms.grids import total_on_grid
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
-Each = Callable[[FloatArray], None]
+AddModels = Callable[[FloatArray], None]
+
+# Numbers of gradients that are recorded at once: arrays that fit in the cache, and whose memory is
+# not asked of the system, and cleared, every time.
+_RECORDED_NUMBERS = 1 << 13
 
 
 class NoisyMeanGradient:
@@ -79,14 +83,14 @@ class NoisyMeanGradient:
         return self._scale * (await self._release(w[0]))[np.newaxis]
 
     async def compiled_rounds(
-        self, w: FloatArray, eta: FloatArray, each: Each, momentum: float = 0.0
+        self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
     ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run = self._run
         if self._per_silo or self._shares or run.shares or run.person_clip is not None:
             return 0
         how = {"scale": self._scale, "silo_weight": self._silo_weight}
-        return await compiled_rounds(run, self._mechanism, w, eta, each, momentum, **how)
+        return await compiled_rounds(run, self._mechanism, w, eta, add, momentum, **how)
 
     async def _release(self, w: FloatArray) -> FloatArray:
         """Release the noisy sums, (m, d) under silo trust, else (d,)."""
@@ -122,15 +126,15 @@ async def compiled_rounds(
     mechanism: GaussianSum,
     w: FloatArray,
     eta: FloatArray,
-    each: Each,
+    add: AddModels,
     momentum: float,
     **how: Any,
 ) -> int:
     """Run the rounds of proximal gradient descent without Python between them.
 
     Returns the number of rounds that were run: all, with the bits of the loop in the solver's page;
-    or none, where a callback or monitor looks at every round, or a penalty is smooth. `each` is
-    called with every model; further keywords are the kernel's.
+    or none, where a callback or monitor looks at every round, or a penalty is smooth. `add` is
+    called with the models of some rounds at a time, (T, d); further keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
     if objective.smooth is not None or run.is_watched:
@@ -164,9 +168,13 @@ async def compiled_rounds(
         )
         models = await mechanism.release_steps(len(steps), compute)
         path = np.vstack([before, w, models])
-        run.record_rounds(path[1:-1] + momentum * np.diff(path[:-1], axis=0), models, steps)
-        for model in models:
-            each(model)
+        starts = path[1:-1]
+        if momentum:
+            starts = starts + momentum * np.diff(path[:-1], axis=0)
+        some = max(1, _RECORDED_NUMBERS // models.shape[1])
+        for part in (slice(t, t + some) for t in range(0, len(steps), some)):
+            run.record_rounds(starts[part], models[part], steps[part])
+        add(models)
         before, w = path[-2:]
     return run.rounds
 

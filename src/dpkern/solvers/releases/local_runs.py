@@ -63,7 +63,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
     if isinstance(advance, GradientStep):
-        done = await advance.compiled_rounds(w, eta[:, 0], returned.add)
+        done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
     for r in run.numbered_rounds(done):
         w_next = await advance(w, eta[r])
         step = float(np.sum(eta[r]))

@@ -28,7 +28,7 @@ from dpkern.privacy.participation import sample_users
 from dpkern.privacy.profiles import Bound
 from dpkern.privacy.record_sampling import FullBatch, RecordSampler, Rows, make_record_sampler
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.releases.gradient import Each, compiled_rounds, over_silos
+from dpkern.solvers.releases.gradient import AddModels, compiled_rounds, over_silos
 from dpkern.solvers.releases.record_sums import GlmSums, Sums, clipped, sums_of
 
 FloatArray = NDArray[np.float64]
@@ -243,7 +243,7 @@ class NoisyMeans:
         return self._mean(released)
 
     async def compiled_rounds(
-        self, w: FloatArray, eta: FloatArray, each: Each, momentum: float = 0.0
+        self, w: FloatArray, eta: FloatArray, add: AddModels, momentum: float = 0.0
     ) -> int:
         """Run the rounds of proximal gradient descent as `compiled_rounds`, if they can be."""
         run, drawn, everybody = self._run, self._family.sampler.compiled, self._everybody
@@ -253,7 +253,7 @@ class NoisyMeans:
             return 0
         mechanism = self._gaussian(run.clip, self._family.sigma, 1)
         how = {"scale": self._scale, "silo_weight": self._silo_weight, **drawn}
-        return await compiled_rounds(run, mechanism, w, eta, each, momentum, **how)
+        return await compiled_rounds(run, mechanism, w, eta, add, momentum, **how)
 
     async def difference(
         self,

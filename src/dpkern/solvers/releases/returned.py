@@ -34,6 +34,17 @@ class Returned:
             self._model = w if self._one else self._model + w / self._averaged
         self._seen += 1
 
+    def extend(self, models: FloatArray) -> None:
+        """Add the next iterates, shape (T, d)."""
+        if not self._one:
+            for w in models:
+                self.add(w)
+            return
+        at = self._first - self._seen
+        if 0 <= at < len(models):
+            self._model = models[at].copy()
+        self._seen += len(models)
+
     @property
     def model(self) -> FloatArray:
         return self._model
