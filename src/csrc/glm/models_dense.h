@@ -30,7 +30,7 @@ DPK_INLINE void add_columns(const f8 a[4], const double *w, intptr_t width, f8 c
 
 DPK_INLINE void add_packed(const double *x, const double *w, intptr_t width, f8 chain[8]) {
     f8 a[4];
-    EACH(r, 4) a[r] = f8_load(x + r * width);
+    EACH(r, 4) a[r] = f8_keep(f8_load(x + r * width));
     add_columns(a, w, width, chain);
 }
 

@@ -47,7 +47,7 @@ DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, con
     do {                                                                                           \
         const f16 wk = w ? f16_load_part(w + (k), left) : f16_zero();                              \
         EACH(i, SINGLE_DOTS) {                                                                     \
-            const f16 xk = f16_load_part(x[i] + (k), left);                                        \
+            const f16 xk = f16_keep(f16_load_part(x[i] + (k), left));                              \
             if (i < 2)                                                                             \
                 __builtin_prefetch(x[i] + (k) + far, 0, 2);                                        \
             if (w)                                                                                 \
@@ -116,7 +116,7 @@ DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t 
                                const float *const *x, const float *const *ahead, const float *t,
                                int64_t *acc) {
     i16 sum[4];
-    memset(sum, 0, sizeof sum);
+    EACH(v, 4) sum[v] = i16_zero();
     for (intptr_t r = 0; r < n; r++) {
         const f16 factor = f16_set(t[r]);
         EACH(v, vectors) {

@@ -14,6 +14,7 @@ typedef int32_t si __attribute__((vector_size(8 * LANES)));
 typedef int32_t half_si __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef vf any_vf __attribute__((may_alias));
 typedef sf loose_sf __attribute__((aligned(4), may_alias));
+typedef si loose_si __attribute__((aligned(4), may_alias));
 typedef vf loose_vf __attribute__((aligned(8), may_alias));
 typedef vi loose_vi __attribute__((aligned(8), may_alias));
 typedef vu loose_vu __attribute__((aligned(8), may_alias));
@@ -98,6 +99,13 @@ DPK_INLINE f8 f8_load(const double *p) {
     return v;
 }
 DPK_INLINE void f8_store(double *p, f8 a) { EACH_PART *(loose_vf *)(p + r * LANES) = a.part[r]; }
+/* In its registers: the compiler would load what has several uses again for each of them. */
+DPK_INLINE f8 f8_keep(f8 a) {
+#if LANES > 2
+    EACH_PART __asm__("" : "+v"(a.part[r]));
+#endif
+    return a;
+}
 /* As registers, `stride` doubles from one to the next, aligned. */
 DPK_INLINE void f8_store_registers(double *to, intptr_t stride, f8 a) {
     EACH_PART *(any_vf *)(to + r * stride) = a.part[r];
@@ -175,10 +183,21 @@ DPK_INLINE f16 f16_set(float a) {
     EACH_PART v.part[r] = a - (sf){0};
     return v;
 }
+DPK_INLINE i16 i16_zero(void) {
+    i16 v;
+    EACH_PART v.part[r] = (si){0};
+    return v;
+}
 DPK_INLINE f16 f16_load(const float *p) {
     f16 v;
     EACH_PART v.part[r] = *(const loose_sf *)(p + 2 * r * LANES);
     return v;
+}
+DPK_INLINE f16 f16_keep(f16 a) {
+#if LANES > 2
+    EACH_PART __asm__("" : "+v"(a.part[r]));
+#endif
+    return a;
 }
 DPK_INLINE void f16_store(float *p, f16 a) {
     EACH_PART *(loose_sf *)(p + 2 * r * LANES) = a.part[r];
@@ -199,7 +218,7 @@ DPK_INLINE i16 i16_add_product(i16 sum, f16 a, f16 b) {
 /* to[l] += a[l], l < n. */
 DPK_INLINE void i16_add_to(int64_t *to, i16 a, intptr_t n) {
     int32_t lane[16];
-    memcpy(lane, &a, sizeof lane);
+    EACH_PART *(loose_si *)(lane + 2 * r * LANES) = a.part[r];
     if (n == 16)
         for (int l = 0; l < 16; l += LANES)
             *(loose_vi *)(to + l) += __builtin_convertvector(*(const half_si *)(lane + l), vi);
