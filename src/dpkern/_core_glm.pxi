@@ -232,9 +232,10 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
             order.shape[0], first(noise), at(&out[0, 0])))
 
 
-# Samples that are drawn at once: enough that a thread is busy for tens of microseconds, and numbers
-# of few megabytes.
-cdef int64_t SAMPLES_A_THREAD = 4, SAMPLED_A_THREAD = 1 << 13, SAMPLED_AT_ONCE = 1 << 20
+# Samples that are drawn at once, and numbers in them: enough that a thread is busy for tens of
+# microseconds, the least for which it is woken, and few megabytes.
+cdef int64_t SAMPLES_A_THREAD = 4, SAMPLED_A_THREAD = 1 << 13, LEAST_SAMPLED = 1 << 10
+cdef int64_t SAMPLED_AT_ONCE = 1 << 20
 
 
 cdef class Samples:
@@ -253,6 +254,7 @@ cdef class Samples:
             size = total_of(records.offsets, counts)
             n_words = dpk_thread_stride(words_of(records.offsets, counts))
         size = max(1, size)
+        n_threads = max(1, min(n_threads, rounds * size // LEAST_SAMPLED))
         ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
         ahead = max(1, min(ahead, rounds, SAMPLED_AT_ONCE // size))
         numbers, words = np.empty(ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)

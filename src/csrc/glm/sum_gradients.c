@@ -242,13 +242,13 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
     }
 }
 
-static __attribute__((noinline)) void single_gradients(const dpk_gradients *of, int64_t begin,
-                                                       int64_t end, int64_t *acc) {
+SINGLE_FUNCTION void single_gradients(const dpk_gradients *of, int64_t begin, int64_t end,
+                                      int64_t *acc) {
     sum_single(of, NULL, begin, end, acc);
 }
 
-static __attribute__((noinline)) void single_differences(const dpk_gradients *of, int64_t begin,
-                                                         int64_t end, int64_t *acc) {
+SINGLE_FUNCTION void single_differences(const dpk_gradients *of, int64_t begin, int64_t end,
+                                        int64_t *acc) {
     const dpk_earlier own = *of->earlier;
     sum_single(of, &own, begin, end, acc);
 }
