@@ -1038,6 +1038,8 @@ def test_compare_shows_the_accuracy_of_the_largest_class(
         ("commas (or what sep says), got 1", "commas (or what --sep says), got 1"),
         ("the clip norm and a loss of the table", "the clip norm and a loss of the table"),
         ("/a/row_bound/prox_step.csv: column 'row_bound'",) * 2,
+        ("m.npz: No such file or directory",) * 2,
+        ("path.csv, line 2: a blank line",) * 2,
         ("with task='regression' silo_column", "with --task regression --silo-column"),
         ("X must be finite, got 2", "the features must be finite, got 2"),
         ("public_size goes with neighbours='add_remove'",

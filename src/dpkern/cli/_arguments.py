@@ -35,7 +35,7 @@ _PHRASES = {
 }
 # Where an argument whose name is a common word is named, and not the word meant.
 _BEFORE = r"(?:^|(?<=; )|(?<=needs ))"
-_AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.]|$)"
+_AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.](?!\w)|$)"
 
 
 class UsageError(ValueError):
