@@ -205,6 +205,7 @@ def test_compiled_rounds_have_the_bits_of_the_loop_in_the_solvers_page(monkeypat
     data = dpk.SiloData(X, y, [0, 11, 50, 90], row_bound=2.0, intercept=True)
     monkeypatch.setattr(_core, "glm_descent", lambda *given: calls.append(1) or descent(*given))
     monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 80)  # 16 rounds
+    monkeypatch.setattr("dpkern.solvers.releases.gradient._RECORDED_NUMBERS", 15)  # 3 rounds
     some = {"clip": 0.7, "rounds": 40, "rng": 0, "trust": "central", "step_size": 0.5}
     for options in RUNS + OWN_RUNS[name]:
         epsilon = 0.1 if "calibration" in options else 1.0

@@ -232,10 +232,11 @@ def local_descent(data, const double[:, ::1] w, Loss loss, double clip, const do
             order.shape[0], first(noise), at(&out[0, 0])))
 
 
-# Samples that are drawn at once, and numbers in them: enough that a thread is busy for tens of
-# microseconds, the least for which it is woken, and few megabytes.
+# Samples that every thread draws at once, or so many more that they have this many numbers: tens
+# of microseconds of work; a thread that would draw fewer than the last number in a run is not
+# woken.
 cdef int64_t SAMPLES_A_THREAD = 4, SAMPLED_A_THREAD = 1 << 13, LEAST_SAMPLED = 1 << 10
-cdef int64_t SAMPLED_AT_ONCE = 1 << 20
+cdef int64_t SAMPLES_SPACE = 1 << 20  # most entries of an array for samples that are drawn at once
 
 
 cdef class Samples:
@@ -246,7 +247,7 @@ cdef class Samples:
 
     def __init__(self, Records records, uint32_t purpose, const int64_t[::1] counts,
                  const uint64_t[::1] last, intptr_t rounds, int n_threads):
-        cdef intptr_t m = records.c.m, ahead
+        cdef intptr_t m = records.c.m, ahead = SAMPLES_A_THREAD
         cdef int64_t[::1] tasks = np.empty(m + 1, np.int64), bounds, numbers
         cdef uint64_t[::1] words
         cdef int64_t size = records.offsets[m], n_words = 0
@@ -254,9 +255,10 @@ cdef class Samples:
             size = total_of(records.offsets, counts)
             n_words = dpk_thread_stride(words_of(records.offsets, counts))
         size = max(1, size)
-        n_threads = max(1, min(n_threads, rounds * size // LEAST_SAMPLED))
-        ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
-        ahead = max(1, min(ahead, rounds, SAMPLED_AT_ONCE // size))
+        n_threads = max(1, min(n_threads, rounds, rounds * size // LEAST_SAMPLED))
+        if n_threads > 1:
+            ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
+        ahead = max(1, min(ahead, rounds, SAMPLES_SPACE // max(size, n_words, m + 1)))
         numbers, words = np.empty(ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
         bounds = np.empty(ahead * (m + 1), np.int64)
         self.keep = counts, last, numbers, words, bounds, tasks
@@ -297,6 +299,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     if counts is not None or last is not None:
         samples = Samples(records, sampling, counts, last, rounds, sampling_threads)
+    check(dpk_check_rounding(max(n_threads, sampling_threads, noise_threads)))
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
     run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c
     run.keys = run.noisy + (samples is not None)

@@ -47,7 +47,7 @@ def chacha20_keys(key, uint64_t counter, uint64_t nonce, uint8_t[::1] out):
         c = counter + <uint64_t> i
         if i == 0 or c % 16 == 0:
             kernels.chacha20_chunks(k.words, nonce, c // 16, 1, chunk)
-        for j in range(8):
+        for j in range(8):  # word j of block c, as a chunk has it (chacha20.h)
             word = <uint32_t> (chunk[8 * j + c % 16 // 2] >> 32 * (c % 2))
             memcpy(&out[32 * i + 4 * j], &word, 4)
     dpk_wipe(chunk, sizeof(chunk))

@@ -97,10 +97,9 @@ static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intpt
 static dpk_status draw_samples(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
     const intptr_t left = run->rounds - t, most = run->samples->ahead;
     const intptr_t end = t + (left < most ? left : most);
-    const int n_threads = run->samples->n_threads;
     int worst = DPK_OK;
-#pragma omp parallel for schedule(dynamic) num_threads(n_threads)                                  \
-    reduction(max : worst) if (n_threads > 1 && end - t > 1)
+#pragma omp parallel for schedule(dynamic) num_threads(run->samples->n_threads)                    \
+    reduction(max : worst) if (run->samples->n_threads > 1 && end - t > 1)
     for (intptr_t r = t; r < end; r++) {
         const int status = draw_sample(data, run, r);
         worst = status > worst ? status : worst;

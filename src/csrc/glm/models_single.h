@@ -54,7 +54,7 @@ DPK_INLINE void single_tile(int last, intptr_t n, intptr_t left, intptr_t width,
                             intptr_t wide, const float *x, const float *t, int64_t *acc) {
     const int vectors = last + 1;
     i16 sum[TILE * VECTORS];
-    EACH(t, TILE * VECTORS) sum[t] = i16_zero();
+    EACH(i, TILE * VECTORS) sum[i] = i16_zero();
     for (intptr_t r = 0; r < n; r++, x += width, t += wide) {
         f16 a[VECTORS];
         EACH(v, vectors) a[v] = f16_load(x + 16 * v);

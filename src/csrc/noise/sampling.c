@@ -33,7 +33,8 @@ static int insert(uint64_t *table, int shift, uint64_t v) {
     return 1;
 }
 
-/* About the words that have `left` <= n / 2 new numbers below n: n log(n / (n - left)). */
+/* About the words that have the first `left` <= n / 2 numbers of n: n log(n / (n - left)). What few
+ * they leave take more words each, and another turn. */
 static double words_for(double left, double n) {
     return left * (6.0 * n - left) / (6.0 * n - 4.0 * left);
 }

@@ -99,7 +99,8 @@ DPK_INLINE f8 f8_load(const double *p) {
     return v;
 }
 DPK_INLINE void f8_store(double *p, f8 a) { EACH_PART *(loose_vf *)(p + r * LANES) = a.part[r]; }
-/* In its registers: the compiler would load what has several uses again for each of them. */
+/* In its registers: the compiler would load what has several uses again for each of them. The
+ * baseline has too few registers. */
 DPK_INLINE f8 f8_keep(f8 a) {
 #if LANES > 2
     EACH_PART __asm__("" : "+v"(a.part[r]));
@@ -193,6 +194,7 @@ DPK_INLINE f16 f16_load(const float *p) {
     EACH_PART v.part[r] = *(const loose_sf *)(p + 2 * r * LANES);
     return v;
 }
+/* As f8_keep. */
 DPK_INLINE f16 f16_keep(f16 a) {
 #if LANES > 2
     EACH_PART __asm__("" : "+v"(a.part[r]));
