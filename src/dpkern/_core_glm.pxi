@@ -299,7 +299,7 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     if counts is not None or last is not None:
         samples = Samples(records, sampling, counts, last, rounds, sampling_threads)
-    check(dpk_check_rounding(max(n_threads, sampling_threads, noise_threads)))
+    check(dpk_check_rounding(noise_threads))  # samples are integers
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
     run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c
     run.keys = run.noisy + (samples is not None)

@@ -195,7 +195,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     copy.data = data;
     const dpk_gradients *const of = &copy;
     const intptr_t rows = block_rows(data, of->streamed);
-    const intptr_t far = rows < 16 ? 2 * rows : rows; /* prefetched: 8 KiB or so */
+    const intptr_t far = rows < 16 ? 16 : rows; /* of what is prefetched */
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
