@@ -10,9 +10,9 @@ enum { SINGLE_DOTS = WIDTH == 8 ? 4 : 1 };
 
 /* Prefetch distances in floats: into the L1 cache from a row that is added, and into the L2 cache,
  * where memory is to be read at an even pace: of every four rows from the first two while they are
- * multiplied, and from the other two while they are added. With far
- * distances of 32, 48 and 64 KiB one thread of a Zen 5 took a tenth more time than with 20, 24, 28,
- * 40 and 56 KiB. */
+ * multiplied, and from the other two while they are added. With 32, 48
+ * or 64 KiB to the L2 cache one thread of a Zen 5 took a tenth more time than with 20, 24, 28, 40
+ * or 56 KiB. */
 enum { SINGLE_NEAR = 4096, SINGLE_FAR = 6144 };
 
 /* A function whose loops read memory begins a line of the instruction cache: some other places cost
