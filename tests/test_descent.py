@@ -247,13 +247,17 @@ def test_samples_are_the_same_whatever_number_of_threads_draws_them(monkeypatch,
         how |= {"sampling": "poisson", "public_size": [1_000, 2_500, 2_500]}
     calls, descent = [], _core.glm_descent
     monkeypatch.setattr(_core, "glm_descent", lambda *given: calls.append(1) or descent(*given))
-    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    # By default sums of so few records take one thread, and samples are drawn beside the rounds.
+    monkeypatch.setattr("dpkern._threads.usable_cores", lambda: 3)
+    how |= {"budget": dpk.Budget(epsilon=1.0, delta=1e-5), "rng": 3}
     one, *more = (
-        dpk.solve("minibatch_sgd", data, budget=budget, rng=3, n_threads=threads, **how)
-        for threads in (1, 2, 3)
+        dpk.solve("minibatch_sgd", data, n_threads=threads, **how) for threads in (1, 2, 3, None)
     )
     assert calls
     assert all(one == other for other in more)
+    for threads in (1, 2, None):
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match="finite"):
+            dpk.solve("minibatch_sgd", data, n_threads=threads, l2=1.0, step_size=1e150, **how)
 
 
 def test_what_a_failure_charges_depends_on_public_numbers_alone(monkeypatch):

@@ -258,9 +258,9 @@ cdef class Samples:
         n_threads = max(1, min(n_threads, rounds, rounds * size // LEAST_SAMPLED))
         if n_threads > 1:
             ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
-        ahead = max(1, min(ahead, rounds, SAMPLES_SPACE // max(size, n_words, m + 1)))
-        numbers, words = np.empty(ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
-        bounds = np.empty(ahead * (m + 1), np.int64)
+        ahead = max(1, min(ahead, rounds, SAMPLES_SPACE // max(2 * size, n_words, 2 * (m + 1))))
+        numbers, words = np.empty(2 * ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
+        bounds = np.empty(2 * ahead * (m + 1), np.int64)
         self.keep = counts, last, numbers, words, bounds, tasks
         self.c.ahead, self.c.room, self.c.n_words = ahead, size, n_words
         self.c.counts, self.c.last, self.c.purpose = first(counts), first(last), purpose

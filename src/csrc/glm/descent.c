@@ -76,10 +76,12 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
     return dpk_all_finite(d, w);
 }
 
-/* The sample of round t, at its place among those that are drawn with it. */
+/* Round t's place among the samples that are there. */
+static intptr_t place_of(const dpk_samples *draw, intptr_t t) { return t % (2 * draw->ahead); }
+
 static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
     const dpk_samples *const draw = run->samples;
-    const intptr_t m = data->m, at = t % draw->ahead;
+    const intptr_t m = data->m, at = place_of(draw, t);
     const uint32_t *const key = run->key + 8 * t * run->keys;
     int64_t *const numbers = draw->numbers + at * draw->room;
     int64_t *const bounds = draw->bounds + at * (m + 1);
@@ -90,35 +92,16 @@ static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intpt
     for (intptr_t j = 0; j < m; j++)
         bounds[j + 1] = bounds[j] + draw->counts[j];
     return dpk_subsets(key, draw->purpose, m, data->offsets, draw->counts,
-                       draw->words + at * draw->n_words, numbers);
-}
-
-/* The samples of the rounds from t on. */
-static dpk_status draw_samples(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
-    const intptr_t left = run->rounds - t, most = run->samples->ahead;
-    const intptr_t end = t + (left < most ? left : most);
-    int worst = DPK_OK;
-#pragma omp parallel for schedule(dynamic) num_threads(run->samples->n_threads)                    \
-    reduction(max : worst) if (run->samples->n_threads > 1 && end - t > 1)
-    for (intptr_t r = t; r < end; r++) {
-        const int status = draw_sample(data, run, r);
-        worst = status > worst ? status : worst;
-    }
-    return (dpk_status)worst;
+                       draw->words + t % draw->ahead * draw->n_words, numbers);
 }
 
 /* Sums over the sample of round t at a single model. */
 static dpk_status sum_sample(const dpk_data *data, const dpk_loss *loss, const dpk_rounds *run,
                              intptr_t t, const dpk_sum *sum) {
     const dpk_samples *const draw = run->samples;
-    const intptr_t m = data->m, at = t % draw->ahead;
+    const intptr_t m = data->m, at = place_of(draw, t);
     dpk_data batch = *data;
     dpk_sum tasks = *sum;
-    if (at == 0) {
-        const dpk_status status = draw_samples(data, run, t);
-        if (status != DPK_OK)
-            return status;
-    }
     batch.rows = draw->numbers + at * draw->room;
     batch.offsets = draw->bounds + at * (m + 1);
     tasks.first_task = draw->first_task;
@@ -144,24 +127,72 @@ static dpk_data with_kept_rows(const dpk_data *data, double *rows) {
     return own;
 }
 
-dpk_status dpk_glm_descent(const dpk_data *shared, const dpk_models *models, const dpk_loss *loss,
-                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *rows,
-                           double *out) {
-    const dpk_data own = rows ? with_kept_rows(shared, rows) : *shared, *const data = &own;
-    const intptr_t d = data->d;
+/* A run's arguments, as they are given to dpk_glm_descent. */
+typedef struct {
+    const dpk_data *data;
+    const dpk_models *models;
+    const dpk_loss *loss;
+    const dpk_rounds *run;
+    const dpk_sum *sum;
+    double *scratch, *out;
+} whole_run;
+
+/* The rounds from t to before `end`. */
+static dpk_status take_rounds(const whole_run *of, intptr_t t, intptr_t end) {
+    const dpk_models *const models = of->models;
+    const dpk_data *const data = of->data;
+    const dpk_rounds *const run = of->run;
     dpk_status status = DPK_OK;
-    for (intptr_t t = 0; t < run->rounds && status == DPK_OK; t++) {
+    for (; t < end && status == DPK_OK; t++) {
         if (run->samples)
-            status = sum_sample(data, loss, run, t, sum);
+            status = sum_sample(data, of->loss, run, t, of->sum);
         else if (models->count == 1)
-            status = dpk_glm_gradient(data, run->w, 0, loss, NULL, sum, run->sums);
+            status = dpk_glm_gradient(data, run->w, 0, of->loss, NULL, of->sum, run->sums);
         else
-            status = dpk_glm_gradients(data, models, loss, sum, scratch, run->sums);
+            status = dpk_glm_gradients(data, models, of->loss, of->sum, of->scratch, run->sums);
         for (intptr_t i = 0; i < models->count && status == DPK_OK; i++) {
             const double grid = models->grid ? models->grid[i * data->m] : 0.0;
             status = take_round(data, run, i, t, grid, run->w + i * models->stride,
-                                out + (i * run->rounds + t) * d);
+                                of->out + (i * run->rounds + t) * data->d);
         }
     }
+    return status;
+}
+
+/* The rounds from t to before `end`, while samples of the next ones are drawn by the threads that
+ * have nothing else to do: all but one where the sums take one, which helps when it is done. */
+static dpk_status take_and_draw(const whole_run *of, intptr_t t, intptr_t end) {
+    const dpk_rounds *const run = of->run;
+    const intptr_t left = run->rounds - end, ahead = run->samples->ahead;
+    const intptr_t last = end + (left < ahead ? left : ahead);
+    const int beside = of->sum->n_threads == 1 && run->noise_threads == 1;
+    const dpk_status status = beside ? DPK_OK : take_rounds(of, t, end);
+    int worst = status;
+#pragma omp parallel num_threads(run->samples->n_threads)                                          \
+    reduction(max : worst) if (run -> samples->n_threads > 1 && last - end > 1)
+    {
+#pragma omp master
+        if (beside)
+            worst = take_rounds(of, t, end);
+#pragma omp for schedule(dynamic) nowait
+        for (intptr_t r = end; r < last; r++) {
+            const int drawn = draw_sample(of->data, run, r);
+            worst = drawn > worst ? drawn : worst;
+        }
+    }
+    return (dpk_status)worst;
+}
+
+dpk_status dpk_glm_descent(const dpk_data *shared, const dpk_models *models, const dpk_loss *loss,
+                           const dpk_rounds *run, const dpk_sum *sum, double *scratch, double *rows,
+                           double *out) {
+    const dpk_data own = rows ? with_kept_rows(shared, rows) : *shared;
+    const whole_run of = {&own, models, loss, run, sum, scratch, out};
+    if (!run->samples)
+        return take_rounds(&of, 0, run->rounds);
+    const intptr_t rounds = run->rounds, ahead = run->samples->ahead;
+    dpk_status status = take_and_draw(&of, 0, 0);
+    for (intptr_t t = 0; t < rounds && status == DPK_OK; t += ahead)
+        status = take_and_draw(&of, t, rounds - t < ahead ? rounds : t + ahead);
     return status;
 }
