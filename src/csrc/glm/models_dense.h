@@ -6,9 +6,9 @@
 #include "core/variants.h"
 #include "glm/models_factors.h"
 
-/* Models and vectors of columns of a tile of sums; and rows and models of a tile of margins, but
- * for those of doubles with AVX-512, of four rows and two models. */
-enum { TILE = WIDTH == 8 ? 4 : 2, VECTORS = WIDTH == 8 ? 2 : 1 };
+/* Models and vectors of columns of a tile of sums; and rows and models of a tile of margins in
+ * single precision. Those of doubles have four rows and two models. */
+enum { TILE = WIDTH == 8 ? 4 : 2, VECTORS = WIDTH >= 4 ? 2 : 1 };
 
 /* What load_rows (load.h) loads of row r, but for its norm where that is not stored. */
 DPK_INLINE void load_label(const dpk_data *data, int64_t first, intptr_t r, block *b) {
@@ -150,55 +150,74 @@ static inline intptr_t shares_of_products(const dpk_data *data, intptr_t n, intp
     return (n + 3) / 4 * (data->p / 16 + (count - 1) / 2);
 }
 #else
+/* Eight columns of a row from k on, or the last `left` < 8 of them, packed and squared. */
+DPK_INLINE void pack_columns(row_kind kind, const dpk_data *data, const row *x, intptr_t k,
+                             intptr_t left, int squared, double *to, f8 *square) {
+    const f8 v = entries(kind, data, x, k, left);
+    if (left == 8)
+        f8_store(to + k, v);
+    if (squared)
+        *square = f8_fma(v, v, *square);
+}
+
 /* One row as doubles; returns x . x, with the bits that `dot` (rows.h) gives, where `squared`. */
 DPK_INLINE double pack_row(row_kind kind, const dpk_data *data, int64_t at, int squared,
                            double *to) {
     const row x = row_at(kind, data, at);
     const intptr_t p = data->p;
-    f8 square[2] = {f8_zero(), f8_zero()};
+    f8 square = f8_zero(), other = f8_zero();
     intptr_t k = 0;
-    for (; k + 8 <= p; k += 8) {
-        const f8 v = entries(kind, data, &x, k, 8);
-        f8_store(to + k, v);
-        if (squared)
-            square[k / 8 % 2] = f8_fma(v, v, square[k / 8 % 2]);
+    for (; k + 16 <= p; k += 16) {
+        pack_columns(kind, data, &x, k, 8, squared, to, &square);
+        pack_columns(kind, data, &x, k + 8, 8, squared, to, &other);
     }
-    if (k < p && squared) {
-        const f8 v = entries(kind, data, &x, k, p & 7);
-        square[k / 8 % 2] = f8_fma(v, v, square[k / 8 % 2]);
-    }
+    if (k + 8 <= p) {
+        pack_columns(kind, data, &x, k, 8, squared, to, &square);
+        k += 8;
+        if (k < p)
+            pack_columns(kind, data, &x, k, p & 7, squared, to, &other);
+    } else if (k < p)
+        pack_columns(kind, data, &x, k, p & 7, squared, to, &square);
     if (k < data->d)
         f8_store(to + k, last_entries(kind, data, &x, k));
-    return squared ? f8_sum(f8_add(square[0], square[1])) : 0.0;
+    return squared ? f8_sum(f8_add(square, other)) : 0.0;
 }
 
-/* Products of `used` columns of TILE rows with TILE models, in the lanes and chains of `dot`, a
- * chain at a time. */
-static void margins_tile(intptr_t used, intptr_t width, intptr_t wide, const double *x,
-                         const double *w, double *z) {
-    f8 sum[TILE * TILE];
-    for (intptr_t chain = 0; chain < 2; chain++) {
-        f8 part[TILE * TILE];
-        EACH(t, TILE * TILE) part[t] = f8_zero();
-        for (intptr_t k = 8 * chain; k < used; k += 16) {
-            f8 a[TILE];
-            EACH(r, TILE) a[r] = f8_load(x + r * width + k);
-            EACH(i, TILE) {
-                const f8 wk = f8_load(w + i * width + k);
-                EACH(r, TILE) part[r * TILE + i] = f8_fma(a[r], wk, part[r * TILE + i]);
+/* Products of `used` columns of four rows with all models, two at a time, in the lanes and chains
+ * of `dot`, a register of a chain at a time: eight sums and what they are made of are all in
+ * registers. */
+static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t count,
+                          const double *x, const double *models, prefetch_plan *next, double *z) {
+    for (intptr_t i = 0; i < count; i += 2) {
+        const double *const w = models + i * width;
+        f8 both[8];
+        double all[8];
+        prefetch_share(next);
+        EACH_PART for (intptr_t chain = 0; chain < 2; chain++) {
+            vf sum[8];
+            EACH(t, 8) sum[t] = splat(0.0);
+            for (intptr_t k = 8 * chain + r * LANES; k < used; k += 16) {
+                const vf first = vf_keep(VEC_LOAD_ANY(w + k));
+                const vf second = vf_keep(VEC_LOAD_ANY(w + width + k));
+                EACH(row, 4) {
+                    const vf a = vf_keep(VEC_LOAD_ANY(x + row * width + k));
+                    sum[2 * row] = fma_v(a, first, sum[2 * row]);
+                    sum[2 * row + 1] = fma_v(a, second, sum[2 * row + 1]);
+                }
             }
+            EACH(t, 8) both[t].part[r] = chain ? both[t].part[r] + sum[t] : sum[t];
         }
-        EACH(t, TILE * TILE) sum[t] = chain ? f8_add(sum[t], part[t]) : part[t];
+        f8_sum_each(both, all);
+        EACH(row, 4) memcpy(z + row * wide + i, all + 2 * row, 2 * sizeof *z);
     }
-    EACH(r, TILE) EACH(i, TILE) z[r * wide + i] = f8_sum(sum[r * TILE + i]);
 }
 
-/* Rows of a block as doubles, what load_rows loads, and then the rows' products with the models, in
- * tiles; a row whose norm overflows has no gradient. */
+/* Rows of a block as doubles, what load_rows loads, and then the rows' products with the models; a
+ * row whose norm overflows has no gradient. */
 DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first, intptr_t n,
                               block *b, prefetch_plan *next, const dpk_gradients_memory *own) {
     const intptr_t width = own->width, wide = own->wide, used = dpk_padded(data->d);
-    for (intptr_t r = 0; r < (n + TILE - 1) / TILE * TILE; r++) {
+    for (intptr_t r = 0; r < (n + 3) / 4 * 4; r++) {
         double *const to = own->x + r * width;
         prefetch_share(next);
         if (r < n) {
@@ -210,19 +229,16 @@ DPK_INLINE void multiply_rows(row_kind kind, const dpk_data *data, int64_t first
         if (r >= n || !(b->norm[r] <= DBL_MAX))
             memset(to, 0, (size_t)used * sizeof *to);
     }
-    for (intptr_t r = 0; r < n; r += TILE)
-        for (intptr_t i = 0; i < own->count; i += TILE) {
-            prefetch_share(next);
-            margins_tile(dpk_padded(data->p), width, wide, own->x + r * width, own->w + i * width,
-                         own->z + r * wide + i);
-        }
+    for (intptr_t r = 0; r < n; r += 4)
+        multiply_four(dpk_padded(data->p), width, wide, own->count, own->x + r * width, own->w,
+                      next, own->z + r * wide);
     find_ratios(data, n, b);
 }
 
 static inline intptr_t shares_of_products(const dpk_data *data, intptr_t n, intptr_t count) {
-    const intptr_t rows = (n + TILE - 1) / TILE;
+    const intptr_t fours = (n + 3) / 4;
     (void)data;
-    return rows * TILE + rows * ((count + TILE - 1) / TILE);
+    return fours * (4 + (count + 1) / 2);
 }
 #endif
 
@@ -238,13 +254,13 @@ DPK_INLINE void add_tile(int last, intptr_t n, intptr_t width, intptr_t wide, co
         sum[i * VECTORS + v] = i8_load((const int64_t *)(const void *)(acc + i * width + 8 * v));
     }
     for (intptr_t r = 0; r < n; r++, x += width, s += wide) {
-        f8 a[VECTORS];
-        EACH(v, vectors) a[v] = f8_load(x + 8 * v);
-        EACH(i, TILE) {
-            const f8 factor = f8_set(s[i]);
-            EACH(v, vectors)
+        f8 factor[TILE];
+        EACH(i, TILE) factor[i] = f8_keep(f8_set(s[i]));
+        EACH(v, vectors) {
+            const f8 a = f8_keep(f8_load(x + 8 * v));
+            EACH(i, TILE)
             sum[i * VECTORS + v] =
-                i8_add_bits(sum[i * VECTORS + v], f8_fma(factor, a[v], magic_number[i]));
+                i8_add_bits(sum[i * VECTORS + v], f8_fma(factor[i], a, magic_number[i]));
         }
     }
     EACH(i, TILE)

@@ -32,9 +32,9 @@ static void single_margins(intptr_t width, intptr_t wide, const float *x, const 
         EACH(t, TILE * TILE) part[t] = f16_zero();
         for (intptr_t k = 16 * chain; k < width; k += 32) {
             f16 a[TILE];
-            EACH(r, TILE) a[r] = f16_load(x + r * width + k);
+            EACH(r, TILE) a[r] = f16_keep(f16_load(x + r * width + k));
             EACH(i, TILE) {
-                const f16 wk = f16_load(w + i * width + k);
+                const f16 wk = f16_keep(f16_load(w + i * width + k));
                 EACH(r, TILE) part[r * TILE + i] = f16_fma(a[r], wk, part[r * TILE + i]);
             }
         }
@@ -57,7 +57,7 @@ DPK_INLINE void single_tile(int last, intptr_t n, intptr_t left, intptr_t width,
     EACH(i, TILE * VECTORS) sum[i] = i16_zero();
     for (intptr_t r = 0; r < n; r++, x += width, t += wide) {
         f16 a[VECTORS];
-        EACH(v, vectors) a[v] = f16_load(x + 16 * v);
+        EACH(v, vectors) a[v] = f16_keep(f16_load(x + 16 * v));
         EACH(i, TILE) {
             const f16 factor = f16_set(t[i]);
             EACH(v, vectors)

@@ -11,6 +11,9 @@ DPK_INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_pd(a, b); }
 DPK_INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_pd(a, b); }
 DPK_INLINE sf fma_s(sf a, sf b, sf c) { return (sf)_mm256_fmadd_ps(a, b, c); }
 DPK_INLINE si rint_s(sf a) { return (si)_mm256_cvtps_epi32(a); }
+DPK_INLINE vi widen(const int32_t *p) {
+    return (vi)_mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 
 typedef struct {
     __m256i lo, hi;

@@ -10,6 +10,9 @@ DPK_INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_pd(a, b); }
 DPK_INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_pd(a, b); }
 DPK_INLINE sf fma_s(sf a, sf b, sf c) { return (sf)_mm512_fmadd_ps(a, b, c); }
 DPK_INLINE si rint_s(sf a) { return (si)_mm512_cvtps_epi32(a); }
+DPK_INLINE vi widen(const int32_t *p) {
+    return (vi)_mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 DPK_INLINE f16 f16_load_first(const float *p, intptr_t n) {
     return (f16){{_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p)}};
 }

@@ -11,7 +11,6 @@ typedef uint64_t vu __attribute__((vector_size(8 * LANES)));
 typedef uint32_t vu32 __attribute__((vector_size(8 * LANES)));
 typedef float sf __attribute__((vector_size(8 * LANES)));
 typedef int32_t si __attribute__((vector_size(8 * LANES)));
-typedef int32_t half_si __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef vf any_vf __attribute__((may_alias));
 typedef sf loose_sf __attribute__((aligned(4), may_alias));
 typedef si loose_si __attribute__((aligned(4), may_alias));
@@ -31,6 +30,9 @@ DPK_INLINE vf larger(vf a, vf b);
 
 /* The nearest integers, ties to even, of numbers within 32 bits. */
 DPK_INLINE si rint_s(sf a);
+
+/* (LANES,) integers as those of 64 bits. */
+DPK_INLINE vi widen(const int32_t *p);
 
 /* a - 0 is a, whatever its sign: no instruction, unlike 0 + a. */
 DPK_INLINE vf splat(double a) { return a - (vf){0}; }
@@ -99,12 +101,16 @@ DPK_INLINE f8 f8_load(const double *p) {
     return v;
 }
 DPK_INLINE void f8_store(double *p, f8 a) { EACH_PART *(loose_vf *)(p + r * LANES) = a.part[r]; }
-/* In its registers: the compiler would load what has several uses again for each of them. The
- * baseline has too few registers. */
-DPK_INLINE f8 f8_keep(f8 a) {
+/* In its register: the compiler would load what has several uses again for each of them. */
+DPK_INLINE vf vf_keep(vf a) {
 #if LANES > 2
-    EACH_PART __asm__("" : "+v"(a.part[r]));
+    __asm__("" : "+v"(a));
 #endif
+    return a;
+}
+/* The baseline has too few registers. */
+DPK_INLINE f8 f8_keep(f8 a) {
+    EACH_PART a.part[r] = vf_keep(a.part[r]);
     return a;
 }
 /* As registers, `stride` doubles from one to the next, aligned. */
@@ -223,7 +229,7 @@ DPK_INLINE void i16_add_to(int64_t *to, i16 a, intptr_t n) {
     EACH_PART *(loose_si *)(lane + 2 * r * LANES) = a.part[r];
     if (n == 16)
         for (int l = 0; l < 16; l += LANES)
-            *(loose_vi *)(to + l) += __builtin_convertvector(*(const half_si *)(lane + l), vi);
+            *(loose_vi *)(to + l) += widen(lane + l);
     else
         for (intptr_t l = 0; l < n; l++)
             to[l] += lane[l];

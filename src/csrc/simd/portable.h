@@ -31,6 +31,7 @@ DPK_INLINE si rint_s(sf a) {
     return n;
 #endif
 }
+DPK_INLINE vi widen(const int32_t *p) { return (vi){p[0], p[1]}; }
 #define DPK_FIRST_LANES(value)                                                                     \
     double lane[8] = {0};                                                                          \
     for (intptr_t l = 0; l < n; l++)                                                               \
