@@ -199,16 +199,16 @@ static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t
             for (intptr_t k = 8 * chain + r * LANES; k < used; k += 16) {
                 const vf first = vf_keep(VEC_LOAD_ANY(w + k));
                 const vf second = vf_keep(VEC_LOAD_ANY(w + width + k));
-                EACH(row, 4) {
-                    const vf a = vf_keep(VEC_LOAD_ANY(x + row * width + k));
-                    sum[2 * row] = fma_v(a, first, sum[2 * row]);
-                    sum[2 * row + 1] = fma_v(a, second, sum[2 * row + 1]);
+                EACH(j, 4) {
+                    const vf a = vf_keep(VEC_LOAD_ANY(x + j * width + k));
+                    sum[2 * j] = fma_v(a, first, sum[2 * j]);
+                    sum[2 * j + 1] = fma_v(a, second, sum[2 * j + 1]);
                 }
             }
             EACH(t, 8) both[t].part[r] = chain ? both[t].part[r] + sum[t] : sum[t];
         }
         f8_sum_each(both, all);
-        EACH(row, 4) memcpy(z + row * wide + i, all + 2 * row, 2 * sizeof *z);
+        EACH(j, 4) memcpy(z + j * wide + i, all + 2 * j, 2 * sizeof *z);
     }
 }
 
