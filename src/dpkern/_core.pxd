@@ -120,6 +120,7 @@ cdef extern from "core/dispatch.h":
         const uint64_t *last
         uint32_t purpose
         intptr_t ahead
+        intptr_t places
         int n_threads
         int64_t n_words, room
         uint64_t *words

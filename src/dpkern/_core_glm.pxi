@@ -241,13 +241,13 @@ cdef int64_t SAMPLES_SPACE = 1 << 20  # most entries of an array for samples tha
 
 cdef class Samples:
     """Work space for the samples of rounds; counts, (m,), or last, (m,): one of them, as for
-    `subsets` and `poisson_samples`."""
+    `subsets` and `poisson_samples`; round_threads: that a round takes."""
     cdef dpk_samples c
     cdef object keep
 
     def __init__(self, Records records, uint32_t purpose, const int64_t[::1] counts,
-                 const uint64_t[::1] last, intptr_t rounds, int n_threads):
-        cdef intptr_t m = records.c.m, ahead = SAMPLES_A_THREAD
+                 const uint64_t[::1] last, intptr_t rounds, int n_threads, int round_threads):
+        cdef intptr_t m = records.c.m, ahead = SAMPLES_A_THREAD, blocks = 1, places
         cdef int64_t[::1] tasks = np.empty(m + 1, np.int64), bounds, numbers
         cdef uint64_t[::1] words
         cdef int64_t size = records.offsets[m], n_words = 0
@@ -258,11 +258,14 @@ cdef class Samples:
         n_threads = max(1, min(n_threads, rounds, rounds * size // LEAST_SAMPLED))
         if n_threads > 1:
             ahead = max(SAMPLES_A_THREAD, SAMPLED_A_THREAD // size) * n_threads
-        ahead = max(1, min(ahead, rounds, SAMPLES_SPACE // max(2 * size, n_words, 2 * (m + 1))))
-        numbers, words = np.empty(2 * ahead * size, np.int64), np.empty(ahead * n_words, np.uint64)
-        bounds = np.empty(2 * ahead * (m + 1), np.int64)
+            blocks = 2 if round_threads == 1 else 1
+        ahead = min(ahead, rounds, SAMPLES_SPACE // max(blocks * size, n_words, blocks * (m + 1)))
+        ahead = max(1, ahead)
+        places = blocks * ahead
+        numbers, words = np.empty(places * size, np.int64), np.empty(ahead * n_words, np.uint64)
+        bounds = np.empty(places * (m + 1), np.int64)
         self.keep = counts, last, numbers, words, bounds, tasks
-        self.c.ahead, self.c.room, self.c.n_words = ahead, size, n_words
+        self.c.ahead, self.c.places, self.c.room, self.c.n_words = ahead, places, size, n_words
         self.c.counts, self.c.last, self.c.purpose = first(counts), first(last), purpose
         self.c.words, self.c.numbers = first(words), first(numbers)
         self.c.bounds, self.c.first_task = first(bounds), first(tasks)
@@ -298,7 +301,8 @@ def glm_descent(data, const double[:, ::1] w, Loss loss, const double[::1] clip,
         scratch = aligned(
             work.c.n_threads * dpk_thread_stride(dpk_gradients_scratch(&records.c, count)))
     if counts is not None or last is not None:
-        samples = Samples(records, sampling, counts, last, rounds, sampling_threads)
+        samples = Samples(records, sampling, counts, last, rounds, sampling_threads,
+                          work.c.n_threads)
     check(dpk_check_rounding(noise_threads))  # samples are integers
     cdef double[::1] sums = np.empty(count * m * d), space = np.empty(2 * d)
     run.noisy, run.samples = sigma is not None, NULL if samples is None else &samples.c

@@ -1,5 +1,5 @@
-/* The records of a round are shared by the threads; what follows has d coordinates, and is done by
- * one of them. */
+/* The records of a round are shared by the threads, unless they are few; what follows has d
+ * coordinates, and is done by one of them. */
 #include "glm/descent.h"
 #include <math.h>
 #include "glm/glm.h"
@@ -77,7 +77,7 @@ static dpk_status take_round(const dpk_data *data, const dpk_rounds *run, intptr
 }
 
 /* Round t's place among the samples that are there. */
-static intptr_t place_of(const dpk_samples *draw, intptr_t t) { return t % (2 * draw->ahead); }
+static intptr_t place_of(const dpk_samples *draw, intptr_t t) { return t % draw->places; }
 
 static dpk_status draw_sample(const dpk_data *data, const dpk_rounds *run, intptr_t t) {
     const dpk_samples *const draw = run->samples;
@@ -159,13 +159,13 @@ static dpk_status take_rounds(const whole_run *of, intptr_t t, intptr_t end) {
     return status;
 }
 
-/* The rounds from t to before `end`, while samples of the next ones are drawn by the threads that
- * have nothing else to do: all but one where the sums take one, which helps when it is done. */
+/* The rounds from t to before `end`, and the samples of the next ones: beside them, by all threads
+ * but the one that takes the rounds and helps when it is done, or after them. */
 static dpk_status take_and_draw(const whole_run *of, intptr_t t, intptr_t end) {
     const dpk_rounds *const run = of->run;
     const intptr_t left = run->rounds - end, ahead = run->samples->ahead;
     const intptr_t last = end + (left < ahead ? left : ahead);
-    const int beside = of->sum->n_threads == 1 && run->noise_threads == 1;
+    const int beside = run->samples->places > ahead;
     const dpk_status status = beside ? DPK_OK : take_rounds(of, t, end);
     int worst = status;
 #pragma omp parallel num_threads(run->samples->n_threads)                                          \

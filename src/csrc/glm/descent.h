@@ -9,20 +9,21 @@
 
 #include "glm/gradients.h"
 
-/* Every round's own sample of the records, for a single model (noise/sampling.h). While some rounds
- * are taken, the samples of as many next ones are drawn, by several threads: they depend on keys
- * alone. */
+/* Every round's own sample of the records, for a single model (noise/sampling.h). Those of several
+ * rounds are drawn at once, by several threads, which they can be as they depend on keys alone:
+ * before these rounds, or beside the rounds before, where those take one thread. */
 typedef struct {
     const int64_t *counts; /* (m,) sizes of subsets without replacement, or NULL: Poisson samples */
     const uint64_t *last;  /* (m,) of Poisson samples */
     uint32_t purpose;
     intptr_t ahead;      /* rounds whose samples are drawn at once, at least 1 */
+    intptr_t places;     /* samples that there is room for: ahead, or beside rounds twice as many */
     int n_threads;       /* that draw them */
     int64_t n_words;     /* work space of the subsets of a round */
     int64_t room;        /* for the records of a sample */
     uint64_t *words;     /* (ahead, n_words) */
-    int64_t *numbers;    /* (2 ahead, room) */
-    int64_t *bounds;     /* (2 ahead, m + 1) of the silos in a sample */
+    int64_t *numbers;    /* (places, room) */
+    int64_t *bounds;     /* (places, m + 1) of the silos in a sample */
     int64_t *first_task; /* (m + 1,) */
 } dpk_samples;
 

@@ -101,14 +101,14 @@ DPK_INLINE f8 f8_load(const double *p) {
     return v;
 }
 DPK_INLINE void f8_store(double *p, f8 a) { EACH_PART *(loose_vf *)(p + r * LANES) = a.part[r]; }
-/* In its register: the compiler would load what has several uses again for each of them. */
+/* In its register: the compiler would load what has several uses again for each of them. Not in the
+ * baseline, whose registers are too few for most of these uses. */
 DPK_INLINE vf vf_keep(vf a) {
 #if LANES > 2
     __asm__("" : "+v"(a));
 #endif
     return a;
 }
-/* The baseline has too few registers. */
 DPK_INLINE f8 f8_keep(f8 a) {
     EACH_PART a.part[r] = vf_keep(a.part[r]);
     return a;
