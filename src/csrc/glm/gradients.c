@@ -105,7 +105,7 @@ static void sum_single(const dpk_data *data, const dpk_loss *loss, double weight
         prefetch_plan next =
             plan_prefetch(data, i + n, rows_left(i + n, end, own->single),
                           (n + TILE - 1) / TILE * ((own->count + TILE - 1) / TILE));
-        single_load(data, NULL, 0.0, i, n, &b);
+        single_load(data, NULL, 0.0, NULL, i, n, &b);
         single_block_of_models(data, loss, weight, n, &b, &next, own);
     }
 }

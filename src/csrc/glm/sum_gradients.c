@@ -148,7 +148,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         z = known_margins(data, earlier, first, n, space);
     else {
         const double bias = data->intercept ? earlier->w[data->p] : 0.0;
-        dots(kind, data, earlier->w, n, b->row, NULL, 0, space);
+        dots(kind, data, earlier->w, n, b->row, NULL, NULL, space);
         for (intptr_t i = 0; i < n; i++)
             space[i] = b->ratio[i] * (space[i] + bias);
     }
@@ -223,7 +223,7 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
     dpk_gradients copy = *what;
     copy.data = data;
     const dpk_gradients *const of = &copy;
-    const intptr_t rows = single_block(data, of->single), far = single_far(data);
+    const intptr_t rows = single_block(data, of->single);
     const double bias = data->intercept ? of->w[data->p] : 0.0;
     _Alignas(64) float w[SINGLE_COLUMNS];
     block b;
@@ -232,13 +232,15 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
     memset(acc, 0, (size_t)data->d * sizeof *acc);
     for (int64_t i = begin; i < end; i += rows) {
         const intptr_t n = rows_left(i, end, rows);
+        const float *const far = single_far(data, i);
         if (earlier)
-            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, 4 * far, &b);
+            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, far, &b);
         else
-            single_load(data, w, bias, i, n, &b);
+            single_load(data, w, bias, far, i, n, &b);
         find_factors(ROW_FLOAT32, of, earlier, i, n, &b);
         const intptr_t left = left_in(earlier != NULL, n, &b);
-        single_add(data, of->steps, rows_ahead(ROW_FLOAT32, data, i + 2 * rows, n), left, &b, acc);
+        single_add(data, of->steps, rows_ahead(ROW_FLOAT32, data, i + 2 * rows, n),
+                   far ? far + n * data->p / 2 : NULL, left, &b, acc);
     }
 }
 

@@ -14,9 +14,9 @@ DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w
     block b;
     for (intptr_t i = 0; i < n; i += rows) {
         const intptr_t some = rows_left(i, n, rows);
-        load_margins(kind, data, w, first + i, some, bounded, 0, &b);
+        load_margins(kind, data, w, first + i, some, bounded, NULL, &b);
         prefetch_share(next);
-        dots(kind, data, p, some, b.row, NULL, 0, dz + i);
+        dots(kind, data, p, some, b.row, NULL, NULL, dz + i);
         for (intptr_t r = 0; r < some; r++) {
             y[i + r] = b.y[r];
             z[i + r] = b.z[r];

@@ -204,10 +204,12 @@ static void clip_single(const dpk_data *data, double clip, double grid, intptr_t
     memset(acc, 0, (size_t)data->p * sizeof *acc);
     for (int64_t i = begin; i < end; i += most) {
         const intptr_t n = rows_left(i, end, most);
-        single_products(data, NULL, i, n, &b);
+        const float *const far = single_far(data, i);
+        single_products(data, NULL, far, i, n, &b);
         for (intptr_t r = 0; r < n; r++)
             b.s[r] = clamp_scalar(1.0, factor_limit(inner, b.norm[r]));
-        single_add(data, 1.0 / grid, NULL, left_in(0, n, &b), &b, acc);
+        single_add(data, 1.0 / grid, NULL, far ? far + n * data->p / 2 : NULL, left_in(0, n, &b),
+                   &b, acc);
     }
 }
 

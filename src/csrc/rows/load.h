@@ -46,9 +46,9 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     find_ratios(data, n, b);
 }
 
-/* As dpk_load_block; norms that are neither stored nor requested are 0. far: as for `dots`. */
+/* As dpk_load_block; norms that are neither stored nor requested are 0. ahead: as for `dots`. */
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                             intptr_t n, int with_norms, intptr_t far, block *b) {
+                             intptr_t n, int with_norms, const float *ahead, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
     for (intptr_t i = 0; i < n; i++) {
         const int64_t at = data->rows ? data->rows[first + i] : first + i;
@@ -57,9 +57,9 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
         b->norm[i] = data->norm ? data->norm[at] : 0.0;
     }
     if (data->norm || !with_norms)
-        dots(kind, data, w, n, b->row, NULL, far, b->z);
+        dots(kind, data, w, n, b->row, NULL, ahead, b->z);
     else {
-        dots(kind, data, w, n, b->row, b->norm, far, b->z);
+        dots(kind, data, w, n, b->row, b->norm, ahead, b->z);
         for (intptr_t i = 0; i < n; i++)
             b->norm[i] = norm_up(b->norm[i] + intercept_of(data), data->d);
     }
@@ -70,7 +70,7 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
 
 DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                            intptr_t n, block *b) {
-    load_margins(kind, data, w, first, n, 1, 0, b);
+    load_margins(kind, data, w, first, n, 1, NULL, b);
 }
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */

@@ -143,12 +143,12 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
 
 #if WIDTH == 8
 /* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
- * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. far: as for
- * `dots`. */
+ * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. ahead:
+ * (2, p) what is prefetched beside four rows of floats, in the order of memory, or NULL. */
 DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
-                           const double *w, int squares, intptr_t far, double *out) {
+                           const double *w, int squares, const float *ahead, double *out) {
     const int count = squares ? 4 : 8;
-    const intptr_t p = data->p, size = kind & ROW_FLOAT32 ? 4 : 8;
+    const intptr_t p = data->p;
     f8 a[8], b[8];
     row x[8];
     intptr_t k = 0;
@@ -156,14 +156,14 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         x[i] = row_at(kind, data, rows[i]);
     for (int i = 0; i < 8; i++)
         a[i] = b[i] = f8_zero();
-#define CHUNK(sum, ahead, get_x, get_w)                                                            \
+#define CHUNK(sum, line, get_x, get_w)                                                             \
     do {                                                                                           \
         const f8 wk = get_w;                                                                       \
         _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
             const f8 xk = get_x;                                                                   \
             sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
-            if (ahead && far && !(i & 2))                                                          \
-                __builtin_prefetch((const char *)x[i].x + far + k * size, 0, 2);                   \
+            if (line && ahead && i < count / 2)                                                    \
+                __builtin_prefetch(ahead + count / 2 * k + 16 * i, 0, 2);                          \
             if (squares)                                                                           \
                 sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
@@ -188,29 +188,30 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
 #endif
 
 /* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
- * bits that `dot` gives. far: 0, or distance in bytes at which the L2 cache gets what is ahead of
- * the first two of every four dense rows. */
+ * bits that `dot` gives. ahead: of dense floats, NULL, or the (n / 2, p) that the L2 cache gets
+ * meanwhile, in the order of memory. */
 DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
-                     const int64_t *rows, double *square, intptr_t far, double *z) {
+                     const int64_t *rows, double *square, const float *ahead, double *z) {
     intptr_t i = 0;
 #if WIDTH == 8
     if (!(kind & ROW_SPARSE)) {
         if (square)
             for (; i + 4 <= n; i += 4) {
                 double both[8];
-                dense_dots(kind, data, rows + i, w, 1, far, both);
+                dense_dots(kind, data, rows + i, w, 1, ahead ? ahead + i / 2 * data->p : NULL,
+                           both);
                 memcpy(z + i, both, 4 * sizeof *z);
                 memcpy(square + i, both + 4, 4 * sizeof *square);
             }
         else
             for (; i + 8 <= n; i += 8)
-                dense_dots(kind, data, rows + i, w, 0, far, z + i);
+                dense_dots(kind, data, rows + i, w, 0, ahead ? ahead + i / 2 * data->p : NULL,
+                           z + i);
     }
 #endif
     for (; i < n; i++) {
-        const char *const x = element(kind, data->X, rows[i] * data->p);
-        for (intptr_t k = 0; far && !(i & 2) && k < data->p * (kind & ROW_FLOAT32 ? 4 : 8); k += 64)
-            __builtin_prefetch(x + far + k, 0, 2);
+        for (intptr_t k = 0; ahead && i % 2 == 0 && k < data->p; k += 16)
+            __builtin_prefetch(ahead + i / 2 * data->p + k, 0, 2);
         z[i] = dot(kind, data, rows[i], w, NULL, square ? square + i : NULL, NULL);
     }
 }

@@ -8,19 +8,24 @@
 /* Rows at a time in products. */
 enum { SINGLE_DOTS = WIDTH == 8 ? 4 : 1 };
 
-/* Prefetch distances in floats: into the L1 cache from a row that is added, and into the L2 cache,
- * where memory is to be read at an even pace: of every four rows from the first two while they are
- * multiplied, and from the other two while they are added. With 32, 48
- * or 64 KiB to the L2 cache one thread of a Zen 5 took a tenth more time than with 20, 24, 28, 40
- * or 56 KiB. */
+/* Rows that are prefetched meanwhile: half of them, or one beside every second one. */
+enum { SINGLE_AHEAD = SINGLE_DOTS > 1 ? SINGLE_DOTS / 2 : 1 };
+
+/* Prefetch distances in floats: into the L1 cache from a row that is added, and into the L2 cache.
+ * What the L2 cache gets is asked for line by line in the order of memory, whatever rows and columns
+ * are at work, and at an even pace, half of it while a block is multiplied and half while it is
+ * added: asked for in the order of a tile, memory took a third to a half as much time again. */
 enum { SINGLE_NEAR = 4096, SINGLE_FAR = 6144 };
 
 /* A function whose loops read memory begins a line of the instruction cache: some other places cost
  * half as much time again. */
 #define SINGLE_FUNCTION static __attribute__((noinline, aligned(64)))
 
-/* The far distance, or 0: rows of a minibatch are no neighbours. */
-static inline intptr_t single_far(const dpk_data *data) { return data->rows ? 0 : SINGLE_FAR; }
+/* What the L2 cache gets while the block that begins with record `first` is at work, or NULL: rows
+ * of a minibatch are no neighbours. */
+static inline const float *single_far(const dpk_data *data, int64_t first) {
+    return data->rows ? NULL : (const float *)data->X + first * data->p + SINGLE_FAR;
+}
 
 /* Records of a block, `most` at most: 16 KiB of rows. */
 static inline intptr_t single_block(const dpk_data *data, intptr_t most) {
@@ -44,8 +49,8 @@ DPK_INLINE void single_norms(const dpk_data *data, intptr_t n, block *b) {
 }
 
 /* z[i] = x[i] . w, where w is not NULL, and square[i] = x[i] . x[i], i < SINGLE_DOTS. w: (p,); far:
- * distance of prefetches from the first two rows. */
-DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, const float *w,
+ * (SINGLE_AHEAD * p,) is prefetched, or NULL. */
+DPK_INLINE void single_dots(intptr_t p, const float *far, const float *const *x, const float *w,
                             double *z, double *square) {
     f16 a[SINGLE_DOTS], b[SINGLE_DOTS], aa[SINGLE_DOTS], bb[SINGLE_DOTS];
     EACH(i, SINGLE_DOTS) a[i] = b[i] = aa[i] = bb[i] = f16_zero();
@@ -54,8 +59,8 @@ DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, con
         const f16 wk = w ? f16_load_part(w + (k), left) : f16_zero();                              \
         EACH(i, SINGLE_DOTS) {                                                                     \
             const f16 xk = f16_keep(f16_load_part(x[i] + (k), left));                              \
-            if (i < 2)                                                                             \
-                __builtin_prefetch(x[i] + (k) + far, 0, 2);                                        \
+            if (i < SINGLE_AHEAD && far)                                                           \
+                __builtin_prefetch(far + SINGLE_AHEAD * (k) + 16 * i, 0, 2);                       \
             if (w)                                                                                 \
                 sum[i] = f16_fma(xk, wk, sum[i]);                                                  \
             squares[i] = f16_fma(xk, xk, squares[i]);                                              \
@@ -89,9 +94,10 @@ DPK_INLINE void single_dots(intptr_t p, intptr_t far, const float *const *x, con
 }
 
 /* Numbers and norms of the records first .. first + n, n <= DPK_BLOCK, and products with w where it
- * is not NULL; norms that are stored are not read, as they are others. w: (p,). */
-SINGLE_FUNCTION void single_products(const dpk_data *data, const float *w, int64_t first,
-                                     intptr_t n, block *b) {
+ * is not NULL; norms that are stored are not read, as they are others. w: (p,); far: the first half
+ * of what is prefetched beside n rows, or NULL. */
+SINGLE_FUNCTION void single_products(const dpk_data *data, const float *w, const float *far,
+                                     int64_t first, intptr_t n, block *b) {
     for (intptr_t i = 0; i < n; i++)
         b->row[i] = data->rows ? data->rows[first + i] : first + i;
     for (intptr_t i = 0; i < n; i += SINGLE_DOTS) {
@@ -99,16 +105,17 @@ SINGLE_FUNCTION void single_products(const dpk_data *data, const float *w, int64
         /* The last rows are filled up with copies; blocks have room for their results. */
         for (int r = 0; r < SINGLE_DOTS; r++)
             x[r] = (const float *)data->X + b->row[i + r < n ? i + r : n - 1] * data->p;
-        single_dots(data->p, i & 2 ? 0 : single_far(data), x, w, b->z + i, b->norm + i);
+        single_dots(data->p, far && i % 2 == 0 ? far + i / 2 * data->p : NULL, x, w, b->z + i,
+                    b->norm + i);
     }
     single_norms(data, n, b);
 }
 
 /* As load_margins, with margins and norms in single precision. w: (p,), or NULL: no margins; bias:
- * of the intercept. */
-DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, int64_t first,
-                            intptr_t n, block *b) {
-    single_products(data, w, first, n, b);
+ * of the intercept; far: as for single_products. */
+DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, const float *far,
+                            int64_t first, intptr_t n, block *b) {
+    single_products(data, w, far, first, n, b);
     for (intptr_t i = 0; i < n; i++)
         b->y[i] = data->y[b->row[i]];
     find_ratios(data, n, b);
@@ -117,8 +124,9 @@ DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, i
 }
 
 /* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k
- * on, of which the last has `left` <= 16 columns. */
-DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n, intptr_t far,
+ * on, of which the last has `left` <= 16 columns. ahead: (n,) rows the L1 cache gets; far: one half
+ * of n rows the L2 cache gets, these columns' share of it, or NULL. */
+DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n, const float *far,
                                const float *const *x, const float *const *ahead, const float *t,
                                int64_t *acc) {
     i16 sum[4];
@@ -128,8 +136,8 @@ DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t 
         EACH(v, vectors) {
             const intptr_t at = k + 16 * v;
             __builtin_prefetch(ahead[r] + at);
-            if (r & 2)
-                __builtin_prefetch(x[r] + at + far, 0, 2);
+            if (r & 1 && far)
+                __builtin_prefetch(far + k * n / 2 + 16 * (r / 2 * vectors + v), 0, 2);
             sum[v] = i16_add_product(sum[v], factor,
                                      f16_load_part(x[r] + at, v < vectors - 1 ? 16 : left));
         }
@@ -139,13 +147,13 @@ DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t 
 
 /* acc += the integers nearest to s / q [x, 1] over the block's n rows, steps = 1 / q. Rows that are
  * not finite must have been left out. ahead: (n,) rows of a minibatch that are prefetched, or NULL;
- * acc: (d,). */
-DPK_INLINE void single_add(const dpk_data *data, double steps, const int64_t *ahead, intptr_t n,
-                           const block *b, int64_t *acc) {
+ * far: the second half of what is prefetched beside n other rows, or NULL; acc: (d,). */
+DPK_INLINE void single_add(const dpk_data *data, double steps, const int64_t *ahead,
+                           const float *far, intptr_t n, const block *b, int64_t *acc) {
     const intptr_t p = data->p, distance = 2 * p < SINGLE_NEAR ? SINGLE_NEAR : 2 * p;
     const float *const X = data->X, *x[DPK_BLOCK], *next[DPK_BLOCK];
     float t[DPK_BLOCK] = {0.0F};
-    intptr_t k = 0, far = single_far(data);
+    intptr_t k = 0;
     for (intptr_t r = 0; r < n; r++) {
         x[r] = X + b->row[r] * p;
         next[r] = ahead ? X + ahead[r] * p : x[r] + distance;
