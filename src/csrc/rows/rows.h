@@ -144,7 +144,7 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
 #if WIDTH == 8
 /* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
  * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. ahead:
- * (2, p) what is prefetched beside four rows of floats, in the order of memory, or NULL. */
+ * half as many rows of floats, which are prefetched in the order of memory, or NULL. */
 DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
                            const double *w, int squares, const float *ahead, double *out) {
     const int count = squares ? 4 : 8;

@@ -5,17 +5,20 @@
 #include "rows/block.h"
 #include "rows/load.h"
 
-/* Rows at a time in products. */
-enum { SINGLE_DOTS = WIDTH == 8 ? 4 : 1 };
+/* Rows whose sums are finished together, and rows at a time before that: there are registers for as
+ * many chains. */
+enum { SINGLE_DOTS = 4, SINGLE_CHAINS = WIDTH == 8 ? 4 : 1 };
 
-/* Rows that are prefetched meanwhile: half of them, or one beside every second one. */
-enum { SINGLE_AHEAD = SINGLE_DOTS > 1 ? SINGLE_DOTS / 2 : 1 };
-
-/* Prefetch distances in floats: into the L1 cache from a row that is added, and into the L2 cache.
- * What the L2 cache gets is asked for line by line in the order of memory, whatever rows and columns
- * are at work, and at an even pace, half of it while a block is multiplied and half while it is
- * added: asked for in the order of a tile, memory took a third to a half as much time again. */
-enum { SINGLE_NEAR = 4096, SINGLE_FAR = 6144 };
+/* Floats of a block's rows, which stay in the L1 cache beside the next block's; and distances of
+ * prefetches: into the L1 cache from a row that is added, and into the L2 cache. What the L2 cache
+ * gets is asked for line by line in the order of memory, whatever rows and columns are at work, and
+ * at an even pace, half of it while a block is multiplied and half while it is added. Asked for in
+ * the order of a tile, memory took a third to a half as much time again. */
+enum {
+    SINGLE_BLOCK = WIDTH == 8 ? 4096 : 2048,
+    SINGLE_NEAR = SINGLE_BLOCK,
+    SINGLE_FAR = 6144,
+};
 
 /* A function whose loops read memory begins a line of the instruction cache: some other places cost
  * half as much time again. */
@@ -27,9 +30,9 @@ static inline const float *single_far(const dpk_data *data, int64_t first) {
     return data->rows ? NULL : (const float *)data->X + first * data->p + SINGLE_FAR;
 }
 
-/* Records of a block, `most` at most: 16 KiB of rows. */
+/* Records of a block, `most` at most. */
 static inline intptr_t single_block(const dpk_data *data, intptr_t most) {
-    const intptr_t rows = 4096 / data->p & ~(intptr_t)7;
+    const intptr_t rows = SINGLE_BLOCK / data->p & ~(intptr_t)7;
     return rows < 8 ? 8 : rows > most ? most : rows;
 }
 
@@ -48,22 +51,22 @@ DPK_INLINE void single_norms(const dpk_data *data, intptr_t n, block *b) {
         b->norm[i] = norm_up(b->norm[i] * up + one, data->d);
 }
 
-/* z[i] = x[i] . w, where w is not NULL, and square[i] = x[i] . x[i], i < SINGLE_DOTS. w: (p,); far:
- * (SINGLE_AHEAD * p,) is prefetched, or NULL. */
-DPK_INLINE void single_dots(intptr_t p, const float *far, const float *const *x, const float *w,
-                            double *z, double *square) {
-    f16 a[SINGLE_DOTS], b[SINGLE_DOTS], aa[SINGLE_DOTS], bb[SINGLE_DOTS];
-    EACH(i, SINGLE_DOTS) a[i] = b[i] = aa[i] = bb[i] = f16_zero();
-#define ADD_TERMS(sum, squares, k, left)                                                           \
+/* sums[i] = x[i] . w, where w is not NULL, and squares[i] = x[i] . x[i], i < SINGLE_CHAINS, but for
+ * the last three additions. w: (p,); far: (lines * p,) is prefetched, or NULL. */
+DPK_INLINE void single_chains(intptr_t p, int lines, const float *far, const float *const *x,
+                              const float *w, f8 *sums, f8 *squares) {
+    f16 a[SINGLE_CHAINS], b[SINGLE_CHAINS], aa[SINGLE_CHAINS], bb[SINGLE_CHAINS];
+    EACH(i, SINGLE_CHAINS) a[i] = b[i] = aa[i] = bb[i] = f16_zero();
+#define ADD_TERMS(sum, square, k, left)                                                            \
     do {                                                                                           \
         const f16 wk = w ? f16_load_part(w + (k), left) : f16_zero();                              \
-        EACH(i, SINGLE_DOTS) {                                                                     \
+        EACH(i, SINGLE_CHAINS) {                                                                   \
             const f16 xk = f16_keep(f16_load_part(x[i] + (k), left));                              \
-            if (i < SINGLE_AHEAD && far)                                                           \
-                __builtin_prefetch(far + SINGLE_AHEAD * (k) + 16 * i, 0, 2);                       \
+            if (i < lines)                                                                         \
+                __builtin_prefetch(far + lines * (k) + 16 * i, 0, 2);                              \
             if (w)                                                                                 \
                 sum[i] = f16_fma(xk, wk, sum[i]);                                                  \
-            squares[i] = f16_fma(xk, xk, squares[i]);                                              \
+            square[i] = f16_fma(xk, xk, square[i]);                                                \
         }                                                                                          \
     } while (0)
     intptr_t k = 0;
@@ -80,12 +83,24 @@ DPK_INLINE void single_dots(intptr_t p, const float *far, const float *const *x,
         ADD_TERMS(a, aa, k, p & 15);
     }
 #undef ADD_TERMS
-    f8 sums[8];
-    double all[8];
-    EACH(i, 8) sums[i] = f8_zero();
-    EACH(i, SINGLE_DOTS) {
+    EACH(i, SINGLE_CHAINS) {
         sums[i] = f16_halves(f16_add(a[i], b[i]));
-        sums[SINGLE_DOTS + i] = f16_halves(f16_add(aa[i], bb[i]));
+        squares[i] = f16_halves(f16_add(aa[i], bb[i]));
+    }
+}
+
+/* z[i] = x[i] . w, where w is not NULL, and square[i] = x[i] . x[i], i < SINGLE_DOTS. w: (p,); far:
+ * (SINGLE_DOTS / 2, p) is prefetched in the order of memory, or NULL. */
+DPK_INLINE void single_dots(intptr_t p, const float *far, const float *const *x, const float *w,
+                            double *z, double *square) {
+    f8 sums[2 * SINGLE_DOTS];
+    double all[2 * SINGLE_DOTS];
+    EACH(group, SINGLE_DOTS / SINGLE_CHAINS) {
+        const int i = group * SINGLE_CHAINS, lines = (SINGLE_CHAINS + 1) / 2;
+        if (far && i % 2 == 0)
+            single_chains(p, lines, far + i / 2 * p, x + i, w, sums + i, sums + SINGLE_DOTS + i);
+        else
+            single_chains(p, 0, NULL, x + i, w, sums + i, sums + SINGLE_DOTS + i);
     }
     f8_sum_each(sums, all);
     if (w)
@@ -105,8 +120,7 @@ SINGLE_FUNCTION void single_products(const dpk_data *data, const float *w, const
         /* The last rows are filled up with copies; blocks have room for their results. */
         for (int r = 0; r < SINGLE_DOTS; r++)
             x[r] = (const float *)data->X + b->row[i + r < n ? i + r : n - 1] * data->p;
-        single_dots(data->p, far && i % 2 == 0 ? far + i / 2 * data->p : NULL, x, w, b->z + i,
-                    b->norm + i);
+        single_dots(data->p, far ? far + i / 2 * data->p : NULL, x, w, b->z + i, b->norm + i);
     }
     single_norms(data, n, b);
 }
@@ -124,22 +138,26 @@ DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, c
 }
 
 /* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k
- * on, of which the last has `left` <= 16 columns. ahead: (n,) rows the L1 cache gets; far: one half
- * of n rows the L2 cache gets, these columns' share of it, or NULL. */
+ * on, of which the last has `left` <= 16 columns. ahead: (n,) rows that the L1 cache gets; far:
+ * (n / 2, p) what the L2 cache gets, of which this is the share beside these columns, or NULL. */
 DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n, const float *far,
                                const float *const *x, const float *const *ahead, const float *t,
                                int64_t *acc) {
+    const int lines = (vectors + 1) / 2;
     i16 sum[4];
+    const float *line = far ? far + k * n / 2 : NULL;
     EACH(v, 4) sum[v] = i16_zero();
     for (intptr_t r = 0; r < n; r++) {
         const f16 factor = f16_set(t[r]);
+        const float *const here = x[r] + k, *const there = ahead[r] + k;
+        if (line) {
+            EACH(v, lines) __builtin_prefetch(line + 16 * v, 0, 2);
+            line += 16 * lines;
+        }
         EACH(v, vectors) {
-            const intptr_t at = k + 16 * v;
-            __builtin_prefetch(ahead[r] + at);
-            if (r & 1 && far)
-                __builtin_prefetch(far + k * n / 2 + 16 * (r / 2 * vectors + v), 0, 2);
+            __builtin_prefetch(there + 16 * v);
             sum[v] = i16_add_product(sum[v], factor,
-                                     f16_load_part(x[r] + at, v < vectors - 1 ? 16 : left));
+                                     f16_load_part(here + 16 * v, v < vectors - 1 ? 16 : left));
         }
     }
     EACH(v, vectors) i16_add_to(acc + k + 16 * v, sum[v], v < vectors - 1 ? 16 : left);

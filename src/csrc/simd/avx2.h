@@ -83,6 +83,19 @@ DPK_INLINE double f8_sum(f8 a) {
     const __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(half), _mm256_extractf128_pd(half, 1));
     return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
+/* The sums of lanes l and l + 2 of a, then of b, where f8_sum adds them. */
+DPK_INLINE __m256d add_halves(f8 a, f8 b) {
+    const __m256d x = a.part[0] + a.part[1], y = b.part[0] + b.part[1];
+    return _mm256_permute2f128_pd(x, y, 0x20) + _mm256_permute2f128_pd(x, y, 0x31);
+}
+DPK_INLINE void f8_sum_each(const f8 a[8], double *out) {
+    EACH(r, 2) {
+        const __m256d even = add_halves(a[4 * r], a[4 * r + 2]);
+        const __m256d odd = add_halves(a[4 * r + 1], a[4 * r + 3]);
+        _mm256_storeu_pd(out + 4 * r,
+                         _mm256_unpacklo_pd(even, odd) + _mm256_unpackhi_pd(even, odd));
+    }
+}
 DPK_INLINE uint64_t both_less(vf a, vf b, vf c, vf d) {
     return (uint64_t)_mm256_movemask_pd((__m256d)((a < b) & (c < d)));
 }

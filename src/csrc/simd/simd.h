@@ -30,7 +30,7 @@ DPK_INLINE f16 f16_load_part(const float *p, intptr_t left) {
 }
 
 /* out[r] = f8_sum(a[r]), r < 8. */
-#if WIDTH < 8
+#if WIDTH < 4
 DPK_INLINE void f8_sum_each(const f8 a[8], double *out) { EACH(r, 8) out[r] = f8_sum(a[r]); }
 #endif
 
