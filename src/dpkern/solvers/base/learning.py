@@ -21,6 +21,9 @@ _LARGEST_RATIO = 0.5
 # deviations of those that they ended with.
 _GROWN, _FALSE_ALARMS, _LEAST_GROWING, _CLEAR = 4.0, 1e-6, 8, 10.0
 
+# Numbers that are looked at together: a look takes as long as a round of few records does.
+_AT_ONCE = 4096
+
 GREW = (
     "the released gradients grew and did not fall again: steps are too long, and the model may "
     "have diverged; take an l2 penalty, smaller steps ({}) or a larger budget"
@@ -56,12 +59,26 @@ class LearningWatch:
         self._first, self._last, self._variance = np.zeros(0), np.zeros(0), 0.0
         self._previous: FloatArray | None = None
         self._squares: list[float] = []
+        self._waiting: list[FloatArray] = []
+        self._numbers = 0
 
     def add(self, gradients: FloatArray) -> None:
         """Add the released gradient mappings of the next rounds, shape (rounds, d)."""
-        if self._rounds >= _LEAST_GROWING:
-            self._squares += np.einsum("ij,ij->i", gradients, gradients).tolist()
-            self._dim = gradients.shape[1]
+        if self._rounds < _LEAST_GROWING:
+            return
+        self._waiting.append(gradients.copy())
+        self._numbers += gradients.size
+        if self._numbers >= _AT_ONCE:
+            self._look()
+
+    def _look(self) -> None:
+        if not self._waiting:
+            return
+        gradients = np.concatenate(self._waiting)
+        self._waiting.clear()
+        self._numbers = 0
+        self._squares += np.einsum("ij,ij->i", gradients, gradients).tolist()
+        self._dim = gradients.shape[1]
         if self._rounds < _LEAST_ROUNDS:
             return
         if self._previous is None:
@@ -82,6 +99,7 @@ class LearningWatch:
 
     def finding(self) -> str:
         """Return the warning to the user, with a place for the option of steps, or nothing."""
+        self._look()
         if self._grew():
             return GREW
         if self._seen < max(self._rounds, _LEAST_ROUNDS):
