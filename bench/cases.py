@@ -18,7 +18,8 @@ PRODUCT = 1024  # rows of the square matrices whose product is the limit of arit
 DGEMM = {"dgemm": 2.0 * PRODUCT**3}  # as limits of a case
 OUT_OF_CACHE = 2**27  # doubles of the array that the bandwidth of memory is measured on
 SLOW = 2.0  # seconds: a longer call is counted from the first on
-PATIENCE = 6.0  # seconds: most that the counted calls of a contender may take, but for the last
+TURNS = 5
+PATIENCE = 1.2  # seconds a turn: most that a contender's counted calls may take, but for the last
 COLD = 0.2  # seconds: a shorter call is slower while caches and threads are another's
 
 
@@ -52,6 +53,8 @@ class Case:
     parts : mapping
         Contenders that do this share of the work only, as all of it would take too long. Their
         times are divided by it.
+    turns : int
+        How often contenders are called in turn; more where a ratio must be known well.
     """
 
     kernel: str
@@ -64,6 +67,7 @@ class Case:
     other_work: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
+    turns: int = TURNS
 
     @property
     def name(self) -> str:
@@ -72,14 +76,28 @@ class Case:
 
 @dataclass
 class Times:
-    """Seconds of the single calls of each contender."""
+    """Seconds of the single calls of each contender, turn by turn; none in some turns."""
 
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    turns: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def seconds(self, contender: str) -> list[float]:
+        return [seconds for turn in self.turns[contender] for seconds in turn]
 
     def quartiles(self, contender: str) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile."""
-        low, median, high = np.quantile(self.seconds[contender], (0.25, 0.5, 0.75)).tolist()
+        low, median, high = np.quantile(self.seconds(contender), (0.25, 0.5, 0.75)).tolist()
         return low, median, high
+
+    def ratio(self, contender: str, other: str) -> float:
+        """Time of a contender to that of another: the median over the turns that both took.
+
+        A slow turn hits both. With fewer than three such turns it is the ratio of medians.
+        """
+        both = zip(self.turns[contender], self.turns[other], strict=True)
+        ratios = [np.median(mine) / np.median(others) for mine, others in both if mine and others]
+        if len(ratios) < 3:
+            return self.quartiles(contender)[1] / self.quartiles(other)[1]
+        return float(np.median(ratios))
 
 
 def refuse_other_work(case: Case, ours: np.ndarray, name: str, other: np.ndarray) -> None:
@@ -97,15 +115,15 @@ def measure(
     read: np.ndarray | None,
     seconds: float,
     *,
-    rounds: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
     """Times contenders and readers for about `seconds`, in turn: a slow spell hits all of them.
 
     A turn is several calls, and its first is not counted where calls are short: the caches hold the
-    data of the contender before, and its thread pool may still be spinning for a moment.
+    data of the contender before, and its thread pool may still be spinning for a moment. Every
+    other turn is in the opposite order.
     """
-    times = Times()
+    turns: dict[str, list[list[float]]] = {}
     again = {}
     first: dict[str, float] = {}
     ours = None
@@ -115,15 +133,17 @@ def measure(
         first[name] = clock() - start
         ours = result if ours is None else ours
         refuse_other_work(case, ours, name, result)
-        times.seconds[name] = [first[name]] if first[name] > SLOW else []
+        turns[name] = [[first[name]] if first[name] > SLOW else []]
         again[name] = call
     if read is not None:
         again |= readers(read)
-    turn = seconds / (rounds * len(again))
-    for _ in range(rounds):
-        for name, call in again.items():
-            counted = times.seconds.setdefault(name, [])
-            if sum(counted) + first.get(name, 0.0) > PATIENCE and counted:
+    turn, patience = seconds / (case.turns * len(again)), PATIENCE * case.turns
+    order = list(again.items())
+    for _ in range(case.turns):
+        for name, call in order:
+            spent = sum(map(sum, turns.setdefault(name, [[]])))
+            turns[name].append(counted := [])
+            if spent and spent + first.get(name, 0.0) > patience:
                 continue
             if first.get(name, 0.0) < COLD:
                 call()
@@ -134,9 +154,10 @@ def measure(
                 counted.append(clock() - start)
                 if time.perf_counter() >= end:
                     break
+        order.reverse()
     for name, part in case.parts.items():
-        times.seconds[name] = [t / part for t in times.seconds[name]]
-    return times
+        turns[name] = [[t / part for t in turn] for turn in turns[name]]
+    return Times(turns)
 
 
 if numba is not None:

@@ -3,12 +3,13 @@
     python -m bench.report [--quick] [--only NAME] [--native] [--threads N] [--json PATH]
 
 A new kernel is one entry in SUITES. The time is the median of single calls and the spread their
-interquartile range in percent of it. The share of read is that of the fastest plain sum over the
-same input at the same number of threads in the same run: 100 % reads as fast as the machine does,
-in or out of cache; for local_descent and whole solvers it is the bandwidth of memory. Shares of
-other limits follow the ratios. A ratio above 1 means that dpkern is faster. All goals, which are
-for the full sizes, are listed at the end with what was measured. One thread is timed in processor
-time, which other work on the machine delays less.
+interquartile range in percent of it. Ratios are medians over turns, in which all contenders are
+called. The share of read is that of the fastest plain sum over the same input at the same number of
+threads in the same run: 100 % reads as fast as the machine does, in or out of cache; for
+local_descent and whole solvers it is the bandwidth of memory. Shares of other limits follow the
+ratios. A ratio above 1 means that dpkern is faster. All goals, which are for the full sizes, are
+listed at the end with what was measured. One thread is timed in processor time, which other work on
+the machine delays less.
 
 Between the cases the report measures how fast the machine reads memory and multiplies matrices. A
 case is measured again, up to three times, if one of these rates was more than 10 % below the run's
@@ -94,22 +95,24 @@ def run(case: Case, seconds: float, watch: machine.Watch, native: bool) -> dict[
 
 
 def row_of(case: Case, times: Times, bytes_read: int | None) -> dict[str, Any]:
-    quartiles = {name: times.quartiles(name) for name in times.seconds}
+    quartiles = {name: times.quartiles(name) for name in times.turns}
     medians = {name: median for name, (_, median, _) in quartiles.items()}
     ours = medians["dpkern"]
     no_rivals = ("dpkern", *READERS, *case.limits)
-    ratios = {name: t / ours for name, t in medians.items() if name not in no_rivals}
-    shares = {name: case.amount / ours * medians[name] / n for name, n in case.limits.items()}
+    ratios = {name: times.ratio(name, "dpkern") for name in medians if name not in no_rivals}
+    shares = {
+        name: case.amount * times.ratio(name, "dpkern") / n for name, n in case.limits.items()
+    }
     if bytes_read is not None:
-        bandwidth = bytes_read / min(medians[name] for name in READERS if name in medians)
-        shares = {"read": case.amount / ours / bandwidth} | shares
+        reading = min(times.ratio(name, "dpkern") for name in READERS if name in medians)
+        shares = {"read": case.amount * reading / bytes_read} | shares
     reached = ratios | shares | {"seconds": ours}
     return {
         "kernel": case.kernel,
         "size": case.size,
         "seconds": medians,
         "quartiles": {name: (low, high) for name, (low, _, high) in quartiles.items()},
-        "calls": {name: len(times.seconds[name]) for name in medians},
+        "calls": {name: len(times.seconds(name)) for name in medians},
         "rate": case.amount / ours,
         "unit": case.unit,
         "ratios": ratios,
