@@ -120,7 +120,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
                 x.ahead = (uintptr_t)element(kind, data->X, *ahead * data->p);
             if (copies)
                 x.x = copies + parity * width;
-            add_dense(copies ? 0 : kind, data, 1, &s, &x, of->M, acc);
+            add_dense(copies ? 0 : kind, data, 1, &s, &x, NULL, of->M, acc);
             added++;
         }
     }
@@ -195,7 +195,9 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     copy.data = data;
     const dpk_gradients *const of = &copy;
     const intptr_t rows = block_rows(data, of->streamed);
-    const intptr_t far = rows < 16 ? 16 : rows; /* of what is prefetched */
+    const intptr_t far = rows < 16 ? 16 : rows; /* of what is prefetched of a minibatch */
+    const intptr_t length = data->p * entry_size(kind), distance = BLOCK_DISTANCE;
+    const int in_order = !(kind & ROW_SPARSE) && !data->rows;
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -204,12 +206,15 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
-            load_block(kind, data, of->w, i, n, &b);
+            const char *const ahead =
+                in_order ? (const char *)data->X + i * length + distance : NULL;
+            load_block(kind, data, of->w, i, n, ahead, &b);
             find_factors(kind, of, earlier, i, n, &b);
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a
              * branch that leaves such dense rows out takes longer than adding them. */
             added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE),
-                              rows_ahead(kind, data, i + far, n), n, &b, acc);
+                              rows_ahead(kind, data, i + far, n),
+                              ahead ? ahead + n * length / 2 : NULL, n, &b, acc);
         }
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);
@@ -234,7 +239,7 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
         const intptr_t n = rows_left(i, end, rows);
         const float *const far = single_far(data, i);
         if (earlier)
-            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, far, &b);
+            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, (const char *)far, &b);
         else
             single_load(data, w, bias, far, i, n, &b);
         find_factors(ROW_FLOAT32, of, earlier, i, n, &b);

@@ -51,10 +51,15 @@ DPK_INLINE void map_rows(row_kind kind, const dpk_data *shared, int64_t begin, i
 DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
                           double *acc, int64_t *added) {
     const dpk_data own = *data;
-    *added += add_rows(kind, &own, M, 0, NULL, n, b, acc);
+    *added += add_rows(kind, &own, M, 0, NULL, NULL, n, b, acc);
 }
 
-DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_block,
+DPK_INLINE void load_alone(row_kind kind, const dpk_data *data, const double *w, int64_t first,
+                           intptr_t n, block *b) {
+    load_block(kind, data, w, first, n, NULL, b);
+}
+
+DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_alone,
                  (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
                  w, first, n, b)
 DEFINE_FOR_KINDS(void dpk_load_line, data, 8, load_line,

@@ -160,7 +160,7 @@ DPK_INLINE void clip_on_grid(row_kind kind, const dpk_data *data, columns own, i
             add_and_square(kind, &part, count, s + i, known + i, next + i, M, acc, own.chunks,
                            to + i * own.chunks);
         for (int r = i; r < kept; r++)
-            add_dense(kind, &part, 1, s + r, known + r, M, acc);
+            add_dense(kind, &part, 1, s + r, known + r, NULL, M, acc);
         for (int r = i; r < coming; r++)
             square_chunks(kind, &part, next + r, to + r * own.chunks);
         double *const read = now;
@@ -178,7 +178,7 @@ DPK_INLINE void sum_in_floats(row_kind kind, const dpk_data *shared, int64_t beg
     memset(acc, 0, (size_t)dpk_padded(data->p) * sizeof(double));
     for (int64_t i = begin; i < end; i++) {
         const row g = row_at(kind, data, i);
-        add_dense(kind, data, 1, &one, &g, 0.0, acc);
+        add_dense(kind, data, 1, &one, &g, NULL, 0.0, acc);
     }
 }
 

@@ -48,7 +48,7 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
 
 /* As dpk_load_block; norms that are neither stored nor requested are 0. ahead: as for `dots`. */
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                             intptr_t n, int with_norms, const float *ahead, block *b) {
+                             intptr_t n, int with_norms, const char *ahead, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
     for (intptr_t i = 0; i < n; i++) {
         const int64_t at = data->rows ? data->rows[first + i] : first + i;
@@ -69,8 +69,8 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
 }
 
 DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, block *b) {
-    load_margins(kind, data, w, first, n, 1, NULL, b);
+                           intptr_t n, const char *ahead, block *b) {
+    load_margins(kind, data, w, first, n, 1, ahead, b);
 }
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
@@ -102,11 +102,12 @@ DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {
     return leave_out ? leave_out_zeros(n, b) : n;
 }
 
-/* As dpk_add_rows; returns how many were added. with_zeros: as above; ahead: (n,) dense rows of a
- * minibatch that are prefetched, or NULL. */
+/* As dpk_add_rows; returns how many were added. with_zeros: as above; sampled: (n,) dense rows of a
+ * minibatch that are prefetched, or NULL; ahead: n / 2 other rows, or NULL. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
-                            const int64_t *ahead, intptr_t n, block *b, double *acc) {
-    const intptr_t count = left_in(with_zeros, n, b);
+                            const int64_t *sampled, const char *ahead, intptr_t n, block *b,
+                            double *acc) {
+    const intptr_t count = left_in(with_zeros, n, b), length = data->p * entry_size(kind);
     intptr_t i = 0;
     if (kind & ROW_SPARSE) {
         for (; i < count; i++)
@@ -117,18 +118,21 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
         row x[4];
         for (int r = 0; r < 4; r++) {
             x[r] = row_at(kind, data, b->row[i + r]);
-            if (ahead) {
-                x[r].ahead = (uintptr_t)element(kind, data->X, ahead[i + r] * data->p);
-                __builtin_prefetch(data->y + ahead[i + r]);
+            if (sampled) {
+                x[r].ahead = (uintptr_t)element(kind, data->X, sampled[i + r] * data->p);
+                __builtin_prefetch(data->y + sampled[i + r]);
                 if (data->norm)
-                    __builtin_prefetch(data->norm + ahead[i + r]);
+                    __builtin_prefetch(data->norm + sampled[i + r]);
             }
         }
-        add_dense(kind, data, 4, b->s + i, x, M, acc);
+        if (ahead)
+            add_dense(kind, data, 4, b->s + i, x, ahead + i / 2 * length, M, acc);
+        else
+            add_dense(kind, data, 4, b->s + i, x, NULL, M, acc);
     }
     for (; i < count; i++) {
         const row x = row_at(kind, data, b->row[i]);
-        add_dense(kind, data, 1, b->s + i, &x, M, acc);
+        add_dense(kind, data, 1, b->s + i, &x, NULL, M, acc);
     }
     return count;
 }

@@ -21,6 +21,10 @@ enum {
  * rows. */
 #define PREFETCH_DISTANCE 8192
 
+/* Distance, in bytes, of the rows that blocks of doubles have fetched into the L1 cache, half of
+ * them beside the products and half beside the sums (8 to 48 KiB were tried). */
+#define BLOCK_DISTANCE 16384
+
 /* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
 typedef struct {
     const void *x;
@@ -37,6 +41,16 @@ static inline row_kind kind_of(const dpk_data *data) {
 DPK_INLINE const void *element(row_kind kind, const void *x, int64_t i) {
     return kind & ROW_FLOAT32 ? (const void *)((const float *)x + i)
                               : (const void *)((const double *)x + i);
+}
+
+DPK_INLINE intptr_t entry_size(row_kind kind) { return kind & ROW_FLOAT32 ? 4 : 8; }
+
+/* A line of rows: of floats for the L2 cache (single.h). */
+DPK_INLINE void prefetch_line(row_kind kind, const char *line) {
+    if (kind & ROW_FLOAT32)
+        __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line);
 }
 
 DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
@@ -144,11 +158,11 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
 #if WIDTH == 8
 /* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
  * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. ahead:
- * half as many rows of floats, which are prefetched in the order of memory, or NULL. */
+ * half as many rows, which are prefetched in the order of memory, or NULL. */
 DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
-                           const double *w, int squares, const float *ahead, double *out) {
+                           const double *w, int squares, const char *ahead, double *out) {
     const int count = squares ? 4 : 8;
-    const intptr_t p = data->p;
+    const intptr_t p = data->p, size = entry_size(kind);
     f8 a[8], b[8];
     row x[8];
     intptr_t k = 0;
@@ -163,14 +177,14 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
             const f8 xk = get_x;                                                                   \
             sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
             if (line && ahead && i < count / 2)                                                    \
-                __builtin_prefetch(ahead + count / 2 * k + 16 * i, 0, 2);                          \
+                prefetch_line(kind, ahead + count / 2 * k * size + 64 * i);                        \
             if (squares)                                                                           \
                 sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
     } while (0)
     for (; k + 16 <= p; k += 16) {
         CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
-        CHUNK(b, 0, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
+        CHUNK(b, size == 8, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
     }
     if (k + 8 <= p) {
         CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
@@ -188,38 +202,39 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
 #endif
 
 /* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
- * bits that `dot` gives. ahead: of dense floats, NULL, or the (n / 2, p) that the L2 cache gets
- * meanwhile, in the order of memory. */
+ * bits that `dot` gives. ahead: of dense rows, NULL, or n / 2 that are prefetched meanwhile, in the
+ * order of memory. */
 DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
-                     const int64_t *rows, double *square, const float *ahead, double *z) {
+                     const int64_t *rows, double *square, const char *ahead, double *z) {
+    const intptr_t length = data->p * entry_size(kind);
     intptr_t i = 0;
 #if WIDTH == 8
     if (!(kind & ROW_SPARSE)) {
         if (square)
             for (; i + 4 <= n; i += 4) {
                 double both[8];
-                dense_dots(kind, data, rows + i, w, 1, ahead ? ahead + i / 2 * data->p : NULL,
-                           both);
+                dense_dots(kind, data, rows + i, w, 1, ahead ? ahead + i / 2 * length : NULL, both);
                 memcpy(z + i, both, 4 * sizeof *z);
                 memcpy(square + i, both + 4, 4 * sizeof *square);
             }
         else
             for (; i + 8 <= n; i += 8)
-                dense_dots(kind, data, rows + i, w, 0, ahead ? ahead + i / 2 * data->p : NULL,
+                dense_dots(kind, data, rows + i, w, 0, ahead ? ahead + i / 2 * length : NULL,
                            z + i);
     }
 #endif
     for (; i < n; i++) {
-        for (intptr_t k = 0; ahead && i % 2 == 0 && k < data->p; k += 16)
-            __builtin_prefetch(ahead + i / 2 * data->p + k, 0, 2);
+        for (intptr_t k = 0; ahead && i % 2 == 0 && k < length; k += 64)
+            prefetch_line(kind, ahead + i / 2 * length + k);
         z[i] = dot(kind, data, rows[i], w, NULL, square ? square + i : NULL, NULL);
     }
 }
 
 /* The entries k .. k + 8 of the sum of `add_dense`, or the last `left` < 8 with the intercept's. */
 DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intptr_t k,
-                            intptr_t left, const f8 *factor, const row *x, double M, double *acc) {
-    const intptr_t size = data->x_is_float32 ? 4 : 8;
+                            intptr_t left, const f8 *factor, const row *x, const char *ahead,
+                            double M, double *acc) {
+    const intptr_t size = entry_size(kind);
     const f8 magic_number = f8_set(M);
     int64_t *const bits = (int64_t *)(void *)acc;
     i8 sum = i8_load(bits + k);
@@ -227,7 +242,9 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
     _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
         const f8 xk =
             left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
-        if (left == 8 || data->rows)
+        if (ahead && 16 * i < size * count)
+            prefetch_line(kind, ahead + count / 2 * k * size + 64 * i);
+        else if (!ahead && (left == 8 || data->rows))
             __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
         if (M != 0.0)
             sum = i8_add_bits(sum, f8_fma(factor[i], xk, magic_number));
@@ -242,9 +259,10 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, to which
- * each row adds the bits of M, or doubles where M is 0. Later rows are prefetched. */
+ * each row adds the bits of M, or doubles where M is 0. ahead: half as many rows that are
+ * prefetched meanwhile, in the order of memory, or NULL: what follows each row is. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
-                          const row *r, double M, double *acc) {
+                          const row *r, const char *ahead, double M, double *acc) {
     const intptr_t p = data->p;
     f8 factor[4];
     row x[4];
@@ -254,9 +272,9 @@ DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const 
         x[i] = r[i];
     }
     for (; k + 8 <= p; k += 8)
-        add_entries(kind, data, count, k, 8, factor, x, M, acc);
+        add_entries(kind, data, count, k, 8, factor, x, ahead, M, acc);
     if (k < data->d)
-        add_entries(kind, data, count, k, p & 7, factor, x, M, acc);
+        add_entries(kind, data, count, k, p & 7, factor, x, ahead, M, acc);
 }
 
 /* The same for one sparse row. Which entries a row has differs from row to row, so the M is taken
