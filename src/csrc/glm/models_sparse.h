@@ -1,6 +1,7 @@
 /* A block of sparse rows at several models: for every entry vectors of eight models, since all
  * models have their number of a column together in memory. Models are taken four vectors at a time
- * from margins to sums, so that of some hundred columns these numbers stay in the L1 cache. */
+ * from margins to sums, so that of some hundred columns these numbers stay in the L1 cache; two
+ * vectors at a time where registers are few. */
 #pragma once
 
 #include "core/variants.h"
@@ -109,6 +110,9 @@ static sparse_function *const *const multiply_by[] = {
 static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants,
                                                     add_up_by_4_variants};
 
+/* Models at a time. */
+enum { SPARSE_MODELS = WIDTH == 8 ? 32 : 16 };
+
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,
                                 const dpk_gradients_memory *all) {
@@ -116,7 +120,7 @@ static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_l
     const intptr_t stride = all->wide;
     for (intptr_t i = 0; i < stride;) {
         dpk_gradients_memory own = *all;
-        own.wide = stride - i >= 32 ? 32 : stride - i >= 16 ? 16 : 8;
+        own.wide = stride - i >= SPARSE_MODELS ? SPARSE_MODELS : stride - i >= 16 ? 16 : 8;
         own.w += i, own.acc += i, own.bias += i, own.clip += i, own.M += i;
         multiply_by[own.wide / 16][form](data, n, b, &own, stride);
         find_factors(loss, weight, n, b, &own);
