@@ -18,8 +18,8 @@ PRODUCT = 1024  # rows of the square matrices whose product is the limit of arit
 DGEMM = {"dgemm": 2.0 * PRODUCT**3}  # as limits of a case
 OUT_OF_CACHE = 2**27  # doubles of the array that the bandwidth of memory is measured on
 SLOW = 2.0  # seconds: a longer call is counted from the first on
-TURNS = 5
-PATIENCE = 1.2  # seconds a turn: most that a contender's counted calls may take, but for the last
+TURNS = 6  # an even number, as every other one is in the opposite order
+PATIENCE = 1.0  # seconds a turn: most that a contender's counted calls may take, but for the last
 COLD = 0.2  # seconds: a shorter call is slower while caches and threads are another's
 
 
@@ -91,9 +91,10 @@ class Times:
     def ratio(self, contender: str, other: str) -> float:
         """Time of a contender to that of another: the median over the turns that both took.
 
-        A slow turn hits both. With fewer than three such turns it is the ratio of medians.
+        A slow turn hits both. First calls are no turn, and with fewer than three turns it is the
+        ratio of the medians of all calls.
         """
-        both = zip(self.turns[contender], self.turns[other], strict=True)
+        both = zip(self.turns[contender][1:], self.turns[other][1:], strict=True)
         ratios = [np.median(mine) / np.median(others) for mine, others in both if mine and others]
         if len(ratios) < 3:
             return self.quartiles(contender)[1] / self.quartiles(other)[1]
@@ -121,7 +122,8 @@ def measure(
 
     A turn is several calls, and its first is not counted where calls are short: the caches hold the
     data of the contender before, and its thread pool may still be spinning for a moment. Every
-    other turn is in the opposite order.
+    other turn is in the opposite order, the readers first in all of them, so that of two contenders
+    each follows the readers as often.
     """
     turns: dict[str, list[list[float]]] = {}
     again = {}
@@ -135,12 +137,12 @@ def measure(
         refuse_other_work(case, ours, name, result)
         turns[name] = [[first[name]] if first[name] > SLOW else []]
         again[name] = call
-    if read is not None:
-        again |= readers(read)
-    turn, patience = seconds / (case.turns * len(again)), PATIENCE * case.turns
+    reading = {} if read is None else readers(read)
+    turn = seconds / (case.turns * (len(again) + len(reading)))
+    patience = PATIENCE * case.turns
     order = list(again.items())
     for _ in range(case.turns):
-        for name, call in order:
+        for name, call in (*reading.items(), *order):
             spent = sum(map(sum, turns.setdefault(name, [[]])))
             turns[name].append(counted := [])
             if spent and spent + first.get(name, 0.0) > patience:

@@ -3,13 +3,13 @@
     python -m bench.report [--quick] [--only NAME] [--native] [--threads N] [--json PATH]
 
 A new kernel is one entry in SUITES. The time is the median of single calls and the spread their
-interquartile range in percent of it. Ratios are medians over turns, in which all contenders are
-called. The share of read is that of the fastest plain sum over the same input at the same number of
-threads in the same run: 100 % reads as fast as the machine does, in or out of cache; for
-local_descent and whole solvers it is the bandwidth of memory. Shares of other limits follow the
-ratios. A ratio above 1 means that dpkern is faster. All goals, which are for the full sizes, are
-listed at the end with what was measured. One thread is timed in processor time, which other work on
-the machine delays less.
+interquartile range in percent of it. Ratios are medians over turns, or of so few calls that there
+are no three turns, ratios of medians. The share of read is that of the fastest plain sum over the
+same input at the same number of threads in the same run: 100 % reads as fast as the machine does,
+in or out of cache; for local_descent and whole solvers it is the bandwidth of memory. Shares of
+other limits follow the ratios. A ratio above 1 means that dpkern is faster. All goals, which are
+for the full sizes, are listed at the end with what was measured. One thread is timed in processor
+time, which other work on the machine delays less.
 
 Between the cases the report measures how fast the machine reads memory and multiplies matrices. A
 case is measured again, up to three times, if one of these rates was more than 10 % below the run's

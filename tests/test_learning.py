@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.solvers.base import learning
 from dpkern.solvers.base.learning import LearningWatch, NothingLearntWarning
 
 
@@ -16,15 +17,19 @@ def finding(gradients):
     return watch.finding()
 
 
-def test_rounds_may_be_added_in_any_parts():
+@pytest.mark.parametrize("at_once", [1, 100, 10_000])
+def test_rounds_may_be_added_in_any_parts(at_once, monkeypatch):
     gradients = np.array(noisy(np.exp(-np.arange(100) / 400), 0.01))
     whole, parts = LearningWatch(100), LearningWatch(100)
+    monkeypatch.setattr(learning, "_AT_ONCE", 1)
     whole.add(gradients)
+    monkeypatch.setattr(learning, "_AT_ONCE", at_once)
     for part in np.split(gradients, [1, 20, 30, 70, 80]):
         parts.add(part)
+        part[:] = np.nan  # the caller's again
+    assert parts.finding() == whole.finding() != ""
     for name in ("_first", "_last", "_variance"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-12)
-    assert parts.finding() == whole.finding() != ""
 
 
 def noisy(lengths, deviation, seed=0):

@@ -24,7 +24,7 @@ typedef struct {
     intptr_t most;           /* rows of a block in single precision, at most */
     double *w, *acc;         /* dense: (wide, width); sparse: (d, wide) */
     double *x;               /* dense: (rows, width) */
-    double *y, *z, *s;       /* (rows, wide); sparse: of 32 models at a time */
+    double *y, *z, *s;       /* (rows, wide); sparse: of at most 32 models */
     double *bias, *clip, *M; /* (wide,) M: magic numbers, or steps per unit in single precision */
     int64_t *which;          /* (count,) numbers of the models of a pass */
     int ordinary;            /* whether all clips are of ordinary size (models_factors.h) */

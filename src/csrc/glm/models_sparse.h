@@ -97,21 +97,28 @@ DPK_INLINE void add_up(row_kind kind, int groups, const dpk_data *shared, intptr
                     data, n, b, own, stride)
 SPARSE_FUNCTION(multiply, 1)
 SPARSE_FUNCTION(multiply, 2)
-SPARSE_FUNCTION(multiply, 4)
 SPARSE_FUNCTION(add_up, 1)
 SPARSE_FUNCTION(add_up, 2)
+#if WIDTH == 8
+SPARSE_FUNCTION(multiply, 4)
 SPARSE_FUNCTION(add_up, 4)
+#endif
 
 typedef void sparse_function(const dpk_data *, intptr_t, const block *,
                              const dpk_gradients_memory *, intptr_t);
-/* For 8, 16 and 32 models. */
+/* For 8, 16 and, where there are registers, 32 models. */
+#if WIDTH == 8
+enum { SPARSE_MODELS = 32 };
 static sparse_function *const *const multiply_by[] = {
     multiply_by_1_variants, multiply_by_2_variants, multiply_by_4_variants};
 static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants,
                                                     add_up_by_4_variants};
-
-/* Models at a time. */
-enum { SPARSE_MODELS = WIDTH == 8 ? 32 : 16 };
+#else
+enum { SPARSE_MODELS = 16 };
+static sparse_function *const *const multiply_by[] = {multiply_by_1_variants,
+                                                      multiply_by_2_variants};
+static sparse_function *const *const add_up_by[] = {add_up_by_1_variants, add_up_by_2_variants};
+#endif
 
 static inline void sparse_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
                                 double weight, intptr_t n, block *b,

@@ -196,8 +196,9 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     const dpk_gradients *const of = &copy;
     const intptr_t rows = block_rows(data, of->streamed);
     const intptr_t far = rows < 16 ? 16 : rows; /* of what is prefetched of a minibatch */
-    const intptr_t length = data->p * entry_size(kind), distance = BLOCK_DISTANCE;
-    const int in_order = !(kind & ROW_SPARSE) && !data->rows;
+    const intptr_t length = data->p * entry_size(kind);
+    /* Larger blocks would be read before they are asked for. */
+    const int in_order = !(kind & ROW_SPARSE) && !data->rows && rows * length <= BLOCK_DISTANCE;
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -207,7 +208,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
             const char *const ahead =
-                in_order ? (const char *)data->X + i * length + distance : NULL;
+                in_order ? (const char *)data->X + i * length + BLOCK_DISTANCE : NULL;
             load_block(kind, data, of->w, i, n, ahead, &b);
             find_factors(kind, of, earlier, i, n, &b);
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a

@@ -103,7 +103,8 @@ DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {
 }
 
 /* As dpk_add_rows; returns how many were added. with_zeros: as above; sampled: (n,) dense rows of a
- * minibatch that are prefetched, or NULL; ahead: n / 2 other rows, or NULL. */
+ * minibatch that are prefetched, or NULL; ahead: n / 2 other rows, of which that many are as are
+ * added, or NULL. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
                             const int64_t *sampled, const char *ahead, intptr_t n, block *b,
                             double *acc) {

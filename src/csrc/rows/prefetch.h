@@ -1,7 +1,6 @@
 /* Software prefetch of the rows that come after those at work: spread evenly over the work, as a
  * core has few requests open at a time and a burst of them would stall it; and line by line in the
- * order of memory, whatever rows and columns are at work. Asked for in the order of tiles, memory
- * took half as much time again. */
+ * order of memory, whatever rows and columns are at work (docs/performance.md). */
 #pragma once
 
 #include <stddef.h>

@@ -21,8 +21,8 @@ enum {
  * rows. */
 #define PREFETCH_DISTANCE 8192
 
-/* Distance, in bytes, of the rows that blocks of doubles have fetched into the L1 cache, half of
- * them beside the products and half beside the sums (8 to 48 KiB were tried). */
+/* Distance, in bytes, of the rows that blocks have fetched, half of them beside the products and
+ * half beside the sums (8 to 48 KiB were tried). */
 #define BLOCK_DISTANCE 16384
 
 /* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
@@ -45,7 +45,7 @@ DPK_INLINE const void *element(row_kind kind, const void *x, int64_t i) {
 
 DPK_INLINE intptr_t entry_size(row_kind kind) { return kind & ROW_FLOAT32 ? 4 : 8; }
 
-/* A line of rows: of floats for the L2 cache (single.h). */
+/* A line of later rows beside products; of floats for the L2 cache, as single.h asks far ahead. */
 DPK_INLINE void prefetch_line(row_kind kind, const char *line) {
     if (kind & ROW_FLOAT32)
         __builtin_prefetch(line, 0, 2);
@@ -170,29 +170,30 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         x[i] = row_at(kind, data, rows[i]);
     for (int i = 0; i < 8; i++)
         a[i] = b[i] = f8_zero();
-#define CHUNK(sum, line, get_x, get_w)                                                             \
+#define CHUNK(sum, line, at, left)                                                                 \
     do {                                                                                           \
-        const f8 wk = get_w;                                                                       \
+        const f8 wk = f8_load_part(w + (at), left);                                                \
         _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
-            const f8 xk = get_x;                                                                   \
+            const f8 xk = entries(kind, data, x + i, at, left);                                    \
             sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
             if (line && ahead && i < count / 2)                                                    \
-                prefetch_line(kind, ahead + count / 2 * k * size + 64 * i);                        \
+                prefetch_line(kind, ahead + count / 2 * (at) * size + 64 * i);                     \
             if (squares)                                                                           \
                 sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
     } while (0)
+    /* A line is sixteen floats. */
     for (; k + 16 <= p; k += 16) {
-        CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
-        CHUNK(b, size == 8, entries(kind, data, x + i, k + 8, 8), f8_load(w + k + 8));
+        CHUNK(a, 1, k, 8);
+        CHUNK(b, size == 8, k + 8, 8);
     }
     if (k + 8 <= p) {
-        CHUNK(a, 1, entries(kind, data, x + i, k, 8), f8_load(w + k));
+        CHUNK(a, 1, k, 8);
         k += 8;
         if (k < p)
-            CHUNK(b, 0, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
+            CHUNK(b, size == 8, k, p & 7);
     } else if (k < p) {
-        CHUNK(a, 1, entries(kind, data, x + i, k, p & 7), f8_load_first(w + k, p & 7));
+        CHUNK(a, 1, k, p & 7);
     }
 #undef CHUNK
     for (int i = 0; i < 8; i++)
@@ -243,7 +244,7 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
         const f8 xk =
             left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
         if (ahead && 16 * i < size * count)
-            prefetch_line(kind, ahead + count / 2 * k * size + 64 * i);
+            __builtin_prefetch(ahead + count / 2 * k * size + 64 * i);
         else if (!ahead && (left == 8 || data->rows))
             __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
         if (M != 0.0)

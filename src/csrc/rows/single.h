@@ -11,9 +11,8 @@ enum { SINGLE_DOTS = 4, SINGLE_CHAINS = WIDTH == 8 ? 4 : 1 };
 
 /* Floats of a block's rows, which stay in the L1 cache beside the next block's; and distances of
  * prefetches: into the L1 cache from a row that is added, and into the L2 cache. What the L2 cache
- * gets is asked for line by line in the order of memory, whatever rows and columns are at work, and
- * at an even pace, half of it while a block is multiplied and half while it is added. Asked for in
- * the order of a tile, memory took a third to a half as much time again. */
+ * gets is asked for line by line in the order of memory, half of it while a block is multiplied and
+ * half while it is added (prefetch.h); it is a block ahead at least. */
 enum {
     SINGLE_BLOCK = WIDTH == 8 ? 4096 : 2048,
     SINGLE_NEAR = SINGLE_BLOCK,
@@ -27,7 +26,8 @@ enum {
 /* What the L2 cache gets while the block that begins with record `first` is at work, or NULL: rows
  * of a minibatch are no neighbours. */
 static inline const float *single_far(const dpk_data *data, int64_t first) {
-    return data->rows ? NULL : (const float *)data->X + first * data->p + SINGLE_FAR;
+    const intptr_t least = 8 * data->p, far = least < SINGLE_FAR ? SINGLE_FAR : least;
+    return data->rows ? NULL : (const float *)data->X + first * data->p + far;
 }
 
 /* Records of a block, `most` at most. */
@@ -139,20 +139,22 @@ DPK_INLINE void single_load(const dpk_data *data, const float *w, double bias, c
 
 /* acc += sum over n rows of the integers nearest to t x, for `vectors` vectors of columns from k
  * on, of which the last has `left` <= 16 columns. ahead: (n,) rows that the L1 cache gets; far:
- * (n / 2, p) what the L2 cache gets, of which this is the share beside these columns, or NULL. */
+ * (n / 2, p) what the L2 cache gets, of which it is the share beside these columns, or NULL. */
 DPK_INLINE void single_columns(int vectors, intptr_t left, intptr_t k, intptr_t n, const float *far,
                                const float *const *x, const float *const *ahead, const float *t,
                                int64_t *acc) {
-    const int lines = (vectors + 1) / 2;
     i16 sum[4];
     const float *line = far ? far + k * n / 2 : NULL;
     EACH(v, 4) sum[v] = i16_zero();
     for (intptr_t r = 0; r < n; r++) {
         const f16 factor = f16_set(t[r]);
         const float *const here = x[r] + k, *const there = ahead[r] + k;
-        if (line) {
-            EACH(v, lines) __builtin_prefetch(line + 16 * v, 0, 2);
-            line += 16 * lines;
+        if (line) { /* for every two vectors, and of an odd number at every second row */
+            const intptr_t more = vectors & r & 1;
+            EACH(v, vectors / 2) __builtin_prefetch(line + 16 * v, 0, 2);
+            if (more)
+                __builtin_prefetch(line + 16 * (vectors / 2), 0, 2);
+            line += 16 * (vectors / 2 + more);
         }
         EACH(v, vectors) {
             __builtin_prefetch(there + 16 * v);

@@ -66,17 +66,20 @@ class LearningWatch:
         """Add the released gradient mappings of the next rounds, shape (rounds, d)."""
         if self._rounds < _LEAST_GROWING:
             return
-        self._waiting.append(gradients.copy())
         self._numbers += gradients.size
-        if self._numbers >= _AT_ONCE:
-            self._look()
+        if self._numbers < _AT_ONCE:
+            self._waiting.append(gradients.copy())
+        else:
+            self._look_at_waiting()
+            self._look(gradients)
 
-    def _look(self) -> None:
-        if not self._waiting:
-            return
-        gradients = np.concatenate(self._waiting)
+    def _look_at_waiting(self) -> None:
+        if self._waiting:
+            self._look(np.concatenate(self._waiting))
         self._waiting.clear()
         self._numbers = 0
+
+    def _look(self, gradients: FloatArray) -> None:
         self._squares += np.einsum("ij,ij->i", gradients, gradients).tolist()
         self._dim = gradients.shape[1]
         if self._rounds < _LEAST_ROUNDS:
@@ -99,7 +102,7 @@ class LearningWatch:
 
     def finding(self) -> str:
         """Return the warning to the user, with a place for the option of steps, or nothing."""
-        self._look()
+        self._look_at_waiting()
         if self._grew():
             return GREW
         if self._seen < max(self._rounds, _LEAST_ROUNDS):
