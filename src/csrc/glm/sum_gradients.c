@@ -65,14 +65,6 @@ DPK_INLINE void known_derivatives(const dpk_data *data, const dpk_loss *loss,
     evaluate(loss, n, y, known_margins(data, earlier, first, n, z), NULL, s, NULL);
 }
 
-/* What is prefetched of a minibatch, whose rows are not neighbours: the dense rows of n records
- * from `first` on, or of the last n; NULL without a minibatch. */
-DPK_INLINE const int64_t *rows_ahead(row_kind kind, const dpk_data *data, int64_t first,
-                                     intptr_t n) {
-    const int64_t last = data->offsets[data->m] - n;
-    return kind & ROW_SPARSE || !data->rows ? NULL : data->rows + (first < last ? first : last);
-}
-
 /* The records begin .. end one by one; the next one's row is loaded while the loss of this one is
  * evaluated. Returns how many were added. copies: (2, dpk_padded(p)) where rows that are not plain
  * doubles are kept as such between margin and sum, or NULL. */
@@ -148,7 +140,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         z = known_margins(data, earlier, first, n, space);
     else {
         const double bias = data->intercept ? earlier->w[data->p] : 0.0;
-        dots(kind, data, earlier->w, n, b->row, NULL, NULL, space);
+        dots(kind, data, earlier->w, n, b->row, NULL, (later_rows){0}, space);
         for (intptr_t i = 0; i < n; i++)
             space[i] = b->ratio[i] * (space[i] + bias);
     }
@@ -195,10 +187,6 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     copy.data = data;
     const dpk_gradients *const of = &copy;
     const intptr_t rows = block_rows(data, of->streamed);
-    const intptr_t far = rows < 16 ? 16 : rows; /* of what is prefetched of a minibatch */
-    const intptr_t length = data->p * entry_size(kind);
-    /* Larger blocks would be read before they are asked for. */
-    const int in_order = !(kind & ROW_SPARSE) && !data->rows && rows * length <= BLOCK_DISTANCE;
     int64_t added = 0;
     block b;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
@@ -207,15 +195,14 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_ear
     else
         for (int64_t i = begin; i < end; i += rows) {
             const intptr_t n = rows_left(i, end, rows);
-            const char *const ahead =
-                in_order ? (const char *)data->X + i * length + BLOCK_DISTANCE : NULL;
-            load_block(kind, data, of->w, i, n, ahead, &b);
+            later_rows later = later_than(kind, data, i, rows, n);
+            load_block(kind, data, of->w, i, n, later, &b);
             find_factors(kind, of, earlier, i, n, &b);
             /* Where both gradients are clipped a difference is 0, which is hard to predict: a
              * branch that leaves such dense rows out takes longer than adding them. */
-            added += add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE),
-                              rows_ahead(kind, data, i + far, n),
-                              ahead ? ahead + n * length / 2 : NULL, n, &b, acc);
+            skip_half(n, &later);
+            added +=
+                add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE), later, n, &b, acc);
         }
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);
@@ -240,7 +227,8 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
         const intptr_t n = rows_left(i, end, rows);
         const float *const far = single_far(data, i);
         if (earlier)
-            load_margins(ROW_FLOAT32, data, of->w, i, n, 1, (const char *)far, &b);
+            load_margins(ROW_FLOAT32, data, of->w, i, n, 1,
+                         (later_rows){(const char *)far, NULL, 4 * data->p}, &b);
         else
             single_load(data, w, bias, far, i, n, &b);
         find_factors(ROW_FLOAT32, of, earlier, i, n, &b);

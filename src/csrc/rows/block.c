@@ -14,9 +14,9 @@ DPK_INLINE void load_line(row_kind kind, const dpk_data *shared, const double *w
     block b;
     for (intptr_t i = 0; i < n; i += rows) {
         const intptr_t some = rows_left(i, n, rows);
-        load_margins(kind, data, w, first + i, some, bounded, NULL, &b);
+        load_margins(kind, data, w, first + i, some, bounded, (later_rows){0}, &b);
         prefetch_share(next);
-        dots(kind, data, p, some, b.row, NULL, NULL, dz + i);
+        dots(kind, data, p, some, b.row, NULL, (later_rows){0}, dz + i);
         for (intptr_t r = 0; r < some; r++) {
             y[i + r] = b.y[r];
             z[i + r] = b.z[r];
@@ -51,12 +51,12 @@ DPK_INLINE void map_rows(row_kind kind, const dpk_data *shared, int64_t begin, i
 DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
                           double *acc, int64_t *added) {
     const dpk_data own = *data;
-    *added += add_rows(kind, &own, M, 0, NULL, NULL, n, b, acc);
+    *added += add_rows(kind, &own, M, 0, (later_rows){0}, n, b, acc);
 }
 
 DPK_INLINE void load_alone(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                            intptr_t n, block *b) {
-    load_block(kind, data, w, first, n, NULL, b);
+    load_block(kind, data, w, first, n, (later_rows){0}, b);
 }
 
 DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_alone,

@@ -46,9 +46,9 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     find_ratios(data, n, b);
 }
 
-/* As dpk_load_block; norms that are neither stored nor requested are 0. ahead: as for `dots`. */
+/* As dpk_load_block; norms that are neither stored nor requested are 0. later: as for `dots`. */
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                             intptr_t n, int with_norms, const char *ahead, block *b) {
+                             intptr_t n, int with_norms, later_rows later, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
     for (intptr_t i = 0; i < n; i++) {
         const int64_t at = data->rows ? data->rows[first + i] : first + i;
@@ -57,9 +57,9 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
         b->norm[i] = data->norm ? data->norm[at] : 0.0;
     }
     if (data->norm || !with_norms)
-        dots(kind, data, w, n, b->row, NULL, ahead, b->z);
+        dots(kind, data, w, n, b->row, NULL, later, b->z);
     else {
-        dots(kind, data, w, n, b->row, b->norm, ahead, b->z);
+        dots(kind, data, w, n, b->row, b->norm, later, b->z);
         for (intptr_t i = 0; i < n; i++)
             b->norm[i] = norm_up(b->norm[i] + intercept_of(data), data->d);
     }
@@ -69,8 +69,8 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
 }
 
 DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, const char *ahead, block *b) {
-    load_margins(kind, data, w, first, n, 1, ahead, b);
+                           intptr_t n, later_rows later, block *b) {
+    load_margins(kind, data, w, first, n, 1, later, b);
 }
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
@@ -102,13 +102,11 @@ DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {
     return leave_out ? leave_out_zeros(n, b) : n;
 }
 
-/* As dpk_add_rows; returns how many were added. with_zeros: as above; sampled: (n,) dense rows of a
- * minibatch that are prefetched, or NULL; ahead: n / 2 other rows, of which that many are as are
- * added, or NULL. */
+/* As dpk_add_rows; returns how many were added. with_zeros: as above; later: n / 2 dense rows
+ * that are fetched meanwhile, of which that many are as are added. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
-                            const int64_t *sampled, const char *ahead, intptr_t n, block *b,
-                            double *acc) {
-    const intptr_t count = left_in(with_zeros, n, b), length = data->p * entry_size(kind);
+                            later_rows later, intptr_t n, block *b, double *acc) {
+    const intptr_t count = left_in(with_zeros, n, b);
     intptr_t i = 0;
     if (kind & ROW_SPARSE) {
         for (; i < count; i++)
@@ -117,18 +115,12 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
     }
     for (; i + 4 <= count; i += 4) {
         row x[4];
-        for (int r = 0; r < 4; r++) {
+        for (int r = 0; r < 4; r++)
             x[r] = row_at(kind, data, b->row[i + r]);
-            if (sampled) {
-                x[r].ahead = (uintptr_t)element(kind, data->X, sampled[i + r] * data->p);
-                __builtin_prefetch(data->y + sampled[i + r]);
-                if (data->norm)
-                    __builtin_prefetch(data->norm + sampled[i + r]);
-            }
-        }
-        if (ahead)
-            add_dense(kind, data, 4, b->s + i, x, ahead + i / 2 * length, M, acc);
-        else
+        if (later.first) {
+            const later_lines lines = lines_of(&later, i / 2, 2);
+            add_dense(kind, data, 4, b->s + i, x, &lines, M, acc);
+        } else
             add_dense(kind, data, 4, b->s + i, x, NULL, M, acc);
     }
     for (; i < count; i++) {
@@ -136,4 +128,40 @@ DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int w
         add_dense(kind, data, 1, b->s + i, &x, NULL, M, acc);
     }
     return count;
+}
+
+/* What is prefetched of a minibatch, whose rows are not neighbours: the dense rows of n records
+ * from `first` on, or of the last n; NULL without a minibatch. */
+DPK_INLINE const int64_t *rows_ahead(row_kind kind, const dpk_data *data, int64_t first,
+                                     intptr_t n) {
+    const int64_t last = data->offsets[data->m] - n;
+    return kind & ROW_SPARSE || !data->rows ? NULL : data->rows + (first < last ? first : last);
+}
+
+/* What is fetched beside the block of n records from i on: neighbours at a distance, but beside
+ * blocks so large that they would be read before; of a minibatch, the n records after the next
+ * sixteen or the next block of `rows`, whose labels and norms are fetched here. */
+DPK_INLINE later_rows later_than(row_kind kind, const dpk_data *data, int64_t i, intptr_t rows,
+                                 intptr_t n) {
+    const intptr_t length = data->p * entry_size(kind);
+    const int64_t *const sampled = rows_ahead(kind, data, i + (rows < 16 ? 16 : rows), n);
+    const char *const X = data->X;
+    if (sampled) {
+        for (intptr_t r = 0; r < n; r++) {
+            __builtin_prefetch(data->y + sampled[r]);
+            if (data->norm)
+                __builtin_prefetch(data->norm + sampled[r]);
+        }
+        return (later_rows){X, sampled, length};
+    }
+    const int none = kind & ROW_SPARSE || rows * length > BLOCK_DISTANCE;
+    return (later_rows){none ? NULL : X + i * length + BLOCK_DISTANCE, NULL, length};
+}
+
+/* What is left of n such rows after the first half of them. */
+DPK_INLINE void skip_half(intptr_t n, later_rows *later) {
+    if (later->sampled)
+        later->sampled += n / 2;
+    else if (later->first)
+        later->first += n * later->length / 2;
 }

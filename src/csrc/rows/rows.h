@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/gridsum.h"
+#include "rows/later.h"
 #include "simd/simd.h"
 
 /* Flags, combined by |. */
@@ -20,10 +21,6 @@ enum {
 /* Prefetch distance from a dense row that is added, in bytes (1 to 16 KiB were tried); at least two
  * rows. */
 #define PREFETCH_DISTANCE 8192
-
-/* Distance, in bytes, of the rows that blocks have fetched, half of them beside the products and
- * half beside the sums (8 to 48 KiB were tried). */
-#define BLOCK_DISTANCE 16384
 
 /* The stored entries of one row: n values of features 0 .. n - 1, or of features at[0 .. n - 1]. */
 typedef struct {
@@ -158,9 +155,9 @@ DPK_INLINE double square_of(row_kind kind, const dpk_data *data, int64_t i) {
 #if WIDTH == 8
 /* Eight such sums at a time, as there are registers for as many chains: out[i] = x . w of row
  * rows[i], i < 8; or, with `squares`, for i < 4 and then out[4 + i] = x . x. ahead:
- * half as many rows, which are prefetched in the order of memory, or NULL. */
+ * of half as many rows. */
 DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *rows,
-                           const double *w, int squares, const char *ahead, double *out) {
+                           const double *w, int squares, const later_lines *ahead, double *out) {
     const int count = squares ? 4 : 8;
     const intptr_t p = data->p, size = entry_size(kind);
     f8 a[8], b[8];
@@ -176,8 +173,8 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
         _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                  \
             const f8 xk = entries(kind, data, x + i, at, left);                                    \
             sum[i] = f8_fma(xk, wk, sum[i]);                                                       \
-            if (line && ahead && i < count / 2)                                                    \
-                prefetch_line(kind, ahead + count / 2 * (at) * size + 64 * i);                     \
+            if (line && i < count / 2 && ahead->next[i])                                           \
+                prefetch_line(kind, ahead->next[i] + ahead->stride * (at) * size);                 \
             if (squares)                                                                           \
                 sum[4 + i] = f8_fma(xk, xk, sum[4 + i]);                                           \
         }                                                                                          \
@@ -203,37 +200,40 @@ DPK_INLINE void dense_dots(row_kind kind, const dpk_data *data, const int64_t *r
 #endif
 
 /* z[i] = x . w and, where it is not NULL, square[i] = x . x of the rows rows[i], i < n, with the
- * bits that `dot` gives. ahead: of dense rows, NULL, or n / 2 that are prefetched meanwhile, in the
- * order of memory. */
+ * bits that `dot` gives. later: n / 2 dense rows that are fetched meanwhile. */
 DPK_INLINE void dots(row_kind kind, const dpk_data *data, const double *w, intptr_t n,
-                     const int64_t *rows, double *square, const char *ahead, double *z) {
-    const intptr_t length = data->p * entry_size(kind);
+                     const int64_t *rows, double *square, later_rows later, double *z) {
     intptr_t i = 0;
 #if WIDTH == 8
     if (!(kind & ROW_SPARSE)) {
         if (square)
             for (; i + 4 <= n; i += 4) {
                 double both[8];
-                dense_dots(kind, data, rows + i, w, 1, ahead ? ahead + i / 2 * length : NULL, both);
+                const later_lines lines = lines_of(&later, i / 2, 2);
+                dense_dots(kind, data, rows + i, w, 1, &lines, both);
                 memcpy(z + i, both, 4 * sizeof *z);
                 memcpy(square + i, both + 4, 4 * sizeof *square);
             }
         else
-            for (; i + 8 <= n; i += 8)
-                dense_dots(kind, data, rows + i, w, 0, ahead ? ahead + i / 2 * length : NULL,
-                           z + i);
+            for (; i + 8 <= n; i += 8) {
+                const later_lines lines = lines_of(&later, i / 2, 4);
+                dense_dots(kind, data, rows + i, w, 0, &lines, z + i);
+            }
     }
 #endif
     for (; i < n; i++) {
-        for (intptr_t k = 0; ahead && i % 2 == 0 && k < length; k += 64)
-            prefetch_line(kind, ahead + i / 2 * length + k);
+        if (later.first && i % 2 == 0) {
+            const char *const next = later_row(&later, i / 2);
+            for (intptr_t k = 0; k < later.length; k += 64)
+                prefetch_line(kind, next + k);
+        }
         z[i] = dot(kind, data, rows[i], w, NULL, square ? square + i : NULL, NULL);
     }
 }
 
 /* The entries k .. k + 8 of the sum of `add_dense`, or the last `left` < 8 with the intercept's. */
 DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intptr_t k,
-                            intptr_t left, const f8 *factor, const row *x, const char *ahead,
+                            intptr_t left, const f8 *factor, const row *x, const later_lines *ahead,
                             double M, double *acc) {
     const intptr_t size = entry_size(kind);
     const f8 magic_number = f8_set(M);
@@ -243,8 +243,8 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
     _Pragma("GCC unroll 4") for (int i = 0; i < count; i++) {
         const f8 xk =
             left == 8 ? entries(kind, data, x + i, k, 8) : last_entries(kind, data, x + i, k);
-        if (ahead && 16 * i < size * count)
-            __builtin_prefetch(ahead + count / 2 * k * size + 64 * i);
+        if (ahead && i < count / 2)
+            __builtin_prefetch(ahead->next[i] + ahead->stride * k * size);
         else if (!ahead && (left == 8 || data->rows))
             __builtin_prefetch((const void *)(x[i].ahead + (uintptr_t)(k * size)));
         if (M != 0.0)
@@ -260,10 +260,10 @@ DPK_INLINE void add_entries(row_kind kind, const dpk_data *data, int count, intp
 
 /* acc += sum_i s[i] [x, 1][i] over `count` dense rows x, at most 4 and a constant, the 1 only with
  * an intercept; acc: (dpk_padded(d),) patterns on the grid of magic number M, to which
- * each row adds the bits of M, or doubles where M is 0. ahead: half as many rows that are
- * prefetched meanwhile, in the order of memory, or NULL: what follows each row is. */
+ * each row adds the bits of M, or doubles where M is 0. ahead: of half as many rows, or NULL, and
+ * what follows each row is prefetched. */
 DPK_INLINE void add_dense(row_kind kind, const dpk_data *data, int count, const double *s,
-                          const row *r, const char *ahead, double M, double *acc) {
+                          const row *r, const later_lines *ahead, double M, double *acc) {
     const intptr_t p = data->p;
     f8 factor[4];
     row x[4];
