@@ -76,7 +76,7 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
     const double earlier_bias =
         earlier && !earlier->z && data->intercept ? earlier->w[data->p] : 0.0;
     const intptr_t width = dpk_padded(data->p);
-    const int64_t distance = 2 + PREFETCH_DISTANCE / (data->p * (kind & ROW_FLOAT32 ? 4 : 8));
+    const int64_t distance = 2 + PREFETCH_DISTANCE / (data->p * entry_size(kind));
     double known[DPK_BLOCK]; /* derivatives at the earlier point */
     int64_t added = 0;
     record next = load_record(kind, data, w, earlier, begin, copies);

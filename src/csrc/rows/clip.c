@@ -32,7 +32,7 @@ typedef struct {
 DPK_INLINE row columns_of(row_kind kind, const dpk_data *data, const columns *own, int64_t i) {
     row r = row_at(kind, data, i);
     r.x = element(kind, r.x, own->first);
-    r.ahead += (uintptr_t)(own->first * (kind & ROW_FLOAT32 ? 4 : 8));
+    r.ahead += (uintptr_t)(own->first * entry_size(kind));
     return r;
 }
 
@@ -52,7 +52,7 @@ DPK_INLINE void square_chunks(row_kind kind, const dpk_data *data, const row *x,
 DPK_INLINE void add_and_square_chunk(row_kind kind, const dpk_data *data, int count, intptr_t p,
                                      const double *s, const row *added, const row *squared,
                                      double M, double *acc, double *square) {
-    const intptr_t size = kind & ROW_FLOAT32 ? 4 : 8;
+    const intptr_t size = entry_size(kind);
     const intptr_t far = second_cache[count], near = first_cache[count];
     const f8 magic_number = f8_set(M);
     int64_t *const bits = (int64_t *)(void *)acc;
@@ -221,7 +221,7 @@ enum { CACHE_BYTES = 7 << 18 };
  * two barriers: together some 2^16 numbers of each thread. */
 DPK_INLINE void clip_columns(row_kind kind, const dpk_data *data, const dpk_sum *sum, columns own,
                              intptr_t threads, double *out) {
-    const intptr_t width = data->p / threads + 1, size = kind & ROW_FLOAT32 ? 4 : 8;
+    const intptr_t width = data->p / threads + 1, size = entry_size(kind);
     const int one = width * (4 * size + 8) > CACHE_BYTES && width * (2 * size + 8) <= CACHE_BYTES;
     const intptr_t twos = (1 << 15) / width + 1;
     const int group = twos < GROUP / 2 ? 2 * (int)twos : GROUP;

@@ -60,7 +60,7 @@ DPK_INLINE row row_at(row_kind kind, const dpk_data *data, int64_t i) {
                      0};
     }
     const void *const x = element(kind, data->X, i * data->p);
-    const intptr_t two = 2 * data->p * (kind & ROW_FLOAT32 ? 4 : 8);
+    const intptr_t two = 2 * data->p * entry_size(kind);
     const intptr_t ahead = data->rows ? 0 : two < PREFETCH_DISTANCE ? PREFETCH_DISTANCE : two;
     return (row){x, NULL, data->p, (uintptr_t)x + (uintptr_t)ahead};
 }
