@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -183,6 +184,57 @@ def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
             np.testing.assert_array_equal(found[i], one)
             if scale >= 1.0:
                 assert np.abs(np.abs(one[:, 0]) / clip[i] - 1.0).max() < 1e-12
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("k", [2, 4, 11])
+def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records):
+    """Sums of several models may be chains of fused multiply-adds, which would round such products
+    by what was added before. With the squared loss and w = 0 a factor is -y, in any number of
+    digits."""
+    rng = np.random.default_rng(k)
+    n, clip = 301, 8.0
+
+    def check(X, y, q):
+        data, w = bare_records(X, y, [0, n, 2 * n]), np.zeros((k, X.shape[1]))
+        # Which factors are chained is decided by the model and silo whose grid is the finest.
+        for last, silo in ((1.0, 1.0), (0.25, 8.0), (8.0, 0.25)):
+            grids = np.full((k, 2), q)
+            grids[-1] *= last
+            grids[:, 1] *= silo
+            how = {"loss": "squared", "clip": clip, "n_threads": 1}
+            found = kernels.glm_gradients(data, w, grid=grids, **how)
+            for i in (0, k - 1):
+                one = kernels.glm_gradient(data, w[i], grid=grids[i], **how)
+                np.testing.assert_array_equal(found[i], one)
+        return found[0, 0, 0]
+
+    for q in (2.0**-36, 2.0**-30, 2.0**-8):
+        # All factors are odd multiples of q / 2 near the clip norm, and then one of 61.
+        odd = 2 * rng.integers(int(4.0 / q), int(7.9 / q), 2 * n) + 1
+        middles = q / 2.0 * rng.choice([-1.0, 1.0], 2 * n) * odd
+        rare = np.where(np.arange(2 * n) % 61 == 7, middles, rng.uniform(3.0, 7.9, 2 * n))
+        for y in (middles, rare):
+            even = sum(round(Fraction(-number) / Fraction(q)) for number in y[:n].tolist())
+            assert check(np.ones((2 * n, 1)), y, q) == even * q
+        # Factors and entries of any number of digits, whose last ones often make q / 2.
+        digits = rng.integers(0, 40, 2 * n)
+        y = (2 * rng.integers(0, 2**digits) + 1) / 2.0 ** (digits + 1)
+        last = np.minimum(q * 2.0**digits, 1.0)
+        check(np.column_stack([last, rng.uniform(-1.0, 1.0, (2 * n, 16))]), y, q)
+
+
+@pytest.mark.usefixtures("isa")
+def test_sums_of_several_models_may_be_as_long_as_those_of_one(bare_records):
+    """Chains keep the exponent of M, which few records on the finest grid would leave."""
+    clip, factor = 8.0, np.nextafter(7.5, 8.0)  # its last digit is 1
+    for n in (2, 3, 5, 8, 40, 64, 200, 1000):
+        data = bare_records(np.ones((n, 1)), np.full(n, -factor), [0, n])
+        how = {"loss": "squared", "clip": clip, "grid": kernels.finest_grid(n, clip)}
+        one = kernels.glm_gradient(data, [0.0], **how)
+        assert one[0, 0] / n == pytest.approx(7.5, rel=1e-9)
+        several = kernels.glm_gradients(data, np.zeros((3, 1)), **how)
+        np.testing.assert_array_equal(several, [one] * 3)
 
 
 def test_gradients_of_several_models_refuse_what_one_does(make):

@@ -31,6 +31,26 @@
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 
+/* Most records of a chain of fused multiply-adds acc = s x + acc from M on, which take half as long
+ * as adding patterns: a record moves a coordinate by clip / q + 1 steps at most, so acc keeps the
+ * exponent of M, and rounding it to a double rounds s x to the grid. But where s x is in the middle
+ * of two points, acc becomes the even one, and what the record adds is a function of the others.
+ * Only records that have no such product are chained (chain_digits). */
+static inline int64_t chained_rows(double clip, double q) {
+    return (int64_t)(0x1p51 / (clip / q + 1.0));
+}
+
+/* Last digits of s, of which one must be 1 in chains of that many records, at most: its last 1 is
+ * then at most 2^-53 rows |s|, and that of s x_k, as |s x_k| <= clip, at most q / 4. The middle of
+ * two points has q / 2. Norms must be ordinary: where s is denormal, s x_k is far below the grid.
+ */
+static inline uint64_t chain_digits(int64_t rows) {
+    uint64_t digits = 0;
+    while ((int64_t)(2 * digits + 1) < rows)
+        digits = 2 * digits + 1;
+    return digits;
+}
+
 /* Upper bound of |x| from the computed sum of squares; which underflow does not make 0: a row
  * (3, 4)e-170 has computed square 0. */
 static inline double norm_up(double square, intptr_t d) {

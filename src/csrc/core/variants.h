@@ -5,7 +5,7 @@
  * arguments ...), and the table name_variants of them. Each is a function of its own: one for
  * all would spill registers, and its inner loops read their pointers from the stack (a third
  * slower).
- * count: a literal 2, 3, 4 or 8. */
+ * count: 2, 3, 4 or 8, a literal or a macro. */
 #pragma once
 
 #define DPK_VARIANT(i, name, parameters, ...)                                                      \
@@ -22,7 +22,8 @@
 #define DPK_TABLE_4(name) DPK_TABLE_3(name), name##_3
 #define DPK_TABLE_8(name) DPK_TABLE_4(name), name##_4, name##_5, name##_6, name##_7
 
-#define DEFINE_VARIANTS(count, name, parameters, ...)                                              \
+#define DEFINE_VARIANTS(count, ...) DPK_DEFINE(count, __VA_ARGS__)
+#define DPK_DEFINE(count, name, parameters, ...)                                                   \
     DPK_VARIANTS_##count(name, parameters, __VA_ARGS__) static void(*const name##_variants[])      \
         parameters = {DPK_TABLE_##count(name)};
 

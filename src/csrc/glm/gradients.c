@@ -22,6 +22,18 @@ static void choose_models(const dpk_data *data, const dpk_models *models, intptr
     own->wide = !data->indptr && own->count <= 4 ? 4 : dpk_padded(own->count);
 }
 
+/* The digits that factors must have where all these models' sums may be chained. */
+static uint64_t digits_of_factors(const dpk_data *data, const dpk_models *models, intptr_t j,
+                                  const dpk_gradients_memory *own) {
+    int64_t rows = (int64_t)1 << 51;
+    for (intptr_t i = 0; i < own->count; i++) {
+        const intptr_t at = own->which[i];
+        const int64_t most = chained_rows(models->clip[at], models->grid[at * data->m + j]);
+        rows = most < rows ? most : rows;
+    }
+    return FUSED && !own->single && rows >= own->rows ? chain_digits(rows) : 0;
+}
+
 /* Number i of these models for silo j; those that fill a tile are copies of the first. */
 static const double *model_at(const dpk_models *models, intptr_t j, const dpk_gradients_memory *own,
                               intptr_t i) {
@@ -31,6 +43,7 @@ static const double *model_at(const dpk_models *models, intptr_t j, const dpk_gr
 static void load_constants(const dpk_data *data, const dpk_models *models, intptr_t j,
                            dpk_gradients_memory *own) {
     const intptr_t wide = own->wide;
+    own->digits = digits_of_factors(data, models, j, own);
     for (intptr_t i = 0; i < dpk_padded(wide); i++) { /* four models fill a vector twice */
         const int is_model = i % wide < own->count;
         const intptr_t from = own->which[is_model ? i % wide : 0];
@@ -86,7 +99,7 @@ DPK_INLINE void sum_rows(row_kind kind, const dpk_data *shared, const dpk_loss *
             sparse_block(kind, data, loss, weight, n, &b, own);
         } else {
             prefetch_plan next = plan_prefetch(data, i + n, rows_left(i + n, end, own->rows),
-                                               prefetched_shares(data, n, own->count));
+                                               prefetched_shares(data, n, own));
             dense_block(kind, data, loss, weight, i, n, &next, own);
         }
     }

@@ -29,6 +29,7 @@ typedef struct {
     int64_t *which;          /* (count,) numbers of the models of a pass */
     int ordinary;            /* whether all clips are of ordinary size (models_factors.h) */
     intptr_t single;         /* most records of a block in single precision, or 0 */
+    uint64_t digits;         /* that factors of chained sums must have (gridsum.h), or 0 */
     intptr_t size;           /* doubles of all */
 } dpk_gradients_memory;
 

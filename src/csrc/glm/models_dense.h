@@ -3,12 +3,8 @@
  * and models share their loads. */
 #pragma once
 
-#include "core/variants.h"
 #include "glm/models_factors.h"
-
-/* Models and vectors of columns of a tile of sums; and rows and models of a tile of margins in
- * single precision. Those of doubles have four rows and two models. */
-enum { TILE = WIDTH == 8 ? 4 : 2, VECTORS = WIDTH >= 4 ? 2 : 1 };
+#include "glm/models_sums.h"
 
 /* What load_rows (load.h) loads of row r, but for its norm where that is not stored. */
 DPK_INLINE void load_label(const dpk_data *data, int64_t first, intptr_t r, block *b) {
@@ -242,40 +238,12 @@ static inline intptr_t shares_of_products(const dpk_data *data, intptr_t n, intp
 }
 #endif
 
-/* acc += round(s x) over n rows, for TILE models and `last` + 1 vectors of columns. */
-DPK_INLINE void add_tile(int last, intptr_t n, intptr_t width, intptr_t wide, const double *x,
-                         const double *s, const double *M, double *acc) {
-    const int vectors = last + 1;
-    i8 sum[TILE * VECTORS];
-    f8 magic_number[TILE];
-    EACH(i, TILE) {
-        magic_number[i] = f8_set(M[i]);
-        EACH(v, vectors)
-        sum[i * VECTORS + v] = i8_load((const int64_t *)(const void *)(acc + i * width + 8 * v));
-    }
-    for (intptr_t r = 0; r < n; r++, x += width, s += wide) {
-        f8 factor[TILE];
-        EACH(i, TILE) factor[i] = f8_keep(f8_set(s[i]));
-        EACH(v, vectors) {
-            const f8 a = f8_keep(f8_load(x + 8 * v));
-            EACH(i, TILE)
-            sum[i * VECTORS + v] =
-                i8_add_bits(sum[i * VECTORS + v], f8_fma(factor[i], a, magic_number[i]));
-        }
-    }
-    EACH(i, TILE)
-    EACH(v, vectors)
-    i8_store((int64_t *)(void *)(acc + i * width + 8 * v), sum[i * VECTORS + v]);
-}
-DEFINE_VARIANTS(2, add_tile,
-                (intptr_t n, intptr_t width, intptr_t wide, const double *x, const double *s,
-                 const double *M, double *acc),
-                n, width, wide, x, s, M, acc)
-
 /* So often is a share of the next rows prefetched in a block of n rows. */
-static inline intptr_t prefetched_shares(const dpk_data *data, intptr_t n, intptr_t count) {
-    const intptr_t columns = (data->d + 8 * VECTORS - 1) / (8 * VECTORS);
-    return shares_of_products(data, n, count) + columns * ((count + TILE - 1) / TILE);
+static inline intptr_t prefetched_shares(const dpk_data *data, intptr_t n,
+                                         const dpk_gradients_memory *own) {
+    const intptr_t most = 8 * (own->digits ? CHAINED : VECTORS);
+    return shares_of_products(data, n, own->count) +
+           (data->d + most - 1) / most * ((own->count + TILE - 1) / TILE);
 }
 
 DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss *loss,
@@ -284,13 +252,14 @@ DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss 
     const intptr_t width = own->width, wide = own->wide;
     block b;
     multiply_rows(kind, data, first, n, &b, next, own);
-    find_factors(loss, weight, n, &b, own);
-    for (intptr_t k = 0; k < data->d; k += 8 * VECTORS) {
-        const int last = VECTORS > 1 && k + 8 < data->d;
+    const int ordinary = find_factors(loss, weight, n, &b, own);
+    const int chained = ordinary && own->digits && have_digits(n, own);
+    for (intptr_t k = 0, vectors; k < data->d; k += 8 * vectors) {
+        vectors = tile_vectors(data->d - k, chained ? CHAINED : VECTORS);
         for (intptr_t i = 0; i < own->count; i += TILE) {
             prefetch_share(next);
-            add_tile_variants[last](n, width, wide, own->x + k, own->s + i, own->M + i,
-                                    own->acc + i * width + k);
+            (chained ? chain_tile_variants : add_tile_variants)[vectors - 1](
+                n, width, wide, own->x + k, own->s + i, own->M + i, own->acc + i * width + k);
         }
     }
 }

@@ -39,9 +39,10 @@ DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
     return f8_fma(f8_fma(minus_b, nearly, a), inverse, nearly);
 }
 
-/* From products with the models in own->z to factors in own->s. */
-static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
-                                const dpk_gradients_memory *own) {
+/* From products with the models in own->z to factors in own->s; returns whether all norms and clips
+ * are of ordinary size. */
+static inline int find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
+                               const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
     double minus[DPK_BLOCK], inverse[DPK_BLOCK];
     int ordinary = FUSED && own->ordinary;
@@ -68,4 +69,25 @@ static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n,
             const f8 slope = f8_mul(of_rows(b->ratio, r, wide), f8_load(s));
             f8_store(s, f8_mul(f8_set(weight), f8_clamp(slope, lim)));
         }
+    return ordinary;
+}
+
+/* Whether n records may be chained (gridsum.h): each factor has one of the digits that it must
+ * have. Added to digits that are all 1, any but 0 carry. */
+static inline int have_digits(intptr_t n, const dpk_gradients_memory *own) {
+    const uint64_t digits = own->digits;
+    const intptr_t gaps = own->wide - own->count, lines = gaps ? n : 1;
+    const intptr_t length = gaps ? own->count : n * own->wide;
+    const i8 some = i8_set(digits);
+    i8 all = i8_set(~(uint64_t)0);
+    uint64_t single = ~(uint64_t)0;
+    for (intptr_t r = 0; r < lines; r++) {
+        const double *const s = own->s + r * own->wide;
+        intptr_t i = 0;
+        for (; i + 8 <= length; i += 8)
+            all = i8_and(all, i8_add(i8_and(i8_bits(f8_load(s + i)), some), some));
+        for (; i < length; i++)
+            single &= ((uint64_t)bits_of(s[i]) & digits) + digits;
+    }
+    return (i8_in_all(all) & single & (digits + 1)) != 0;
 }

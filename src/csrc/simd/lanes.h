@@ -177,6 +177,17 @@ DPK_INLINE f8 f8_of_bits(i8 a) {
     return v;
 }
 
+DPK_INLINE i8 i8_and(i8 a, i8 b) {
+    EACH_PART a.part[r] &= b.part[r];
+    return a;
+}
+/* Bits that all eight have. */
+DPK_INLINE uint64_t i8_in_all(i8 a) {
+    uint64_t all = ~(uint64_t)0;
+    EACH_PART for (int l = 0; l < LANES; l++) all &= a.part[r][l];
+    return all;
+}
+
 /* The sixteen floats, and integers, of simd.h. */
 typedef struct {
     sf part[8 / LANES];
