@@ -197,17 +197,17 @@ def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records
 
     def check(X, y, q):
         data, w = bare_records(X, y, [0, n, 2 * n]), np.zeros((k, X.shape[1]))
-        # Which factors are chained is decided by the model and silo whose grid is the finest.
-        for last, silo in ((1.0, 1.0), (0.25, 8.0), (8.0, 0.25)):
+        # Which factors are chained is decided by the model whose grid is the finest, silo by silo.
+        for last, silo in ((0.25, 1.0), (8.0, 1.0), (1.0, min(64.0, 2.0**-5 / q))):
             grids = np.full((k, 2), q)
             grids[-1] *= last
-            grids[:, 1] *= silo
+            grids[:, 0] *= silo
             how = {"loss": "squared", "clip": clip, "n_threads": 1}
             found = kernels.glm_gradients(data, w, grid=grids, **how)
             for i in (0, k - 1):
                 one = kernels.glm_gradient(data, w[i], grid=grids[i], **how)
                 np.testing.assert_array_equal(found[i], one)
-        return found[0, 0, 0]
+        return found[0, 1, 0]
 
     for q in (2.0**-36, 2.0**-30, 2.0**-8):
         # All factors are odd multiples of q / 2 near the clip norm, and then one of 61.
@@ -215,7 +215,7 @@ def test_products_in_the_middle_of_two_points_go_to_the_even_one(k, bare_records
         middles = q / 2.0 * rng.choice([-1.0, 1.0], 2 * n) * odd
         rare = np.where(np.arange(2 * n) % 61 == 7, middles, rng.uniform(3.0, 7.9, 2 * n))
         for y in (middles, rare):
-            even = sum(round(Fraction(-number) / Fraction(q)) for number in y[:n].tolist())
+            even = sum(round(Fraction(-number) / Fraction(q)) for number in y[n:].tolist())
             assert check(np.ones((2 * n, 1)), y, q) == even * q
         # Factors and entries of any number of digits, whose last ones often make q / 2.
         digits = rng.integers(0, 40, 2 * n)
