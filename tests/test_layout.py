@@ -370,6 +370,14 @@ def test_folders_of_c_include_those_before_them(source_tree):
             assert order.index(folder) <= order.index(name.split("/")[0]), f"{name}: {folder}"
 
 
+def test_every_instruction_of_avx512_has_its_form_in_c(source_tree):
+    named = set(re.findall(r"_mm\w+", (source_tree / "src/csrc/simd/avx512.h").read_text()))
+    in_c = (source_tree / "tests/avx512_in_c.h").read_text()
+    missing = named - set(re.findall(r"#define (_mm\w+)", in_c))
+    # Those of AVX2 are there wherever it is built.
+    assert {name for name in missing if "512" in name or "mask" in name} == set()
+
+
 def test_no_c_file_is_longer_than_300_lines(source_tree):
     for folder in (source_tree / "src" / "csrc", source_tree / "tests"):
         for path in folder.rglob("*.[ch]"):
