@@ -31,8 +31,8 @@
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 
-/* Most records of a chain of fused multiply-adds acc = s x + acc from M on, which take half as long
- * as adding patterns: a record moves a coordinate by clip / q + 1 steps at most, so acc keeps the
+/* Most records of a chain of fused multiply-adds acc = s x + acc from M on, one instruction in
+ * place of two: a record moves a coordinate by clip / q + 1 steps at most, so acc keeps the
  * exponent of M, and rounding it to a double rounds s x to the grid. But where s x is in the middle
  * of two points, acc becomes the even one, and what the record adds is a function of the others.
  * Only records that have no such product are chained (chain_digits). */

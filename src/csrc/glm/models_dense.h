@@ -257,9 +257,14 @@ DPK_INLINE void dense_block(row_kind kind, const dpk_data *data, const dpk_loss 
     for (intptr_t k = 0, vectors; k < data->d; k += 8 * vectors) {
         vectors = tile_vectors(data->d - k, chained ? CHAINED : VECTORS);
         for (intptr_t i = 0; i < own->count; i += TILE) {
+            double *const acc = own->acc + i * width + k;
             prefetch_share(next);
-            (chained ? chain_tile_variants : add_tile_variants)[vectors - 1](
-                n, width, wide, own->x + k, own->s + i, own->M + i, own->acc + i * width + k);
+            if (chained)
+                chain_tile_variants[vectors - 1](n, width, wide, own->x + k, own->s + i, own->M + i,
+                                                 acc);
+            else
+                add_tile_variants[vectors - 1](n, width, wide, own->x + k, own->s + i, own->M + i,
+                                               acc);
         }
     }
 }
