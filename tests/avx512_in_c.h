@@ -13,7 +13,6 @@
 #define __asm__(...)
 
 typedef double in_c_8d __attribute__((vector_size(64), aligned(8), may_alias));
-typedef double in_c_4d __attribute__((vector_size(32), aligned(8), may_alias));
 typedef float in_c_16f __attribute__((vector_size(64)));
 typedef float in_c_8f __attribute__((vector_size(32)));
 typedef int64_t in_c_8i __attribute__((vector_size(64)));

@@ -42,8 +42,8 @@ static inline int64_t chained_rows(double clip, double q) {
 
 /* Last digits of s, of which one must be 1 in chains of that many records, at most: its last 1 is
  * then at most 2^-53 rows |s|, and that of s x_k, as |s x_k| <= clip, at most q / 4. The middle of
- * two points has q / 2. Norms must be ordinary: where s is denormal, s x_k is far below the grid.
- */
+ * two points has q / 2. With a denormal s, s x_k is far below q: rows whose squares overflow have
+ * s = 0. */
 static inline uint64_t chain_digits(int64_t rows) {
     uint64_t digits = 0;
     while ((int64_t)(2 * digits + 1) < rows)

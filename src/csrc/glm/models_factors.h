@@ -39,10 +39,9 @@ DPK_INLINE f8 quotient(f8 a, f8 minus_b, f8 inverse) {
     return f8_fma(f8_fma(minus_b, nearly, a), inverse, nearly);
 }
 
-/* From products with the models in own->z to factors in own->s; returns whether all norms and clips
- * are of ordinary size. */
-static inline int find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
-                               const dpk_gradients_memory *own) {
+/* From products with the models in own->z to factors in own->s. */
+static inline void find_factors(const dpk_loss *loss, double weight, intptr_t n, block *b,
+                                const dpk_gradients_memory *own) {
     const intptr_t wide = own->wide, rows = n + n % rows_of_vector(wide);
     double minus[DPK_BLOCK], inverse[DPK_BLOCK];
     int ordinary = FUSED && own->ordinary;
@@ -69,7 +68,6 @@ static inline int find_factors(const dpk_loss *loss, double weight, intptr_t n, 
             const f8 slope = f8_mul(of_rows(b->ratio, r, wide), f8_load(s));
             f8_store(s, f8_mul(f8_set(weight), f8_clamp(slope, lim)));
         }
-    return ordinary;
 }
 
 /* Whether n records may be chained (gridsum.h): each factor has one of the digits that it must
