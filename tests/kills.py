@@ -1,6 +1,7 @@
 """Studies of which one process is killed at a random moment, over any transport."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -40,17 +41,18 @@ class Kills:
         self._silo, self._coordinator, self._expected = silo, coordinator, expected
         self._rounds, self._patience = rounds, patience
 
-    def trials(self, folder: Path, number, longest):
+    def trials(self, folder: Path, number, longest, *, at_once=1):
         """In `number` studies, kill the coordinator and a silo in turn, up to `longest` seconds
-        after the first round.
+        after the first round; they mostly wait, so several run `at_once`.
 
         A study without one of its silos ends, unless the silo had all it needed; one without its
         coordinator goes on when the coordinator is started again.
         """
         rng = np.random.default_rng()
-        for trial in range(number):
-            victim = None if trial % 2 == 0 else int(rng.integers(4))
-            self._trial(folder / str(trial), victim, rng.uniform(0.0, longest))
+        victims = [None if trial % 2 == 0 else int(rng.integers(4)) for trial in range(number)]
+        folders = [folder / str(trial) for trial in range(number)]
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(self._trial, folders, victims, rng.uniform(0.0, longest, number)))
 
     def _trial(self, folder: Path, victim, moment):
         """Kill silo `victim`, or the coordinator, `moment` seconds after the first round.

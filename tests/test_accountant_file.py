@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from forks import FORKS
 
 import dpkern as dpk
 from dpkern import Accountant, Budget, BudgetSpentError
@@ -101,30 +102,23 @@ def test_a_reader_does_not_wait_for_a_writer(accountant):
 
 # ----------------------------------------------------------------------------- crashes
 
-VICTIM = """
-import os, sys
-import numpy as np
-import dpkern as dpk
-from dpkern.privacy.ledger import Ledger
 
-path, released = sys.argv[1:]
-accountant = dpk.Accountant(path, epsilon=30.0, delta=1e-6)
-data = dpk.SiloData.split(
-    np.linspace(-1.0, 1.0, 60).reshape(20, 3), np.resize([-1.0, 1.0], 20), m=1, row_bound=2.0
-)
-out = os.open(released, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-os.write(out, b"start\\n")
-budget = dpk.Budget(mu=0.001)
-for run in range(100000):
-    seen = []
+def victim(path, released):
+    """Charge and release all the time."""
+    accountant = dpk.Accountant(path, epsilon=30.0, delta=1e-6)
+    data = dpk.SiloData.split(
+        np.linspace(-1.0, 1.0, 60).reshape(20, 3), np.resize([-1.0, 1.0], 20), m=1, row_bound=2.0
+    )
+    out = os.open(released, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(out, b"start\n")
+    how = {"clip": 1.0, "rounds": 2, "budget": dpk.Budget(mu=0.001), "accountant": accountant}
 
     def show(t, release):
         if t == 0:
-            os.write(out, b"released\\n")
+            os.write(out, b"released\n")
 
-    dpk.solve("gradient_descent", data, clip=1.0, rounds=2, budget=budget, accountant=accountant,
-              callback=show)
-"""
+    while True:
+        dpk.solve("gradient_descent", data, **how, callback=show)
 
 
 def killed_at(moment, tmp_path):
@@ -132,16 +126,17 @@ def killed_at(moment, tmp_path):
     path, released = tmp_path / "study.json", tmp_path / "released.txt"
     released.touch()
     before = released.stat().st_size
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(path), str(released)])
+    process = FORKS.Process(target=victim, args=(path, released))
+    process.start()
     try:
-        while released.stat().st_size == before:  # it imports dpkern
+        while released.stat().st_size == before:  # it imports this module
             time.sleep(0.005)
-            assert victim.poll() is None
+            assert process.is_alive()
         time.sleep(moment)
     finally:
-        victim.kill()
-        victim.wait()
-    assert victim.returncode == -signal.SIGKILL
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
     return path, released
 
 

@@ -392,7 +392,9 @@ def test_the_signature_decides_whether_a_callable_is_taken(signature):
             Custom(function)
 
 
-@pytest.mark.parametrize("function", [None, huber, HUBER, math.sin], ids=str)
+@pytest.mark.parametrize(
+    "function", [None, huber, HUBER, math.sin], ids=["None", "Python", "ctypes", "built-in"]
+)
 def test_what_is_no_low_level_callable_is_refused(function):
     with pytest.raises(TypeError, match=r"callable must be a scipy.LowLevelCallable, got "):
         Custom(function)

@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import multiprocessing
 import os
 import runpy
 import socket
@@ -20,13 +19,12 @@ pytest.importorskip("flwr")
 
 import flower_silo
 from flwr.proto import fleet_pb2
+from forks import FORKS
 
 from dpkern.federated import flower, flower_wire
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["dpkern.federated.flower"])
 NUMBERS = count()
 
 
@@ -55,7 +53,7 @@ class Silos:
         said = self.folder / f"{next(NUMBERS)}-{name}"
         options = {"insecure": not keys, "deadline": deadline, **keys}
         arguments = (name, superlink, said, options, fault)
-        process = CONTEXT.Process(target=flower_silo.silo, args=arguments)
+        process = FORKS.Process(target=flower_silo.silo, args=arguments)
         process.start()
         self.processes[name] = process, said
 
@@ -331,7 +329,7 @@ def test_nobody_without_the_secret_runs_a_study_or_ends_one(superlink, silos):
 
 def test_a_coordinator_that_is_killed_is_missed_by_the_deadline_and_leaves_nothing(silos):
     said = silos.folder / "coordinator"
-    process = CONTEXT.Process(target=flower_silo.coordinator, args=(said, ["silo0"]))
+    process = FORKS.Process(target=flower_silo.coordinator, args=(said, ["silo0"]))
     process.start()
     wait_until(lambda: said.exists() and said.read_text())
     address, pid = said.read_text().split()

@@ -17,6 +17,7 @@ import dpkern as dpk
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 
+from forks import FORKS
 from kills import Kills, accountant_of
 from network import Network
 from studies import SEED, identities, records_of, same, study_of, wisconsin
@@ -173,16 +174,14 @@ def test_parties_killed_over_flower(tmp_path, trials):
     how = {"budget": BUDGET, "rng": SEED, "colluding": 1, "rounds": rounds}
     expected = dpk.solve("gradient_descent", data, **how)
     model = np.append(expected.coef, expected.intercept)
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["test_flower_studies"])
     with SuperLink(insecure=True) as superlink:
 
         def silo(j, folder):
-            return server.Process(target=hospital, args=(superlink.address, j, folder))
+            return FORKS.Process(target=hospital, args=(superlink.address, j, folder))
 
         def coordinator(folder):
             start = superlink.address, superlink.secret, folder / "journal", folder / "analyst.npy"
-            return server.Process(target=analyst, args=(*start, rounds, 12.0))
+            return FORKS.Process(target=analyst, args=(*start, rounds, 12.0))
 
         kills = Kills(silo, coordinator, model, rounds, patience=60.0)
         kills.trials(tmp_path, trials, 6.0)

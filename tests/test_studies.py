@@ -21,6 +21,7 @@ from dpkern.stream import PublicDraws
 
 pytest.importorskip("cryptography")
 
+from forks import FORKS
 from kills import Kills, accountant_of, models_in
 from studies import identities, records_of, same, study_of, wisconsin
 
@@ -430,18 +431,16 @@ def test_processes_have_the_bits_of_one(tmp_path):
 @pytest.mark.slow
 def test_parties_killed_at_a_hundred_moments(tmp_path):
     rounds, port = 150, functools.cache(lambda folder: free_port())
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["dpkern.federated.silo", "test_studies"])
 
     def silo(j, folder):
-        return server.Process(target=hospital, args=(("127.0.0.1", port(folder)), j, folder, 24.0))
+        return FORKS.Process(target=hospital, args=(("127.0.0.1", port(folder)), j, folder, 24.0))
 
     def coordinator(folder):
         start = (port(folder), folder, folder / "journal", rounds, 6.0)
-        return server.Process(target=analyst, args=start)
+        return FORKS.Process(target=analyst, args=start)
 
     kills = Kills(silo, coordinator, one_process(rounds), rounds, patience=36.0)
-    kills.trials(tmp_path, 100, 0.6)
+    kills.trials(tmp_path, 100, 0.6, at_once=4)
 
 
 def test_a_killed_silo_ends_the_study(tmp_path):
