@@ -65,7 +65,7 @@ dpk_status dpk_loss_prox(const dpk_data *data, const dpk_loss *loss, const dpk_s
 }
 
 /* Records of a block: as many as the L1 cache holds; half as many where rows come from memory, so
- * that the next block can be prefetched while this one is solved (see also add_dense in rows.h). */
+ * that the next block can be prefetched while this one is solved (see also add_dense in sums.h). */
 static intptr_t shared_rows(const dpk_data *data, int streamed) {
     const intptr_t rows = dpk_sweep_rows(data->d) / (streamed ? 2 : 1) & ~(intptr_t)7;
     return data->indptr || rows < 8 ? dpk_sweep_rows(data->d) : rows;
@@ -92,7 +92,7 @@ dpk_status dpk_sweep_shared(const dpk_data *data, const dpk_loss *loss, const dp
         for (int64_t i = u.begin; i < u.end; i += rows) {
             const intptr_t n = rows_left(i, u.end, rows);
             double *const scale = sweep->scale + i;
-            dpk_load_block(data, sweep->from, i, n, &b);
+            dpk_load_block(data, sweep->from, i, n, (later_rows){0}, &b);
             prefetch_plan next = plan_prefetch(data, i + n, rows_left(i + n, u.end, rows), SHARES);
             prefetch_share(&next);
             equations(&b, n, scale, clip, length, &e);
@@ -104,7 +104,7 @@ dpk_status dpk_sweep_shared(const dpk_data *data, const dpk_loss *loss, const dp
             clamp_factors(&b, n, clip, length, s, b.s);
             memcpy(scale, s, (size_t)n * sizeof(double));
             prefetch_share(&next);
-            dpk_add_rows(data, M, n, &b, acc, &added);
+            dpk_add_rows(data, M, 0, (later_rows){0}, n, &b, acc, &added);
         }
         if (M != 0.0)
             remove_magic(data->d, added, M, (int64_t *)(void *)acc);
@@ -147,7 +147,7 @@ dpk_status dpk_sweep_per_user(const dpk_data *data, const dpk_loss *loss, const 
                     c[l] = DPK_FMA(keep, c[l], sweep->to[l]);
                 }
             }
-            dpk_add_rows(data, M, n, &b, acc, &added);
+            dpk_add_rows(data, M, 0, (later_rows){0}, n, &b, acc, &added);
         }
         if (M != 0.0)
             remove_magic(d, added, M, (int64_t *)(void *)acc);

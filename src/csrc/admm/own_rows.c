@@ -1,7 +1,7 @@
 /* One row and one vector at a time, for every kind of row. */
 #include "admm/own_rows.h"
 #include "core/variants.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
 
 DPK_INLINE void load_own(row_kind kind, const dpk_data *shared, const double *w, const double *v,
                          int64_t first, intptr_t n, block *b) {

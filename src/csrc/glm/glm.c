@@ -21,7 +21,7 @@ dpk_status dpk_glm_margins(const dpk_data *data, const double *w, intptr_t w_str
         block b;
         for (int64_t i = u.begin; i < u.end; i += DPK_BLOCK) {
             const intptr_t n = rows_left(i, u.end, DPK_BLOCK);
-            dpk_load_block(data, w + u.j * w_stride, i, n, &b);
+            dpk_load_block(data, w + u.j * w_stride, i, n, (later_rows){0}, &b);
             memcpy(z + i, b.z, (size_t)n * sizeof(double));
         }
     }
@@ -36,7 +36,7 @@ dpk_status dpk_glm_losses(const dpk_data *data, const double *w, intptr_t w_stri
         block b;
         for (int64_t i = u.begin; i < u.end; i += DPK_BLOCK) {
             const intptr_t n = rows_left(i, u.end, DPK_BLOCK);
-            dpk_load_block(data, w + u.j * w_stride, i, n, &b);
+            dpk_load_block(data, w + u.j * w_stride, i, n, (later_rows){0}, &b);
             evaluate(loss, n, b.y, b.z, b.s, NULL, NULL);
             for (intptr_t r = 0; r < n; r++)
                 total += b.s[r];

@@ -137,7 +137,7 @@ static void sum_of_task(const dpk_data *data, const double *w, const dpk_loss *l
          * user's loss may depend on a record's position in its block. */
         while (i < end && filled + rows <= most) {
             const intptr_t n = rows_left(i, end, rows);
-            dpk_load_block(data, w, i, n, &b);
+            dpk_load_block(data, w, i, n, (later_rows){0}, &b);
             const intptr_t count = factors(loss, clip, scale, n, &b);
             i += n;
             if (data->indptr)

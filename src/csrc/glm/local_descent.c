@@ -6,7 +6,7 @@
 #include "rows/block.h"
 #include "noise/chacha20.h"
 #include "noise/gaussian.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
 
 /* A silo's draws in order; `buffer` holds those of the next steps. */
 typedef struct {

@@ -40,7 +40,7 @@ DPK_INLINE void store_pair(const f8 sum[8], const f8 other[8], intptr_t wide, do
 }
 
 /* Products of `used` columns of four rows with the models from the third on, two at a time, in the
- * lanes and chains of `dot` (rows.h). */
+ * lanes and chains of `dot` (dots.h). */
 static void multiply_four(intptr_t used, intptr_t width, intptr_t wide, intptr_t count,
                           const double *x, const double *models, prefetch_plan *next, double *z) {
     for (intptr_t i = 2; i < count; i += 2) {
@@ -156,7 +156,7 @@ DPK_INLINE void pack_columns(row_kind kind, const dpk_data *data, const row *x, 
         *square = f8_fma(v, v, *square);
 }
 
-/* One row as doubles; returns x . x, with the bits that `dot` (rows.h) gives, where `squared`. */
+/* One row as doubles; returns x . x, with the bits that `dot` (dots.h) gives, where `squared`. */
 DPK_INLINE double pack_row(row_kind kind, const dpk_data *data, int64_t at, int squared,
                            double *to) {
     const row x = row_at(kind, data, at);

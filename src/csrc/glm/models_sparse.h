@@ -7,7 +7,7 @@
 #include "core/variants.h"
 #include "glm/models_factors.h"
 
-/* Number `l` of the lanes of `dot` (rows.h): the terms t = l (mod 16) of the products of a sparse
+/* Number `l` of the lanes of `dot` (dots.h): the terms t = l (mod 16) of the products of a sparse
  * row with 8 `groups` models. In a short row there is one term at most. */
 DPK_INLINE void sparse_lane(row_kind kind, const dpk_data *data, const row *x, int is_short,
                             intptr_t l, int groups, const double *w, intptr_t stride, f8 *lane) {

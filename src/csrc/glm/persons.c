@@ -39,7 +39,7 @@ typedef struct {
 
 /* Rows and factors of the records first .. first + n. */
 static void load_factors(const person_sums *of, int64_t first, intptr_t n, block *b) {
-    dpk_load_block(of->data, of->w, first, n, b);
+    dpk_load_block(of->data, of->w, first, n, (later_rows){0}, b);
     evaluate(of->loss, n, b->y, b->z, NULL, b->s, NULL);
     clamp_factors(of->clip, n, b->norm, b->ratio, b->s);
     for (intptr_t r = 0; r < n; r++)
@@ -209,7 +209,7 @@ static void add_long_person(const person_sums *of, int64_t first, int64_t end, i
         const intptr_t n = rows_left(i, end, rows);
         load_factors(of, i, n, &b);
         if (direct)
-            dpk_add_rows(of->data, of->M, n, &b, acc, added);
+            dpk_add_rows(of->data, of->M, 0, (later_rows){0}, n, &b, acc, added);
         else
             add_to_person(of, &b, 0, n, i == first, &square);
     }
@@ -235,7 +235,7 @@ static void add_persons(const person_sums *of, int64_t begin, int64_t end, doubl
             b.s[r] = 0.0; /* left out below */
         add_person(of, offsets[i], offsets[i + 1], square, acc);
     }
-    dpk_add_rows(of->data, of->M, n, &b, acc, added);
+    dpk_add_rows(of->data, of->M, 0, (later_rows){0}, n, &b, acc, added);
 }
 
 /* Records of a block: some more than in sum_gradients.c, so that whole persons fill it. */

@@ -122,17 +122,39 @@ DPK_INLINE int64_t add_wide(row_kind kind, const dpk_gradients *of, const dpk_ea
 /* Rows longer than this are converted twice: their copies would not stay in the L1 cache. */
 enum { COPIED = 1024 };
 
-DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,
-                                 int64_t begin, int64_t end, double *acc) {
-    if (!(kind & (ROW_FLOAT32 | ROW_MAPPED)) || of->data->p > COPIED)
-        return add_wide(kind, of, earlier, begin, end, NULL, acc);
+DPK_INLINE int64_t add_wide_rows(row_kind kind, const dpk_gradients *what,
+                                 const dpk_earlier *earlier, int64_t begin, int64_t end,
+                                 double *acc) {
+    const dpk_data own = *what->data; /* local copies: see rows.h */
+    dpk_gradients of = *what;
+    of.data = &own;
+    if (!(kind & (ROW_FLOAT32 | ROW_MAPPED)) || own.p > COPIED)
+        return add_wide(kind, &of, earlier, begin, end, NULL, acc);
     _Alignas(64) double copies[2 * COPIED];
-    return add_wide(kind, of, earlier, begin, end, copies, acc);
+    return add_wide(kind, &of, earlier, begin, end, copies, acc);
 }
 
+DPK_INLINE void add_wide_gradients(row_kind kind, const dpk_gradients *of, int64_t begin,
+                                   int64_t end, double *acc, int64_t *added) {
+    *added = add_wide_rows(kind, of, NULL, begin, end, acc);
+}
+
+DPK_INLINE void add_wide_differences(row_kind kind, const dpk_gradients *of, int64_t begin,
+                                     int64_t end, double *acc, int64_t *added) {
+    const dpk_earlier own = *of->earlier;
+    *added = add_wide_rows(kind, of, &own, begin, end, acc);
+}
+
+DEFINE_FOR_KINDS(static void wide_gradients, of->data, 4, add_wide_gradients,
+                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc, int64_t *added),
+                 of, begin, end, acc, added)
+DEFINE_FOR_KINDS(static void wide_differences, of->data, 4, add_wide_differences,
+                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc, int64_t *added),
+                 of, begin, end, acc, added)
+
 /* From derivatives in b->s to the differences of clipped ones, as factors of the stored rows. */
-DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_loss *loss,
-                                 const dpk_earlier *earlier, int64_t first, intptr_t n, block *b) {
+static void subtract_earlier(const dpk_data *data, const dpk_loss *loss, const dpk_earlier *earlier,
+                             int64_t first, intptr_t n, block *b) {
     double space[DPK_BLOCK], s[DPK_BLOCK];
     const double *z = space, clip = earlier->clip;
     int long_ones = 0;
@@ -140,7 +162,7 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
         z = known_margins(data, earlier, first, n, space);
     else {
         const double bias = data->intercept ? earlier->w[data->p] : 0.0;
-        dots(kind, data, earlier->w, n, b->row, NULL, (later_rows){0}, space);
+        dpk_dots(data, earlier->w, n, b->row, space);
         for (intptr_t i = 0; i < n; i++)
             space[i] = b->ratio[i] * (space[i] + bias);
     }
@@ -168,42 +190,47 @@ DPK_INLINE void subtract_earlier(row_kind kind, const dpk_data *data, const dpk_
 }
 
 /* From a block's rows and margins to the factors of its rows. */
-DPK_INLINE void find_factors(row_kind kind, const dpk_gradients *of, const dpk_earlier *earlier,
-                             int64_t first, intptr_t n, block *b) {
+static void find_factors(const dpk_gradients *of, int64_t first, intptr_t n, block *b) {
+    const dpk_earlier *const earlier = of->earlier;
     evaluate(of->loss, n, b->y, b->z, NULL, b->s, NULL);
     /* The gradient in the stored row is (r phi') x: clip with the stored row's norm. */
     if (earlier)
-        subtract_earlier(kind, of->data, of->loss, earlier, first, n, b);
+        subtract_earlier(of->data, of->loss, earlier, first, n, b);
     clamp_factors(of->clip, n, b->norm, earlier ? NULL : b->ratio, b->s);
     for (intptr_t r = 0; r < n; r++)
         b->s[r] *= of->weight;
 }
 
-/* earlier: of->earlier, of which NULL is a constant here. */
-DPK_INLINE void sum_rows(row_kind kind, const dpk_gradients *what, const dpk_earlier *earlier,
-                         int64_t begin, int64_t end, double *acc) {
-    const dpk_data own = *what->data, *const data = &own; /* local copies: see rows.h */
-    dpk_gradients copy = *what;
-    copy.data = data;
-    const dpk_gradients *const of = &copy;
-    const intptr_t rows = block_rows(data, of->streamed);
+static int64_t add_blocks(const dpk_gradients *of, int64_t begin, int64_t end, intptr_t rows,
+                          double *acc) {
+    const dpk_data *const data = of->data;
+    const row_kind kind = kind_of(data);
     int64_t added = 0;
     block b;
+    for (int64_t i = begin; i < end; i += rows) {
+        const intptr_t n = rows_left(i, end, rows);
+        later_rows later = later_than(kind, data, i, rows, n);
+        dpk_load_block(data, of->w, i, n, later, &b);
+        find_factors(of, i, n, &b);
+        /* Where both gradients are clipped a difference is 0, which is hard to predict: a branch
+         * that leaves such dense rows out takes longer than adding them. */
+        skip_half(n, &later);
+        dpk_add_rows(data, of->M, of->earlier != NULL, later, n, &b, acc, &added);
+    }
+    return added;
+}
+
+static void sum_rows(const dpk_gradients *of, int64_t begin, int64_t end, double *acc) {
+    const dpk_data *const data = of->data;
+    const intptr_t rows = block_rows(data, of->streamed);
+    int64_t added = 0;
     memset(acc, 0, (size_t)dpk_padded(data->d) * sizeof(double));
-    if (!(kind & ROW_SPARSE) && rows == 1)
-        added = add_wide_rows(kind, of, earlier, begin, end, acc);
+    if (rows > 1)
+        added = add_blocks(of, begin, end, rows, acc);
+    else if (of->earlier)
+        wide_differences(of, begin, end, acc, &added);
     else
-        for (int64_t i = begin; i < end; i += rows) {
-            const intptr_t n = rows_left(i, end, rows);
-            later_rows later = later_than(kind, data, i, rows, n);
-            load_block(kind, data, of->w, i, n, later, &b);
-            find_factors(kind, of, earlier, i, n, &b);
-            /* Where both gradients are clipped a difference is 0, which is hard to predict: a
-             * branch that leaves such dense rows out takes longer than adding them. */
-            skip_half(n, &later);
-            added +=
-                add_rows(kind, data, of->M, earlier && !(kind & ROW_SPARSE), later, n, &b, acc);
-        }
+        wide_gradients(of, begin, end, acc, &added);
     if (of->M != 0.0)
         remove_magic(data->d, added, of->M, (int64_t *)(void *)acc);
 }
@@ -231,7 +258,7 @@ DPK_INLINE void sum_single(const dpk_gradients *what, const dpk_earlier *earlier
                          (later_rows){(const char *)far, NULL, 4 * data->p}, &b);
         else
             single_load(data, w, bias, far, i, n, &b);
-        find_factors(ROW_FLOAT32, of, earlier, i, n, &b);
+        find_factors(of, i, n, &b);
         const intptr_t left = left_in(earlier != NULL, n, &b);
         single_add(data, of->steps, rows_ahead(ROW_FLOAT32, data, i + 2 * rows, n),
                    far ? far + n * data->p / 2 : NULL, left, &b, acc);
@@ -249,31 +276,11 @@ SINGLE_FUNCTION void single_differences(const dpk_gradients *of, int64_t begin, 
     sum_single(of, &own, begin, end, acc);
 }
 
-DPK_INLINE void add_gradients(row_kind kind, const dpk_gradients *of, int64_t begin, int64_t end,
-                              double *acc) {
-    sum_rows(kind, of, NULL, begin, end, acc);
-}
-
-DPK_INLINE void add_differences(row_kind kind, const dpk_gradients *of, int64_t begin, int64_t end,
-                                double *acc) {
-    const dpk_earlier own = *of->earlier;
-    sum_rows(kind, of, &own, begin, end, acc);
-}
-
-DEFINE_FOR_KINDS(static void sum_gradients, of->data, 8, add_gradients,
-                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc), of, begin, end,
-                 acc)
-DEFINE_FOR_KINDS(static void sum_differences, of->data, 8, add_differences,
-                 (const dpk_gradients *of, int64_t begin, int64_t end, double *acc), of, begin, end,
-                 acc)
-
 void dpk_sum_gradients(const dpk_gradients *of, int64_t begin, int64_t end, double *acc) {
     if (of->single && of->earlier)
         single_differences(of, begin, end, (int64_t *)(void *)acc);
     else if (of->single)
         single_gradients(of, begin, end, (int64_t *)(void *)acc);
-    else if (of->earlier)
-        sum_differences(of, begin, end, acc);
     else
-        sum_gradients(of, begin, end, acc);
+        sum_rows(of, begin, end, acc);
 }

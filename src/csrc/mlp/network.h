@@ -8,7 +8,7 @@
 #include "mlp/mlp.h"
 #include "models/evaluate.h"
 #include "simd/product.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
 #include "simd/vmath.h"
 
 /* Eight outputs of a layer: bias and panel of W^T, and for the backward pass their rows in the

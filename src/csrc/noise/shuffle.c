@@ -4,7 +4,7 @@
 #include "noise/shuffle.h"
 #include "noise/chacha20.h"
 #include "noise/gaussian.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
 
 /* Words of the stream that are processed at a time, which stay in the L1 cache, and as many
  * vectors at most. */

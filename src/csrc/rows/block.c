@@ -48,20 +48,32 @@ DPK_INLINE void map_rows(row_kind kind, const dpk_data *shared, int64_t begin, i
     }
 }
 
-DPK_INLINE void add_block(row_kind kind, const dpk_data *data, double M, intptr_t n, block *b,
-                          double *acc, int64_t *added) {
-    const dpk_data own = *data;
-    *added += add_rows(kind, &own, M, 0, (later_rows){0}, n, b, acc);
+DPK_INLINE void load_block(row_kind kind, const dpk_data *shared, const double *w, int64_t first,
+                           intptr_t n, later_rows later, block *b) {
+    const dpk_data own = *shared; /* see rows.h */
+    load_margins(kind, &own, w, first, n, 1, later, b);
 }
 
-DPK_INLINE void load_alone(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, block *b) {
-    load_block(kind, data, w, first, n, (later_rows){0}, b);
+DPK_INLINE void products(row_kind kind, const dpk_data *shared, const double *w, intptr_t n,
+                         const int64_t *rows, double *z) {
+    const dpk_data own = *shared;
+    dots(kind, &own, w, n, rows, NULL, (later_rows){0}, z);
 }
 
-DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_alone,
-                 (const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b), data,
-                 w, first, n, b)
+DPK_INLINE void add_block(row_kind kind, const dpk_data *shared, double M, int with_zeros,
+                          later_rows later, intptr_t n, block *b, double *acc, int64_t *added) {
+    const dpk_data own = *shared;
+    *added += add_rows(kind, &own, M, with_zeros, later, n, b, acc);
+}
+
+DEFINE_FOR_KINDS(void dpk_load_block, data, 8, load_block,
+                 (const dpk_data *data, const double *w, int64_t first, intptr_t n,
+                  later_rows later, block *b),
+                 data, w, first, n, later, b)
+DEFINE_FOR_KINDS(void dpk_dots, data, 8, products,
+                 (const dpk_data *data, const double *w, intptr_t n, const int64_t *rows,
+                  double *z),
+                 data, w, n, rows, z)
 DEFINE_FOR_KINDS(void dpk_load_line, data, 8, load_line,
                  (const dpk_data *data, const double *w, const double *p, int64_t first, intptr_t n,
                   prefetch_plan *next, double *y, double *z, double *dz),
@@ -73,6 +85,6 @@ DEFINE_FOR_KINDS(void dpk_map_rows, data, 4, map_rows,
                  (const dpk_data *data, int64_t begin, int64_t end, double *to), data, begin, end,
                  to)
 DEFINE_FOR_KINDS(void dpk_add_rows, data, 8, add_block,
-                 (const dpk_data *data, double M, intptr_t n, block *b, double *acc,
-                  int64_t *added),
-                 data, M, n, b, acc, added)
+                 (const dpk_data *data, double M, int with_zeros, later_rows later, intptr_t n,
+                  block *b, double *acc, int64_t *added),
+                 data, M, with_zeros, later, n, b, acc, added)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/dpk.h"
+#include "rows/later.h"
 #include "rows/prefetch.h"
 
 #define DPK_BLOCK 64
@@ -32,8 +33,12 @@ static inline intptr_t leave_out_zeros(intptr_t n, block *b) {
 }
 
 /* Rows, labels, margins, norms and scalings of the records first .. first + n, n <= DPK_BLOCK;
- * w: (d,). */
-void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n, block *b);
+ * w: (d,); later: n / 2 dense rows that are fetched meanwhile. */
+void dpk_load_block(const dpk_data *data, const double *w, int64_t first, intptr_t n,
+                    later_rows later, block *b);
+
+/* z: (n,) x . w of the rows of these numbers (n,). w: (p,). */
+void dpk_dots(const dpk_data *data, const double *w, intptr_t n, const int64_t *rows, double *z);
 
 /* Labels, and margins of the effective rows along two vectors, of the records first .. first + n: z
  * = x . w, and dz = x . p while the row is in the L1 cache. w, p: (d,); y, z, dz: (n,); next:
@@ -49,6 +54,7 @@ void dpk_map_rows(const dpk_data *data, int64_t begin, int64_t end, double *to);
 
 /* acc += s times the block's n rows, rounded, as steps of the grid in integers with one M in for
  * each row that is counted in `added`, or in floating point where M is 0. Changes `row` and `s` of
- * the block. acc: (dpk_padded(d),). */
-void dpk_add_rows(const dpk_data *data, double M, intptr_t n, block *b, double *acc,
-                  int64_t *added);
+ * the block. with_zeros: finite dense rows whose s is 0 may be added; later: as above; acc:
+ * (dpk_padded(d),). */
+void dpk_add_rows(const dpk_data *data, double M, int with_zeros, later_rows later, intptr_t n,
+                  block *b, double *acc, int64_t *added);

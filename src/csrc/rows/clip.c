@@ -6,8 +6,9 @@
 #include "core/tasks.h"
 #include "rows/clip.h"
 #include "core/variants.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
 #include "rows/single.h"
+#include "rows/sums.h"
 
 /* Columns whose squares are summed by themselves; these sums are added in order. So the norm of a
  * vector does not depend on how its columns are shared, with fewer roundings than gridsum.h

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "rows/block.h"
-#include "rows/rows.h"
+#include "rows/dots.h"
+#include "rows/sums.h"
 
 DPK_INLINE double intercept_of(const dpk_data *data) { return data->intercept ? 1.0 : 0.0; }
 
@@ -46,7 +47,7 @@ DPK_INLINE void load_rows(row_kind kind, const dpk_data *data, int64_t first, in
     find_ratios(data, n, b);
 }
 
-/* As dpk_load_block; norms that are neither stored nor requested are 0. later: as for `dots`. */
+/* As dpk_load_block; norms that are neither stored nor requested are 0. */
 DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *w, int64_t first,
                              intptr_t n, int with_norms, later_rows later, block *b) {
     const double bias = data->intercept ? w[data->p] : 0.0;
@@ -66,11 +67,6 @@ DPK_INLINE void load_margins(row_kind kind, const dpk_data *data, const double *
     find_ratios(data, n, b);
     for (intptr_t i = 0; i < n; i++)
         b->z[i] = b->ratio[i] * (b->z[i] + bias);
-}
-
-DPK_INLINE void load_block(row_kind kind, const dpk_data *data, const double *w, int64_t first,
-                           intptr_t n, later_rows later, block *b) {
-    load_margins(kind, data, w, first, n, 1, later, b);
 }
 
 /* Whether a factor is certain to be within its limit, so that the clamp would do nothing. */
@@ -102,11 +98,10 @@ DPK_INLINE intptr_t left_in(int with_zeros, intptr_t n, block *b) {
     return leave_out ? leave_out_zeros(n, b) : n;
 }
 
-/* As dpk_add_rows; returns how many were added. with_zeros: as above; later: n / 2 dense rows
- * that are fetched meanwhile, of which that many are as are added. */
+/* As dpk_add_rows; returns how many were added. */
 DPK_INLINE int64_t add_rows(row_kind kind, const dpk_data *data, double M, int with_zeros,
                             later_rows later, intptr_t n, block *b, double *acc) {
-    const intptr_t count = left_in(with_zeros, n, b);
+    const intptr_t count = left_in(with_zeros && !(kind & ROW_SPARSE), n, b);
     intptr_t i = 0;
     if (kind & ROW_SPARSE) {
         for (; i < count; i++)

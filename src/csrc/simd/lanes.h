@@ -181,6 +181,11 @@ DPK_INLINE i8 i8_and(i8 a, i8 b) {
     EACH_PART a.part[r] &= b.part[r];
     return a;
 }
+/* The bits of both. */
+DPK_INLINE f8 f8_or(f8 a, f8 b) {
+    EACH_PART a.part[r] = (vf)((vu)a.part[r] | (vu)b.part[r]);
+    return a;
+}
 /* Bits that all eight have. */
 DPK_INLINE uint64_t i8_in_all(i8 a) {
     uint64_t all = ~(uint64_t)0;
