@@ -39,33 +39,51 @@ static inline task task_number(const dpk_data *data, const dpk_sum *sum, int64_t
     return (task){j, begin, end < silo_end ? end : silo_end};
 }
 
+/* `call`, in which t is one of `count` tasks, for all of them, with a variable `sum` in scope. One
+ * thread works without a team: to make a team of one takes half a microsecond. */
+#define EACH_TASK(count, call)                                                                     \
+    do {                                                                                           \
+        const int64_t tasks = (count);                                                             \
+        if (sum->n_threads > 1 && tasks > 1) {                                                     \
+            _Pragma(                                                                               \
+                "omp parallel for schedule(dynamic) num_threads(sum->n_threads)") for (int64_t t = \
+                                                                                           0;      \
+                                                                                       t < tasks;  \
+                                                                                       t++) call;  \
+        } else                                                                                     \
+            for (int64_t t = 0; t < tasks; t++)                                                    \
+                call;                                                                              \
+    } while (0)
+
 /* Coordinates that one thread adds up over the tasks of a silo. */
 #define DPK_SUMMED_AT_ONCE 4096
+
+/* Piece t of out: that of silo t / pieces. */
+static inline void sum_piece(const dpk_sum *sum, intptr_t pieces, intptr_t d, int64_t t,
+                             double *out) {
+    const intptr_t width = dpk_thread_stride(d), j = t / pieces;
+    const intptr_t begin = t % pieces * DPK_SUMMED_AT_ONCE;
+    const intptr_t n = d - begin < DPK_SUMMED_AT_ONCE ? d - begin : DPK_SUMMED_AT_ONCE;
+    const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
+    double *sj = out + j * d + begin, *partial = sum->partial + first * width + begin;
+    if (first < end && sum->grid) {
+        int64_t *acc = (int64_t *)(void *)partial;
+        for (int64_t i = 1; i < end - first; i++)
+            for (intptr_t k = 0; k < n; k++)
+                acc[k] += acc[i * width + k];
+        for (intptr_t k = 0; k < n; k++)
+            sj[k] = (double)acc[k] * sum->grid[j];
+    } else {
+        memset(sj, 0, (size_t)n * sizeof(double));
+        for (int64_t i = 0; i < end - first; i++)
+            for (intptr_t k = 0; k < n; k++)
+                sj[k] += partial[i * width + k];
+    }
+}
 
 /* out[j] = sum over the tasks of silo j, whose rows of sum->partial (n_tasks, dpk_thread_stride(d))
  * hold multiples of the grid as integers, or doubles without a grid. out: (m, d). */
 static inline void sum_partials(const dpk_sum *sum, intptr_t m, intptr_t d, double *out) {
-    const intptr_t width = dpk_thread_stride(d),
-                   pieces = (d + DPK_SUMMED_AT_ONCE - 1) / DPK_SUMMED_AT_ONCE;
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(sum->n_threads) if (sum->n_threads > 1 && m * pieces > 1)
-    for (intptr_t b = 0; b < m * pieces; b++) {
-        const intptr_t j = b / pieces, begin = b % pieces * DPK_SUMMED_AT_ONCE;
-        const intptr_t n = d - begin < DPK_SUMMED_AT_ONCE ? d - begin : DPK_SUMMED_AT_ONCE;
-        const int64_t first = sum->first_task[j], end = sum->first_task[j + 1];
-        double *sj = out + j * d + begin, *partial = sum->partial + first * width + begin;
-        if (first < end && sum->grid) {
-            int64_t *acc = (int64_t *)(void *)partial;
-            for (int64_t t = 1; t < end - first; t++)
-                for (intptr_t k = 0; k < n; k++)
-                    acc[k] += acc[t * width + k];
-            for (intptr_t k = 0; k < n; k++)
-                sj[k] = (double)acc[k] * sum->grid[j];
-        } else {
-            memset(sj, 0, (size_t)n * sizeof(double));
-            for (int64_t t = 0; t < end - first; t++)
-                for (intptr_t k = 0; k < n; k++)
-                    sj[k] += partial[t * width + k];
-        }
-    }
+    const intptr_t pieces = (d + DPK_SUMMED_AT_ONCE - 1) / DPK_SUMMED_AT_ONCE;
+    EACH_TASK(m * pieces, sum_piece(sum, pieces, d, t, out));
 }

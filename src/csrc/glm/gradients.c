@@ -141,34 +141,37 @@ static void store_sums(const dpk_data *data, const dpk_gradients_memory *own, in
     }
 }
 
+static void gradients_task(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
+                           const dpk_sum *sum, double *scratch, int64_t t) {
+    const intptr_t stride = dpk_thread_stride(data->d), count = models->count;
+    const intptr_t size = dpk_thread_stride(dpk_gradients_scratch(data, count));
+    const task u = task_number(data, sum, t);
+    const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
+    dpk_gradients_memory own = dpk_gradients_divide(data, count, scratch + thread_number() * size);
+    for (int single = 0; single < 2; single++) {
+        choose_models(data, models, u.j, single, &own);
+        if (own.count == 0)
+            continue;
+        load_constants(data, models, u.j, &own);
+        if (data->indptr)
+            load_sparse(data, models, u.j, &own);
+        else
+            load_dense(data, models, u.j, &own);
+        if (single)
+            sum_single(data, loss, weight, u.begin, u.end, &own);
+        else
+            sum_of_kind(data, loss, weight, u.begin, u.end, &own);
+        store_sums(data, &own, u.end - u.begin, sum->first_task[data->m] * stride,
+                   (int64_t *)(void *)(sum->partial + t * stride));
+    }
+}
+
 dpk_status dpk_glm_gradients(const dpk_data *data, const dpk_models *models, const dpk_loss *loss,
                              const dpk_sum *sum, double *scratch, double *out) {
-    const intptr_t d = data->d, stride = dpk_thread_stride(d), count = models->count;
-    const intptr_t size = dpk_thread_stride(dpk_gradients_scratch(data, count));
+    const intptr_t d = data->d, stride = dpk_thread_stride(d);
     const int64_t n_tasks = sum->first_task[data->m];
-    _Pragma(PARALLEL) for (int64_t t = 0; t < n_tasks; t++) {
-        const task u = task_number(data, sum, t);
-        const double weight = sum->silo_weight ? sum->silo_weight[u.j] : 1.0;
-        dpk_gradients_memory own =
-            dpk_gradients_divide(data, count, scratch + thread_number() * size);
-        for (int single = 0; single < 2; single++) {
-            choose_models(data, models, u.j, single, &own);
-            if (own.count == 0)
-                continue;
-            load_constants(data, models, u.j, &own);
-            if (data->indptr)
-                load_sparse(data, models, u.j, &own);
-            else
-                load_dense(data, models, u.j, &own);
-            if (single)
-                sum_single(data, loss, weight, u.begin, u.end, &own);
-            else
-                sum_of_kind(data, loss, weight, u.begin, u.end, &own);
-            store_sums(data, &own, u.end - u.begin, n_tasks * stride,
-                       (int64_t *)(void *)(sum->partial + t * stride));
-        }
-    }
-    for (intptr_t i = 0; i < count; i++) {
+    EACH_TASK(n_tasks, gradients_task(data, models, loss, sum, scratch, t));
+    for (intptr_t i = 0; i < models->count; i++) {
         dpk_sum one = *sum;
         one.grid = models->grid + i * data->m;
         one.partial += i * n_tasks * stride;

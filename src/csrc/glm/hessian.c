@@ -183,21 +183,27 @@ static void finish(const dpk_sum *sum, double unit, intptr_t j, intptr_t i, intp
     }
 }
 
+static void hessian_task(const dpk_data *data, const double *w, intptr_t w_stride,
+                         const dpk_loss *loss, double row_grid, const dpk_sum *sum, int64_t t,
+                         double *scratch) {
+    const intptr_t d = data->d;
+    const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
+    const double clip = inner_bound(sqrt(sum->clip), row_grid, d);
+    const task u = task_number(data, sum, t);
+    const double weight = dpk_row_weight(sum, u.j);
+    sum_of_task(data, w + u.j * w_stride, loss, clip, row_grid != 0.0 ? weight / row_grid : weight,
+                M, u.begin, u.end,
+                scratch + thread_number() * dpk_thread_stride(dpk_hessian_scratch(d)),
+                sum->partial + t * dpk_thread_stride(dpk_hessian_size(d)));
+}
+
 dpk_status dpk_glm_hessian(const dpk_data *data, const double *w, intptr_t w_stride,
                            const dpk_loss *loss, double row_grid, const dpk_sum *sum,
                            double *scratch, double *out) {
     const intptr_t d = data->d, panels = (d + WIDTH - 1) / WIDTH;
-    const double M = row_grid != 0.0 ? magic(1.0) : 0.0;
-    const double clip = inner_bound(sqrt(sum->clip), row_grid, d);
-    _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
-        const task u = task_number(data, sum, t);
-        const double weight = dpk_row_weight(sum, u.j);
-        sum_of_task(data, w + u.j * w_stride, loss, clip,
-                    row_grid != 0.0 ? weight / row_grid : weight, M, u.begin, u.end,
-                    scratch + thread_number() * dpk_thread_stride(dpk_hessian_scratch(d)),
-                    sum->partial + t * dpk_thread_stride(dpk_hessian_size(d)));
-    }
-    _Pragma(PARALLEL) for (intptr_t t = 0; t < data->m * panels; t++) finish(
-        sum, row_grid * row_grid, t / panels, panels - 1 - t % panels, d, out + t / panels * d * d);
+    EACH_TASK(sum->first_task[data->m],
+              hessian_task(data, w, w_stride, loss, row_grid, sum, t, scratch));
+    EACH_TASK(data->m * panels, finish(sum, row_grid * row_grid, t / panels,
+                                       panels - 1 - t % panels, d, out + t / panels * d * d));
     return DPK_OK;
 }

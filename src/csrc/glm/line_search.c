@@ -90,31 +90,36 @@ static void add_decreases(const dpk_loss *loss, const dpk_search *search, intptr
     }
 }
 
+static void search_task(const dpk_data *data, const double *w, intptr_t w_stride,
+                        const double *direction, intptr_t direction_stride, const dpk_loss *loss,
+                        const dpk_search *search, const dpk_sum *sum, int64_t t) {
+    const intptr_t count = search->count;
+    const task u = task_number(data, sum, t);
+    double *const acc = sum->partial + t * dpk_thread_stride(count);
+    double y[LINE], z[LINE], dz[LINE];
+    dpk_search own = *search; /* of silo j */
+    if (own.bound)
+        own.bound += u.j * count, own.grid += u.j * count;
+    memset(acc, 0, (size_t)count * sizeof(double)); /* also the integer 0 */
+    for (int64_t i = u.begin; i < u.end; i += LINE) {
+        const intptr_t n = rows_left(i, u.end, LINE);
+        const intptr_t left = rows_left(i + n, u.end, LINE);
+        prefetch_plan rows = plan_prefetch(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
+        dpk_load_line(data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows, y,
+                      z, dz);
+        if (own.bound)
+            add_decreases(loss, &own, n, y, z, dz, &rows, (int64_t *)(void *)acc);
+        else
+            add_losses(loss, search, n, y, z, dz, &rows, acc);
+    }
+}
+
 dpk_status dpk_line_search(const dpk_data *data, const double *w, intptr_t w_stride,
                            const double *direction, intptr_t direction_stride, const dpk_loss *loss,
                            const dpk_search *search, const dpk_sum *sum, double *out) {
     const intptr_t m = data->m, count = search->count, width = dpk_thread_stride(count);
-    _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[m]; t++) {
-        const task u = task_number(data, sum, t);
-        double *const acc = sum->partial + t * width;
-        double y[LINE], z[LINE], dz[LINE];
-        dpk_search own = *search; /* of silo j */
-        if (own.bound)
-            own.bound += u.j * count, own.grid += u.j * count;
-        memset(acc, 0, (size_t)count * sizeof(double)); /* also the integer 0 */
-        for (int64_t i = u.begin; i < u.end; i += LINE) {
-            const intptr_t n = rows_left(i, u.end, LINE);
-            const intptr_t left = rows_left(i + n, u.end, LINE);
-            prefetch_plan rows =
-                plan_prefetch(data, i + n, left, count * ((n + STRIP - 1) / STRIP));
-            dpk_load_line(data, w + u.j * w_stride, direction + u.j * direction_stride, i, n, &rows,
-                          y, z, dz);
-            if (own.bound)
-                add_decreases(loss, &own, n, y, z, dz, &rows, (int64_t *)(void *)acc);
-            else
-                add_losses(loss, search, n, y, z, dz, &rows, acc);
-        }
-    }
+    EACH_TASK(sum->first_task[m],
+              search_task(data, w, w_stride, direction, direction_stride, loss, search, sum, t));
     if (!search->bound) {
         sum_partials(sum, m, count, out);
         return DPK_OK;

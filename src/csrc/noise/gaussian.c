@@ -257,7 +257,7 @@ dpk_status dpk_gaussian(const uint32_t *key, uint32_t purpose, intptr_t m, intpt
                         const double *sigma, const double *grid, dpk_path path, int n_threads,
                         double *out) {
     const int64_t step = (int64_t)TILE * TASK_TILES, tasks = m * ((n + step - 1) / step);
-    /* A team of one costs a fifth of a microsecond, and one of more some for a single task. */
+    /* A team of one costs half a microsecond, and one of more some for a single task. */
     if (n_threads <= 1 || tasks <= 1) {
         for (int64_t t = 0; t < tasks; t++)
             draw_task(key, purpose, n, sigma, grid, path, t, out);

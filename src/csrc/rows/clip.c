@@ -262,23 +262,23 @@ static void clip_wide(const dpk_data *data, const dpk_sum *sum, double *out) {
     }
 }
 
+static void clip_one_task(const dpk_data *data, const dpk_sum *sum, int64_t t) {
+    const task u = task_number(data, sum, t);
+    const double grid = sum->grid ? sum->grid[u.j] : 0.0;
+    const intptr_t rows = single_rows(data, sum->clip, grid);
+    double *const acc = sum->partial + t * dpk_thread_stride(data->p);
+    if (rows)
+        clip_single(data, sum->clip, grid, rows, u.begin, u.end, (int64_t *)(void *)acc);
+    else
+        clip_task_variants[kind_of(data)](data, magic(grid), inner_clip(sum, u.j, data->p), u.begin,
+                                          u.end, acc);
+}
+
 dpk_status dpk_clip_and_sum(const dpk_data *data, const dpk_sum *sum, double *out) {
-    const intptr_t d = data->p;
-    if (sum->grid && d > DPK_WIDE)
+    if (sum->grid && data->p > DPK_WIDE)
         clip_wide(data, sum, out);
-    else {
-        _Pragma(PARALLEL) for (int64_t t = 0; t < sum->first_task[data->m]; t++) {
-            const task u = task_number(data, sum, t);
-            const double grid = sum->grid ? sum->grid[u.j] : 0.0;
-            const intptr_t rows = single_rows(data, sum->clip, grid);
-            double *const acc = sum->partial + t * dpk_thread_stride(d);
-            if (rows)
-                clip_single(data, sum->clip, grid, rows, u.begin, u.end, (int64_t *)(void *)acc);
-            else
-                clip_task_variants[kind_of(data)](data, magic(grid), inner_clip(sum, u.j, d),
-                                                  u.begin, u.end, acc);
-        }
-    }
-    sum_partials(sum, data->m, d, out);
+    else
+        EACH_TASK(sum->first_task[data->m], clip_one_task(data, sum, t));
+    sum_partials(sum, data->m, data->p, out);
     return DPK_OK;
 }
