@@ -45,11 +45,7 @@ static inline task task_number(const dpk_data *data, const dpk_sum *sum, int64_t
     do {                                                                                           \
         const int64_t tasks = (count);                                                             \
         if (sum->n_threads > 1 && tasks > 1) {                                                     \
-            _Pragma(                                                                               \
-                "omp parallel for schedule(dynamic) num_threads(sum->n_threads)") for (int64_t t = \
-                                                                                           0;      \
-                                                                                       t < tasks;  \
-                                                                                       t++) call;  \
+            _Pragma(PARALLEL) for (int64_t t = 0; t < tasks; t++) call;                            \
         } else                                                                                     \
             for (int64_t t = 0; t < tasks; t++)                                                    \
                 call;                                                                              \
