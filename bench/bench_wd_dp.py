@@ -61,7 +61,7 @@ def cases(quick: bool) -> list[Case]:
                 8 * n * d * steps,
                 goals=goals | {"no noise": 1 / 1.02},
                 other_work=("no noise",),
-                turns=16,  # a difference of two percent is to be seen
+                turns=32,  # a difference of two percent is to be seen
             )
         )
     return found

@@ -164,6 +164,31 @@ def test_gradients_of_many_sparse_models_have_the_bits_of_each(k, make):
 
 
 @pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_rows_of_one_number_but_for_an_entry(dtype, bare_records):
+    """Rows of one number are rounded once at several models; wherever another stands is seen."""
+    rows, p = [], 33
+    for length in (1, 2, 3, 7, 8, 9, 15, 16, 17, 31):
+        for number in (1.0, -0.25):
+            row = np.zeros(p)
+            row[2 : 2 + length] = number
+            rows.append(row)
+            for other in range(2, 2 + length):
+                rows.append(row.copy())
+                rows[-1][other] += 0.5
+    rng = np.random.default_rng(7)
+    X, n = scipy.sparse.csr_array(np.array(rows, dtype=dtype)), len(rows)
+    for intercept in (False, True):
+        data = bare_records(X, rng.choice([-1.0, 1.0], n), [0, n], intercept=intercept)
+        for k in (3, 16, 32):
+            w, clip = rng.standard_normal((k, data.d)), rng.uniform(0.1, 3.0, k)
+            found = kernels.glm_gradients(data, w, clip=clip, grid=2.0**-35)
+            for i in range(k):
+                one = kernels.glm_gradient(data, w[i], clip=clip[i], grid=2.0**-35)
+                np.testing.assert_array_equal(found[i], one)
+
+
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("k", [3, 8, 16])
 def test_limits_of_several_models_are_rounded_as_quotients(k, bare_records):
     """Every silo has one clipped record, on a grid that shows the last bits of its limit."""

@@ -54,32 +54,58 @@ DPK_INLINE void multiply(row_kind kind, int groups, const dpk_data *shared, intp
     }
 }
 
-/* acc += round(s x) over n rows. Which entries a row has differs from row to row, so that M is
- * taken out again at once. */
+/* Whether all entries of a row are one number, as those of categories are: it is rounded once. */
+DPK_INLINE int has_one_value(row_kind kind, const dpk_data *data, const row *x) {
+    intptr_t column, t = 0;
+    unsigned differ = 0;
+    if (kind & ROW_MAPPED || x->n < 2)
+        return 0;
+    const f8 first = f8_set(sparse_entry(kind, data, x, 0, &column));
+    for (; t + 8 <= x->n; t += 8)
+        differ |= f8_differ(entries(kind, data, x, t, 8), first);
+    if (t < x->n)
+        differ |= f8_differ(entries(kind, data, x, t, x->n & 7), first) << (8 - (x->n & 7)) & 0xff;
+    return !differ;
+}
+
+/* round(s x) of entry t of a row for 8 `groups` models, in steps of the grid. Which entries a row
+ * has differs from row to row, so that M is taken out again at once. */
+DPK_INLINE intptr_t round_entry(row_kind kind, int groups, const dpk_data *data, const row *x,
+                                intptr_t t, const f8 *factor, const f8 *M, i8 *steps) {
+    intptr_t column;
+    const f8 entry = f8_set(sparse_entry(kind, data, x, t, &column));
+    EACH(g, groups)
+    steps[g] = i8_subtract(i8_bits(f8_fma(factor[g], entry, M[g])), i8_bits(M[g]));
+    return column;
+}
+
+DPK_INLINE void add_steps(int groups, const i8 *steps, int64_t *sum) {
+    EACH(g, groups) i8_store(sum + 8 * g, i8_add(i8_load(sum + 8 * g), steps[g]));
+}
+
+/* acc += round(s x) over n rows. */
 DPK_INLINE void add_up(row_kind kind, int groups, const dpk_data *shared, intptr_t n,
                        const block *b, const dpk_gradients_memory *own, intptr_t stride) {
     const dpk_data copy = *shared, *const data = &copy;
-    double *const acc = own->acc;
-    const double *s = own->s;
+    int64_t *const acc = (int64_t *)(void *)own->acc;
     f8 M[4];
-    i8 excess[4];
-    EACH(g, groups) {
-        M[g] = f8_load(own->M + 8 * g);
-        excess[g] = i8_bits(M[g]);
-    }
-    for (intptr_t r = 0; r < n; r++, s += 8 * groups) {
+    EACH(g, groups) M[g] = f8_load(own->M + 8 * g);
+    for (intptr_t r = 0; r < n; r++) {
         const row x = row_at(kind, data, b->row[r]);
-        const intptr_t count = b->norm[r] <= DBL_MAX ? x.n + data->intercept : 0;
         f8 factor[4];
-        EACH(g, groups) factor[g] = f8_load(s + 8 * g);
-        for (intptr_t t = 0; t < count; t++) {
-            intptr_t column;
-            const f8 entry = f8_set(sparse_entry(kind, data, &x, t, &column));
-            int64_t *const bits = (int64_t *)(void *)(acc + column * stride);
-            EACH(g, groups) {
-                const i8 rounded = i8_subtract(i8_bits(f8_fma(factor[g], entry, M[g])), excess[g]);
-                i8_store(bits + 8 * g, i8_add(i8_load(bits + 8 * g), rounded));
-            }
+        i8 steps[4];
+        intptr_t t = 0;
+        if (!(b->norm[r] <= DBL_MAX))
+            continue;
+        EACH(g, groups) factor[g] = f8_load(own->s + 8 * (r * groups + g));
+        if (has_one_value(kind, data, &x)) {
+            (void)round_entry(kind, groups, data, &x, 0, factor, M, steps);
+            for (; t < x.n; t++)
+                add_steps(groups, steps, acc + x.at[t] * stride);
+        }
+        for (; t < x.n + data->intercept; t++) {
+            const intptr_t column = round_entry(kind, groups, data, &x, t, factor, M, steps);
+            add_steps(groups, steps, acc + column * stride);
         }
     }
 }

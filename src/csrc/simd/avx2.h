@@ -15,6 +15,12 @@ DPK_INLINE vi widen(const int32_t *p) {
     return (vi)_mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
+DPK_INLINE unsigned f8_differ(f8 a, f8 b) {
+    const __m256d lo = _mm256_cmp_pd(a.part[0], b.part[0], _CMP_NEQ_UQ);
+    const __m256d hi = _mm256_cmp_pd(a.part[1], b.part[1], _CMP_NEQ_UQ);
+    return (unsigned)(_mm256_movemask_pd(lo) | _mm256_movemask_pd(hi) << 4);
+}
+
 typedef struct {
     __m256i lo, hi;
 } mask8;

@@ -48,6 +48,10 @@ DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
 DPK_INLINE f8 f8_halves(double low, double high) {
     return (f8){{_mm512_mask_mov_pd(_mm512_set1_pd(low), 0xf0, _mm512_set1_pd(high))}};
 }
+/* The lanes in which they differ. */
+DPK_INLINE unsigned f8_differ(f8 a, f8 b) {
+    return _mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_NEQ_UQ);
+}
 /* Toward zero, as integers. */
 DPK_INLINE f8 f8_trunc(f8 a) {
     return (f8){{_mm512_roundscale_pd(a.part[0], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}};

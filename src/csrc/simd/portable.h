@@ -60,6 +60,12 @@ DPK_INLINE f8 f8_with(f8 a, intptr_t l, double value) {
     a.part[l / 2][l % 2] = value;
     return a;
 }
+DPK_INLINE unsigned f8_differ(f8 a, f8 b) {
+    unsigned lanes = 0;
+    for (int l = 0; l < 8; l++)
+        lanes |= (unsigned)(a.part[l / 2][l % 2] != b.part[l / 2][l % 2]) << l;
+    return lanes;
+}
 /* For |a| < 2^63. */
 DPK_INLINE f8 f8_trunc(f8 a) {
     EACH_PART a.part[r] = (vf){(double)(int64_t)a.part[r][0], (double)(int64_t)a.part[r][1]};
