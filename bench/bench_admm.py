@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import records
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, reference, solve
 from dpkern.kernels import ProxState
 
@@ -240,11 +240,6 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-NAMES = ["dpkern", "numpy", "twin", "federated", "loop", "silent", "no noise"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(
+    cases, ["dpkern", "numpy", "twin", "federated", "loop", "silent", "no noise"]
+)

@@ -3,10 +3,10 @@
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import FLOAT32
 from bench.cases import Case, Contenders, numba
+from bench.speed import speed_test
 from dpkern import kernels, reference
 
 try:
@@ -88,8 +88,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "numpy", "torch", "twin", "numba", "float64"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "torch", "twin", "numba", "float64"])

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-import pytest
-
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, SolverResult, cli, solve
 from dpkern.cli import compare
 
@@ -58,8 +57,4 @@ def cases(quick: bool) -> list[Case]:
     return [Case("dpkern compare", "defaults", made, 1, unit="table", goals=goals)]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "in turn"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark.pedantic(contenders(case, contender), rounds=1)
+test_speed = speed_test(cases, ["dpkern", "in turn"])

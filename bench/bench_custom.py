@@ -7,11 +7,11 @@ into, and what numba makes of the function.
 from functools import partial
 
 import numpy as np
-import pytest
 from scipy import LowLevelCallable
 
 from bench.bench_glm import CLIP, records
 from bench.cases import Case, Contenders, numba
+from bench.speed import speed_test
 from dpkern import SiloData, kernels
 from dpkern.models.losses import Custom
 
@@ -49,8 +49,4 @@ def cases(quick: bool) -> list[Case]:
     return [Case("custom loss", f"{n} x {d}", partial(setup, n, d), 8 * n * d) for n, d in sizes]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "built in"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "built in"])

@@ -8,11 +8,11 @@ and numba always have their norms ready; dpkern has where the data own their row
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import CLIP, FLOAT32, records
 from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_difference, row_norms, skilled_difference
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 
 DIFFERENCE_CLIP = 0.01
@@ -78,11 +78,6 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-NAMES = ["dpkern", "gradient", "no margins", "numpy", "twin", "numba", "float64"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(
+    cases, ["dpkern", "gradient", "no margins", "numpy", "twin", "numba", "float64"]
+)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import NoiseStream, _core, kernels
 
 WORDS = 128  # of a chunk of the stream
@@ -77,8 +77,4 @@ def cases(quick: bool) -> list[Case]:
     return [*vectors, Case("goe", f"{d} x {d}", partial(setup_matrix, d), draws, "draws", None)]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "numpy", "chacha20"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "chacha20"])

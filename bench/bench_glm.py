@@ -10,10 +10,10 @@ the pass.
 from functools import lru_cache, partial
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused, fused_norms, row_norms, skilled
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 from dpkern.privacy.mechanisms.grids import choose_grid
 
@@ -132,11 +132,4 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-NAMES = ["dpkern", "numpy", "twin", "numba", "float64", "float", "even"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "twin", "numba", "float64", "float", "even"])

@@ -10,11 +10,11 @@ import math
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import records
 from bench.bench_sparse import PER_ROW, N, a9a
 from bench.cases import DGEMM, Case, Contenders, dgemm
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 
 try:
@@ -108,11 +108,6 @@ def cases(quick: bool) -> list[Case]:
     return [*found, Case("glm_hessians", f"a9a, csr, {k} models", made, k * entries, **sparse)]
 
 
-NAMES = ["dpkern", "numpy", "float", "tabmat", "twin", "dgemm", "scipy", "dense", "one by one"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(
+    cases, ["dpkern", "numpy", "float", "tabmat", "twin", "dgemm", "scipy", "dense", "one by one"]
+)

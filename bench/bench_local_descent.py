@@ -7,11 +7,11 @@ run is than reading X from memory at every step. Norms are known to all contende
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import CLIP
 from bench.cases import Case, Contenders, numba, out_of_cache
 from bench.glm_rivals import local_runs, row_norms, skilled_local_runs
+from bench.speed import speed_test
 from dpkern import NoiseStream, SiloData, kernels, reference
 
 M, STEP_SIZE, L2 = 32, 0.5, 1e-3
@@ -88,11 +88,4 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-NAMES = ["dpkern", "numpy", "twin", "numba", "no noise"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "twin", "numba", "no noise"])

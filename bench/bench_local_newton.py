@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bench.bench_sparse import a9a
 from bench.bench_wd_dp import on_twins
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, solve
 
 BUDGET = Budget(mu=1.0)
@@ -57,11 +57,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "no noise", "no noise, same floor", "twin"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    if contender == "twin":
-        benchmark.pedantic(contenders(case, contender), rounds=1)
-    else:
-        benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "no noise", "no noise, same floor", "twin"])

@@ -4,11 +4,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bench.bench_glm import CLIP, records
 from bench.bench_sparse import PER_ROW, N, a9a
 from bench.cases import DGEMM, Case, Contenders, dgemm
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, solve, solve_many
 
 BUDGETS = [Budget(epsilon=epsilon, delta=1e-6) for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0)]
@@ -102,8 +102,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "one by one", "1 thread", "in turn", "dgemm"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "one by one", "1 thread", "in turn", "dgemm"])

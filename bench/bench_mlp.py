@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.cases import DGEMM, Case, Contenders, dgemm
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 
 try:
@@ -188,11 +188,7 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-NAMES = ["dpkern", "numpy", "ghost", "per record", "twin", "opacus", "opacus ghost", "difference"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(
+    cases,
+    ["dpkern", "numpy", "ghost", "per record", "twin", "opacus", "opacus ghost", "difference"],
+)

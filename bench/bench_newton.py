@@ -9,11 +9,11 @@ machines.
 from functools import partial
 
 import numpy as np
-import pytest
 from threadpoolctl import ThreadpoolController
 
 from bench.bench_glm import records
 from bench.cases import DGEMM, Case, Contenders, dgemm
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 
 STEPS = 2.0 ** -np.arange(20)
@@ -90,11 +90,6 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-NAMES = ["dpkern", "twin", "twin, 1 BLAS thread", "one glm_losses", "20 glm_losses"]
-
-
-@pytest.mark.parametrize("contender", NAMES)
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(
+    cases, ["dpkern", "twin", "twin, 1 BLAS thread", "one glm_losses", "20 glm_losses"]
+)

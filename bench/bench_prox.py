@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders, numba
+from bench.speed import speed_test
 from dpkern import kernels, reference
 from dpkern.models.penalties import Box, GroupLasso, L2Ball, Simplex
 from dpkern.models.terms import Term
@@ -112,8 +112,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "numpy", "numba", "copy", "copyto", "twin"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "numba", "copy", "copyto", "twin"])

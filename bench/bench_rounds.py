@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, solve
 from dpkern.data import train_test_split
 from dpkern.datasets import wisconsin_feature_range, wisconsin_table
@@ -151,8 +151,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "no noise", "numpy", "full batch"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "no noise", "numpy", "full batch"])

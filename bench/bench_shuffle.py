@@ -8,9 +8,9 @@ import math
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import NoiseStream, kernels, reference
 
 BOUND = 1.0
@@ -63,8 +63,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "numpy", "twin"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "numpy", "twin"])

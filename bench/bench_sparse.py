@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pytest
 from scipy import sparse
 
 from bench.bench_glm import CLIP
 from bench.cases import Case, Contenders, numba
 from bench.glm_rivals import fused_sparse, skilled
+from bench.speed import speed_test
 from dpkern import SiloData, kernels, reference
 from dpkern.io import read_table
 
@@ -57,8 +57,4 @@ def cases(quick: bool) -> list[Case]:
     return [Case("csr gradient", name, setup, N * PER_ROW * 12, goals={"scipy": 2.0})]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "scipy", "twin", "dense", "numba"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "scipy", "twin", "dense", "numba"])

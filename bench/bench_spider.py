@@ -9,9 +9,9 @@ round, and is called once.
 from functools import partial
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders
+from bench.speed import speed_test
 from dpkern import MLP, Budget, SiloData, solve
 
 SILOS, FEATURES, HIDDEN, OUTPUTS = 25, 50, 64, 2
@@ -115,11 +115,4 @@ def cases(quick: bool) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "no noise", "loop"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    if contender == "loop":
-        benchmark.pedantic(contenders(case, contender), rounds=1)
-    else:
-        benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "no noise", "loop"])

@@ -9,9 +9,9 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
-import pytest
 
 from bench.cases import Case, Contenders, out_of_cache
+from bench.speed import speed_test
 from dpkern import Budget, SiloData, kernels, reference, solve
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
@@ -67,11 +67,4 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-@pytest.mark.parametrize("contender", ["dpkern", "no noise", "twin"])
-@pytest.mark.parametrize("case", cases(quick=False), ids=lambda case: case.name)
-def test_speed(case, contender, contenders, benchmark):
-    benchmark.group = case.name
-    if contender == "twin":
-        benchmark.pedantic(contenders(case, contender), rounds=1)
-    else:
-        benchmark(contenders(case, contender))
+test_speed = speed_test(cases, ["dpkern", "no noise", "twin"])

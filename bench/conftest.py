@@ -4,11 +4,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def contenders():
+def call_of():
     """The callable of a contender; skips where this case does not have it."""
     current = {}
 
-    def contenders(case, name):
+    def call_of(case, name):
         if case.name not in current:
             current.clear()
             current[case.name] = case.setup()[0]
@@ -16,4 +16,4 @@ def contenders():
             pytest.skip(f"{case.name} has no {name}")
         return current[case.name][name]
 
-    return contenders
+    return call_of

@@ -69,6 +69,16 @@ def make_records(n=300, p=11, m=4, *, dtype=np.float64, affine=False, csr=False,
     return Records(X, y, np.concatenate([[0], cuts, [n]]), **options)
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks deselect
+def pytest_collection_modifyitems(items):
+    """Mark the cases of instruction sets other than the best one and the portable one."""
+    others = set(_core.isa_names()[1:]) - {"base"}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and callspec.params.get("isa") in others:
+            item.add_marker("isa")
+
+
 @pytest.fixture(params=_core.isa_names())
 def isa(request):
     """Every instruction set that this machine runs, in turn."""

@@ -4,10 +4,12 @@
     python -m tests.faults --only ID [ID ...]  some of them
     python -m tests.faults --room privacy      those of a part of the source
     python -m tests.faults --check             only whether every snippet is found once
+    python -m tests.faults --results FILE      kept in a file, from which a next call goes on
 
 The faults are in `faults.toml`: an id, a part of the source (`room`), the property that
-the fault breaks (`law`), a snippet of the source and what to put in its place, and the test files
-that must fail. A snippet is looked for in all of src, with any white space between its words, and
+the fault breaks (`law`), a snippet of the source and what to put in its place, the test files that
+must fail, and the tier of tests (`tests/tiers.py`) that catches it where the default one does not.
+A snippet is looked for in all of src, with any white space between its words, and
 must occur exactly once. Each fault is planted in a temporary copy of the working tree, the named
 tests run there until the first failure, and the source is put back. At the end the tests that
 failed run once more without any fault: what fails then has seen no fault. The exit status is 1 when
@@ -28,9 +30,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tiers import TIERS
+
 ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES = {".py", ".pyx", ".pxi", ".c", ".h"}
 LIMIT = 900.0  # seconds for the tests of one fault
+DEFAULT = "default"  # the tier of tests without a mark
 
 # An editable installation of dpkern comes before PYTHONPATH: it is taken out of the import system,
 # in the tests' own subprocesses too.
@@ -52,6 +57,8 @@ class Fault:
         The snippet and what takes its place; lines after the first are indented like the snippet.
     tests : list of str
         Stems of the test files that must catch it.
+    tier : str
+        The tier of these files' tests that must.
     """
 
     id: str
@@ -60,6 +67,7 @@ class Fault:
     old: str
     new: str
     tests: list[str]
+    tier: str = DEFAULT
 
     def found(self, sources: dict[Path, str]) -> list[tuple[Path, re.Match[str]]]:
         """Where the snippet occurs."""
@@ -102,6 +110,8 @@ def complaints(fault: Fault, root: Path, sources: dict[Path, str]) -> list[str]:
         wrong.append("the new text is the old one")
     if len(test_files(fault, root)) != len(fault.tests) or not fault.tests:
         wrong.append(f"not one test file for each of {fault.tests}")
+    if fault.tier not in (DEFAULT, *TIERS):
+        wrong.append(f"tier must be one of {', '.join((DEFAULT, *TIERS))}, got {fault.tier}")
     return wrong
 
 
@@ -159,12 +169,15 @@ class Copy:
         (extension,) = (self._folder / "build").glob("_core.*.so")
         shutil.copy2(extension, self.root / "src" / "dpkern" / extension.name)
 
-    def run(self, tests: list[str]) -> tuple[int | None, list[str]]:
-        """Exit status of pytest, None after the limit, and the tests that failed."""
+    def run(self, tests: list[str], marks: str | None) -> tuple[int | None, list[str]]:
+        """Exit status of pytest, None after the limit, and the tests that failed.
+
+        `marks` is the expression that selects tests; None takes the default tier.
+        """
         cache = self._folder / "cache"
         shutil.rmtree(cache, ignore_errors=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-o"]
-        command += [f"cache_dir={cache}", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *tests]
+        command += [] if marks is None else ["-m", marks]
         with (self._folder / "output").open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=self.root, env=self._environment, stdout=output,
@@ -195,7 +208,8 @@ def try_fault(copy: Copy, fault: Fault, sources: dict[Path, str]) -> tuple[str, 
     try:
         if compiled:
             copy.build()
-        status, failed = copy.run(["-x", *test_files(fault, copy.root)])
+        marks = None if fault.tier == DEFAULT else fault.tier
+        status, failed = copy.run(["-x", *test_files(fault, copy.root)], marks)
     except RuntimeError as error:
         return f"NOT CAUGHT: {error}", []
     finally:
@@ -210,28 +224,40 @@ def try_fault(copy: Copy, fault: Fault, sources: dict[Path, str]) -> tuple[str, 
     return "NOT CAUGHT" if status == 0 else f"NOT CAUGHT: pytest failed:\n{copy.output}", []
 
 
-def try_faults(faults: list[Fault]) -> list[str]:
-    """Plant the faults one at a time; the ids of those that are not caught."""
+def try_faults(faults: list[Fault], results: dict[str, list[str]], file: Path | None) -> list[str]:
+    """Plant the faults one at a time; the ids of those that are not caught.
+
+    `results` has the tests that caught a fault in an earlier call, by id; it is added to and kept
+    in the file, if there is one.
+    """
     missed: list[str] = []
-    seen_by: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Copy(Path(folder))
         sources = read_sources(copy.root)
 
-        def of_file(fault: Fault) -> tuple[bool, str]:
+        def sort_key(fault: Fault) -> tuple[bool, str]:
             path = fault.found(sources)[0][0]  # what is compiled comes last, a file at a time
             return path.suffix != ".py", str(path)
 
-        for fault in sorted(faults, key=of_file):
+        for fault in sorted(faults, key=sort_key):
+            if fault.id in results:
+                continue
             begin = time.monotonic()
             said, failed = try_fault(copy, fault, sources)
             seconds = time.monotonic() - begin
             print(f"{fault.id:<32}  {seconds:6.1f} s  {said}  {' '.join(failed)}", flush=True)
             if not failed:
                 missed.append(fault.id)
-            for test in failed:
-                seen_by.setdefault(test, []).append(fault.id)
-        status, failed = copy.run(sorted(seen_by)) if seen_by else (0, [])
+                continue
+            results[fault.id] = failed
+            if file is not None:
+                file.write_text(json.dumps(results, indent=1))
+        tried = {fault.id for fault in faults}
+        seen_by: dict[str, list[str]] = {}
+        for id, tests in results.items():
+            for test in tests if id in tried else []:
+                seen_by.setdefault(test, []).append(id)
+        status, failed = copy.run(sorted(seen_by), "") if seen_by else (0, [])
         if status not in (0, 1):
             raise RuntimeError(f"pytest failed without a fault:\n{copy.output}")
     for test in failed:
@@ -246,6 +272,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="ID", help="these faults")
     parser.add_argument("--room", help="the faults of this room")
     parser.add_argument("--check", action="store_true", help="only look for the snippets")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="what was caught, as JSON")
     arguments = parser.parse_args()
 
     faults = read_faults()
@@ -267,7 +294,10 @@ def main() -> int:
     print(f"{len(there)} of {len(faults)} faults can be planted")
     if arguments.check or not there:
         return int(bool(lost))
-    missed = try_faults(there)
+    file, results = arguments.results, {}
+    if file is not None and file.exists():
+        results = json.loads(file.read_text())
+    missed = try_faults(there, results, file)
     print(f"{len(there) - len(missed)} of {len(faults)} faults caught in "
           f"{time.monotonic() - begin:.0f} s")  # fmt: skip
     if missed:

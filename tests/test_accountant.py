@@ -565,6 +565,7 @@ def test_a_grid_search_of_seven_fits_with_room_for_three_runs_three(path, n_jobs
     assert 1.8 < accountant.spent <= 1.9
 
 
+@pytest.mark.docs
 def test_the_page_about_it_runs(source_tree, tmp_path, monkeypatch, capsys):
     pytest.importorskip("dp_accounting")
     monkeypatch.chdir(tmp_path)

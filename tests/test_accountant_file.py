@@ -52,6 +52,7 @@ def _charge(path, name, times):
         accountant.charge(f"{name} {i}", mu=0.01)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_two_processes_lose_nothing(accountant, path, method):
     if method not in multiprocessing.get_all_start_methods():
@@ -87,6 +88,7 @@ def test_threads_that_share_an_accountant_lose_nothing_and_spend_no_more_than_th
     assert accountant.spent <= 3.0
 
 
+@pytest.mark.processes
 def test_two_processes_create_one_file(path):
     opened = f"dpkern.Accountant({str(path)!r}, epsilon=3.0, delta=1e-6)"
     code = f"import dpkern; {opened}.charge('x', mu=.1)"
@@ -163,12 +165,13 @@ def check_after_kills(tmp_path, kills, seed):
     assert in_progress > 0  # some were killed between a charge and its certificate
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_a_killed_process_has_charged_what_it_released(tmp_path):
     check_after_kills(tmp_path, 20, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 def test_a_process_killed_at_two_hundred_moments_has_charged_what_it_released(tmp_path):
     check_after_kills(tmp_path, 200, seed=2)
@@ -404,6 +407,7 @@ def test_every_line_is_json_for_people(accountant, path):
     assert charged(path) == ["größe, \u2028 and\nlines"]
 
 
+@pytest.mark.processes
 def test_a_forked_process_neither_settles_nor_withdraws_a_charge(tmp_path, monkeypatch):
     accountant = Accountant(tmp_path / "study.json", epsilon=3.0, delta=1e-6)
     charge = accountant.begin("run", Bound(mu=0.1), neighbours="replace_one", seeded=False)

@@ -98,6 +98,7 @@ def test_other_pairs_raise(method, neighbours):
         )  # fmt: skip
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("noise", [0.7, 1.0, 2.0, 4.0])
 def test_the_certified_delta_bounds_the_true_one_of_one_record_of_three(noise):
     """n = 3, K = 1, clip 1: mixtures of three Gaussians, neighbours as far apart as they can be."""
@@ -226,6 +227,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
 def test_certificate_is_what_dp_accounting_says_when_asked_directly(name, options):
     neighbours = options.get("neighbours", REPLACE)

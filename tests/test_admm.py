@@ -345,6 +345,7 @@ def test_a_search_for_neighbours_reaches_the_charge_of_changes_and_never_passes_
     assert most > Fraction(99, 100)
 
 
+@pytest.mark.statistical
 def test_an_audit_of_clipped_changes_stays_below_the_certificate_and_comes_near():
     """Where all users take part in every round, what a record does to the last model adds up."""
     data, options = make_data(n=12), {"mode": "federated", "participation": 12, "l2": 0.0}
@@ -553,6 +554,7 @@ def test_noise_draws_of_every_user_are_counted(data):
     assert (central, local, federated, token) == (12 * P, 12 * N * P, 12 * 7 * P, 12 * P)
 
 
+@pytest.mark.statistical
 @pytest.mark.filterwarnings("ignore:mu must be at most 6")
 @pytest.mark.parametrize(
     ("name", "expected"),
@@ -673,6 +675,7 @@ def line(n, label=1.0):
 PAPER = {"loss": dpk.losses.SmoothedHinge(h=0.5), "clip": 1.0, "prox_step": 0.05}
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("lam", [0.5, 0.2, 1.0])
 def test_paper_noise_gives_n_times_the_claimed_rdp(lam):
     """Counter-example of one round: the mean moves by 4 lam gamma C / n under lam sigma/sqrt(n)."""

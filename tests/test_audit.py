@@ -150,6 +150,7 @@ AUDITED = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("name", "trust", "neighbours", "how"), AUDITED)
 def test_true_certificates_stand(name, trust, neighbours, how):
     how = {key: value for key, value in how.items() if value is not None}
@@ -165,7 +166,7 @@ def test_true_certificates_stand(name, trust, neighbours, how):
     assert f"{name} under {trust} trust" in str(found)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize(("name", "trust", "neighbours"), list(offers()))
 def test_every_offer_stands(name, trust, neighbours):
     """64 audits of confidence 0.999: one in sixteen such lists is expected to fail by chance."""
@@ -183,6 +184,7 @@ def test_every_offer_stands(name, trust, neighbours):
     assert not found.violated
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("sampling", "neighbours"), [("without_replacement", "replace_one"), ("poisson", "add_remove")]
 )
@@ -215,6 +217,7 @@ def test_the_schedule_is_one_in_which_the_record_takes_part():
     assert found.mu_estimate > 0.8 * found.mu_certified
 
 
+@pytest.mark.statistical
 def test_half_the_noise_is_found(monkeypatch):
     drawn = kernels.gaussian
     monkeypatch.setattr(kernels, "gaussian", lambda *a, **how: 0.5 * drawn(*a, **how))
@@ -224,6 +227,7 @@ def test_half_the_noise_is_found(monkeypatch):
     assert found.tightness > 1.1
 
 
+@pytest.mark.statistical
 def test_the_claim_of_printed_noise_is_refuted():
     """Huang's formula at 32 silos, each of which draws what was meant for the average."""
     found = dpk.audit(
@@ -243,6 +247,7 @@ def test_the_claim_of_printed_noise_is_refuted():
     assert bound in str(found)
 
 
+@pytest.mark.statistical
 def test_a_line_search_without_noise_leaks():
     found = dpk.audit(
         "local_newton",
@@ -261,6 +266,7 @@ def test_a_line_search_without_noise_leaks():
     assert "certified  nothing" in str(found)
 
 
+@pytest.mark.statistical
 def test_own_data():
     data = dpk.datasets.load_wisconsin(m=2)
     X, y = np.asarray(data.transform.apply(data.X)), data.y
@@ -294,6 +300,7 @@ def test_the_picture(tmp_path):
     assert "not refuted" in str(found)
 
 
+@pytest.mark.statistical
 def test_the_command(tmp_path, capsys, monkeypatch):
     path = tmp_path / "a.png"
     given = ["audit", "gradient_descent", "--runs", "400", "--jobs", "1", "--seed", "1"]

@@ -39,6 +39,7 @@ def test_bounds_are_those_of_jax_privacy(made, threshold, confidence, delta, exp
         assert (found.threshold, found.mu) == (threshold, None)
 
 
+@pytest.mark.statistical
 def test_gdp_is_that_of_jax_privacy_which_pays_for_all_its_thresholds():
     """epsilon_from_gdp(0.05, 1e-5), over the 29 thresholds of the hull of errors."""
     inside, outside = case(0, 1000, 1000, 1.5)
@@ -61,6 +62,7 @@ def test_rates_are_those_of_clopper_and_pearson():
     assert mu_lower(Counts(10, 10, 0, 10), 0.9) == 0.0
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 def test_bounds_of_a_gaussian_pair_fail_as_rarely_as_they_say(mu):
     rng, trials, wrong = np.random.default_rng(3), 300, 0
@@ -97,6 +99,7 @@ def test_a_tail_that_is_empty_by_chance_is_not_chosen():
     assert dpk.audit_scores(inside, outside, method="gdp").mu > 0.6
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("method", ["one_run", "one_run_fdp"])
 @pytest.mark.parametrize("canaries", [200, 1000])
 def test_canaries_of_one_run_do_not_refute_a_true_guarantee(method, canaries):
@@ -170,6 +173,7 @@ def test_bad_arguments(change, match):
         dpk.audit_scores(arguments.pop("in_scores"), arguments.pop("out_scores"), **arguments)
 
 
+@pytest.mark.statistical
 def test_the_default_refutes_no_honest_laplace_mechanism_and_says_what_gdp_assumes():
     rng = np.random.default_rng(0)
     inside, outside = rng.laplace(1.0, 1.0, 10_000), rng.laplace(0.0, 1.0, 10_000)
@@ -203,6 +207,7 @@ def test_what_is_no_number_is_named():
         dpk.audit_scores([0.0, 1.0], [0.0, 1.0], delta="a")
 
 
+@pytest.mark.statistical
 def test_the_standard_error_is_that_of_many_draws():
     rng = np.random.default_rng(0)
     draws = [(rng.normal(1.0, 1.0, 100), rng.normal(size=100)) for _ in range(2000)]

@@ -30,6 +30,7 @@ def drawn(sampler, sizes, t=0, active=None, seed=0, stream=None):
     return batches
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("n", "k"), [(5, 2), (5, 3), (6, 1), (6, 5)])
 def test_every_set_of_k_records_is_equally_likely(n, k):
     sets = {s: i for i, s in enumerate(itertools.combinations(range(n), k))}
@@ -63,6 +64,7 @@ def test_batches_of_fixed_size_are_of_the_silos_that_take_part():
     assert not np.array_equal(*drawn(WithoutReplacement((50, 50), (9, 9)), (50, 50)))
 
 
+@pytest.mark.statistical
 def test_poisson_batches_have_the_rate_of_the_public_size_and_independent_records():
     rounds, n, public, k = 3000, 4, 10, 3
     sampler, stream = Poisson((public,), (k,)), NoiseStream(5)
@@ -77,6 +79,7 @@ def test_poisson_batches_have_the_rate_of_the_public_size_and_independent_record
     assert scipy.stats.chisquare(codes, rounds * np.array(law)).pvalue > 1e-4
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("make", [Poisson, WithoutReplacement, partial(Cyclic, releases=200)])
 def test_silos_draw_independently_of_one_another(make):
     """Whether a record is in the batch says nothing on the record of the same place elsewhere."""
@@ -99,6 +102,7 @@ def test_a_poisson_record_is_never_more_likely_than_the_accountant_thinks():
     assert drawn(everything, (11,))[0].tolist() == list(range(11))
 
 
+@pytest.mark.statistical
 def test_a_record_is_in_at_most_one_batch_of_a_pass_and_orders_are_random():
     sizes, k, rounds = (10, 25), 5, 2
     firsts = []

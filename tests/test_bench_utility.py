@@ -12,6 +12,8 @@ import pytest
 import dpkern as dpk
 from dpkern.solvers import SOLVERS
 
+pytestmark = pytest.mark.docs
+
 SOLVER, EPSILON = "gradient_descent", "1"
 
 

@@ -76,6 +76,7 @@ def thresholds(m, first, last):
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("m", [199, 400, 1501, 4097, 9000])
 def test_no_step_between_thresholds_exceeds_the_bound(m):
     """All of them up to the end, and the largest is at the end."""
@@ -115,6 +116,7 @@ def test_mills_ratio_is_between_the_bounds():
             assert 1 / mills >= (3 * z + math.sqrt(z * z + 8.0)) / 4.0 - 1e-12
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("coins", "g", "dim"), [(2000, 3, 1), (5000, 5, 2), (1500, 2, 3)])
 def test_exact_profiles_stay_below_and_come_close(coins, g, dim):
     """Shifts in all directions, by the law of the loss of all coordinates."""
@@ -181,6 +183,7 @@ def test_more_coins_and_fewer_steps_spend_less():
 # ---- the exact loss of the whole protocol
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("coins", "g"), [(400, 1), (900, 2), (2500, 4), (40_000, 12)])
 def test_certified_delta_is_above_the_exact_one_in_one_dimension(coins, g):
     claim = certificate(coins, g, 1)

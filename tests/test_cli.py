@@ -569,6 +569,7 @@ def test_the_check_before_a_comparison_reads_no_record(train):
         np.testing.assert_array_equal(empty.feature_range, data.feature_range)
 
 
+@pytest.mark.processes
 def test_solvers_in_several_processes_give_the_table_of_one(capsys, train, monkeypatch):
     command = ["compare", train, *SMALL, "--no-plot", "--noise-seed", "3"]
     tables, said = [], []

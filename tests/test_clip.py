@@ -465,6 +465,7 @@ def test_out_is_written_and_returned():
     np.testing.assert_array_equal(out, kernels.clip_and_sum(G, clip=1.0))
 
 
+@pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits():
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -358,6 +358,7 @@ def test_minibatch_is_the_full_kernel_on_gathered_records(make, layout, bare_rec
         )
 
 
+@pytest.mark.isa
 @pytest.mark.parametrize("p", [77, 1200])
 def test_fused_instruction_sets_give_the_same_bits(make, loss, p):
     fused = [name for name in _core.isa_names() if name != "base"]

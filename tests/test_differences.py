@@ -39,6 +39,7 @@ def common_by_search(clip, centre, radius):
     return max(np.linalg.norm(edge - v, axis=1).max() for v in edge)
 
 
+@pytest.mark.proof
 def test_two_balls_have_in_common_what_a_search_finds():
     rng = np.random.default_rng(0)
     for k in range(24):
@@ -99,6 +100,7 @@ def adversarial_records(loss, frame, near, p):
 FORMS = ("double", "intercept", "single", "csr", "affine")
 
 
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pairwise("isa", "loss", form=FORMS, p=[2, 13, 70, 1100], flush=[0, FLUSH])
 def test_two_records_of_a_convex_loss_differ_by_no_more_than_is_charged(

@@ -25,6 +25,7 @@ def pages(source_tree):
     return sorted((source_tree / "docs").rglob("*.md"))
 
 
+@pytest.mark.docs
 def test_every_block_of_python_runs(source_tree, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     found = 0
@@ -76,6 +77,7 @@ def patients(folder):
         (folder / name).write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.docs
 def test_every_command_of_dpkern_runs(source_tree, tmp_path, monkeypatch, capsys):
     found = 0
     for path in pages(source_tree):

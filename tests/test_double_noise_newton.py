@@ -194,6 +194,7 @@ def test_without_a_row_bound_the_hessians_clip_must_be_given():
     assert run.privacy.mu <= BUDGET.mu * (1 + 1e-12)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("variant", ["add", "clip"])
 @pytest.mark.parametrize("mu", [0.1, 1.0, 6.0])
 def test_no_draw_diverges_without_a_penalty(variant, mu):

@@ -55,6 +55,7 @@ def points(results, name):
     return json.loads((results / f"{name}.json").read_text())["points"]
 
 
+@pytest.mark.docs
 def test_every_experiment_of_wd_dp_leaves_numbers_and_a_figure(quick):
     run, results = quick
     names = {"epsilon", "ratio", "regression", "rounds", "claims"}
@@ -68,6 +69,7 @@ def test_every_experiment_of_wd_dp_leaves_numbers_and_a_figure(quick):
             assert point["gap"] > -1e-6
 
 
+@pytest.mark.docs
 def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones_do(quick):
     _, results = quick
     for name in ("epsilon", "ratio", "regression", "rounds"):
@@ -80,6 +82,7 @@ def test_sound_runs_of_wd_dp_certify_no_more_than_their_epsilon_and_printed_ones
             assert point["certified"] > 1.5 * point["epsilon"]
 
 
+@pytest.mark.docs
 def test_newton_runs_certify_their_mu_and_the_printed_search_nothing(example, tmp_path):
     pytest.importorskip("matplotlib")
     run = example("local_newton.py", "--quick", "--sets", "synthetic", "--out", "out", cwd=tmp_path)
@@ -96,6 +99,7 @@ def test_newton_runs_certify_their_mu_and_the_printed_search_nothing(example, tm
     assert methods["Newton, central"] < 0.1 * methods["gradient descent, central"]
 
 
+@pytest.mark.docs
 def test_lasso_example_certifies_its_budget_where_sound_and_says_what_their_noise_is_worth(
     example, tmp_path
 ):
@@ -119,6 +123,7 @@ def test_lasso_example_certifies_its_budget_where_sound_and_says_what_their_nois
         assert scores[code, most] < scores[printed, most]
 
 
+@pytest.mark.docs
 def test_sound_runs_of_spider_certify_their_budget_and_printed_ones_miss_it(example, tmp_path):
     pytest.importorskip("matplotlib")
     run = example("isrl_spider.py", "--quick", "--out", "out", cwd=tmp_path)
@@ -138,6 +143,7 @@ def test_sound_runs_of_spider_certify_their_budget_and_printed_ones_miss_it(exam
             assert (point["certified"] > point["epsilon"]) == (point["epsilon"] == 18.0)
 
 
+@pytest.mark.docs
 def test_network_in_pytorch_learns_and_certifies_its_budget(example, tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("dp_accounting")
@@ -150,6 +156,7 @@ def test_network_in_pytorch_learns_and_certifies_its_budget(example, tmp_path):
     assert stated[-1] == "1e-05"
 
 
+@pytest.mark.docs
 def test_network_without_pytorch_says_what_is_missing(example, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError\n")
     run = example("../torch_cnn.py", cwd=tmp_path, path=tmp_path)
@@ -157,6 +164,7 @@ def test_network_without_pytorch_says_what_is_missing(example, tmp_path):
     assert run.stderr == "torch_cnn.py needs PyTorch: pip install torch\n"
 
 
+@pytest.mark.docs
 def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
     for data, cause in ((None, "DPKERN_DATA is not set"), (tmp_path, "is not there")):
         run = wd_dp("--quick", cwd=tmp_path, data=data)
@@ -167,6 +175,7 @@ def test_missing_files_of_wd_dp_are_named_in_one_line(wd_dp, tmp_path):
         assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.docs
 def test_features_of_the_public_sets_have_their_documented_bounds_and_counts(
     source_tree, real_data
 ):
@@ -190,6 +199,7 @@ def test_features_of_the_public_sets_have_their_documented_bounds_and_counts(
     }
 
 
+@pytest.mark.docs
 def test_every_word_of_adult_is_a_documented_one(source_tree, real_data):
     load = runpy.run_path(source_tree / "examples" / "papers" / "public_sets.py")["load"]
     for task in (load("adult"), load("adult", regression=True)):
@@ -199,6 +209,7 @@ def test_every_word_of_adult_is_a_documented_one(source_tree, real_data):
         assert 0.9 < words[:, -1].mean() < 1.0
 
 
+@pytest.mark.docs
 def test_the_programs_of_the_page_on_models_of_ones_own_run_as_printed(source_tree):
     text = (source_tree / "docs" / "isrl.md").read_text()
     names = {}
@@ -208,6 +219,7 @@ def test_the_programs_of_the_page_on_models_of_ones_own_run_as_printed(source_tr
     assert names["result"].privacy.epsilon(1e-5) <= 8.0
 
 
+@pytest.mark.docs
 def test_the_certificate_of_the_page_is_the_one_that_its_programs_print(
     source_tree, capsys, tmp_path, monkeypatch
 ):

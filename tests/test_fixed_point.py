@@ -227,6 +227,7 @@ def test_equal_releases_of_different_records_give_equal_results(monkeypatch, ope
     assert results[0] == results[1]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("options", "scale"),
     [

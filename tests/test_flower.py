@@ -25,6 +25,8 @@ from dpkern.federated import flower, flower_wire
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import Certificates, SuperLink
 
+pytestmark = pytest.mark.processes
+
 NUMBERS = count()
 
 

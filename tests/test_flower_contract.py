@@ -140,6 +140,7 @@ def test_flower_has_the_names_that_are_used():
     assert not found, message + "; ".join(found)
 
 
+@pytest.mark.processes
 def test_the_superlink_has_the_options_that_are_used():
     program = import_module("flwr.superlink.cli.flower_superlink")
     parser = program._parse_args_run_superlink()

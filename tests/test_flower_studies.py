@@ -27,6 +27,8 @@ from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import SuperLink
 from dpkern.federated.silo import take_part
 
+pytestmark = pytest.mark.processes
+
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 HOSPITAL = Path(__file__).with_name("flower_hospital.py")
 RUNS = [
@@ -136,7 +138,6 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_silos(tmp_path):
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
 
 
-@pytest.mark.slow
 def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp_path):
     """Questions and answers are lost on the way, and arrive twice because they are repeated."""
     data, how = wisconsin(), {"budget": BUDGET, "rounds": 12}
@@ -167,7 +168,6 @@ def hospital(address, j, out):
     np.save(out / f"s{j}.npy", np.append(result.coef, result.intercept))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trials", [8])  # a hundred take half an hour
 def test_parties_killed_over_flower(tmp_path, trials):
     rounds, data = 10, wisconsin()

@@ -131,7 +131,7 @@ def test_draw_is_the_rounded_quantile(sample, ratio):
     assert_rounds_exactly(u, k, ratio)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("ratio", [1.0, 2.0**26 * 0.6, 2.0**32])
 def test_draw_is_the_rounded_quantile_at_a_million_points(ratio):
     """A third of a million for each ratio. Quantiles in doubles decide where they are far from a
@@ -280,6 +280,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(isa):
         assert np.array_equal(expected, kernels.goe(3, 150, 2.5, rng=1, n_threads=n_threads))
 
 
+@pytest.mark.isa
 def test_bits_do_not_depend_on_the_instruction_set():
     before, seen = _core.isa(), []
     for name in _core.isa_names():
@@ -313,6 +314,7 @@ def test_no_draw_repeats_across_releases_silos_and_purposes():
     assert len(np.unique(np.ascontiguousarray(pairs).view("V16"))) == len(pairs)
 
 
+@pytest.mark.statistical
 def test_goodness_of_fit_of_ten_million_draws():
     n, sigma, bins = 10_000_000, 3.0, 1000
     z = kernels.gaussian(n, sigma, grid=2.0**-24, rng=12345) / sigma
@@ -455,7 +457,7 @@ def test_goe_off_diagonal_sigma_is_never_below_sigma_over_root_two(monkeypatch):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_table_is_what_its_program_makes(source_tree):
     folder = source_tree / "src" / "csrc" / "noise"
     made = subprocess.run(

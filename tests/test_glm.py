@@ -565,6 +565,7 @@ def test_more_silos_than_records_in_the_minibatch(make):
     assert not np.any(np.delete(out, j, axis=0))
 
 
+@pytest.mark.isa
 @pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]
@@ -615,6 +616,7 @@ def test_concurrent_calls_do_not_disturb_each_other(make):
         assert all(pool.map(work, range(4)))
 
 
+@pytest.mark.processes
 def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
     program = """
         import os, sys

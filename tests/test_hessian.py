@@ -246,6 +246,7 @@ def test_no_bit_depends_on_threads(make, layout, loss, hess_clip):
         np.testing.assert_array_equal(again, alone)
 
 
+@pytest.mark.isa
 @pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]

@@ -151,6 +151,7 @@ def test_noise_is_symmetric_of_the_calibrated_deviations_and_on_the_grid(triangl
     assert np.max(np.abs(upper - np.eye(6))) < 5 / math.sqrt(2000)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("triangle", [False, True])
 def test_the_stated_norm_of_the_noise_is_that_of_large_matrices(triangle):
     made, _ = mechanism(dim=200, triangle=triangle)

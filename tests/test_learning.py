@@ -80,6 +80,7 @@ def test_rounds_of_different_users_do_not_grow(seed):
     assert "grew" not in finding(noisy(lengths, 0.01, seed))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("rounds", [8, 10, 20, 60])
 @pytest.mark.parametrize("dim", [1, 3, 30])
 def test_noise_alone_does_not_grow(rounds, dim):

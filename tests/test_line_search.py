@@ -208,6 +208,7 @@ def test_replacing_one_record_moves_a_candidate_by_at_most_twice_its_bound(make,
             assert moved * Fraction(q) <= 2 * Fraction(bound)
 
 
+@pytest.mark.isa
 @pairwise("layout", "loss")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]

@@ -148,6 +148,7 @@ def test_anchored_steps_end_at_the_prox_of_the_mean_loss(make):
     )
 
 
+@pytest.mark.isa
 @pairwise("layout", options=OPTIONS)
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(make, layout, options):
     data = make(n=500, p=40, **layout)
@@ -265,6 +266,7 @@ def test_a_call_takes_one_release_of_a_stream_where_it_needs_noise(make):
     )
 
 
+@pytest.mark.processes
 def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
     program = """
         import os, sys

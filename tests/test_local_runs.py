@@ -48,6 +48,7 @@ def spelled_out(steps, low, high):
 curvatures = st.fractions(-20, 20, max_denominator=997)
 
 
+@pytest.mark.proof
 @settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=12),
@@ -356,6 +357,7 @@ def test_batches_whose_steps_expand_come_near_the_bound_at_the_first_step(descen
     assert late <= D
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
@@ -469,6 +471,7 @@ def neighbours(draw):
     }  # fmt: skip
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
 @settings(max_examples=150, deadline=None)
 @given(case=neighbours())
@@ -514,6 +517,7 @@ SLOPES = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("runner", RUNNERS, ids=["twin", "compiled"])
 @settings(max_examples=60, deadline=None)
 @given(case=neighbours(), coarse=st.booleans())

@@ -224,6 +224,7 @@ def test_paper_noise_of_output_perturbation_is_laplace_and_certifies_nothing():
 # --------------------------------------------------------------------- noise of the result
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("name", "options", "releases"), [HIDDEN[2], HIDDEN[4], *MODELS])
 def test_noise_of_the_model_has_the_calibrated_deviation(name, options, releases):
     data, eta, total = silos(), 1.0, dpk.Budget(mu=2.0)
@@ -242,6 +243,7 @@ def test_noise_of_the_model_has_the_calibrated_deviation(name, options, releases
     assert np.all(np.abs(np.mean(draws, axis=0)) < 5 * std / math.sqrt(len(draws)))
 
 
+@pytest.mark.statistical
 def test_noise_of_steps_has_the_deviation_that_steps_carry():
     """On flat losses the model's noise is the sum of the steps', the last iterate's likewise."""
     X = np.zeros((60, 3))

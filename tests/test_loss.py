@@ -173,6 +173,7 @@ def jumps_near(loss, y, z):
     return any(abs(a - k) <= 4 * U * max(abs(k), abs(a)) for k in (0, *map(Fraction, loss.params)))
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("isa")
 def test_errors_are_within_kappa_and_those_of_value_and_curvature_within_eight_roundings(loss):
     if loss.name not in EXACT:

@@ -41,6 +41,7 @@ def test_the_profile_is_convex_in_the_power_of_the_lemma_and_in_none_larger():
                 assert second_difference(power + mpmath.mpf("0.01"), mu, x) < 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(4))
 def test_a_mixture_of_rungs_is_never_below_its_release(seed):
     rng = np.random.default_rng(seed)
@@ -90,6 +91,7 @@ def test_the_law_of_mixtures_is_the_tilted_mean_of_its_rungs_laws(tilt):
     assert norms >= np.linalg.norm(np.fft.irfft(total, size))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(20))
 def test_many_noises_cost_what_they_do_one_by_one_to_a_thousandth(seed, monkeypatch):
     rng = np.random.default_rng(seed)

@@ -169,6 +169,7 @@ def test_a_record_has_the_same_bits_whoever_its_neighbours_are(make, loss):
     )
 
 
+@pytest.mark.isa
 @pairwise("layout", "convex")
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss):
     fused = [name for name in _core.isa_names() if name != "base"]

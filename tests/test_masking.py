@@ -544,6 +544,7 @@ def test_threads_that_ask_for_one_round_get_one_message():
     assert sum(message is not None for message in got) == 1
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_no_session():
     code = """

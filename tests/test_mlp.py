@@ -221,6 +221,7 @@ def test_no_bit_depends_on_threads(net, clip, records_of):
         np.testing.assert_array_equal(kernels.mlp_difference(data, w, old, **how), moved)
 
 
+@pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits(net, records_of):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -157,6 +157,7 @@ def results(outcomes, name):
 # ------------------------------------------------------------------------------------------ results
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", RUNS)
 def test_parties_have_the_bits_of_one_process(outcomes, name):
     how = {"l2": 1e-3, "trust": "central"} | RUNS[name]
@@ -173,6 +174,7 @@ def test_parties_have_the_bits_of_one_process(outcomes, name):
         assert result.privacy.mu == expected.privacy.mu
 
 
+@pytest.mark.processes
 def test_a_federation_and_silos_have_the_bits_of_one_process(outcomes):
     how = PLAIN["arguments"] | {"l2": 1e-3}
     expected = dpk.solve(
@@ -184,18 +186,21 @@ def test_a_federation_and_silos_have_the_bits_of_one_process(outcomes):
         assert result.privacy.releases == expected.privacy.releases
 
 
+@pytest.mark.processes
 def test_a_silo_whose_accountant_refuses_ends_the_study(outcomes):
     messages = results(outcomes, "budget is spent")
     assert messages[2].startswith("BudgetSpentError")
     assert all("s1: left the study" in m for i, m in enumerate(messages) if i != 2)
 
 
+@pytest.mark.processes
 def test_the_certificate_names_engine_and_threshold(outcomes):
     note = "sums by Shamir shares among 5 parties, threshold 2, against semi-honest parties"
     assert all(note in result.privacy.notes for result in results(outcomes, "federated_gd"))
     assert not any(note in result.privacy.notes for result in results(outcomes, "prox_sgd"))
 
 
+@pytest.mark.processes
 def test_sums_are_those_of_numpy_and_of_masks(outcomes):
     *sums, rows, shaped = results(outcomes, "sums")[0]
     for found in results(outcomes, "sums"):
@@ -223,6 +228,7 @@ def masked_sum(values):
 # --------------------------------------------------------------------------------- faults of others
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["other plan", "other sum", "other trust", "other opened sum"])
 def test_a_party_with_another_plan_ends_the_study_for_all(outcomes, name):
     for pid, message in enumerate(results(outcomes, name)):
@@ -230,6 +236,7 @@ def test_a_party_with_another_plan_ends_the_study_for_all(outcomes, name):
         assert message.startswith(f"ProtocolError: {who}: not at this party's release")
 
 
+@pytest.mark.processes
 def test_a_party_with_another_threshold_or_study_ends_it_before_anything_is_sent(outcomes):
     for what in ("threshold", "study"):
         messages = results(outcomes, f"other {what}")
@@ -238,12 +245,14 @@ def test_a_party_with_another_threshold_or_study_ends_it_before_anything_is_sent
             assert message.startswith(f"ProtocolError: the {what} of {who} is ")
 
 
+@pytest.mark.processes
 def test_a_party_with_the_certificate_of_another_is_not_let_in(outcomes):
     messages = results(outcomes, "other certificate")
     assert "ProtocolError: s1 has the certificate of another party" in messages
     assert all(isinstance(message, str) for message in messages)
 
 
+@pytest.mark.processes
 def test_a_party_that_fails_is_late_or_is_killed_ends_the_study_for_all(outcomes):
     first, *others = results(outcomes, "fails")
     assert first.startswith("ZeroDivisionError")
@@ -256,6 +265,7 @@ def test_a_party_that_fails_is_late_or_is_killed_ends_the_study_for_all(outcomes
     assert all(message.startswith("SilosLostError: s1: left") for message in killed)
 
 
+@pytest.mark.processes
 def test_all_end_within_the_deadline(outcomes):
     assert all(seconds < 3.0 + 6.0 for _, seconds in outcomes["is late"])
     assert all(seconds < 20.0 for _, seconds in outcomes["is killed"])
@@ -303,6 +313,7 @@ def sent_by_silo_1(steps, answers, threshold=2):
         mesh.close()
 
 
+@pytest.mark.processes
 def test_what_a_silo_sends_is_shares_of_its_threshold_and_fresh():
     steps = integers(1, 40)
     field = mpyc_runtime.finfields.GF(2**1279 - 1)
@@ -418,6 +429,7 @@ def test_names_and_plans_are_those_of_the_study():
             joined(name, plan=given)
 
 
+@pytest.mark.processes
 def test_parties_that_never_come_are_named_and_the_next_one_can_start(certificates):
     for _ in range(2):
         with pytest.raises(SilosLostError, match=r"s1, s2, s3: no message within 0\.3 s"):
@@ -490,6 +502,7 @@ def study_file():
     return head + "".join(silos)
 
 
+@pytest.mark.docs
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_the_pages_commands_run_as_printed(tmp_path, source_tree):
     page = (source_tree / "docs" / "federation.md").read_text()

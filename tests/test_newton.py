@@ -151,6 +151,7 @@ def test_concurrent_calls_agree_and_leave_the_threads_of_blas_as_they_were():
             lib.set_num_threads(threads)
 
 
+@pytest.mark.processes
 def test_a_forked_child_finishes_after_a_parallel_region_in_the_parent():
     program = """
         import os, sys

@@ -143,6 +143,7 @@ def sets_of_records(neighbours, R, C):
             yield (steep,), (curved,)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-4), (1.0, 1e-5), (2.0, 1e-3)])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -174,6 +175,7 @@ def test_curvature_of_a_record_is_needed():
     assert without.delta(0.6) < exact <= found.law.delta(0.6)
 
 
+@pytest.mark.proof
 def test_exact_law_in_two_dimensions_is_below_the_guarantee():
     """Two rows at an angle, one record replaced, beside one that both sets have."""
     C, penalty, s, epsilons = 1.0, 3.0, 8.0, (0.2, 0.4, 0.6, 0.8)
@@ -658,7 +660,7 @@ def test_settings_do_not_depend_on_how_many_records_there_are_under_add_remove()
     assert first.privacy.to_dict() == second.privacy.to_dict()
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("neighbours", ["replace_one", "add_remove"])
 def test_audit_of_released_models_finds_less_than_the_certificate(neighbours):
     """Clopper-Pearson lower bounds of epsilon from thresholds on the released model."""

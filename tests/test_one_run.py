@@ -77,6 +77,7 @@ TIGHT = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("solver", "how"), TIGHT)
 def test_canaries_reach_the_certified_mu_and_refute_nothing_true(solver, how):
     found = audited(solver, **how)
@@ -87,6 +88,7 @@ def test_canaries_reach_the_certified_mu_and_refute_nothing_true(solver, how):
     assert len(found.in_scores) + len(found.out_scores) == 200
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("solver", "how"),
     [
@@ -103,6 +105,7 @@ def test_the_others_stand_too_and_something_is_seen(solver, how):
     assert 0.3 < found.mu_estimate < 1.35 * dpk.Budget(epsilon=8.0, delta=1e-5).mu
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("how", [{}, {"trust": "silo"}, POISSON | {"batch_size": 150}])
 def test_half_the_noise_is_found(monkeypatch, how):
     drawn = kernels.gaussian
@@ -112,6 +115,7 @@ def test_half_the_noise_is_found(monkeypatch, how):
         assert audited(data=WIDE, canaries=1000, budget=budget, **how).violated
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("how", [{}, POISSON])
 def test_records_that_are_clipped_too_late_are_found(monkeypatch, how):
     """Gradients far above the clip norm count four times."""
@@ -127,6 +131,7 @@ def test_records_that_are_clipped_too_late_are_found(monkeypatch, how):
         assert audited(data=WIDE, canaries=1000, weights="size", **how).violated
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("solver", "how"),
     [
@@ -143,6 +148,7 @@ def test_coins_are_seen_through_the_noise_alone(solver, how):
     assert abs(np.mean(found)) < 3.5 * math.sqrt(4 / 200 / 4)
 
 
+@pytest.mark.statistical
 def test_bounds_of_true_certificates_fail_as_rarely_as_they_say():
     data, wrong = make_data(n=60, p=30, m=1), 0
     for seed in range(60):
@@ -281,6 +287,7 @@ def test_the_sign_of_canaries_is_followed_by_its_opposite():
     assert 30 <= sum(sign > 0 for sign in signs[::2]) * 2 <= 70
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 def test_a_gaussian_certificate_is_refuted_where_the_bound_of_epsilon_exceeds_it(mu):
     how = {"budget": dpk.Budget(mu=mu), "clip": 1.0, "rounds": 1, "step_size": 0.1}

@@ -137,6 +137,7 @@ def test_two_kinds_cost_more_than_one_and_less_than_the_sum(kinds):
     assert both < of(one).epsilon(1e-6) + of(other).epsilon(1e-6)
 
 
+@pytest.mark.proof
 def test_every_further_guarantee_costs_more():
     guarantees, spent = [], 0.0
     for bound in [*KINDS.values(), *KINDS.values()]:
@@ -176,6 +177,7 @@ def test_secret_samples_beside_gaussians_are_no_more_than_dp_accounting_has(neig
     assert gdp_delta(0.2, 1.0) < found <= together * (1.0 + 1e-6)
 
 
+@pytest.mark.proof
 def test_poisson_samples_beside_a_pair_are_near_their_exact_composition():
     from dp_accounting.pld import common, privacy_loss_distribution
 

@@ -105,6 +105,7 @@ def test_prox_agrees_with_its_twin_at_every_length():
         )
 
 
+@pytest.mark.isa
 @every_case
 def test_same_bits_for_any_number_of_threads_and_instruction_set_with_fma(case):
     for shape in ((3000, D), (D,)):
@@ -303,6 +304,7 @@ def test_the_ends_of_the_doubles_give_finite_results_without_a_warning():
                 assert np.all(x * np.sign(v) >= 0.0)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("d", LENGTHS)
 @pytest.mark.usefixtures("isa")
 def test_projections_are_feasible_up_to_the_stated_roundings_in_rational_arithmetic(d):

@@ -383,6 +383,7 @@ def test_no_bit_depends_on_threads_or_kept_norms(make, layout, kind):
         assert_identical(again, results[0])
 
 
+@pytest.mark.isa
 @pairwise("layout", "convex", kind=KINDS)
 def test_fused_instruction_sets_give_the_same_bits(make, layout, loss, kind):
     fused = [name for name in _core.isa_names() if name != "base"]

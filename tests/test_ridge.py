@@ -211,6 +211,7 @@ def test_a_penalty_shrinks_the_mean():
     np.testing.assert_allclose(found, [1 / 4, 1 / 3, 1.0], rtol=1e-3)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("law", "draws"), [("sphere_2000", 50), ("correlated", 10)])
 def test_it_is_not_worse_than_adassp_at_equal_budgets(source_tree, monkeypatch, law, draws):
     """Mean test errors at four budgets; with the paper's noise of AdaSSP."""

@@ -169,6 +169,7 @@ def test_two_batches_by_integration_in_two_dimensions():
                 assert true <= certified * (1.0 + 1e-9)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(24))
 def test_compositions_are_dp_accountings_from_above(seed):
     rng = np.random.default_rng(1000 + seed)
@@ -203,6 +204,7 @@ def test_compositions_are_dp_accountings_from_above(seed):
     assert true * (1.0 - 1e-6) <= found <= true * (1.0 + 1e-3) + 1e-6
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("other", [0.0, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_an_attack_on_mixtures_stays_below_the_certified_delta(other, seed):
@@ -229,6 +231,7 @@ def test_an_attack_on_mixtures_stays_below_the_certified_delta(other, seed):
             assert gain.mean() > 0.7 * certified
 
 
+@pytest.mark.statistical
 def test_an_audit_of_the_drawn_batches_stays_below_the_certificate():
     """Batches by the sampler itself, noise as released; a lower bound by Clopper and Pearson."""
     sampler = make_record_sampler(

@@ -573,6 +573,7 @@ def test_the_page_explains_every_key_and_its_example_is_a_schema():
         assert f"| `{key}`" in PAGE or f" `{key}` " in PAGE or f"`{key}`," in PAGE, key
 
 
+@pytest.mark.docs
 def test_the_code_of_the_page_runs_on_adult(capsys, tmp_path, monkeypatch):
     for name in ("adult.data.xz", "adult.test.xz"):
         (tmp_path / name).symlink_to(adult(name))

@@ -59,6 +59,7 @@ def pgf(eta, gamma, q):
     return ((1 - (1 - mp.mpf(gamma)) * q) ** power - 1) / (mp.mpf(gamma) ** power - 1)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("eta", "mean"),
     [(0.0, 10.0), (1.0, 10.0), (-0.5, 3.0), (3.0, 25.0), (1e-9, 5.0), (40.0, 8.0), (0.3, 1.02)],
@@ -287,11 +288,12 @@ def check_audit(runs, least):
     assert least < found <= privacy.epsilon(1e-3) <= 3.0
 
 
+@pytest.mark.statistical
 def test_an_audit_finds_less_than_the_certificate():
     check_audit(300, 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_long_audit_finds_less_too():
     check_audit(6000, 0.7)
 
@@ -414,6 +416,7 @@ def test_a_run_that_spends_more_than_its_share_is_not_chosen(number_of_runs, mon
         dpk.select([GD], records(), budget=BUDGET)
 
 
+@pytest.mark.statistical
 def test_ties_fall_to_every_run_alike(number_of_runs, monkeypatch):
     number_of_runs(3)
     release = selection._Measure.release
@@ -432,6 +435,7 @@ def test_ties_fall_to_every_run_alike(number_of_runs, monkeypatch):
     assert scipy.stats.chisquare([wins[i / 8] for i in range(3)]).pvalue > 1e-4
 
 
+@pytest.mark.statistical
 def test_settings_of_runs_are_independent_draws_with_their_laws(number_of_runs, monkeypatch):
     number_of_runs(400)
     seen = []

@@ -113,6 +113,7 @@ def test_law_of_coins_tossed_together_is_the_binomial_one_to_176_bits(k):
         assert guide[i] == 0 or top[guide[i] - 1] < np.uint64(i << 53)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("m", "draws"), [(4096, 40_000), (3 * 4096 + 5, 40_000), (1 << 20, 40_000)]
 )
@@ -176,6 +177,7 @@ def law_of_count(x, bound, g, b):
     return law
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("path", ["simulated", "messages"])
 @pytest.mark.parametrize("x", [[0.0], [-0.9, 0.3, 0.77], [0.1] * 6])
 def test_counts_follow_the_law_of_the_protocol(path, x):
@@ -208,6 +210,7 @@ def test_a_fraction_is_rounded_up_by_the_words_below_it_and_no_others(isa):
         assert total == ones - n
 
 
+@pytest.mark.statistical
 def test_sum_is_unbiased_with_the_variance_of_coins_and_rounding():
     n, d, bound, g, b, draws = 30, 3, 2.5, 7, 6, 4000
     V = vectors(n, d, bound=0.9 * bound)
@@ -229,6 +232,7 @@ def test_sum_is_unbiased_with_the_variance_of_coins_and_rounding():
     assert np.all(np.abs(np.corrcoef(sums.T) - np.eye(d)) < stats.norm.isf(P_VALUE) / draws**0.5)
 
 
+@pytest.mark.statistical
 def test_coins_of_all_coordinates_are_fair_and_independent():
     d, b = 4000, 10_000
     sums = kernels.shuffle_sum(np.zeros((1, d)), bound=1.0, g=2, b=b, rng=8)

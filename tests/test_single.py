@@ -277,6 +277,7 @@ def test_differences_have_margins_in_double_precision(make):
     np.testing.assert_allclose(found, twin, atol=0.02 * np.abs(twin).max())
 
 
+@pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits(make):
     fused = [name for name in _core.isa_names() if name != "base"]
     if len(fused) < 2:

@@ -442,6 +442,7 @@ def test_certificate_names_label_dependent_partitions_and_training_monitors():
 # ----------------------------------------------------------------- noise of the released bits
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
@@ -526,6 +527,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_in_a_forked_child_finishes_with_the_same_bits():
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)

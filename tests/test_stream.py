@@ -111,6 +111,7 @@ def test_numbers_end_with_an_error():
         stream.release()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("same_number", [False, True])
 def test_forked_child_is_refused_and_may_make_its_own(monkeypatch, same_number):

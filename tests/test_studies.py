@@ -428,7 +428,7 @@ def test_processes_have_the_bits_of_one(tmp_path):
     assert all(np.array_equal(model, one_process(40)) for model in found)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_parties_killed_at_a_hundred_moments(tmp_path):
     rounds, port = 150, functools.cache(lambda folder: free_port())
 
@@ -443,6 +443,7 @@ def test_parties_killed_at_a_hundred_moments(tmp_path):
     kills.trials(tmp_path, 100, 0.6, at_once=4)
 
 
+@pytest.mark.processes
 def test_a_killed_silo_ends_the_study(tmp_path):
     data = wisconsin()
     study = study_of(data)

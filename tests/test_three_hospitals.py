@@ -14,6 +14,8 @@ import pytest
 import dpkern as dpk
 from dpkern.privacy import Certificate
 
+pytestmark = pytest.mark.docs
+
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 

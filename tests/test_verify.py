@@ -68,7 +68,7 @@ def test_recorded_runs_are_verified():
         assert_verified(made(id))
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_all_recorded_runs_are_verified():
     for id in runs():
         assert_verified(made(id))

@@ -85,6 +85,7 @@ def test_every_function_has_a_stated_error():
     assert set(_core.vmath_names()) == set(STATED)
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("isa")
 def test_errors_are_within_the_stated_bounds_and_come_near_them(name, truth):
     x, exact = truth[name]
@@ -126,6 +127,7 @@ def test_the_place_in_a_block_changes_no_bit(name):
     np.testing.assert_array_equal(evaluate(name, x[3:])[:497], one_by_one[3:])
 
 
+@pytest.mark.isa
 def test_fused_instruction_sets_give_the_same_bits(name):
     fused = [isa for isa in _core.isa_names() if isa != "base"]
     if len(fused) < 2:
