@@ -271,6 +271,69 @@ def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
     assert table.y.dtype.kind == kind
 
 
+@pytest.mark.parametrize("number", ["12_34", "\uff11\uff12", "\u0663", "1_0.5", "1e1_0"])
+@pytest.mark.parametrize("header", ["a,b,y\n", ""])
+def test_text_is_never_another_number(write, number, header):
+    text = f"{header}1,3,0\n{number},4,1\n"
+    with pytest.raises(ValueError, match=r"csv, line \d: column .* must be a number, got text"):
+        read_table(write("a.csv", text))
+    with pytest.raises(ValueError, match=r"csv, line \d: column .* must be a number, got text"):
+        read_table(write("a.csv", f"{header}{number},3,0\n1,4,1\n"))  # no header of its own
+    for line in (f"1 1:{number}", f"{number} 1:1", f"1 {number}:1"):
+        with pytest.raises(ValueError, match=r"svm, line 2 must be 'label index:value"):
+            read_table(write("a.svm", f"1 1:1\n{line}\n"))
+    with pytest.raises(ValueError, match="line 2 must be lo,hi or name,lo,hi with numbers"):
+        read_feature_range(write("r.csv", f"-1,1\n0,{number}\n"))
+    with pytest.raises(ValueError, match="target must be a column"):
+        read_table(write("b.csv", "1,2\n3,4\n"), target=number)
+
+
+def test_comments_of_libsvm_text_may_be_any_text(write):
+    table = read_table(write("a.svm", "1 1:1 # visit_3, \u00e4\n# a_b\n-1 2:1\n"))
+    assert table.y.tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["1", "1.0"], [1, 1]),
+        (["+1", "-1"], [1, -1]),
+        (["01", "1"], ["01", "1"]),
+        (["1_0", "10"], ["1_0", "10"]),
+        (["007.5", "7.5"], [7.5, 7.5]),
+        (["9007199254740993", "9007199254740992"], [9007199254740993, 9007199254740992]),
+        (["99999999999999999998", "99999999999999999999"],) * 2,
+        (["9007199254740993", "0.5"],) * 2,
+        (["1e300", "2"], [1e300, 2.0]),
+    ],
+)
+def test_labels_that_differ_as_text_stay_apart(write, labels, expected):
+    path = write("a.csv", "".join(f"1,{label}\n" for label in labels))
+    assert read_table(path, header=False).y.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["9", "10"], [9, 10]),
+        (["1", "01", "001"],) * 2,
+        (["1", "1.0"],) * 2,
+        (["9007199254740993", "9007199254740992"], [9007199254740993, 9007199254740992]),
+        (["9" * 19, "9" * 18 + "8"],) * 2,
+    ],
+)
+def test_silos_and_persons_keep_their_text(write, names, expected):
+    path = write("a.csv", "id,a,y\n" + "".join(f"{name},1,0\n" for name in names))
+    assert read_table(path, silo_column="id").groups.tolist() == expected
+    assert read_table(path, person="id").person.tolist() == names
+
+
+def test_people_with_long_ids_are_not_joined(write):
+    rows = "".join(f"{1234567890123456000 + i},{i % 7},{i % 2}\n" for i in range(400))
+    table = read_table(write("a.csv", "id,a,y\n" + rows), person="id")
+    assert len(np.unique(table.person)) == 400
+
+
 BAD_CSV = {
     "ragged": (f"1,2,0\n3,{SECRET}\n", {}, "data.csv, line 2 must have 3 fields .* got 2"),
     "text feature": (

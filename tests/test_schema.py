@@ -169,6 +169,12 @@ def test_messages_name_columns_and_counts_and_never_a_value():
         SCHEMA.labels(FRAME | {"income": ["low", "?", "low", "low"]})
 
 
+@pytest.mark.parametrize("text", ["4_2", "\uff14\uff12", "\u0664"])
+def test_a_number_is_digits_of_ascii(text):
+    with pytest.raises(ValueError, match="column 'age' must hold numbers, got text"):
+        SCHEMA.encode(FRAME | {"age": [20, 30, 40, text]})
+
+
 def test_columns_that_are_missing_or_unknown_are_refused_and_ignored_ones_are_not():
     with pytest.raises(ValueError, match=r"missing 'age'; unknown 'Age'.*\"ignore\" if need be"):
         SCHEMA.encode({"Age": FRAME["age"]} | {k: v for k, v in FRAME.items() if k != "age"})

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from dpkern._numbers import did_you_mean
+from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
 from dpkern.models.losses import LOSSES
 from dpkern.solvers import SOLVERS
@@ -38,12 +38,24 @@ _BEFORE = r"(?:^|(?<=; )|(?<=needs ))"
 _AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.](?!\w)|$)"
 
 
+# How the text of an argument of these types is read.
+_PARSERS: dict[Callable[[str], Any], Callable[[str], Any]] = {
+    int: parse_integer,
+    float: parse_number,
+}
+
+
 class UsageError(ValueError):
     """An error of the command line itself, which needs no translation."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises its errors, with suggestions for unknown options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for kind, parse in _PARSERS.items():
+            self.register("type", kind, parse)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -139,7 +151,7 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    number = int(text)
+    number = parse_integer(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
@@ -149,7 +161,7 @@ def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     """Parse "auto" or a number, named as the number in errors."""
 
     def parse(text: str) -> Any:
-        return text if text == "auto" else kind(text)
+        return text if text == "auto" else _PARSERS[kind](text)
 
     parse.__name__ = kind.__name__
     return parse
@@ -158,7 +170,9 @@ def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     def parse(text: str) -> list[Any]:
         try:
-            entries = [kind(part.strip()) for part in text.split(",") if part.strip()]
+            entries = [
+                _PARSERS.get(kind, kind)(part.strip()) for part in text.split(",") if part.strip()
+            ]
         except ValueError:
             entries = []
         if not entries:
@@ -179,9 +193,9 @@ def value(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
-    for kind in (int, float):
+    for parse in _PARSERS.values():
         try:
-            return kind(text)
+            return parse(text)
         except ValueError:
             pass
     return text

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets
-from dpkern._numbers import positive
+from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
 from dpkern.data import Schema, SiloData, is_sparse
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
-from dpkern.io.table import tidy
+from dpkern.io.table import parse_labels
 
 ROW_BOUND = 1.0
 SPLIT = "even"
@@ -145,7 +145,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         if classes is not None and len(classes) > 2 and task is None:
             task = "multiclass"
         if classes is not None and y.dtype.kind not in "US":
-            classes = tidy(classes)
+            classes = parse_labels(classes)
         options = {
             "intercept": not (arguments.no_intercept or _has_constants(arguments, task)),
             "row_bound": _row_bound(source, arguments),
@@ -170,7 +170,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
         try:
-            options[NUMBERS[how]] = float(number)
+            options[NUMBERS[how]] = parse_number(number)
         except ValueError:
             raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dpkern._numbers import is_number, parse_integer, parse_number
 from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data.schema import blanks_of, draft_of, schema_text
 from dpkern.io import replacing
 from dpkern.io.frame import Frame, Layout, has_header, read_text
-from dpkern.io.table import is_number
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
 _MISSING = ("", "?")
@@ -100,7 +100,7 @@ def _columns(frame: Frame, arguments: argparse.Namespace) -> Iterator[dict[str, 
         number = bool(values) and all(map(is_number, values))
         listed = None
         if arguments.not_private_categories and len(values) <= _MOST_LISTED:
-            listed = sorted(values, key=lambda text: (float(text), text) if number else text)
+            listed = sorted(values, key=lambda text: (parse_number(text), text) if number else text)
         if name == target and number and len(values) > _FEW:
             yield {"name": name, "kind": "target", "lo": None, "hi": None}
         elif name == target:
@@ -118,7 +118,7 @@ def _column(option: str, wanted: str, names: list[str]) -> str:
     if wanted in names:
         return wanted
     try:
-        return names[int(wanted)]
+        return names[parse_integer(wanted)]
     except (ValueError, IndexError):
         raise ValueError(
             f"{option} must be one of {', '.join(names)}, or an index from 0, got {wanted!r}"

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted, did_you_mean, real
+from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
 from dpkern.data.validation import Float64Array, Matrix
 
@@ -269,7 +269,7 @@ class Column:
             if text is None or text in missing:
                 return math.nan
             try:
-                return float({"True": "1", "False": "0"}.get(text, text))
+                return parse_number({"True": "1", "False": "0"}.get(text, text))
             except ValueError:
                 raise ValueError(
                     f'column {self.name!r} must hold numbers, got text: list it under "missing" '

@@ -362,4 +362,5 @@ def _of_schema(path: object, folder: Path) -> dict[str, Any]:
 def _is_address(address: object) -> bool:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", " ")
-    return bool(bare) and not re.search(r"[\s/]", bare) and port.isdecimal() and int(port) < 65536
+    named = bool(bare) and not re.search(r"[\s/]", bare)
+    return named and re.fullmatch("[0-9]{1,5}", port) is not None and int(port) < 65536

@@ -1,15 +1,18 @@
 """LIBSVM text: ``label index:value ...``, indices from 1."""
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from dpkern._numbers import is_number
 from dpkern.data.csr import MAX_FEATURES
 from dpkern.io.files import OPENERS, opened
-from dpkern.io.table import Table, canonical_csr, is_number, refuse_width, tidy_numbers
+from dpkern.io.table import Table, canonical_csr, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
@@ -37,7 +40,7 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
     try:
         with opened(path) as stream:
             # zero_based="auto" would shift the columns of a file whose first column is empty.
-            rows, y = load_svmlight_file(stream, dtype=np.float64, zero_based=False)
+            rows, y = load_svmlight_file(_Strict(stream), dtype=np.float64, zero_based=False)
             rows.check_format()
     except (ValueError, OverflowError):
         # scikit-learn's message quotes the data and has no line number.
@@ -58,6 +61,25 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
     return Table(canonical_csr(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
 
 
+class _Strict:
+    """Lines of a stream, of which those with numbers that `parse_number` refuses are an error."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._lines = stream
+        self.read = stream.read
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            if (b"_" in line or not line.isascii()) and not _is_strict(line):
+                raise ValueError
+            yield line
+
+
+def _is_strict(line: bytes) -> bool:
+    numbers = line.partition(b"#")[0]
+    return b"_" not in numbers and numbers.isascii()
+
+
 def _first_bad_libsvm_line(path: Path) -> int | None:
     with opened(path) as stream:
         for number, line in enumerate(stream, start=1):
@@ -65,6 +87,10 @@ def _first_bad_libsvm_line(path: Path) -> int | None:
             pairs = [token.partition(b":") for token in rest if not token.startswith(b"qid:")]
             indices = [int(index) if index.isdigit() else 0 for index, _, _ in pairs]
             increase = all(a < b <= MAX_FEATURES for a, b in pairwise([0, *indices]))
-            if not increase or not all(map(is_number, [label, *(value for *_, value in pairs)])):
+            if (
+                not increase
+                or not _is_strict(line)
+                or not all(map(is_number, [label, *(value for *_, value in pairs)]))
+            ):
                 return number
     return None

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpkern._numbers import count
+from dpkern._numbers import count, is_number, parse_number
 from dpkern.data.frames import listed
 from dpkern.data.validation import FLOATS, Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
 from dpkern.io.npz import read_npz
-from dpkern.io.table import Table, is_number
+from dpkern.io.table import Table
 
 
 def read_table(
@@ -170,7 +170,7 @@ def read_feature_range(
             raise ValueError(
                 f"{path}, line {line} must be lo,hi or name,lo,hi with numbers, as in every row"
             )
-    bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
+    bounds = np.array([[parse_number(field) for field in fields[-2:]] for _, fields in rows])
     for k, ((line, fields), (lo, hi)) in enumerate(zip(rows, bounds.tolist(), strict=True)):
         if not -math.inf < lo < hi < math.inf:
             name = fields[0] if width == 3 else dict(enumerate(feature_names or ())).get(k, k)
