@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
-from dpkern.data.validation import Float64Array, Matrix
+from dpkern.data.validation import Float64Array, Matrix, most_exact
 
 Kind = Literal["number", "category", "target", "silo", "person", "ignore"]
 Label = str | int | float
@@ -250,6 +250,14 @@ class Column:
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             return values
         texts = [text_of(value, self.name) for value in values]
+        floats = [np.asarray(v) for v in values if isinstance(v, float | np.floating)]
+        joined = sum(bool(abs(v) >= most_exact(v.dtype)) for v in floats)
+        if joined:
+            raise ValueError(
+                f"column {self.name!r} must name the {self.kind} by text or integers where floats "
+                f"do not tell them apart, got {counted(joined, 'such float')} in "
+                f"{counted(len(texts), 'row')}: read the column as text"
+            )
         absent = sum(text is None or text in missing for text in texts)
         if absent:
             raise ValueError(

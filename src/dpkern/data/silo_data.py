@@ -39,6 +39,7 @@ from dpkern.data.validation import (
     far_apart,
     frozen,
     frozen_matrix,
+    ids,
     labels,
     no_buffer,
     public_row_bound,
@@ -369,7 +370,7 @@ class SiloData:
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
-        group = labels(groups, len(y), name="groups")
+        group = ids(groups, len(y), "groups")
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is not None:  # before any other order
             (given, _), y, group = gathered(given, found[0]), y[found[0]], group[found[0]]

@@ -119,7 +119,7 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
         if all(isinstance(v, str) for v in y.flat):
             y = y.astype(str)
         elif all(isinstance(v, numbers.Real) for v in y.flat):
-            y = y.astype(np.float64)
+            y = _real_numbers(y)
     if y.dtype.kind not in "fiubUS":
         raise TypeError(
             f"{name} must be all real numbers or all strings, without missing values, got dtype "
@@ -132,6 +132,35 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
         if bad:
             raise ValueError(f"{name} must be finite, got {_not_finite(bad)} in {n} records")
     return y
+
+
+def _real_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    """Return Python's numbers as float64, whole ones that a double does not hold as int64."""
+    floats = values.astype(np.float64)
+    if np.abs(floats).max(initial=0.0) >= most_exact(floats.dtype):
+        whole = all(isinstance(v, numbers.Integral) for v in values.flat)
+        if whole and np.abs(floats).max() < 2.0**63:
+            return values.astype(np.int64)
+    return floats
+
+
+def most_exact(dtype: np.dtype[Any]) -> float:
+    """Return the number from which on floats of the dtype do not tell whole numbers apart."""
+    return float(2.0 ** (np.finfo(dtype).nmant + 1))
+
+
+def ids(values: ArrayLike, n: int, name: str) -> NDArray[Any]:
+    """Return names of silos or persons; refuse floats that may stand for several of them."""
+    found = labels(values, n, name)
+    if found.dtype.kind == "f":
+        joined = int(np.count_nonzero(np.abs(found) >= most_exact(found.dtype)))
+        if joined:
+            raise ValueError(
+                f"{name} must be text or integers where floats do not tell them apart, got "
+                f"{counted(joined, 'float')} of {most_exact(found.dtype):.0f} or more in {n} "
+                "records: read the column as text"
+            )
+    return found
 
 
 def targets(
