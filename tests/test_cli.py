@@ -276,8 +276,24 @@ def test_test_files_of_libsvm_text_are_padded(capsys, tmp_path):
     (tmp_path / "a").write_text("".join(f"{2 * (i % 2) - 1:+d} {i % 3 + 1}:1\n" for i in range(30)))
     (tmp_path / "b").write_text("+1 1:1\n-1 2:1\n")
     out, _ = shown(capsys, ["fit", tmp_path / "a", "--test", tmp_path / "b", *BUDGET, *QUICK])
-    assert "3 features" in out
+    assert "3 sparse features" in out
     assert "b, 2 records" in out
+
+
+def test_the_width_of_libsvm_text_is_stated_or_noted(capsys, tmp_path):
+    (tmp_path / "a").write_text("".join(f"{2 * (i % 2) - 1:+d} {i % 3 + 1}:1\n" for i in range(30)))
+    fit = ["fit", tmp_path / "a", "--classes=-1,1", *BUDGET, *QUICK, "--out", tmp_path / "m.npz"]
+    out, err = shown(capsys, fit)
+    assert "the largest index in the records, 3, is taken as the number of features" in err
+    assert "the number of features was read from the records" in out
+    for options, sparse in (([], True), (["--no-sparse"], False)):
+        out, err = shown(capsys, [*fit, "--n-features", 8, *options])
+        assert err == ""
+        assert "was read" not in out
+        declared = dpk.load(tmp_path / "m.npz").privacy.declared
+        assert (declared["n_features"], declared["sparse"]) == (8, sparse)
+    assert "--n-features must be" in refused(capsys, *fit, "--no-sparse")
+    assert "must have 2 features, got 3" in refused(capsys, *fit, "--n-features", 2)
 
 
 def write_libsvm(path, X, y):

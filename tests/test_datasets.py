@@ -128,7 +128,9 @@ def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix):
     y = np.where(np.arange(30) % 2, 1, -1)
     plain = tmp_path / "plain"
     dump_svmlight_file(X, y, str(plain), zero_based=False)
-    table = read_table(write(stem + suffix, plain.read_bytes()))
+    path = write(stem + suffix, plain.read_bytes())
+    np.testing.assert_allclose(read_table(path).X.toarray(), X, rtol=1e-15)
+    table = read_table(path, n_features=4, sparse=False)
     np.testing.assert_allclose(table.X, X, rtol=1e-15)
     assert np.array_equal(table.y, y)
     assert table.y.dtype == np.int64
@@ -142,7 +144,7 @@ def test_libsvm_index_zero_is_refused_and_an_empty_first_column_stays(write):
     with pytest.raises(ValueError, match=r"line 2 must .* indices from 1"):
         read_table(write("zero", "1 1:1 2:3\n-1 0:1\n"))
     table = read_table(write("one", "1 2:1\n-1 3:4\n"))
-    assert table.X.tolist() == [[0, 1, 0], [0, 0, 4]]
+    assert table.X.toarray().tolist() == [[0, 1, 0], [0, 0, 4]]
 
 
 def test_libsvm_records_without_features_and_comments_are_read(write):
@@ -181,17 +183,55 @@ def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):
     assert caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize(("n_entries", "sparse"), [(10, True), (11, False)])
-def test_libsvm_text_stays_sparse_where_at_most_a_quarter_is_written_down(write, n_entries, sparse):
-    entries = np.arange(n_entries)
-    X = np.zeros((10, 4))
-    X[entries % 10, entries // 10 * 3] = entries + 1.5
-    lines = (" ".join(["1", *(f"{k + 1}:{v}" for k, v in enumerate(x) if v)]) for x in X)
-    table = read_table(write("a.svm", "\n".join(lines)), n_features=4)
-    assert scipy.sparse.issparse(table.X) == sparse
-    assert np.array_equal(table.X.toarray() if sparse else table.X, X)
-    if sparse:  # scipy's conversions need indices of one dtype
-        assert np.array_equal(table.X.tocoo().toarray(), X)
+def test_the_storage_of_libsvm_text_does_not_depend_on_its_records(write):
+    for n_entries in (1, 10, 11, 40):
+        entries = np.arange(n_entries)
+        X = np.zeros((10, 4))
+        X[entries % 10, entries // 10] = entries + 1.5
+        lines = (" ".join(["1", *(f"{k + 1}:{v}" for k, v in enumerate(x) if v)]) for x in X)
+        path = write("a.svm", "\n".join(lines))
+        rows = read_table(path, n_features=4).X
+        assert scipy.sparse.issparse(rows)
+        assert np.array_equal(rows.tocoo().toarray(), X)  # which needs indices of one dtype
+        assert np.array_equal(read_table(path, n_features=4, sparse=False).X, X)
+
+
+def test_the_storage_of_every_format_may_be_stated(tmp_path, write):
+    X = numbers()
+    path = write("a.csv", "".join(",".join(map(repr, [*x, 1.0])) + "\n" for x in X.tolist()))
+    np.savez(tmp_path / "a.npz", X=X, y=np.ones(30))
+    for one in (path, tmp_path / "a.npz"):
+        for sparse in (None, False, True):
+            rows = read_table(one, sparse=sparse, dtype=np.float32).X
+            assert scipy.sparse.issparse(rows) == bool(sparse)
+            assert rows.dtype == np.float32
+            assert np.array_equal(rows.toarray() if sparse else rows, X.astype(np.float32))
+    with pytest.raises(ValueError, match=r"n_features must be .* with sparse=False for LIBSVM"):
+        read_table(write("a.svm", "1 1:2\n"), sparse=False)
+
+
+WIDTH_READ = "the number of features was read from the records, as the largest index in them"
+
+
+def test_a_width_that_is_read_from_records_is_noted(write):
+    """One record decides how long the model is, unless the number is stated."""
+    path = write("a.svm", "".join(f"{(-1) ** i} {i % 7 + 1}:1\n" for i in range(40)) + "1 8:1\n")
+    read, stated = read_table(path), read_table(path, n_features=8)
+    options = {"classes": [-1, 1], "row_bound": 1.0}
+
+    def made(X, y):
+        yield SiloData.split(X, y, 2, seed=0, **options)
+        yield SiloData.split(X[:30], y[:30], 2, seed=0, **options)
+        yield SiloData.split(train_test_split(X, y)[0], y[:33], 2, seed=0, **options)
+        yield SiloData(X, y, [0, len(y)], **options)
+        yield SiloData.from_silos([(X[:20], y[:20]), (X[20:], y[20:])], **options)
+        yield SiloData.from_groups(X, y, np.arange(len(y)) % 2, **options)
+        yield SiloData.split(SiloData(X, y, [0, len(y)], **options).X, y, 1, **options)
+
+    for data in made(read.X, read.y):
+        assert any(note.startswith(WIDTH_READ) for note in data.notes)
+    for data in made(stated.X, stated.y):
+        assert not any(note.startswith(WIDTH_READ) for note in data.notes)
 
 
 def test_wide_libsvm_text_is_never_made_dense(write):

@@ -30,6 +30,8 @@ _PHRASES = {
     "what sep says": "what --sep says",
     "as sep says": "as --sep says",
     "fields by sep": "fields by --sep",
+    "n_features must be": "--n-features must be",
+    "sparse=False": "--no-sparse",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",
 }
@@ -97,6 +99,10 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     how = "even, random, by_label, two_groups=RATIO, mixed=SHARE or dirichlet=CONCENTRATION"
     add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
     add("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    what = "of LIBSVM text, whose rows may have fewer (default: the largest index in the records)"
+    add("--n-features", type=count, metavar="P", help=what)
+    what = "whether features are kept in CSR (default: those of LIBSVM text, and of .npz in CSR)"
+    add("--sparse", action=argparse.BooleanOptionalAction, default=None, help=what)
     what = "public description of the raw columns, as dpkern schema drafts one; it says all that "
     add("--schema", metavar="FILE.json", help=f"{what}the following options say")
     tasks = (*_solvers.LOSS_OF_TASK, "multiclass")

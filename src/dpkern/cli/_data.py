@@ -15,6 +15,7 @@ from dpkern import datasets
 from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
 from dpkern.data import Schema, SiloData, is_sparse
+from dpkern.data.csr import has_width_read
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
@@ -25,7 +26,7 @@ SPLIT = "even"
 _LISTED_NAMES = 3
 _SAID_BY_SCHEMA = (
     *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
-    *("row_bound", "target_bound", "no_intercept"),
+    *("row_bound", "target_bound", "no_intercept", "n_features", "sparse"),
 )
 
 Array = NDArray[Any]
@@ -46,12 +47,19 @@ def read_source(arguments: argparse.Namespace) -> Source:
     if arguments.schema is not None:
         return _described_source(arguments)
     if arguments.data is None:
-        given = ("feature_range", "target", "silo_column", "person")
+        given = ("feature_range", "target", "silo_column", "person", "n_features", "sparse")
         if any(getattr(arguments, name) is not None for name in given):
-            raise ValueError("--feature-range, --target, --silo-column and --person need DATA")
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{options} need DATA")
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
-    table = read_table(arguments.data, **columns(arguments))
+    layout = {"n_features": arguments.n_features, "sparse": arguments.sparse}
+    table = read_table(arguments.data, **columns(arguments), **layout)
+    if has_width_read(table.X):
+        remark(
+            "no --n-features was given: the largest index in the records, "
+            f"{table.X.shape[1]}, is taken as the number of features"
+        )
     if arguments.target is None and table.target is not None:
         remark(f"no --target was given: the last column, {table.target!r}, is taken as the target")
     bounds: tuple[Array, Array] | None = None
@@ -98,8 +106,8 @@ def naming(path: str) -> Iterator[None]:
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
     for name in names:
         given = getattr(arguments, name)
-        if given is not None and (given is not False or name == "header"):  # --no-header
-            flag = "--no-header" if given is False else f"--{name.replace('_', '-')}"
+        if given is not None and (given is not False or name in ("header", "sparse")):
+            flag = f"--{'no-' if given is False else ''}{name.replace('_', '-')}"
             option = "DATA" if name == "data" else flag
             raise ValueError(f"{option} was given, and {why}")
 

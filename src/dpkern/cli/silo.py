@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._federated import plan_lines
@@ -122,7 +123,8 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
             raise ValueError(
                 f"--{option.replace('_', '-')} has no use: all records are of one silo"
             )
-    table = read_table(arguments.data, **_data.columns(arguments))
+    layout: Any = {"n_features": study.n_features, "sparse": study.sparse}
+    table = read_table(arguments.data, **_data.columns(arguments), **layout)
     known = study.described.feature_names
     if known is not None and table.feature_names not in (None, known):
         raise ValueError(f"{arguments.data} must have the features of the study, in their order")

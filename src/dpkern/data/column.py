@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
-from dpkern.data.validation import Float64Array, Matrix, most_exact
+from dpkern.data.ids import most_exact
+from dpkern.data.validation import Float64Array, Matrix
 
 Kind = Literal["number", "category", "target", "silo", "person", "ignore"]
 Label = str | int | float

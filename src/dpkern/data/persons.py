@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
-from dpkern.data.validation import frozen, ids
+from dpkern.data.ids import ids
+from dpkern.data.validation import frozen
 
 IntArray = NDArray[np.int64]
 

@@ -1,7 +1,6 @@
 """Records held by silos: `SiloData`.
 
-Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set
-(two labels are read from y, and assumed to be public), the range and bounds of rows and targets.
+Everything here but X and y is taken as public; what was read from records, `notes` say.
 """
 
 from __future__ import annotations  # help() then shows type aliases by name
@@ -19,7 +18,8 @@ from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.notes import notes_on_targets
+from dpkern.data.ids import ids
+from dpkern.data.notes import GROUPS_READ, notes_on_records
 from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
@@ -39,7 +39,6 @@ from dpkern.data.validation import (
     far_apart,
     frozen,
     frozen_matrix,
-    ids,
     labels,
     no_buffer,
     public_row_bound,
@@ -234,7 +233,7 @@ class SiloData:
             feature_names=names,
             schema=schema,
             partition="given",
-            notes=notes_on_targets(task, found, classes),
+            notes=notes_on_records(task, found, classes, rows),
             silo_names=None,
             persons=persons,
             transform=transform,
@@ -381,7 +380,7 @@ class SiloData:
         data = cls(rows, y if order is None else y[order], offsets, **options)
         if copied:
             data._keep_norms()
-        data._set(silo_names=tuple(silo_names.tolist()))
+        data._set(silo_names=tuple(silo_names.tolist()), notes=(*data.notes, GROUPS_READ))
         return data
 
     @classmethod

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import counted, positive
-from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
-from dpkern.data.frames import frame_matrix, is_frame
+from dpkern.data.csr import canonical, checked_csr, csr_of, has_width_read, is_sparse
+from dpkern.data.frames import frame_matrix, is_frame, real_numbers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -119,7 +119,7 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
         if all(isinstance(v, str) for v in y.flat):
             y = y.astype(str)
         elif all(isinstance(v, numbers.Real) for v in y.flat):
-            y = _real_numbers(y)
+            y = real_numbers(y)
     if y.dtype.kind not in "fiubUS":
         raise TypeError(
             f"{name} must be all real numbers or all strings, without missing values, got dtype "
@@ -132,35 +132,6 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
         if bad:
             raise ValueError(f"{name} must be finite, got {_not_finite(bad)} in {n} records")
     return y
-
-
-def _real_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return Python's numbers as float64, whole ones that a double does not hold as int64."""
-    floats = values.astype(np.float64)
-    if np.abs(floats).max(initial=0.0) >= most_exact(floats.dtype):
-        whole = all(isinstance(v, numbers.Integral) for v in values.flat)
-        if whole and np.abs(floats).max() < 2.0**63:
-            return values.astype(np.int64)
-    return floats
-
-
-def most_exact(dtype: np.dtype[Any]) -> float:
-    """Return the number from which on floats of the dtype do not tell whole numbers apart."""
-    return float(2.0 ** (np.finfo(dtype).nmant + 1))
-
-
-def ids(values: ArrayLike, n: int, name: str) -> NDArray[Any]:
-    """Return names of silos or persons; refuse floats that may stand for several of them."""
-    found = labels(values, n, name)
-    if found.dtype.kind == "f":
-        joined = int(np.count_nonzero(np.abs(found) >= most_exact(found.dtype)))
-        if joined:
-            raise ValueError(
-                f"{name} must be text or integers where floats do not tell them apart, got "
-                f"{counted(joined, 'float')} of {most_exact(found.dtype):.0f} or more in {n} "
-                "records: read the column as text"
-            )
-    return found
 
 
 def targets(
@@ -449,7 +420,8 @@ def frozen_matrix(X: Any) -> Matrix:
     """Return a read-only view of an array or of canonical rows."""
     if not is_sparse(X):
         return frozen(X)
-    view = csr_of(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.shape)
+    arrays = frozen(X.data), frozen(X.indices), frozen(X.indptr)
+    view = csr_of(*arrays, X.shape, width_is_read=has_width_read(X))
     view.has_canonical_format = True
     return view
 

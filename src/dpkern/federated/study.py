@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike
 
 from dpkern._numbers import count, refuse_unknown
 from dpkern._serialize import encode
-from dpkern.data.csr import is_sparse
+from dpkern.data.csr import csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
 from dpkern.data.silo_data import SiloData
@@ -278,6 +278,8 @@ class Study:
         if is_sparse(X) != self.sparse:
             form = "CSR" if self.sparse else "an array or data frame"
             raise TypeError(f"X must be {form} in this study, whose sparse is {self.sparse}")
+        if has_width_read(X) and X.shape[1] <= self.n_features:
+            X = csr_of(X.data, X.indices, X.indptr, (X.shape[0], self.n_features))
         expected = (self.sizes[self.names.index(name)], self.n_features)
         if np.shape(X) != expected:
             raise ValueError(

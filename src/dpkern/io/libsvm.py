@@ -16,9 +16,6 @@ from dpkern.io.table import Table, canonical_csr, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
-# Up to this share of stored entries, CSR takes less than half the memory (12 bytes per entry and 8
-# per row), and kernels are faster. The choice is public: certificates state it.
-_SPARSE_SHARE = 0.25
 _SNIFFED_LINES = 50  # several, since a record without nonzero features is a bare label
 
 
@@ -51,14 +48,13 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
             f"{path}, line {line} must be 'label index:value ...' with numbers and increasing "
             "indices from 1"
         ) from None
-    if n_features is None:
-        n_features = rows.shape[1]
-    if rows.shape[1] > n_features:
-        refuse_width(path, rows.shape[1], n_features)
-    rows.resize((len(y), n_features))
+    undeclared = n_features is None
+    if n_features is not None:
+        if rows.shape[1] > n_features:
+            refuse_width(path, rows.shape[1], n_features)
+        rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
-    sparse = X.nnz <= _SPARSE_SHARE * len(y) * n_features
-    return Table(canonical_csr(X, dtype) if sparse else X.toarray(), tidy_numbers(y))
+    return Table(canonical_csr(X, dtype, width_is_read=undeclared), tidy_numbers(y))
 
 
 class _Strict:

@@ -5,6 +5,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import count, is_number, parse_number
+from dpkern.data.csr import has_width_read, is_sparse
 from dpkern.data.frames import listed
 from dpkern.data.validation import FLOATS, Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
 from dpkern.io.npz import read_npz
-from dpkern.io.table import Table
+from dpkern.io.table import Table, canonical_csr
 
 
 def read_table(
@@ -29,6 +31,7 @@ def read_table(
     header: bool | None = None,
     sep: str | None = None,
     n_features: int | None = None,
+    sparse: bool | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
@@ -38,10 +41,10 @@ def read_table(
     with the arrays X, y and, if there are silos or persons, groups and person. Any other text is
     LIBSVM when its lines look like ``label index:value ...``, and comma-separated values otherwise.
 
-    LIBSVM text gives a CSR matrix if at most a quarter of the entries is stored, and an ndarray
-    otherwise. In an archive, X may also be CSR, with the arrays of `scipy.sparse.save_npz`:
-    ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data, indices=X.indices,
-    indptr=X.indptr)``.
+    LIBSVM text gives a CSR matrix, whatever its records hold, and CSV text an ndarray, unless
+    `sparse` says otherwise. In an archive, X may also be CSR, with the arrays of
+    `scipy.sparse.save_npz`: ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data,
+    indices=X.indices, indptr=X.indptr)``.
 
     Parameters
     ----------
@@ -61,7 +64,10 @@ def read_table(
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
     n_features : int, optional
         Required number of columns of X. LIBSVM rows with fewer are padded with zeros (an absent
-        feature is a zero there); otherwise a file with another number raises.
+        feature is a zero there); otherwise a file with another number raises. Without it the
+        number of LIBSVM text is the largest index in the records, and certificates say so.
+    sparse : bool, optional
+        Whether X is CSR. By default LIBSVM text is, CSV text is not, and an archive is as stored.
     feature_names : tuple of str, optional
         Required names of the features in a CSV header, in this order.
     dtype : dtype, default=float64
@@ -81,7 +87,20 @@ def read_table(
     """
     columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
     columns |= {"header": header, "sep": sep}
-    return _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
+    table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
+    if sparse is None or sparse == is_sparse(table.X):
+        return table
+    if not sparse:
+        if has_width_read(table.X):
+            raise ValueError(
+                "n_features must be the number of features with sparse=False for LIBSVM text, "
+                "whose records may have fewer, got None"
+            )
+        rows: Any = table.X
+        return replace(table, X=rows.toarray())
+    from scipy.sparse import csr_array
+
+    return replace(table, X=canonical_csr(csr_array(table.X), dtype))
 
 
 def read_records(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import parse_number
-from dpkern.data.csr import canonical, checked_csr
+from dpkern.data.csr import canonical, checked_csr, csr_of
 from dpkern.data.validation import Float64Array, Matrix
 
 _EXACT = 2.0**53  # up to which doubles tell whole numbers apart
@@ -51,8 +51,9 @@ def refuse_width(path: Path, found: int, n_features: int | None) -> None:
         raise ValueError(f"{path} must have {n_features} features, got {found}")
 
 
-def canonical_csr(X: Any, dtype: DTypeLike) -> Matrix:
+def canonical_csr(X: Any, dtype: DTypeLike, *, width_is_read: bool = False) -> Matrix:
     rows, _ = canonical(checked_csr(X), dtype, owned=False)
+    rows = csr_of(rows.data, rows.indices, rows.indptr, rows.shape, width_is_read=width_is_read)
     if rows.nnz <= np.iinfo(np.int32).max:  # as indices: scipy converts arrays of one dtype only
         rows.indptr = rows.indptr.astype(np.int32)
     return rows
