@@ -676,7 +676,8 @@ def test_n_features_must_be_a_positive_integer(write, value, error):
     ["-1,1\n0,10\n", "lo,hi\n-1,1\n0,10\n", "a,-1,1\nb,0,10\n", "name,lo,hi\na,-1,1\nb,0,10\n"],
 )
 def test_feature_ranges_are_read(write, text, suffix):
-    lo, hi = read_feature_range(write("range.csv" + suffix, text))
+    names = ("a", "b") if "a," in text else None
+    lo, hi = read_feature_range(write("range.csv" + suffix, text), feature_names=names)
     assert (lo.tolist(), hi.tolist()) == ([-1, 0], [1, 10])
 
 
@@ -707,6 +708,7 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ),
         ("0,nan\n", ("a",), "line 1 must have lo < hi, both finite, got 0.0 and nan"),
         ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
+        ("a,0,1\nb,0,1\n", None, "rows lo,hi in the order of the columns .* without names"),
         ("a,0,1\na,0,1\n", ("a", "b"), "one row for each feature, got no row for 'b'"),
     ],
 )

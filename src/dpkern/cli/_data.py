@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 from dpkern import datasets
 from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
-from dpkern.data import Schema, SiloData, is_sparse
+from dpkern.data import Column, Schema, SiloData, is_sparse
 from dpkern.data.csr import has_width_read
+from dpkern.data.outside import refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
+from dpkern.io.frame import Frame
 from dpkern.io.table import parse_labels
 
 ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
+_LISTED = 10  # columns with values outside
 _SAID_BY_SCHEMA = (
     *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
     *("row_bound", "target_bound", "no_intercept", "n_features", "sparse"),
@@ -70,6 +73,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
                 f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
                 f"{table.X.shape[1]} features; each needs a row"
             )
+        check_range(arguments.data, table, *bounds)
     if bounds is None and far_apart(table.X):
         # A bit of the records without noise: it goes to their holder, not beside the certificate.
         remark(f"WARNING: {_scale_hint(table)}")
@@ -84,13 +88,57 @@ def _described_source(arguments: argparse.Namespace) -> Source:
     schema = Schema.load(arguments.schema)
     if schema.target is None:
         raise ValueError(f'{arguments.schema} must hold a column of kind "target", got none')
-    frame = read_frame(arguments.data, schema)
+    X, frame = read_described(arguments.data, schema)
     with naming(arguments.data):
-        X, y = schema.encode(frame, sparse_output=schema.sparse), schema.labels(frame)
+        y = schema.labels(frame)
         groups = None if schema.silo is None else schema.groups(frame)
         person = None if schema.person is None else schema.persons(frame)
     table = Table(X, y, groups, schema.feature_names, schema.target.name, person)
     return Source(Path(arguments.data).name, table, schema=schema)
+
+
+def read_described(path: str, schema: Schema) -> tuple[Matrix, Frame]:
+    """Return the encoded features of a file, and its columns; say what is outside the schema."""
+    frame = read_frame(path, schema)
+    with naming(path):
+        counts = schema.count_outside(frame)
+        _say_outside(path, counts)
+        schema.refuse_outside(counts)
+        return schema.encode(frame, sparse_output=schema.sparse), frame
+
+
+def check_range(path: str, table: Table, lo: Array, hi: Array) -> None:
+    """Say which columns have values out of their range; raise where most of one are.
+
+    Of sparse features these are among the values that are stored.
+    """
+    X: Any = table.X
+    if is_sparse(X):
+        stored = np.bincount(X.indices, minlength=X.shape[1])
+        bad = (X.data < lo[X.indices]) | (X.data > hi[X.indices])
+        outside = np.bincount(X.indices[bad], minlength=X.shape[1])
+    else:
+        stored = np.full(X.shape[1], X.shape[0])
+        bad = [(x < least) | (x > most) for x, least, most in zip(X.T, lo, hi, strict=True)]
+        outside = np.count_nonzero(bad, axis=1)
+    names = table.feature_names or tuple(map(str, range(X.shape[1])))
+    counts = {names[k]: (int(outside[k]), int(stored[k])) for k in np.flatnonzero(outside)}
+    _say_outside(path, counts)
+    with naming(path):
+        for name, (found, of) in counts.items():
+            k = names.index(name)
+            refuse_outside(Column(name, "number", lo=lo[k], hi=hi[k]), found, of)
+
+
+def _say_outside(path: str, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Tell the holder of the records how many values of which columns are outside."""
+    if counts:
+        found = [f"{outside} of {of} in column {name!r}" for name, (outside, of) in counts.items()]
+        more = f", and some in {len(found) - _LISTED} columns more" if len(found) > _LISTED else ""
+        remark(
+            f"{path} has values out of range or in no category: {', '.join(found[:_LISTED])}{more} "
+            "(counted without noise: for the holder of the records alone)"
+        )
 
 
 @contextmanager
@@ -201,9 +249,8 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
 
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
     if data.schema is not None:
-        frame = read_frame(arguments.test, data.schema)
+        X, frame = read_described(arguments.test, data.schema)
         with naming(arguments.test):
-            X = data.schema.encode(frame, sparse_output=data.schema.sparse)
             return X, data.schema.labels(frame)
     test = read_table(
         arguments.test,
@@ -211,6 +258,8 @@ def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tu
         n_features=table.X.shape[1],
         feature_names=table.feature_names,
     )
+    if data.feature_range is not None:
+        check_range(arguments.test, test, *data.feature_range)
     if not labels_fit(test.y, data.classes):
         kind = "numbers" if data.classes is None else "labels of the training data"
         raise ValueError(f"{arguments.test}: its target holds other values than {kind}")

@@ -9,7 +9,7 @@ from typing import Any
 from dpkern._numbers import is_number, parse_integer, parse_number
 from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
-from dpkern.data.schema import blanks_of, draft_of, schema_text
+from dpkern.data.draft import blanks_of, draft_of, schema_text
 from dpkern.io import replacing
 from dpkern.io.frame import Frame, Layout, has_header, read_text
 

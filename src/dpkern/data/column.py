@@ -213,8 +213,9 @@ class Column:
     def entries(self, values: Any, missing: frozenset[str]) -> list[Entry]:
         """Return the stored entries of the rows, as many as `n_stored`."""
         if self.kind == "category":
-            return [(self._codes(values, missing, self.indicators), 1.0)]
-        x = self._numbers(values, missing)
+            places = map(self.indicators.index, (cast(str, self.missing), OTHER))
+            return [(self.to_codes(values, missing, self.indicators, *places), 1.0)]
+        x = self.to_numbers(values, missing)
         absent = np.isnan(x)
         if self.missing is not None:
             x[absent] = self.missing
@@ -230,11 +231,11 @@ class Column:
     def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
         """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
         if self.classes is not None:
-            codes = self._codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
+            codes = self.to_codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
             other = int(np.count_nonzero(codes < 0))
             found = np.asarray(self.classes)[codes]
         else:
-            x = self._numbers(values, missing)
+            x = self.to_numbers(values, missing)
             other = int(np.count_nonzero(np.isnan(x)))
             found = np.clip(x, self.lo, self.hi)
         if other:
@@ -267,7 +268,7 @@ class Column:
             )
         return np.array(texts)
 
-    def _numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
+    def to_numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
         """Return new floats, NaN where a value is missing."""
         values = _plain(values)
         if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
@@ -287,14 +288,17 @@ class Column:
 
         return self._each(values, number)
 
-    def _codes(
-        self, values: Any, missing: frozenset[str], names: Sequence[str]
+    def to_codes(
+        self,
+        values: Any,
+        missing: frozenset[str],
+        names: Sequence[str],
+        absent: int = -1,
+        other: int = -1,
     ) -> NDArray[np.intp]:
-        """Return the place of each value in `names`; for classes -1 stands for all others."""
+        """Return the place of each value in `names`, `absent` for a missing one, else `other`."""
         place = {name: k for k, name in enumerate(names)}
         place |= {spelling: place[meant] for spelling, meant in self.aliases.items()}
-        absent = place[cast(str, self.missing)] if self.kind == "category" else -1
-        other = place[OTHER] if self.kind == "category" else -1
 
         def code(value: object) -> float:
             text = text_of(value, self.name)

@@ -160,7 +160,7 @@ def read_feature_range(
     path : str or path
         Plain or compressed as for `read_table`.
     feature_names : tuple of str, optional
-        Order of the features, for rows with names.
+        Names of the features in their order, for rows with names, which are matched by them alone.
     sep : str, optional
         As for `read_table`.
 
@@ -197,7 +197,12 @@ def read_feature_range(
                 f"{path}, line {line} must have lo < hi, both finite, got {lo!r} and {hi!r} for "
                 f"feature {name!r}"
             )
-    if width == 3 and feature_names is not None:
+    if width == 3:
+        if feature_names is None:
+            raise ValueError(
+                f"{path} must hold rows lo,hi in the order of the columns for records without "
+                "names, got names: give the records a header, or remove the names"
+            )
         names = [fields[0] for _, fields in rows]
         rest = {
             "no row for": list((Counter(feature_names) - Counter(names)).elements()),
