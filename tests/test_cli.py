@@ -332,6 +332,23 @@ def test_columns_of_other_codes_are_refused_by_the_schema(capsys, tmp_path):
         )
 
 
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [("0,1", ["0", "1.0"]), ("01,1", ["01", "1"]), ("1,A", ["1", "A"]), ("-1,+1", ["-1", "+1"])],
+)
+def test_labels_are_numbers_or_text_as_the_classes_say(capsys, tmp_path, classes, labels):
+    X, y = records(60, 0)
+    labels = np.array(labels)[(y == "ill").astype(int)]
+    model = tmp_path / "m.npz"
+    path = write_csv(tmp_path / "a.csv", X, labels)
+    one = write_csv(tmp_path / "one.csv", X[:20], np.full(20, classes.split(",")[0]))
+    fit = ["fit", f"--classes={classes}", "--no-privacy", "--out", model, "--test", one]
+    out, _ = shown(capsys, [*fit, path])
+    assert "one.csv, 20 records" in out
+    assert "accuracy" in shown(capsys, ["predict", model, one])[1]
+    shown(capsys, [*fit, one])
+
+
 def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys, tmp_path):
     table, (lo, hi) = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
     path = tmp_path / "train.csv"

@@ -352,6 +352,14 @@ def test_labels_that_differ_as_text_stay_apart(write, labels, expected):
     assert read_table(path, header=False).y.tolist() == expected
 
 
+def test_classes_say_whether_labels_are_text(write):
+    """And not the labels that happen to be in a file."""
+    path = write("a.csv", "1,1\n2,1\n")
+    for classes, expected in (([0, 1], [1, 1]), (["1", "A"], ["1", "1"]), (None, [1, 1])):
+        assert read_table(path, classes=classes).y.tolist() == expected
+        assert read_records(path, n_features=1, classes=classes)[1].tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -57,7 +57,8 @@ def read_source(arguments: argparse.Namespace) -> Source:
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
     layout = {"n_features": arguments.n_features, "sparse": arguments.sparse}
-    table = read_table(arguments.data, **columns(arguments), **layout)
+    classes = None if arguments.classes is None else parse_labels(arguments.classes)
+    table = read_table(arguments.data, **columns(arguments), **layout, classes=classes)
     if has_width_read(table.X):
         remark(
             "no --n-features was given: the largest index in the records, "
@@ -256,6 +257,7 @@ def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tu
         arguments.test,
         **columns(arguments),
         n_features=table.X.shape[1],
+        classes=data.classes,
         feature_names=table.feature_names,
     )
     if data.feature_range is not None:

@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.data,
             **columns(arguments),
             n_features=model.transform.n_features,
+            classes=model.classes,
             feature_names=model.feature_names,
         )
         _check_range(arguments.data, X, model)

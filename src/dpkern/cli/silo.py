@@ -124,6 +124,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
                 f"--{option.replace('_', '-')} has no use: all records are of one silo"
             )
     layout: Any = {"n_features": study.n_features, "sparse": study.sparse}
+    layout["classes"] = study.described.classes
     table = read_table(arguments.data, **_data.columns(arguments), **layout)
     known = study.described.feature_names
     if known is not None and table.feature_names not in (None, known):

@@ -110,6 +110,7 @@ def read_csv(
     person: str | int | None,
     header: bool | None,
     sep: str | None,
+    text: bool,
     n_features: int | None,
     feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
@@ -167,8 +168,8 @@ def read_csv(
             )
         try:
             row = [float(fields[k]) for k in columns]
-            text = "".join(fields)
-            if "_" in text or not text.isascii():  # which `float` may take
+            whole = "".join(fields)
+            if "_" in whole or not whole.isascii():  # which `float` may take
                 row = [parse_number(fields[k]) for k in columns]
         except ValueError:
             row = [_value(path, line, k, fields[k], names) for k in columns]
@@ -178,8 +179,7 @@ def read_csv(
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
-    labels = [_missing(column) for _, column in others]
-    missing = np.column_stack([np.isnan(X), *labels])
+    missing = np.column_stack([np.isnan(X), *(_missing(column) for _, column in others)])
     if missing.any():
         n_rows = np.count_nonzero(missing.any(axis=1))
         order = [*columns, *(k for k, _ in others)]
@@ -192,7 +192,8 @@ def read_csv(
     target_name = None if y_column is None else str(y_column if names is None else names[y_column])
     in_silos = parse_groups(groups) if groups else None
     ids = np.array(persons) if persons else None
-    return Table(X, parse_labels(y), in_silos, found_names, target_name, ids)
+    labels = np.array(y) if text else parse_labels(y)
+    return Table(X, labels, in_silos, found_names, target_name, ids)
 
 
 def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dpkern._numbers import count, is_number, parse_number
 from dpkern.data.csr import has_width_read, is_sparse
@@ -32,6 +32,7 @@ def read_table(
     sep: str | None = None,
     n_features: int | None = None,
     sparse: bool | None = None,
+    classes: ArrayLike | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
@@ -68,6 +69,9 @@ def read_table(
         number of LIBSVM text is the largest index in the records, and certificates say so.
     sparse : bool, optional
         Whether X is CSR. By default LIBSVM text is, CSV text is not, and an archive is as stored.
+    classes : array_like, optional
+        CSV only: the public labels. If they are strings, so are those of y; by default y holds
+        strings unless all labels are numbers.
     feature_names : tuple of str, optional
         Required names of the features in a CSV header, in this order.
     dtype : dtype, default=float64
@@ -87,7 +91,7 @@ def read_table(
     """
     columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
     columns |= {"header": header, "sep": sep}
-    table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
+    table = _read(Path(path), columns, n_features, classes, feature_names, dtype, labelled=True)
     if sparse is None or sparse == is_sparse(table.X):
         return table
     if not sparse:
@@ -112,6 +116,7 @@ def read_records(
     person: str | int | None = None,
     header: bool | None = None,
     sep: str | None = None,
+    classes: ArrayLike | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[Matrix, NDArray[Any] | None]:
@@ -123,7 +128,7 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, person, header, sep, feature_names, dtype
+    path, target, silo_column, person, header, sep, classes, feature_names, dtype
         As for `read_table`; the columns of silos and of persons are ignored.
     n_features : int
         Required number of columns of X; LIBSVM rows with fewer are padded with zeros.
@@ -141,7 +146,7 @@ def read_records(
     """
     columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
     columns |= {"header": header, "sep": sep}
-    table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=False)
+    table = _read(Path(path), columns, n_features, classes, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 
 
@@ -219,6 +224,7 @@ def _read(
     path: Path,
     columns: dict[str, Any],
     n_features: int | None,
+    classes: ArrayLike | None,
     feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
@@ -239,5 +245,6 @@ def _read(
         if archive:
             return read_npz(path, n_features, dtype, labelled)
         return read_libsvm(path, n_features, dtype)
+    columns = {**columns, "text": np.asarray(classes).dtype.kind == "U"}
     rest: dict[str, Any] = {"feature_names": feature_names, "dtype": dtype, "labelled": labelled}
     return read_csv(path, n_features=n_features, **columns, **rest)
