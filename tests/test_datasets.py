@@ -376,6 +376,12 @@ def test_silos_and_persons_keep_their_text(write, names, expected):
     assert read_table(path, person="id").person.tolist() == names
 
 
+def test_long_labels_of_libsvm_text_stay_apart(write):
+    labels = [9007199254740993, 9007199254740992, -1]
+    path = write("a.svm", "# one\n\n" + "".join(f"{label} 1:1 # two\n" for label in labels))
+    assert read_table(path).y.tolist() == labels
+
+
 def test_people_with_long_ids_are_not_joined(write):
     rows = "".join(f"{1234567890123456000 + i},{i % 7},{i % 2}\n" for i in range(400))
     table = read_table(write("a.csv", "id,a,y\n" + rows), person="id")

@@ -171,8 +171,8 @@ def test_messages_name_columns_and_counts_and_never_a_value():
 
 @pytest.mark.parametrize("text", ["4_2", "\uff14\uff12", "\u0664"])
 def test_a_number_is_digits_of_ascii(text):
-    with pytest.raises(ValueError, match="column 'age' must hold numbers, got text"):
-        SCHEMA.encode(FRAME | {"age": [20, 30, 40, text]})
+    with pytest.raises(ValueError, match=r"'age' must hold numbers, got text: .* in row 2, from 0"):
+        SCHEMA.encode(FRAME | {"age": [20, 30, text, text]})
 
 
 def test_columns_that_are_missing_or_unknown_are_refused_and_ignored_ones_are_not():
@@ -600,6 +600,14 @@ def test_a_draft_holds_no_value_of_a_record_and_says_what_it_holds(capsys, tmp_p
     assert json.loads(out)["columns"][1]["categories"] == ["red0", "red1", "red2"]
     assert "categories and labels are the records'" in err
     assert json.loads(out)["columns"][0]["lo"] is None
+
+
+def test_a_draft_takes_codes_for_categories(capsys, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("code,a,b,state\n01,1,1_0,0\n1,2,2,1\n001,3.5,3,1\n")
+    draft = json.loads(run(capsys, "schema", path).out)
+    kinds = [column["kind"] for column in draft["columns"]]
+    assert kinds == ["category", "number", "category", "target"]
 
 
 def test_a_draft_that_is_filled_in_fits(capsys, tmp_path):

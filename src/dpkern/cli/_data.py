@@ -120,8 +120,8 @@ def check_range(path: str, table: Table, lo: Array, hi: Array) -> None:
         outside = np.bincount(X.indices[bad], minlength=X.shape[1])
     else:
         stored = np.full(X.shape[1], X.shape[0])
-        bad = [(x < least) | (x > most) for x, least, most in zip(X.T, lo, hi, strict=True)]
-        outside = np.count_nonzero(bad, axis=1)
+        columns_of = zip(X.T, lo, hi, strict=True)
+        outside = np.array([np.count_nonzero((x < a) | (x > b)) for x, a, b in columns_of])
     names = table.feature_names or tuple(map(str, range(X.shape[1])))
     counts = {names[k]: (int(outside[k]), int(stored[k])) for k in np.flatnonzero(outside)}
     _say_outside(path, counts)

@@ -286,7 +286,18 @@ class Column:
                     "of the schema if it means a missing value, or give the column another kind"
                 ) from None
 
-        return self._each(values, number)
+        def is_refused(value: object) -> bool:
+            try:
+                number(value)
+            except ValueError:
+                return True
+            return False
+
+        try:
+            return self._each(values, number)
+        except ValueError as error:
+            row = next(k for k, value in enumerate(values) if is_refused(value))
+            raise ValueError(f"{error} (the first is in row {row}, from 0)") from None
 
     def to_codes(
         self,

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from dpkern._numbers import is_number
 from dpkern.data.csr import MAX_FEATURES
 from dpkern.io.files import OPENERS, opened
-from dpkern.io.table import Table, canonical_csr, refuse_width, tidy_numbers
+from dpkern.io.table import Table, canonical_csr, parse_labels, refuse_width, tidy_numbers
 
 _SUFFIXES = (".svm", ".libsvm", ".t")
 _LINE = re.compile(rb"[^\s,:]+(\s+(qid|\d+):[^\s,:]+)+")
@@ -54,7 +54,16 @@ def read_libsvm(path: Path, n_features: int | None, dtype: DTypeLike) -> Table:
             refuse_width(path, rows.shape[1], n_features)
         rows.resize((len(y), n_features))
     X = rows.astype(dtype, copy=False)
-    return Table(canonical_csr(X, dtype, width_is_read=undeclared), tidy_numbers(y))
+    long = np.abs(y).max(initial=0.0) >= 2.0**53
+    labels = parse_labels(_labels(path)) if long else tidy_numbers(y)
+    return Table(canonical_csr(X, dtype, width_is_read=undeclared), labels)
+
+
+def _labels(path: Path) -> list[str]:
+    """Return the labels as they are written, whose doubles may be those of others."""
+    with opened(path) as stream:
+        lines = (line.partition(b"#")[0].split() for line in stream)
+        return [parts[0].decode() for parts in lines if parts]
 
 
 class _Strict:
