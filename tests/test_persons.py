@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -463,6 +464,14 @@ def test_floats_that_join_ids_are_refused(kind):
     schema = dpk.Schema([dpk.data.Column("a", "number", lo=0, hi=1), who])
     with pytest.raises(ValueError, match="column 'who' must name the person by text or integers"):
         schema.persons({"a": [0, 1], "who": ids})
+
+
+def test_long_ids_of_decimals_are_of_different_people():
+    ids = [Decimal(9007199254740992 + i) for i in range(3)]
+    schema = dpk.Schema(
+        [dpk.data.Column("a", "number", lo=0, hi=1), dpk.data.Column("who", "person")]
+    )
+    assert schema.persons({"a": [0, 1, 0], "who": ids}).tolist() == list(map(str, ids))
 
 
 def test_missing_ids_are_refused(tmp_path):

@@ -403,7 +403,7 @@ def text_of(value: object, name: str = "") -> str | None:
         raise TypeError(f"column {name!r} must hold numbers or text") from None
     if math.isnan(number):
         return None
-    return str(int(number)) if number.is_integer() else repr(number)
+    return str(int(cast(Any, value))) if number.is_integer() else repr(number)
 
 
 def _plain(values: Any) -> Any:
