@@ -251,6 +251,104 @@ def test_ranges_of_other_columns_are_refused_by_name(capsys, tmp_path, train):
     assert "has 2 rows, and" in refused(capsys, "fit", train, "--feature-range", ranges, *BUDGET)
 
 
+def test_ranges_with_names_need_records_with_names(capsys, tmp_path):
+    """By position they would be the ranges of other columns."""
+    X, y = records(60, 0)
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("name,lo,hi\nf2,-1,1\nf0,-1,1\nf1,-1,1\n")
+    (tmp_path / "a.svm").write_text("1 1:1 3:1\n-1 2:1\n")
+    for path in (write_csv(tmp_path / "a.csv", X, y, header=False), tmp_path / "a.svm"):
+        err = shown(capsys, ["fit", path, "--feature-range", ranges, *BUDGET], code=2)
+        assert "must hold rows lo,hi in the order of the columns" in err
+
+
+def test_values_out_of_the_range_are_counted_and_refused(capsys, tmp_path):
+    X, y = records(60, 0)
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("name,lo,hi\nf0,-1,1\nf1,-1,1\nf2,-1,1\n")
+    few, most = X.copy(), X.copy()
+    few[:30, 1], most[:31, 1] = 12.0, -12.0
+    model = tmp_path / "m.npz"
+    fit = ["fit", "--feature-range", ranges, *BUDGET, *QUICK, "--out", model]
+    fine = write_csv(tmp_path / "fine.csv", X, y)
+    assert shown(capsys, [*fit, fine])[1] == ""
+    assert "values out of" not in shown(capsys, ["predict", model, fine])[1]
+    path = write_csv(tmp_path / "few.csv", few, y)
+    for command in ([*fit, path], [*fit, fine, "--test", path], ["predict", model, path]):
+        out, err = shown(capsys, command)
+        assert "few.csv has values out of range or in no category: 30 of 60 in column 'f1'" in err
+        assert "out of range" not in out  # which has the certificate
+    path = write_csv(tmp_path / "most.csv", most, y)
+    for command in ([*fit, path], [*fit, fine, "--test", path], ["predict", model, path]):
+        err = shown(capsys, command, code=2)
+        assert "most.csv: column 'f1' must be in its range, -1 to 1, got 31 of 60 values" in err
+    most_of_few = write_csv(tmp_path / "one.csv", most[:1], y[:1])
+    assert "1 of 1 in column 'f1'" in shown(capsys, ["predict", model, most_of_few])[1]
+
+
+def test_sparse_values_out_of_the_range_are_counted(capsys, tmp_path, sparse_files):
+    ranges = tmp_path / "ranges.csv"
+    ranges.write_text("0,4\n" * 39 + "0,0.1\n")
+    err = shown(capsys, ["fit", sparse_files[0], "--feature-range", ranges, *BUDGET], code=2)
+    assert re.search(r"(\d+) of \1 in column '39'", err)
+    assert "column '39' must be in its range, 0 to 0.1" in err
+
+
+def test_columns_of_other_codes_are_refused_by_the_schema(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    age, sex = rng.integers(20, 80, 200), rng.integers(0, 2, 200)
+    state = np.where(age + 12 * sex > 56, "ill", "well")
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '{"dpkern_schema": 1, "columns": [{"name": "age", "kind": "number", "lo": 18, "hi": 90},'
+        '{"name": "sex", "kind": "category", "categories": ["F", "M"]},'
+        '{"name": "state", "kind": "target", "classes": ["well", "ill"]}]}'
+    )
+
+    def written(name, ages, codes):
+        rows = zip(ages, codes, state, strict=True)
+        (tmp_path / name).write_text(
+            "age,sex,state\n" + "".join(f"{a},{s},{t}\n" for a, s, t in rows)
+        )
+        return tmp_path / name
+
+    fine = written("fine.csv", age, np.array(["F", "M"])[sex])
+    model = tmp_path / "m.npz"
+    fit = ["fit", "--schema", schema, *BUDGET, *QUICK, "--out", model]
+    assert shown(capsys, [*fit, fine])[1] == ""
+    for path, said in (
+        (written("codes.csv", age, sex), "column 'sex' must hold its categories or aliases, got"),
+        (written("months.csv", 12 * age, ["F"] * 200), "column 'age' must be in its range, 18 to"),
+    ):
+        for command in ([*fit, path], [*fit, fine, "--test", path], ["predict", model, path]):
+            err = shown(capsys, command, code=2)
+            assert f"{path}: {said}" in err
+            assert f"{path} has values out of range or in no category: 200 of 200 in" in err
+    some = written("some.csv", age, np.where(np.arange(200) < 7, "f", "M"))
+    for command in ([*fit, some], ["predict", model, some]):
+        assert (
+            "some.csv has values out of range or in no category: 7 of 200 in column 'sex'"
+            in (shown(capsys, command)[1])
+        )
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [("0,1", ["0", "1.0"]), ("01,1", ["01", "1"]), ("1,A", ["1", "A"]), ("-1,+1", ["-1", "+1"])],
+)
+def test_labels_are_numbers_or_text_as_the_classes_say(capsys, tmp_path, classes, labels):
+    X, y = records(60, 0)
+    labels = np.array(labels)[(y == "ill").astype(int)]
+    model = tmp_path / "m.npz"
+    path = write_csv(tmp_path / "a.csv", X, labels)
+    one = write_csv(tmp_path / "one.csv", X[:20], np.full(20, classes.split(",")[0]))
+    fit = ["fit", f"--classes={classes}", "--no-privacy", "--out", model, "--test", one]
+    out, _ = shown(capsys, [*fit, path])
+    assert "one.csv, 20 records" in out
+    assert "accuracy" in shown(capsys, ["predict", model, one])[1]
+    shown(capsys, [*fit, one])
+
+
 def test_the_wisconsin_set_as_a_file_is_learnt_once_the_hint_is_followed(capsys, tmp_path):
     table, (lo, hi) = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
     path = tmp_path / "train.csv"
@@ -276,8 +374,24 @@ def test_test_files_of_libsvm_text_are_padded(capsys, tmp_path):
     (tmp_path / "a").write_text("".join(f"{2 * (i % 2) - 1:+d} {i % 3 + 1}:1\n" for i in range(30)))
     (tmp_path / "b").write_text("+1 1:1\n-1 2:1\n")
     out, _ = shown(capsys, ["fit", tmp_path / "a", "--test", tmp_path / "b", *BUDGET, *QUICK])
-    assert "3 features" in out
+    assert "3 sparse features" in out
     assert "b, 2 records" in out
+
+
+def test_the_width_of_libsvm_text_is_stated_or_noted(capsys, tmp_path):
+    (tmp_path / "a").write_text("".join(f"{2 * (i % 2) - 1:+d} {i % 3 + 1}:1\n" for i in range(30)))
+    fit = ["fit", tmp_path / "a", "--classes=-1,1", *BUDGET, *QUICK, "--out", tmp_path / "m.npz"]
+    out, err = shown(capsys, fit)
+    assert "the largest index in the records, 3, is taken as the number of features" in err
+    assert "the number of features was read from the records" in out
+    for options, sparse in (([], True), (["--no-sparse"], False)):
+        out, err = shown(capsys, [*fit, "--n-features", 8, *options])
+        assert err == ""
+        assert "was read" not in out
+        declared = dpk.load(tmp_path / "m.npz").privacy.declared
+        assert (declared["n_features"], declared["sparse"]) == (8, sparse)
+    assert "--n-features must be" in refused(capsys, *fit, "--no-sparse")
+    assert "must have 2 features, got 3" in refused(capsys, *fit, "--n-features", 2)
 
 
 def write_libsvm(path, X, y):
@@ -732,6 +846,14 @@ def test_import_is_cheap():
             ["fit", "TRAIN", *BUDGET, "--l2", "1", "--set", "l2=2"],
             "l2 was given twice, by --l2 and --set l2; give",
         ),
+        (["fit", "TRAIN", "--epsilon", "1_0", "--delta", "1e-5"], "invalid float value: '1_0'"),
+        (["fit", "TRAIN", *BUDGET, "--seed", "1_0"], "invalid int value: '1_0'"),
+        (["fit", "TRAIN", *BUDGET, "--silos", "\uff12"], "invalid count value"),
+        (["fit", "TRAIN", *BUDGET, "--rounds", "1_0"], "invalid int value: '1_0'"),
+        (["fit", "TRAIN", *BUDGET, "--hidden", "1_0"], "must be a comma-separated list, got '1_0'"),
+        (["fit", "TRAIN", *BUDGET, "--set", "rounds=1_0"], "must be an integer, got '1_0'"),
+        (["fit", "TRAIN", *BUDGET, "--split", "mixed=0_5"], "'0_5' is no number"),
+        (["compare", "TRAIN", "--epsilons", "1,2_0"], "must be a comma-separated list"),
         (["fit", "TRAIN", *BUDGET, "--set", "rounds=0.5"], "rounds must be an integer, got 0.5"),
         (["fit", "TRAIN", *BUDGET, "--row-bound", "inf"], "--row-bound"),
         (["fit", "TRAIN", *BUDGET, "--silos", "1000"], "at most the 300 training"),

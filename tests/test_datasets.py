@@ -128,7 +128,9 @@ def test_libsvm_text_is_read_back_exactly(tmp_path, write, stem, suffix):
     y = np.where(np.arange(30) % 2, 1, -1)
     plain = tmp_path / "plain"
     dump_svmlight_file(X, y, str(plain), zero_based=False)
-    table = read_table(write(stem + suffix, plain.read_bytes()))
+    path = write(stem + suffix, plain.read_bytes())
+    np.testing.assert_allclose(read_table(path).X.toarray(), X, rtol=1e-15)
+    table = read_table(path, n_features=4, sparse=False)
     np.testing.assert_allclose(table.X, X, rtol=1e-15)
     assert np.array_equal(table.y, y)
     assert table.y.dtype == np.int64
@@ -142,7 +144,7 @@ def test_libsvm_index_zero_is_refused_and_an_empty_first_column_stays(write):
     with pytest.raises(ValueError, match=r"line 2 must .* indices from 1"):
         read_table(write("zero", "1 1:1 2:3\n-1 0:1\n"))
     table = read_table(write("one", "1 2:1\n-1 3:4\n"))
-    assert table.X.tolist() == [[0, 1, 0], [0, 0, 4]]
+    assert table.X.toarray().tolist() == [[0, 1, 0], [0, 0, 4]]
 
 
 def test_libsvm_records_without_features_and_comments_are_read(write):
@@ -181,17 +183,55 @@ def test_a_bad_libsvm_line_is_named_without_its_values(write, text, line):
     assert caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize(("n_entries", "sparse"), [(10, True), (11, False)])
-def test_libsvm_text_stays_sparse_where_at_most_a_quarter_is_written_down(write, n_entries, sparse):
-    entries = np.arange(n_entries)
-    X = np.zeros((10, 4))
-    X[entries % 10, entries // 10 * 3] = entries + 1.5
-    lines = (" ".join(["1", *(f"{k + 1}:{v}" for k, v in enumerate(x) if v)]) for x in X)
-    table = read_table(write("a.svm", "\n".join(lines)), n_features=4)
-    assert scipy.sparse.issparse(table.X) == sparse
-    assert np.array_equal(table.X.toarray() if sparse else table.X, X)
-    if sparse:  # scipy's conversions need indices of one dtype
-        assert np.array_equal(table.X.tocoo().toarray(), X)
+def test_the_storage_of_libsvm_text_does_not_depend_on_its_records(write):
+    for n_entries in (1, 10, 11, 40):
+        entries = np.arange(n_entries)
+        X = np.zeros((10, 4))
+        X[entries % 10, entries // 10] = entries + 1.5
+        lines = (" ".join(["1", *(f"{k + 1}:{v}" for k, v in enumerate(x) if v)]) for x in X)
+        path = write("a.svm", "\n".join(lines))
+        rows = read_table(path, n_features=4).X
+        assert scipy.sparse.issparse(rows)
+        assert np.array_equal(rows.tocoo().toarray(), X)  # which needs indices of one dtype
+        assert np.array_equal(read_table(path, n_features=4, sparse=False).X, X)
+
+
+def test_the_storage_of_every_format_may_be_stated(tmp_path, write):
+    X = numbers()
+    path = write("a.csv", "".join(",".join(map(repr, [*x, 1.0])) + "\n" for x in X.tolist()))
+    np.savez(tmp_path / "a.npz", X=X, y=np.ones(30))
+    for one in (path, tmp_path / "a.npz"):
+        for sparse in (None, False, True):
+            rows = read_table(one, sparse=sparse, dtype=np.float32).X
+            assert scipy.sparse.issparse(rows) == bool(sparse)
+            assert rows.dtype == np.float32
+            assert np.array_equal(rows.toarray() if sparse else rows, X.astype(np.float32))
+    with pytest.raises(ValueError, match=r"n_features must be .* with sparse=False for LIBSVM"):
+        read_table(write("a.svm", "1 1:2\n"), sparse=False)
+
+
+WIDTH_READ = "the number of features was read from the records, as the largest index in them"
+
+
+def test_a_width_that_is_read_from_records_is_noted(write):
+    """One record decides how long the model is, unless the number is stated."""
+    path = write("a.svm", "".join(f"{(-1) ** i} {i % 7 + 1}:1\n" for i in range(40)) + "1 8:1\n")
+    read, stated = read_table(path), read_table(path, n_features=8)
+    options = {"classes": [-1, 1], "row_bound": 1.0}
+
+    def made(X, y):
+        yield SiloData.split(X, y, 2, seed=0, **options)
+        yield SiloData.split(X[:30], y[:30], 2, seed=0, **options)
+        yield SiloData.split(train_test_split(X, y)[0], y[:33], 2, seed=0, **options)
+        yield SiloData(X, y, [0, len(y)], **options)
+        yield SiloData.from_silos([(X[:20], y[:20]), (X[20:], y[20:])], **options)
+        yield SiloData.from_groups(X, y, np.arange(len(y)) % 2, **options)
+        yield SiloData.split(SiloData(X, y, [0, len(y)], **options).X, y, 1, **options)
+
+    for data in made(read.X, read.y):
+        assert any(note.startswith(WIDTH_READ) for note in data.notes)
+    for data in made(stated.X, stated.y):
+        assert not any(note.startswith(WIDTH_READ) for note in data.notes)
 
 
 def test_wide_libsvm_text_is_never_made_dense(write):
@@ -269,6 +309,83 @@ def test_csv_takes_quotes_spaces_blank_lines_crlf_and_a_byte_order_mark(write):
 def test_labels_are_whole_numbers_or_numbers_or_strings(write, labels, kind):
     table = read_table(write("data.csv", f"1,{labels[0]}\n2,{labels[1]}\n"), header=False)
     assert table.y.dtype.kind == kind
+
+
+@pytest.mark.parametrize("number", ["12_34", "\uff11\uff12", "\u0663", "1_0.5", "1e1_0"])
+@pytest.mark.parametrize("header", ["a,b,y\n", ""])
+def test_text_is_never_another_number(write, number, header):
+    text = f"{header}1,3,0\n{number},4,1\n"
+    with pytest.raises(ValueError, match=r"csv, line \d: column .* must be a number, got text"):
+        read_table(write("a.csv", text))
+    with pytest.raises(ValueError, match=r"csv, line \d: column .* must be a number, got text"):
+        read_table(write("a.csv", f"{header}{number},3,0\n1,4,1\n"))  # no header of its own
+    for line in (f"1 1:{number}", f"{number} 1:1", f"1 {number}:1"):
+        with pytest.raises(ValueError, match=r"svm, line 2 must be 'label index:value"):
+            read_table(write("a.svm", f"1 1:1\n{line}\n"))
+    with pytest.raises(ValueError, match="line 2 must be lo,hi or name,lo,hi with numbers"):
+        read_feature_range(write("r.csv", f"-1,1\n0,{number}\n"))
+    with pytest.raises(ValueError, match="target must be a column"):
+        read_table(write("b.csv", "1,2\n3,4\n"), target=number)
+
+
+def test_comments_of_libsvm_text_may_be_any_text(write):
+    table = read_table(write("a.svm", "1 1:1 # visit_3, \u00e4\n# a_b\n-1 2:1\n"))
+    assert table.y.tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["1", "1.0"], [1, 1]),
+        (["+1", "-1"], [1, -1]),
+        (["01", "1"], ["01", "1"]),
+        (["1_0", "10"], ["1_0", "10"]),
+        (["007.5", "7.5"], [7.5, 7.5]),
+        (["9007199254740993", "9007199254740992"], [9007199254740993, 9007199254740992]),
+        (["99999999999999999998", "99999999999999999999"],) * 2,
+        (["9007199254740993", "0.5"],) * 2,
+        (["1e300", "2"], [1e300, 2.0]),
+    ],
+)
+def test_labels_that_differ_as_text_stay_apart(write, labels, expected):
+    path = write("a.csv", "".join(f"1,{label}\n" for label in labels))
+    assert read_table(path, header=False).y.tolist() == expected
+
+
+def test_classes_say_whether_labels_are_text(write):
+    """And not the labels that happen to be in a file."""
+    path = write("a.csv", "1,1\n2,1\n")
+    for classes, expected in (([0, 1], [1, 1]), (["1", "A"], ["1", "1"]), (None, [1, 1])):
+        assert read_table(path, classes=classes).y.tolist() == expected
+        assert read_records(path, n_features=1, classes=classes)[1].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["9", "10"], [9, 10]),
+        (["1", "01", "001"],) * 2,
+        (["1", "1.0"],) * 2,
+        (["9007199254740993", "9007199254740992"], [9007199254740993, 9007199254740992]),
+        (["9" * 19, "9" * 18 + "8"],) * 2,
+    ],
+)
+def test_silos_and_persons_keep_their_text(write, names, expected):
+    path = write("a.csv", "id,a,y\n" + "".join(f"{name},1,0\n" for name in names))
+    assert read_table(path, silo_column="id").groups.tolist() == expected
+    assert read_table(path, person="id").person.tolist() == names
+
+
+def test_long_labels_of_libsvm_text_stay_apart(write):
+    labels = [9007199254740993, 9007199254740992, -1]
+    path = write("a.svm", "# one\n\n" + "".join(f"{label} 1:1 # two\n" for label in labels))
+    assert read_table(path).y.tolist() == labels
+
+
+def test_people_with_long_ids_are_not_joined(write):
+    rows = "".join(f"{1234567890123456000 + i},{i % 7},{i % 2}\n" for i in range(400))
+    table = read_table(write("a.csv", "id,a,y\n" + rows), person="id")
+    assert len(np.unique(table.person)) == 400
 
 
 BAD_CSV = {
@@ -573,7 +690,8 @@ def test_n_features_must_be_a_positive_integer(write, value, error):
     ["-1,1\n0,10\n", "lo,hi\n-1,1\n0,10\n", "a,-1,1\nb,0,10\n", "name,lo,hi\na,-1,1\nb,0,10\n"],
 )
 def test_feature_ranges_are_read(write, text, suffix):
-    lo, hi = read_feature_range(write("range.csv" + suffix, text))
+    names = ("a", "b") if "a," in text else None
+    lo, hi = read_feature_range(write("range.csv" + suffix, text), feature_names=names)
     assert (lo.tolist(), hi.tolist()) == ([-1, 0], [1, 10])
 
 
@@ -604,6 +722,7 @@ def test_feature_ranges_are_put_into_the_order_of_the_names(write):
         ),
         ("0,nan\n", ("a",), "line 1 must have lo < hi, both finite, got 0.0 and nan"),
         ("a,0,1\n", ("b",), "no row for 'b'; no feature for the rows 'a'"),
+        ("a,0,1\nb,0,1\n", None, "rows lo,hi in the order of the columns .* without names"),
         ("a,0,1\na,0,1\n", ("a", "b"), "one row for each feature, got no row for 'b'"),
     ],
 )

@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -438,6 +439,39 @@ def test_errors_of_the_command_line_name_the_option(tmp_path, capsys, options, m
     budget = ["--epsilon", "1", "--delta", "1e-5", "--target", "ill"]
     assert main(["fit", str(tmp_path / "visits.csv"), *budget, *options]) != 0
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [object, np.int64, np.uint64, str])
+def test_long_ids_are_of_different_people(kind):
+    ids = np.array([1234567890123456000 + i for i in range(40)], dtype=kind)
+    options = {"row_bound": 1.0, "classes": [0, 1]}
+    X, y = np.ones((40, 1)), np.arange(40) % 2
+    data = dpk.SiloData.split(X, y, 1, person=ids, max_records=1, **options)
+    assert data.n == 40
+    assert dpk.SiloData.from_groups(X, y, ids, **options).m == 40
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, list])
+def test_floats_that_join_ids_are_refused(kind):
+    first = 2**24 if kind is np.float32 else 2**53
+    ids = [first + 1.0, 1.5] if kind is list else np.array([first + 1, 2], dtype=kind)
+    X, y = np.ones((2, 1)), [0, 1]
+    with pytest.raises(ValueError, match=r"person must be text or integers .* got 1 float of"):
+        dpk.SiloData.split(X, y, 1, person=ids, max_records=1)
+    with pytest.raises(ValueError, match=r"groups must be text or integers .* got 1 float of"):
+        dpk.SiloData.from_groups(X, y, ids)
+    who = dpk.data.Column("who", "person")
+    schema = dpk.Schema([dpk.data.Column("a", "number", lo=0, hi=1), who])
+    with pytest.raises(ValueError, match="column 'who' must name the person by text or integers"):
+        schema.persons({"a": [0, 1], "who": ids})
+
+
+def test_long_ids_of_decimals_are_of_different_people():
+    ids = [Decimal(9007199254740992 + i) for i in range(3)]
+    schema = dpk.Schema(
+        [dpk.data.Column("a", "number", lo=0, hi=1), dpk.data.Column("who", "person")]
+    )
+    assert schema.persons({"a": [0, 1, 0], "who": ids}).tolist() == list(map(str, ids))
 
 
 def test_missing_ids_are_refused(tmp_path):

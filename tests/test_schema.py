@@ -169,6 +169,12 @@ def test_messages_name_columns_and_counts_and_never_a_value():
         SCHEMA.labels(FRAME | {"income": ["low", "?", "low", "low"]})
 
 
+@pytest.mark.parametrize("text", ["4_2", "\uff14\uff12", "\u0664"])
+def test_a_number_is_digits_of_ascii(text):
+    with pytest.raises(ValueError, match=r"'age' must hold numbers, got text: .* in row 2, from 0"):
+        SCHEMA.encode(FRAME | {"age": [20, 30, text, text]})
+
+
 def test_columns_that_are_missing_or_unknown_are_refused_and_ignored_ones_are_not():
     with pytest.raises(ValueError, match=r"missing 'age'; unknown 'Age'.*\"ignore\" if need be"):
         SCHEMA.encode({"Age": FRAME["age"]} | {k: v for k, v in FRAME.items() if k != "age"})
@@ -179,6 +185,72 @@ def test_columns_that_are_missing_or_unknown_are_refused_and_ignored_ones_are_no
         SCHEMA.encode(np.zeros((3, 6)))
     with pytest.raises(ValueError, match="columns of one length, got \\[1, 2\\]"):
         dpk.Schema([AGE, HOURS]).encode({"age": [20], "hours": [1, 2]})
+
+
+# values outside what is declared
+
+
+def test_values_outside_are_counted_for_the_holder_of_the_records():
+    expected = {"age": (1, 4), "gain": (1, 3), "work": (1, 3), "sex": (1, 3)}
+    for frame in (FRAME, pd.DataFrame(FRAME), pl.DataFrame(FRAME)):
+        assert SCHEMA.count_outside(frame) == expected
+        assert dpk.PublicEncoder(SCHEMA).count_outside(frame) == expected
+    assert SCHEMA.count_outside({k: v[:1] for k, v in FRAME.items()}) == {}
+    regression = dpk.Schema([AGE, Column("y", "target", lo=-3, hi=2)])
+    assert regression.count_outside({"age": [20, 20], "y": [3, None]}) == {"y": (1, 1)}
+    assert regression.count_outside({"age": [20, 20]}) == {}
+
+
+WRONG_COLUMNS = {
+    "months for years": ("age", lambda ages: ages * 12, "in its range, 17 to 90, got"),
+    "another spelling": ("sex", lambda sex: np.where(sex == "F", "f", "m"), "60 of 60 values that"),
+    "numbers for letters": ("sex", lambda sex: 1.0 * (sex == "F"), "60 of 60 values that are nei"),
+    "numbers as text": ("sex", lambda sex: np.where(sex == "F", "0", "1"), "60 of 60 values that"),
+    "missing ones": ("sex", lambda sex: np.where(np.arange(60) % 3 > 0, "?", "X"), "20 of 20 val"),
+    "a rare word": ("hours", lambda hours: np.full(60, 168), "60 of 60 values outside"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_COLUMNS)
+def test_a_column_that_is_mostly_outside_is_refused(name):
+    column, change, message = WRONG_COLUMNS[name]
+    frame = records(60, 0)
+    model = dpk.solve("gradient_descent", SCHEMA.silo_data(frame), budget=None, rounds=2)
+    frame[column] = change(frame[column])
+    for use in (SCHEMA.silo_data, model.predict, lambda X: model.score(X, SCHEMA.labels(X))):
+        with pytest.raises(ValueError, match=f"column '{column}' must .*{message}"):
+            use(frame)
+    few = {k: v[:9] for k, v in frame.items()}
+    assert len(model.predict(few)) == 9  # of so few, it may be
+    assert SCHEMA.encode(frame).shape == (60, 12)  # a record is encoded from itself alone
+
+
+def test_half_of_a_column_may_be_outside_and_most_of_it_if_said():
+    frame = records(60, 0)
+    frame["sex"] = np.repeat(["F", "x"], 30)
+    assert SCHEMA.silo_data(frame).n == 60
+    frame["sex"] = np.repeat(["F", "x"], [29, 31])
+    with pytest.raises(ValueError, match=r'31 of 60 .* list "other" among the categories'):
+        SCHEMA.silo_data(frame)
+    said = SCHEMA.to_dict()
+    said["columns"][4]["categories"] = ["F", "M", "other"]
+    assert dpk.Schema.from_dict(said).silo_data(frame).n == 60
+
+
+def test_counts_of_values_outside_are_not_released():
+    inside, outside = records(60, 0), records(60, 0)
+    inside["age"], outside["age"] = (
+        np.clip(inside["age"], 17, 90),
+        np.where(inside["age"] >= 90, 999, inside["age"]),
+    )
+    assert SCHEMA.count_outside(inside) != SCHEMA.count_outside(outside)
+    budget = dpk.Budget(epsilon=3.0, delta=1e-5)
+    runs = [
+        dpk.solve("gradient_descent", SCHEMA.silo_data(frame, seed=0), budget=budget, rng=0)
+        for frame in (inside, outside)
+    ]
+    np.testing.assert_array_equal(runs[0].w, runs[1].w)
+    assert runs[0].privacy == runs[1].privacy
 
 
 # the description
@@ -528,6 +600,14 @@ def test_a_draft_holds_no_value_of_a_record_and_says_what_it_holds(capsys, tmp_p
     assert json.loads(out)["columns"][1]["categories"] == ["red0", "red1", "red2"]
     assert "categories and labels are the records'" in err
     assert json.loads(out)["columns"][0]["lo"] is None
+
+
+def test_a_draft_takes_codes_for_categories(capsys, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("code,a,b,state\n01,1,1_0,0\n1,2,2,1\n001,3.5,3,1\n")
+    draft = json.loads(run(capsys, "schema", path).out)
+    kinds = [column["kind"] for column in draft["columns"]]
+    assert kinds == ["category", "number", "category", "target"]
 
 
 def test_a_draft_that_is_filled_in_fits(capsys, tmp_path):

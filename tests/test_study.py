@@ -1,5 +1,6 @@
 """The file of a study, keys and certificates: what is refused, and what is read back."""
 
+import argparse
 import base64
 import copy
 import datetime
@@ -19,8 +20,10 @@ import pytest
 from scipy.sparse import csr_array
 
 import dpkern as dpk
-from dpkern.data import Column, Schema
+from dpkern.cli import silo
+from dpkern.data import Column, Schema, is_sparse
 from dpkern.federated.study import Silo, Study
+from dpkern.io import read_table
 
 pytest.importorskip("cryptography")
 
@@ -329,6 +332,26 @@ def test_other_records_are_refused_without_a_value(read):
         sparse.silo_data("north", np.ones((4, 2)), y)
     with pytest.raises(ValueError, match="name must be one of north, south, east, got 'west'"):
         study.silo_data("west", np.ones((4, 2)), y)
+
+
+@pytest.mark.parametrize("rows", ["1 8:1", "1 7:1", "1 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1"])
+def test_libsvm_records_have_the_numbers_of_the_study(tmp_path, rows):
+    silos = (Silo("a", 2, b"a" * 32), Silo("b", 3, b"b" * 32))
+    options = {"task": "classification", "classes": [-1, 1]}
+    path = tmp_path / "a.svm"
+    path.write_text(f"{rows}\n-1 2:1\n")
+    given = {"data": str(path), "name": "a", "target": None, "silo_column": None}
+    given |= {"person": None, "header": None, "sep": None}
+    for sparse in (True, False):
+        study = Study("s", silos, "silo", None, options, 8, sparse=sparse)
+        data = silo._records(study, argparse.Namespace(**given))
+        assert (data.n_features, is_sparse(data.X), data.notes) == (8, sparse, ())
+    table = read_table(path)
+    study = Study("s", silos, "silo", None, options, 8, sparse=True)
+    assert study.silo_data("a", table.X, table.y).n_features == 8
+    narrow = Study("s", silos, "silo", None, options, 6, sparse=True)
+    with pytest.raises(ValueError, match="as the study says"):
+        narrow.silo_data("a", table.X, table.y)
 
 
 def test_other_tasks(read):

@@ -108,13 +108,13 @@ def _a9a(regression: bool) -> Task:
 
 
 def _ijcnn1(regression: bool) -> Task:
-    return _libsvm("ijcnn1", regression, 22, "misfiring of an engine")
+    return _libsvm("ijcnn1", regression, 22, "misfiring of an engine", sparse=False)
 
 
-def _libsvm(name: str, regression: bool, n_features: int, target: str) -> Task:
+def _libsvm(name: str, regression: bool, n_features: int, target: str, sparse: bool = True) -> Task:
     if regression:
         raise ValueError(f"{name} has no numeric column to predict")
-    train, test = (read_table(_file(name, k), n_features=n_features) for k in (0, 1))
+    train, test = (read_table(_file(name, k), n_features=n_features, sparse=sparse) for k in (0, 1))
     return Task(target, train.X, train.y, test.X, test.y)
 
 

@@ -3,6 +3,7 @@
 import difflib
 import math
 import numbers
+import re
 from collections.abc import Collection, Iterable
 
 
@@ -56,6 +57,32 @@ def count(name: str, value: object, least: int = 1) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {int(value)}")
     return int(value)
+
+
+def parse_number(text: str | bytes) -> float:
+    """Return the number that a text spells; raise ValueError for any other text.
+
+    Python's float also takes underscores between digits, and the digits of other scripts.
+    """
+    if not text.isascii() or (b"_" in text if isinstance(text, bytes) else "_" in text):
+        raise ValueError("a number must be digits of ASCII without underscores")
+    return float(text)
+
+
+def parse_integer(text: str) -> int:
+    """Return the whole number that a text spells by ASCII digits, or raise ValueError."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ValueError("a whole number must be digits of ASCII without underscores")
+    return int(text)
+
+
+def is_number(text: str | bytes) -> bool:
+    """Return whether a text spells a number."""
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def counted(number: int, noun: str) -> str:

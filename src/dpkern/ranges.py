@@ -17,7 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import probability
 from dpkern.data import SiloData, is_sparse
+from dpkern.data.csr import has_width_read
 from dpkern.data.frames import column_names
+from dpkern.data.notes import WIDTH_READ
 from dpkern.data.validation import affine, numeric_matrix
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant import CHARGED, Accountant
@@ -132,6 +134,7 @@ def private_range(
     noise. A feature in which no count stands out keeps its wide bounds. Features that hardly vary
     get a narrow range around their common value: leave them out.
     """
+    given = data_or_X.X if isinstance(data_or_X, SiloData) else data_or_X
     X, y, names = _values(data_or_X, y, target_bounds)
     coverage = probability("coverage", coverage)
     if not isinstance(budget, Budget):
@@ -178,7 +181,10 @@ def private_range(
             "targets": y is not None,
         },
         at_delta=budget.delta,
-        notes=() if charge is None else (CHARGED,),
+        notes=(
+            *((WIDTH_READ,) if has_width_read(given) else ()),
+            *(() if charge is None else (CHARGED,)),
+        ),
     )
     if persons is not None:
         privacy = for_a_person(privacy, persons.max_records, divided=True)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from dpkern._numbers import did_you_mean
+from dpkern._numbers import did_you_mean, parse_integer, parse_number
 from dpkern.cli import _data, _solvers
 from dpkern.models.losses import LOSSES
 from dpkern.solvers import SOLVERS
@@ -30,6 +30,8 @@ _PHRASES = {
     "what sep says": "what --sep says",
     "as sep says": "as --sep says",
     "fields by sep": "fields by --sep",
+    "n_features must be": "--n-features must be",
+    "sparse=False": "--no-sparse",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",
 }
@@ -38,12 +40,24 @@ _BEFORE = r"(?:^|(?<=; )|(?<=needs ))"
 _AFTER = r"(?= is | must | needs | goes | beside | has | was | holds | '|[,;.](?!\w)|$)"
 
 
+# How the text of an argument of these types is read.
+_PARSERS: dict[Callable[[str], Any], Callable[[str], Any]] = {
+    int: parse_integer,
+    float: parse_number,
+}
+
+
 class UsageError(ValueError):
     """An error of the command line itself, which needs no translation."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises its errors, with suggestions for unknown options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for kind, parse in _PARSERS.items():
+            self.register("type", kind, parse)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -85,6 +99,10 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
     how = "even, random, by_label, two_groups=RATIO, mixed=SHARE or dirichlet=CONCENTRATION"
     add("--split", metavar="HOW", help=f"{how} (default: {_data.SPLIT})")
     add("--seed", type=int, default=0, help="of the splits only; never of the noise")
+    what = "of LIBSVM text, whose rows may have fewer (default: the largest index in the records)"
+    add("--n-features", type=count, metavar="P", help=what)
+    what = "whether features are kept in CSR (default: those of LIBSVM text, and of .npz in CSR)"
+    add("--sparse", action=argparse.BooleanOptionalAction, default=None, help=what)
     what = "public description of the raw columns, as dpkern schema drafts one; it says all that "
     add("--schema", metavar="FILE.json", help=f"{what}the following options say")
     tasks = (*_solvers.LOSS_OF_TASK, "multiclass")
@@ -139,7 +157,7 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    number = int(text)
+    number = parse_integer(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
@@ -149,7 +167,7 @@ def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     """Parse "auto" or a number, named as the number in errors."""
 
     def parse(text: str) -> Any:
-        return text if text == "auto" else kind(text)
+        return text if text == "auto" else _PARSERS[kind](text)
 
     parse.__name__ = kind.__name__
     return parse
@@ -158,7 +176,9 @@ def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     def parse(text: str) -> list[Any]:
         try:
-            entries = [kind(part.strip()) for part in text.split(",") if part.strip()]
+            entries = [
+                _PARSERS.get(kind, kind)(part.strip()) for part in text.split(",") if part.strip()
+            ]
         except ValueError:
             entries = []
         if not entries:
@@ -179,9 +199,9 @@ def value(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
-    for kind in (int, float):
+    for parse in _PARSERS.values():
         try:
-            return kind(text)
+            return parse(text)
         except ValueError:
             pass
     return text

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern import datasets
-from dpkern._numbers import positive
+from dpkern._numbers import parse_number, positive
 from dpkern.cli._output import Line, remark
-from dpkern.data import Schema, SiloData, is_sparse
+from dpkern.data import Column, Schema, SiloData, is_sparse
+from dpkern.data.csr import has_width_read
+from dpkern.data.outside import refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
-from dpkern.io.table import tidy
+from dpkern.io.frame import Frame
+from dpkern.io.table import parse_labels
 
 ROW_BOUND = 1.0
 SPLIT = "even"
 _LISTED_NAMES = 3
+_LISTED = 10  # columns with values outside
 _SAID_BY_SCHEMA = (
     *("target", "silo_column", "person", "header", "sep", "feature_range", "task", "classes"),
-    *("row_bound", "target_bound", "no_intercept"),
+    *("row_bound", "target_bound", "no_intercept", "n_features", "sparse"),
 )
 
 Array = NDArray[Any]
@@ -46,12 +50,20 @@ def read_source(arguments: argparse.Namespace) -> Source:
     if arguments.schema is not None:
         return _described_source(arguments)
     if arguments.data is None:
-        given = ("feature_range", "target", "silo_column", "person")
+        given = ("feature_range", "target", "silo_column", "person", "n_features", "sparse")
         if any(getattr(arguments, name) is not None for name in given):
-            raise ValueError("--feature-range, --target, --silo-column and --person need DATA")
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{options} need DATA")
         table, known = datasets.wisconsin_table(), datasets.wisconsin_feature_range()
         return Source("Wisconsin diagnostic set", table, known)
-    table = read_table(arguments.data, **columns(arguments))
+    layout = {"n_features": arguments.n_features, "sparse": arguments.sparse}
+    classes = None if arguments.classes is None else parse_labels(arguments.classes)
+    table = read_table(arguments.data, **columns(arguments), **layout, classes=classes)
+    if has_width_read(table.X):
+        remark(
+            "no --n-features was given: the largest index in the records, "
+            f"{table.X.shape[1]}, is taken as the number of features"
+        )
     if arguments.target is None and table.target is not None:
         remark(f"no --target was given: the last column, {table.target!r}, is taken as the target")
     bounds: tuple[Array, Array] | None = None
@@ -62,6 +74,7 @@ def read_source(arguments: argparse.Namespace) -> Source:
                 f"{arguments.feature_range} has {len(bounds[0])} rows, and {arguments.data} "
                 f"{table.X.shape[1]} features; each needs a row"
             )
+        check_range(arguments.data, table, *bounds)
     if bounds is None and far_apart(table.X):
         # A bit of the records without noise: it goes to their holder, not beside the certificate.
         remark(f"WARNING: {_scale_hint(table)}")
@@ -76,13 +89,57 @@ def _described_source(arguments: argparse.Namespace) -> Source:
     schema = Schema.load(arguments.schema)
     if schema.target is None:
         raise ValueError(f'{arguments.schema} must hold a column of kind "target", got none')
-    frame = read_frame(arguments.data, schema)
+    X, frame = read_described(arguments.data, schema)
     with naming(arguments.data):
-        X, y = schema.encode(frame, sparse_output=schema.sparse), schema.labels(frame)
+        y = schema.labels(frame)
         groups = None if schema.silo is None else schema.groups(frame)
         person = None if schema.person is None else schema.persons(frame)
     table = Table(X, y, groups, schema.feature_names, schema.target.name, person)
     return Source(Path(arguments.data).name, table, schema=schema)
+
+
+def read_described(path: str, schema: Schema) -> tuple[Matrix, Frame]:
+    """Return the encoded features of a file, and its columns; say what is outside the schema."""
+    frame = read_frame(path, schema)
+    with naming(path):
+        counts = schema.count_outside(frame)
+        _say_outside(path, counts)
+        schema.refuse_outside(counts)
+        return schema.encode(frame, sparse_output=schema.sparse), frame
+
+
+def check_range(path: str, table: Table, lo: Array, hi: Array) -> None:
+    """Say which columns have values out of their range; raise where most of one are.
+
+    Of sparse features these are among the values that are stored.
+    """
+    X: Any = table.X
+    if is_sparse(X):
+        stored = np.bincount(X.indices, minlength=X.shape[1])
+        bad = (X.data < lo[X.indices]) | (X.data > hi[X.indices])
+        outside = np.bincount(X.indices[bad], minlength=X.shape[1])
+    else:
+        stored = np.full(X.shape[1], X.shape[0])
+        columns_of = zip(X.T, lo, hi, strict=True)
+        outside = np.array([np.count_nonzero((x < a) | (x > b)) for x, a, b in columns_of])
+    names = table.feature_names or tuple(map(str, range(X.shape[1])))
+    counts = {names[k]: (int(outside[k]), int(stored[k])) for k in np.flatnonzero(outside)}
+    _say_outside(path, counts)
+    with naming(path):
+        for name, (found, of) in counts.items():
+            k = names.index(name)
+            refuse_outside(Column(name, "number", lo=lo[k], hi=hi[k]), found, of)
+
+
+def _say_outside(path: str, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Tell the holder of the records how many values of which columns are outside."""
+    if counts:
+        found = [f"{outside} of {of} in column {name!r}" for name, (outside, of) in counts.items()]
+        more = f", and some in {len(found) - _LISTED} columns more" if len(found) > _LISTED else ""
+        remark(
+            f"{path} has values out of range or in no category: {', '.join(found[:_LISTED])}{more} "
+            "(counted without noise: for the holder of the records alone)"
+        )
 
 
 @contextmanager
@@ -98,8 +155,8 @@ def naming(path: str) -> Iterator[None]:
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
     for name in names:
         given = getattr(arguments, name)
-        if given is not None and (given is not False or name == "header"):  # --no-header
-            flag = "--no-header" if given is False else f"--{name.replace('_', '-')}"
+        if given is not None and (given is not False or name in ("header", "sparse")):
+            flag = f"--{'no-' if given is False else ''}{name.replace('_', '-')}"
             option = "DATA" if name == "data" else flag
             raise ValueError(f"{option} was given, and {why}")
 
@@ -145,7 +202,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         if classes is not None and len(classes) > 2 and task is None:
             task = "multiclass"
         if classes is not None and y.dtype.kind not in "US":
-            classes = tidy(classes)
+            classes = parse_labels(classes)
         options = {
             "intercept": not (arguments.no_intercept or _has_constants(arguments, task)),
             "row_bound": _row_bound(source, arguments),
@@ -170,7 +227,7 @@ def silo_data(source: Source, rows: Array | None, arguments: argparse.Namespace)
         raise ValueError(f"--split is {arguments.split!r}; {how!r} {takes}")
     if equals:
         try:
-            options[NUMBERS[how]] = float(number)
+            options[NUMBERS[how]] = parse_number(number)
         except ValueError:
             raise ValueError(f"--split is {arguments.split!r}; {number!r} is no number") from None
     m = arguments.silos or arguments.default_silos
@@ -193,16 +250,18 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
 
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
     if data.schema is not None:
-        frame = read_frame(arguments.test, data.schema)
+        X, frame = read_described(arguments.test, data.schema)
         with naming(arguments.test):
-            X = data.schema.encode(frame, sparse_output=data.schema.sparse)
             return X, data.schema.labels(frame)
     test = read_table(
         arguments.test,
         **columns(arguments),
         n_features=table.X.shape[1],
+        classes=data.classes,
         feature_names=table.feature_names,
     )
+    if data.feature_range is not None:
+        check_range(arguments.test, test, *data.feature_range)
     if not labels_fit(test.y, data.classes):
         kind = "numbers" if data.classes is None else "labels of the training data"
         raise ValueError(f"{arguments.test}: its target holds other values than {kind}")

@@ -17,7 +17,7 @@ _OWN = ("plan", "keys", "journal", "insecure", "deadline")
 _OF_DATA = (
     *("data", "test", "ledger", "silos", "split", "schema", "task", "classes", "feature_range"),
     *("row_bound", "target_bound", "max_records", "no_intercept", "target", "silo_column"),
-    *("person", "header", "sep", "noise_seed", "no_privacy"),
+    *("person", "header", "sep", "noise_seed", "no_privacy", "n_features", "sparse"),
 )
 _DEADLINE = 600.0
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpkern.io.table import is_number
+from dpkern._numbers import is_number, parse_number
 from dpkern.models.penalties import PENALTIES, SMOOTH, Constraint, GroupLasso, make_penalty
 from dpkern.models.terms import Penalty, PenaltySum
 from dpkern.solvers import SOLVERS
@@ -57,5 +57,5 @@ def penalty_of(text: str) -> Penalty:
                 f"penalty must be {' or '.join(_PENALTIES.values())} on the command line, or a sum "
                 f"of these with +, got {part!r}; others need Python"
             )
-        terms.append(make_penalty(name, {"strength": float(strength)} if strength else {}))
+        terms.append(make_penalty(name, {"strength": parse_number(strength)} if strength else {}))
     return PenaltySum(tuple(terms))

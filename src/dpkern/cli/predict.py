@@ -6,15 +6,16 @@ import io
 import sys
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpkern.cli._arguments import add_column_arguments
-from dpkern.cli._data import columns, labels_fit, naming, refuse_options
+from dpkern.cli._data import check_range, columns, labels_fit, read_described, refuse_options
 from dpkern.cli._output import metric, refuse_output, remark, score
 from dpkern.data import Schema
 from dpkern.data.validation import Matrix
-from dpkern.io import read_frame, read_records, replacing
-from dpkern.solvers import load
+from dpkern.io import Table, read_records, replacing
+from dpkern.solvers import SolverResult, load
 
 HELP = "predict labels with a saved model"
 
@@ -45,8 +46,10 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.data,
             **columns(arguments),
             n_features=model.transform.n_features,
+            classes=model.classes,
             feature_names=model.feature_names,
         )
+        _check_range(arguments.data, X, model)
     labels = [str(label) for label in model.predict(X).tolist()]
     lines = [f"{label}\n" for label in labels]
     if arguments.decision_values:
@@ -82,11 +85,19 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{metric(task)}{of} {score(model, X, y):.4f} on {len(y)} labelled records", file=stream)
 
 
+def _check_range(path: str, X: Matrix, model: SolverResult) -> None:
+    """Check values by the range that the model's map has, with room for its rounding."""
+    scale, shift = model.transform.scale, model.transform.shift
+    if scale is not None and shift is not None:
+        centre, half = -np.divide(shift, scale), (1.0 + 1e-9) / np.asarray(scale)
+        table = Table(X, np.empty(0), feature_names=model.feature_names)
+        check_range(path, table, centre - half, centre + half)
+
+
 def _described(path: str, schema: Schema) -> tuple[Matrix, NDArray[Any] | None]:
     """Return encoded records, and their labels if the file has the target and all are known."""
-    frame = read_frame(path, schema)
-    with naming(path):
-        X, y = schema.encode(frame, sparse_output=schema.sparse), None
+    X, frame = read_described(path, schema)
+    y = None
     if schema.target is not None and schema.target.name in frame:
         try:
             y = schema.labels(frame)

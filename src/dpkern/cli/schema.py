@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dpkern._numbers import parse_integer, parse_number
 from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
-from dpkern.data.schema import blanks_of, draft_of, schema_text
+from dpkern.data.draft import blanks_of, draft_of, schema_text
 from dpkern.io import replacing
 from dpkern.io.frame import Frame, Layout, has_header, read_text
-from dpkern.io.table import is_number
+from dpkern.io.table import parse_labels
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
 _MISSING = ("", "?")
@@ -97,10 +98,10 @@ def _columns(frame: Frame, arguments: argparse.Namespace) -> Iterator[dict[str, 
             yield {"name": name, "kind": "silo" if name == silo else "ignore"}
             continue
         values = set(fields) - set(_MISSING)
-        number = bool(values) and all(map(is_number, values))
+        number = bool(values) and parse_labels(list(values)).dtype.kind != "U"
         listed = None
         if arguments.not_private_categories and len(values) <= _MOST_LISTED:
-            listed = sorted(values, key=lambda text: (float(text), text) if number else text)
+            listed = sorted(values, key=lambda text: (parse_number(text), text) if number else text)
         if name == target and number and len(values) > _FEW:
             yield {"name": name, "kind": "target", "lo": None, "hi": None}
         elif name == target:
@@ -118,7 +119,7 @@ def _column(option: str, wanted: str, names: list[str]) -> str:
     if wanted in names:
         return wanted
     try:
-        return names[int(wanted)]
+        return names[parse_integer(wanted)]
     except (ValueError, IndexError):
         raise ValueError(
             f"{option} must be one of {', '.join(names)}, or an index from 0, got {wanted!r}"

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._federated import plan_lines
@@ -13,7 +14,7 @@ from dpkern.data import SiloData
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
-from dpkern.io import read_frame, read_table
+from dpkern.io import read_table
 from dpkern.privacy.accountant import Accountant
 
 HELP = "take part in a study with this silo's own records, which stay here"
@@ -114,7 +115,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
         _data.refuse_options(
             arguments, ("target", "silo_column", "person", "header", "sep"), "the study says it"
         )
-        frame = read_frame(arguments.data, schema)
+        frame = _data.read_described(arguments.data, schema)[1]
         with _data.naming(arguments.data):
             return study.silo_data(arguments.name, frame)
     for option in ("silo_column", "person"):
@@ -122,10 +123,14 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
             raise ValueError(
                 f"--{option.replace('_', '-')} has no use: all records are of one silo"
             )
-    table = read_table(arguments.data, **_data.columns(arguments))
+    layout: Any = {"n_features": study.n_features, "sparse": study.sparse}
+    layout["classes"] = study.described.classes
+    table = read_table(arguments.data, **_data.columns(arguments), **layout)
     known = study.described.feature_names
     if known is not None and table.feature_names not in (None, known):
         raise ValueError(f"{arguments.data} must have the features of the study, in their order")
+    if study.described.feature_range is not None:
+        _data.check_range(arguments.data, table, *study.described.feature_range)
     with _data.naming(arguments.data):
         return study.silo_data(arguments.name, table.X, table.y)
 

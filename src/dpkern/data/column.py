@@ -15,8 +15,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpkern._numbers import counted, did_you_mean, real
+from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
+from dpkern.data.ids import most_exact
 from dpkern.data.validation import Float64Array, Matrix
 
 Kind = Literal["number", "category", "target", "silo", "person", "ignore"]
@@ -212,8 +213,9 @@ class Column:
     def entries(self, values: Any, missing: frozenset[str]) -> list[Entry]:
         """Return the stored entries of the rows, as many as `n_stored`."""
         if self.kind == "category":
-            return [(self._codes(values, missing, self.indicators), 1.0)]
-        x = self._numbers(values, missing)
+            places = map(self.indicators.index, (cast(str, self.missing), OTHER))
+            return [(self.to_codes(values, missing, self.indicators, *places), 1.0)]
+        x = self.to_numbers(values, missing)
         absent = np.isnan(x)
         if self.missing is not None:
             x[absent] = self.missing
@@ -229,11 +231,11 @@ class Column:
     def labels(self, values: Any, missing: frozenset[str]) -> NDArray[Any]:
         """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
         if self.classes is not None:
-            codes = self._codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
+            codes = self.to_codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
             other = int(np.count_nonzero(codes < 0))
             found = np.asarray(self.classes)[codes]
         else:
-            x = self._numbers(values, missing)
+            x = self.to_numbers(values, missing)
             other = int(np.count_nonzero(np.isnan(x)))
             found = np.clip(x, self.lo, self.hi)
         if other:
@@ -250,6 +252,14 @@ class Column:
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             return values
         texts = [text_of(value, self.name) for value in values]
+        floats = [np.asarray(v) for v in values if isinstance(v, float | np.floating)]
+        joined = sum(bool(abs(v) >= most_exact(v.dtype)) for v in floats)
+        if joined:
+            raise ValueError(
+                f"column {self.name!r} must name the {self.kind} by text or integers where floats "
+                f"do not tell them apart, got {counted(joined, 'such float')} in "
+                f"{counted(len(texts), 'row')}: read the column as text"
+            )
         absent = sum(text is None or text in missing for text in texts)
         if absent:
             raise ValueError(
@@ -258,7 +268,7 @@ class Column:
             )
         return np.array(texts)
 
-    def _numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
+    def to_numbers(self, values: Any, missing: frozenset[str]) -> Float64Array:
         """Return new floats, NaN where a value is missing."""
         values = _plain(values)
         if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
@@ -269,23 +279,37 @@ class Column:
             if text is None or text in missing:
                 return math.nan
             try:
-                return float({"True": "1", "False": "0"}.get(text, text))
+                return parse_number({"True": "1", "False": "0"}.get(text, text))
             except ValueError:
                 raise ValueError(
                     f'column {self.name!r} must hold numbers, got text: list it under "missing" '
                     "of the schema if it means a missing value, or give the column another kind"
                 ) from None
 
-        return self._each(values, number)
+        def is_refused(value: object) -> bool:
+            try:
+                number(value)
+            except ValueError:
+                return True
+            return False
 
-    def _codes(
-        self, values: Any, missing: frozenset[str], names: Sequence[str]
+        try:
+            return self._each(values, number)
+        except ValueError as error:
+            row = next(k for k, value in enumerate(values) if is_refused(value))
+            raise ValueError(f"{error} (the first is in row {row}, from 0)") from None
+
+    def to_codes(
+        self,
+        values: Any,
+        missing: frozenset[str],
+        names: Sequence[str],
+        absent: int = -1,
+        other: int = -1,
     ) -> NDArray[np.intp]:
-        """Return the place of each value in `names`; for classes -1 stands for all others."""
+        """Return the place of each value in `names`, `absent` for a missing one, else `other`."""
         place = {name: k for k, name in enumerate(names)}
         place |= {spelling: place[meant] for spelling, meant in self.aliases.items()}
-        absent = place[cast(str, self.missing)] if self.kind == "category" else -1
-        other = place[OTHER] if self.kind == "category" else -1
 
         def code(value: object) -> float:
             text = text_of(value, self.name)
@@ -379,7 +403,7 @@ def text_of(value: object, name: str = "") -> str | None:
         raise TypeError(f"column {name!r} must hold numbers or text") from None
     if math.isnan(number):
         return None
-    return str(int(number)) if number.is_integer() else repr(number)
+    return str(int(cast(Any, value))) if number.is_integer() else repr(number)
 
 
 def _plain(values: Any) -> Any:

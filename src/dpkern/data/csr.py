@@ -22,16 +22,27 @@ def is_sparse(X: ArrayLike) -> bool:
     return sparse is not None and bool(sparse.issparse(X))
 
 
+def has_width_read(X: Any) -> bool:
+    """Return whether a reader has found the number of columns of X in the records."""
+    return getattr(X, "width_is_read", False)
+
+
 def csr_of(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]
+    data: NDArray[Any],
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    shape: tuple[int, int],
+    *,
+    width_is_read: bool = False,
 ) -> "csr_array":
     """Return a matrix of these very arrays, whose format is not known to be canonical.
 
-    The constructor of scipy would convert indices and indptr to one dtype.
+    The constructor of scipy would convert indices and indptr to one dtype. `width_is_read` says
+    that the number of columns is the largest index in the records.
     """
-    from dpkern.data.read_only_csr import ReadOnlyCsr
+    from dpkern.data.read_only_csr import ReadOnlyCsr, UndeclaredWidthCsr
 
-    X = ReadOnlyCsr(shape, dtype=data.dtype)
+    X = (UndeclaredWidthCsr if width_is_read else ReadOnlyCsr)(shape, dtype=data.dtype)
     X.indices, X.indptr, X.data = indices, indptr, data
     return X
 
@@ -63,7 +74,8 @@ def checked_csr(X: Any) -> "csr_array":
             "X.check_format() says"
         )
     width = np.int32 if indptr.dtype == np.int32 else np.int64
-    return csr_of(data, indices, np.require(indptr, width, ("C", "A")), (n, n_features))
+    indptr = np.require(indptr, width, ("C", "A"))
+    return csr_of(data, indices, indptr, (n, n_features), width_is_read=has_width_read(X))
 
 
 def canonical(X: "csr_array", dtype: DTypeLike, *, owned: bool) -> tuple["csr_array", bool]:
@@ -78,4 +90,5 @@ def canonical(X: "csr_array", dtype: DTypeLike, *, owned: bool) -> tuple["csr_ar
         owned = True
     data = np.require(X.data, dtype, ("C", "A"))
     indices = np.require(X.indices, np.int32, ("C", "A"))
-    return csr_of(data, indices, X.indptr, X.shape), owned
+    width_is_read = has_width_read(X)
+    return csr_of(data, indices, X.indptr, X.shape, width_is_read=width_is_read), owned

@@ -69,6 +69,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         """
         return self._checked().encode(X, sparse_output=self.sparse_output)
 
+    def count_outside(self, X: Any) -> dict[str, tuple[int, int]]:
+        """Return the counts of values outside what is declared, as `Schema.count_outside`."""
+        return self._checked().count_outside(X)
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the encoded features; `input_features` is ignored."""
         return np.array(self._checked().feature_names, dtype=object)

@@ -6,6 +6,7 @@ Neither library is imported: a frame is an object with ``columns`` and ``dtypes`
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,15 @@ def frame_matrix(X: Any) -> NDArray[Any]:
                 "fill them or drop the rows"
             )
     return out
+
+
+def real_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    """Return Python's numbers as float64, whole ones that a double does not hold as int64."""
+    floats = values.astype(np.float64)
+    long = 2.0**53 <= np.abs(floats).max(initial=0.0) < 2.0**63
+    if long and all(isinstance(v, Integral) for v in values.flat):
+        return values.astype(np.int64)
+    return floats
 
 
 def _is_numeric(dtype: Any) -> bool:

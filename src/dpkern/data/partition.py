@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import positive, real
-from dpkern.data.csr import canonical, is_sparse
+from dpkern.data.csr import canonical, csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, is_frame
 from dpkern.data.validation import (
     Float64Array,
@@ -219,7 +219,9 @@ def joined(parts: list[Any]) -> Matrix:
     if is_sparse(parts[0]):
         from scipy.sparse import vstack
 
-        return canonical(vstack(parts, format="csr", dtype=dtype), dtype, owned=True)[0]
+        X = canonical(vstack(parts, format="csr", dtype=dtype), dtype, owned=True)[0]
+        width_is_read = any(map(has_width_read, parts))
+        return csr_of(X.data, X.indices, X.indptr, X.shape, width_is_read=width_is_read)
     out = aligned((sum(len(X) for X in parts), parts[0].shape[1]), dtype)
     return np.concatenate(parts, out=out, casting="same_kind")
 

@@ -5,9 +5,6 @@ rows are used depends on this order and on the ids alone, never on a value of a 
 before rows are sorted by silo or shuffled. Of the ids only this is kept: how many rows every person
 has, and which they are. It is taken as public, and neighbours under "replace_one" differ in all
 values of one person's rows, not in whose rows they are.
-
-Ids that are taken for one by mistake (whole numbers above 2^53 in one column with missing values)
-join two people into one, which protects both.
 """
 
 from collections.abc import Sequence
@@ -18,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
-from dpkern.data.validation import frozen, labels
+from dpkern.data.ids import ids
+from dpkern.data.validation import frozen
 
 IntArray = NDArray[np.int64]
 
@@ -62,7 +60,7 @@ def kept_rows(
     if max_records is None:
         raise ValueError("max_records must be given with person: how many rows of one are used")
     most = count("max_records", max_records)
-    _, first, number = np.unique(labels(person, n, name="person"), True, True)
+    _, first, number = np.unique(ids(person, n, "person"), True, True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     number = rank[number.reshape(n)]
@@ -114,7 +112,7 @@ def joined_ids(person: Any, sizes: Sequence[int]) -> NDArray[Any]:
         raise ValueError(
             f"person must hold the ids of the rows of each of {len(sizes)} silos, got {len(given)}"
         )
-    ids = [labels(own, n, name="person") for own, n in zip(given, sizes, strict=True)]
-    if len({own.dtype.kind in "US" for own in ids}) > 1:
+    found = [ids(own, n, "person") for own, n in zip(given, sizes, strict=True)]
+    if len({own.dtype.kind in "US" for own in found}) > 1:
         raise TypeError("person must be strings in every silo or numbers in every silo, got both")
-    return np.concatenate(ids)
+    return np.concatenate(found)

@@ -13,6 +13,8 @@ class ReadOnlyCsr(csr_array):
     and are mutable.
     """
 
+    width_is_read = False
+
     def __setattr__(self, name: str, value: Any) -> None:
         # Other arrays or another shape would invalidate the row norms, and the clipping with them.
         # scipy's own checks may assign equal arrays of another dtype.
@@ -30,3 +32,9 @@ class ReadOnlyCsr(csr_array):
         if self._is_frozen():
             raise ValueError("assignment destination is read-only")
         super().__setitem__(key, value)
+
+
+class UndeclaredWidthCsr(ReadOnlyCsr):
+    """Rows whose number of columns is the largest index in them, and those of slices of them."""
+
+    width_is_read = True

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count, positive, refuse_unknown
-from dpkern.data.column import KEYS, Column, Entry, assembled, blank_keys
+from dpkern.data.column import KEYS, Column, Entry, assembled
+from dpkern.data.draft import VERSION, VERSION_KEY, blanks_of, schema_text
 from dpkern.data.frames import listed, table_columns
+from dpkern.data.outside import count_outside, refuse_outside
 from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
 
-VERSION = 1
-_VERSION_KEY = "dpkern_schema"
 _KEYS = ("header", "sep", "comment", "missing", "intercept", "row_bound", "columns")
 # Up to this share of stored entries, CSR takes less than half the memory, and kernels are faster.
 _SPARSE_SHARE = 0.25
@@ -251,6 +251,34 @@ class Schema:
             start += len(column.feature_names)
         return assembled(entries, (n, start), sparse=sparse_output)
 
+    def count_outside(self, X: Any) -> dict[str, tuple[int, int]]:
+        """Return how many values of raw records are outside what their columns declare.
+
+        They are numbers out of range and values that are neither categories nor aliases. Counts are
+        not private: they are for the holder of the records.
+
+        Returns
+        -------
+        dict of str to (int, int)
+            For each column with any, their number and that of all values that are not missing.
+        """
+        columns, _ = self._columns(X)
+        missing = frozenset(self.missing)
+        counts = {
+            column.name: count_outside(column, columns[column.name], missing)
+            for column in self.columns
+            if column.name in columns
+        }
+        return {name: found for name, found in counts.items() if found[0]}
+
+    def refuse_outside(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Raise ValueError if more than half of a column, and ten values, are outside.
+
+        `counts` are those of `count_outside`.
+        """
+        for column in self.columns:
+            refuse_outside(column, *counts.get(column.name, (0, 0)))
+
     def labels(self, X: Any) -> NDArray[Any]:
         """Return the labels of raw records as the schema spells them, or clamped targets."""
         return cast(Column, self._needed("target")).labels(*self._values("target", X))
@@ -302,7 +330,14 @@ class Schema:
             their own, as perceptrons are, need False.
         max_records : int, optional
             As for `SiloData`, with a person column.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `encode` and `SiloData`; also where more than half of a column (and ten values)
+            are outside its range or its categories.
         """
+        self.refuse_outside(self.count_outside(X))
         options: dict[str, Any] = {**self.options(intercept=intercept), "max_records": max_records}
         options["person"] = None if self.person is None else self.persons(X)
         features, y = self.encode(X, sparse_output=self.sparse), self.labels(X)
@@ -339,7 +374,7 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of JSON types, with every key."""
-        plain: dict[str, Any] = {_VERSION_KEY: VERSION}
+        plain: dict[str, Any] = {VERSION_KEY: VERSION}
         for key in _KEYS[:-1]:
             value = getattr(self, key)
             plain[key] = list(value) if isinstance(value, tuple) else value
@@ -355,12 +390,12 @@ class Schema:
             When a key is unknown, a value is not as documented, or something is still blank. The
             message names the column and the key.
         """
-        if not isinstance(values, Mapping) or _VERSION_KEY not in values:
-            raise ValueError(f'a schema must be an object with "{_VERSION_KEY}": {VERSION}')
-        version = values[_VERSION_KEY]
+        if not isinstance(values, Mapping) or VERSION_KEY not in values:
+            raise ValueError(f'a schema must be an object with "{VERSION_KEY}": {VERSION}')
+        version = values[VERSION_KEY]
         if version != VERSION or isinstance(version, bool):
-            raise ValueError(f"{_VERSION_KEY} must be {VERSION}, got {version!r}")
-        refuse_unknown("the schema", [k for k in values if k != _VERSION_KEY], _KEYS)
+            raise ValueError(f"{VERSION_KEY} must be {VERSION}, got {version!r}")
+        refuse_unknown("the schema", [k for k in values if k != VERSION_KEY], _KEYS)
         given = values.get("columns")
         if not isinstance(given, list | tuple) or not all(isinstance(c, Mapping) for c in given):
             raise TypeError("columns must be a list of objects with name and kind")
@@ -374,7 +409,7 @@ class Schema:
                 "from public knowledge (a form, a handbook, the law), not from the records"
             )
         columns = [Column(**{"name": None, "kind": None} | _stated(entry)) for entry in given]
-        rest = {k: v for k, v in values.items() if k not in (_VERSION_KEY, "columns")}
+        rest = {k: v for k, v in values.items() if k not in (VERSION_KEY, "columns")}
         return cls(columns, **rest)
 
     @classmethod
@@ -400,34 +435,6 @@ class Schema:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema as JSON, one column per line."""
         Path(path).write_text(schema_text(self.to_dict()), encoding="utf-8")
-
-
-def blanks_of(columns: Sequence[Mapping[str, Any]]) -> str:
-    """Return the keys that are still blank, with the columns."""
-    names: dict[str, list[str]] = {}
-    for column in columns:
-        if keys := blank_keys(column.get("kind", ""), column):
-            names.setdefault(keys, []).append(str(column.get("name")))
-    return "; ".join(f"{keys} of {', '.join(of)}" for keys, of in names.items())
-
-
-def draft_of(columns: list[dict[str, Any]], **layout: Any) -> dict[str, Any]:
-    """Return the dictionary of a schema, in which columns may have blanks."""
-    defaults = {"intercept": True, "row_bound": None}
-    return {_VERSION_KEY: VERSION, **layout, **defaults, "columns": columns}
-
-
-def schema_text(values: Mapping[str, Any]) -> str:
-    """Return a schema, or a draft of one, as JSON with a line for each column."""
-
-    def lines() -> Iterator[str]:
-        for key, value in values.items():
-            if key != "columns":
-                yield f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
-        columns = [json.dumps(c, ensure_ascii=False) for c in values["columns"]]
-        yield '  "columns": [\n    ' + ",\n    ".join(columns) + "\n  ]"
-
-    return "{\n" + ",\n".join(lines()) + "\n}\n"
 
 
 def _stated(entry: Mapping[str, Any]) -> dict[str, Any]:

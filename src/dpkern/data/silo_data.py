@@ -1,7 +1,6 @@
 """Records held by silos: `SiloData`.
 
-Everything here but X and y is public: the offsets (hence the sizes of the silos), the label set
-(two labels are read from y, and assumed to be public), the range and bounds of rows and targets.
+Everything here but X and y is taken as public; what was read from records, `notes` say.
 """
 
 from __future__ import annotations  # help() then shows type aliases by name
@@ -19,7 +18,8 @@ from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
-from dpkern.data.notes import notes_on_targets
+from dpkern.data.ids import ids
+from dpkern.data.notes import GROUPS_READ, notes_on_records
 from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
@@ -233,7 +233,7 @@ class SiloData:
             feature_names=names,
             schema=schema,
             partition="given",
-            notes=notes_on_targets(task, found, classes),
+            notes=notes_on_records(task, found, classes, rows),
             silo_names=None,
             persons=persons,
             transform=transform,
@@ -369,7 +369,7 @@ class SiloData:
         """
         names, (given, y) = column_names(X), records(X, y)
         options = checked_options(options, names, given.shape[1])
-        group = labels(groups, len(y), name="groups")
+        group = ids(groups, len(y), "groups")
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is not None:  # before any other order
             (given, _), y, group = gathered(given, found[0]), y[found[0]], group[found[0]]
@@ -380,7 +380,7 @@ class SiloData:
         data = cls(rows, y if order is None else y[order], offsets, **options)
         if copied:
             data._keep_norms()
-        data._set(silo_names=tuple(silo_names.tolist()))
+        data._set(silo_names=tuple(silo_names.tolist()), notes=(*data.notes, GROUPS_READ))
         return data
 
     @classmethod

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import counted, positive
-from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
-from dpkern.data.frames import frame_matrix, is_frame
+from dpkern.data.csr import canonical, checked_csr, csr_of, has_width_read, is_sparse
+from dpkern.data.frames import frame_matrix, is_frame, real_numbers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -119,7 +119,7 @@ def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
         if all(isinstance(v, str) for v in y.flat):
             y = y.astype(str)
         elif all(isinstance(v, numbers.Real) for v in y.flat):
-            y = y.astype(np.float64)
+            y = real_numbers(y)
     if y.dtype.kind not in "fiubUS":
         raise TypeError(
             f"{name} must be all real numbers or all strings, without missing values, got dtype "
@@ -420,7 +420,8 @@ def frozen_matrix(X: Any) -> Matrix:
     """Return a read-only view of an array or of canonical rows."""
     if not is_sparse(X):
         return frozen(X)
-    view = csr_of(frozen(X.data), frozen(X.indices), frozen(X.indptr), X.shape)
+    arrays = frozen(X.data), frozen(X.indices), frozen(X.indptr)
+    view = csr_of(*arrays, X.shape, width_is_read=has_width_read(X))
     view.has_canonical_format = True
     return view
 

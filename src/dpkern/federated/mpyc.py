@@ -244,7 +244,9 @@ def _threshold(silos: int, colluding: int | None, threshold: int | None) -> int:
 
 def _places(addresses: Sequence[str], silos: int, encrypted: bool) -> list[tuple[str, int]]:
     parts = [address.rpartition(":") for address in addresses]
-    if len(parts) != silos or not all(host and port.isdecimal() for host, _, port in parts):
+    if len(parts) != silos or not all(
+        host and port.isascii() and port.isdecimal() for host, _, port in parts
+    ):
         raise ValueError(f"addresses must be HOST:PORT of all {silos} silos, got {addresses!r}")
     places = [(host.strip("[]"), int(port)) for host, _, port in parts]
     for host, _ in places:

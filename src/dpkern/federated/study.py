@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike
 
 from dpkern._numbers import count, refuse_unknown
 from dpkern._serialize import encode
-from dpkern.data.csr import is_sparse
+from dpkern.data.csr import csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, refuse_other_names
 from dpkern.data.schema import Schema
 from dpkern.data.silo_data import SiloData
@@ -271,6 +271,7 @@ class Study:
             raise ValueError(f"name must be one of {', '.join(self.names)}, got {name!r}")
         schema = self.described.schema
         if schema is not None:
+            schema.refuse_outside(schema.count_outside(X))
             X, y = schema.encode(X, sparse_output=self.sparse), schema.labels(X)
         elif y is None:
             raise TypeError("y must be the labels or targets of the records, got None")
@@ -278,6 +279,8 @@ class Study:
         if is_sparse(X) != self.sparse:
             form = "CSR" if self.sparse else "an array or data frame"
             raise TypeError(f"X must be {form} in this study, whose sparse is {self.sparse}")
+        if has_width_read(X) and X.shape[1] <= self.n_features:
+            X = csr_of(X.data, X.indices, X.indptr, (X.shape[0], self.n_features))
         expected = (self.sizes[self.names.index(name)], self.n_features)
         if np.shape(X) != expected:
             raise ValueError(
@@ -362,4 +365,5 @@ def _of_schema(path: object, folder: Path) -> dict[str, Any]:
 def _is_address(address: object) -> bool:
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host.replace(":", " ")
-    return bool(bare) and not re.search(r"[\s/]", bare) and port.isdecimal() and int(port) < 65536
+    named = bool(bare) and not re.search(r"[\s/]", bare)
+    return named and re.fullmatch("[0-9]{1,5}", port) is not None and int(port) < 65536

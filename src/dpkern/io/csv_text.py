@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dpkern._numbers import counted
+from dpkern._numbers import counted, is_number, parse_integer, parse_number
 from dpkern.data.frames import refuse_other_names
 from dpkern.data.validation import in_columns
 from dpkern.io.files import opened
-from dpkern.io.table import Table, is_number, refuse_width, tidy
+from dpkern.io.table import Table, parse_groups, parse_labels, refuse_width
 
 _MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
 _SEPARATORS = ",;\t|"
@@ -73,7 +73,7 @@ def _likely_separator(lines: list[str]) -> str:
         if len(widths) != 1 or widths == {1}:
             continue
         fields = [field.strip() for field in rows[-1]]
-        numbers = sum(map(_is_number, fields))
+        numbers = sum(map(_resembles_number, fields))
         if (numbers, len(fields)) > best:
             best, separator = (numbers, len(fields)), candidate
     return separator
@@ -89,8 +89,13 @@ def _one_column(path: Path, sep: str | None) -> str:
     return f"between {sep!r} as sep says, got one column{seems}"
 
 
-def _is_number(field: str) -> bool:
-    return is_number(field) or _has_decimal_comma(field)
+def _resembles_number(field: str) -> bool:
+    """Return whether a field is a number, or one in a spelling that is refused."""
+    try:
+        float(field)
+    except ValueError:
+        return _has_decimal_comma(field)
+    return True
 
 
 def _has_decimal_comma(field: str) -> bool:
@@ -105,6 +110,7 @@ def read_csv(
     person: str | int | None,
     header: bool | None,
     sep: str | None,
+    text: bool,
     n_features: int | None,
     feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
@@ -162,6 +168,9 @@ def read_csv(
             )
         try:
             row = [float(fields[k]) for k in columns]
+            whole = "".join(fields)
+            if "_" in whole or not whole.isascii():  # which `float` may take
+                row = [parse_number(fields[k]) for k in columns]
         except ValueError:
             row = [_value(path, line, k, fields[k], names) for k in columns]
         values.extend(row)
@@ -170,8 +179,7 @@ def read_csv(
     if not values:
         raise ValueError(f"{path} must hold records, got a header only")
     X = np.array(values, dtype=dtype).reshape(-1, len(columns))
-    labels = [_missing(column) for _, column in others]
-    missing = np.column_stack([np.isnan(X), *labels])
+    missing = np.column_stack([np.isnan(X), *(_missing(column) for _, column in others)])
     if missing.any():
         n_rows = np.count_nonzero(missing.any(axis=1))
         order = [*columns, *(k for k, _ in others)]
@@ -182,13 +190,15 @@ def read_csv(
             f"{in_columns(counts, names)}: fill them or drop the rows first"
         )
     target_name = None if y_column is None else str(y_column if names is None else names[y_column])
-    in_silos, ids = (tidy(column) if column else None for column in (groups, persons))
-    return Table(X, tidy(y), in_silos, found_names, target_name, ids)
+    in_silos = parse_groups(groups) if groups else None
+    ids = np.array(persons) if persons else None
+    labels = np.array(y) if text else parse_labels(y)
+    return Table(X, labels, in_silos, found_names, target_name, ids)
 
 
 def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:
     if is_number(field):
-        return float(field)
+        return parse_number(field)
     if field.lower() in _MISSING:
         return math.nan
     label = f"column {k} (from 0)" if names is None else f"column {names[k]!r}"
@@ -213,9 +223,9 @@ def _missing(texts: list[str]) -> NDArray[np.bool_]:
 
 def is_header(first: list[str], second: list[str] | None) -> bool:
     if second is None:
-        return not any(map(_is_number, first))
+        return not any(map(_resembles_number, first))
     return any(
-        _is_number(below) and not _is_number(above) and above.lower() not in _MISSING
+        _resembles_number(below) and not _resembles_number(above) and above.lower() not in _MISSING
         for above, below in zip(first, second, strict=False)
     )
 
@@ -228,9 +238,12 @@ def _column(path: Path, option: str, wanted: str | int, names: list[str] | None,
                     f"{path}: {option} must name one column, got {wanted!r}, which names several"
                 )
             return names.index(wanted)
-        if not re.fullmatch(r"-?\d+", wanted):
+        try:
+            wanted = parse_integer(wanted)
+        except ValueError:
             known = "there is no header" if names is None else f"columns are {', '.join(names)}"
-            raise ValueError(f"{path}: {option} must be a column, got {wanted!r}: {known}")
+            message = f"{path}: {option} must be a column, got {wanted!r}: {known}"
+            raise ValueError(message) from None
     index = int(wanted)
     if not -width <= index < width:
         raise ValueError(f"{path}: {option} must be one of {width} columns from 0, got {index}")

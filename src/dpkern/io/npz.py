@@ -36,8 +36,7 @@ def read_npz(path: Path, n_features: int | None, dtype: DTypeLike, labelled: boo
     X = arrays["X"]
     if X.dtype.kind not in "fiub" or X.ndim != 2:
         raise ValueError(
-            f"{path}: X must be numbers of shape (N, n_features), got dtype {X.dtype} and shape "
-            f"{X.shape}"
+            f"{path}: X must be numbers of shape (N, p), got dtype {X.dtype} and shape {X.shape}"
         )
     for name in _ARRAYS[1:]:
         if name in arrays and arrays[name].shape != X.shape[:1]:

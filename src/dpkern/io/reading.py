@@ -5,19 +5,21 @@ from __future__ import annotations  # help() then shows type aliases by name
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dpkern._numbers import count
+from dpkern._numbers import count, is_number, parse_number
+from dpkern.data.csr import has_width_read, is_sparse
 from dpkern.data.frames import listed
 from dpkern.data.validation import FLOATS, Float64Array, Matrix
 from dpkern.io.csv_text import csv_rows, read_csv
 from dpkern.io.libsvm import looks_like_libsvm, read_libsvm
 from dpkern.io.npz import read_npz
-from dpkern.io.table import Table, is_number
+from dpkern.io.table import Table, canonical_csr
 
 
 def read_table(
@@ -29,6 +31,8 @@ def read_table(
     header: bool | None = None,
     sep: str | None = None,
     n_features: int | None = None,
+    sparse: bool | None = None,
+    classes: ArrayLike | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Table:
@@ -38,10 +42,10 @@ def read_table(
     with the arrays X, y and, if there are silos or persons, groups and person. Any other text is
     LIBSVM when its lines look like ``label index:value ...``, and comma-separated values otherwise.
 
-    LIBSVM text gives a CSR matrix if at most a quarter of the entries is stored, and an ndarray
-    otherwise. In an archive, X may also be CSR, with the arrays of `scipy.sparse.save_npz`:
-    ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data, indices=X.indices,
-    indptr=X.indptr)``.
+    LIBSVM text gives a CSR matrix, whatever its records hold, and CSV text an ndarray, unless
+    `sparse` says otherwise. In an archive, X may also be CSR, with the arrays of
+    `scipy.sparse.save_npz`: ``np.savez(path, y=y, format="csr", shape=X.shape, data=X.data,
+    indices=X.indices, indptr=X.indptr)``.
 
     Parameters
     ----------
@@ -61,7 +65,13 @@ def read_table(
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
     n_features : int, optional
         Required number of columns of X. LIBSVM rows with fewer are padded with zeros (an absent
-        feature is a zero there); otherwise a file with another number raises.
+        feature is a zero there); otherwise a file with another number raises. Without it the
+        number of LIBSVM text is the largest index in the records, and certificates say so.
+    sparse : bool, optional
+        Whether X is CSR. By default LIBSVM text is, CSV text is not, and an archive is as stored.
+    classes : array_like, optional
+        CSV only: the public labels. If they are strings, so are those of y; by default y holds
+        strings unless all labels are numbers.
     feature_names : tuple of str, optional
         Required names of the features in a CSV header, in this order.
     dtype : dtype, default=float64
@@ -81,7 +91,20 @@ def read_table(
     """
     columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
     columns |= {"header": header, "sep": sep}
-    return _read(Path(path), columns, n_features, feature_names, dtype, labelled=True)
+    table = _read(Path(path), columns, n_features, classes, feature_names, dtype, labelled=True)
+    if sparse is None or sparse == is_sparse(table.X):
+        return table
+    if not sparse:
+        if has_width_read(table.X):
+            raise ValueError(
+                "n_features must be the number of features with sparse=False for LIBSVM text, "
+                "whose records may have fewer, got None"
+            )
+        rows: Any = table.X
+        return replace(table, X=rows.toarray())
+    from scipy.sparse import csr_array
+
+    return replace(table, X=canonical_csr(csr_array(table.X), dtype))
 
 
 def read_records(
@@ -93,6 +116,7 @@ def read_records(
     person: str | int | None = None,
     header: bool | None = None,
     sep: str | None = None,
+    classes: ArrayLike | None = None,
     feature_names: tuple[str, ...] | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[Matrix, NDArray[Any] | None]:
@@ -104,7 +128,7 @@ def read_records(
 
     Parameters
     ----------
-    path, target, silo_column, person, header, sep, feature_names, dtype
+    path, target, silo_column, person, header, sep, classes, feature_names, dtype
         As for `read_table`; the columns of silos and of persons are ignored.
     n_features : int
         Required number of columns of X; LIBSVM rows with fewer are padded with zeros.
@@ -122,7 +146,7 @@ def read_records(
     """
     columns: dict[str, Any] = {"target": target, "silo_column": silo_column, "person": person}
     columns |= {"header": header, "sep": sep}
-    table = _read(Path(path), columns, n_features, feature_names, dtype, labelled=False)
+    table = _read(Path(path), columns, n_features, classes, feature_names, dtype, labelled=False)
     return table.X, table.y if len(table.y) else None
 
 
@@ -141,7 +165,7 @@ def read_feature_range(
     path : str or path
         Plain or compressed as for `read_table`.
     feature_names : tuple of str, optional
-        Order of the features, for rows with names.
+        Names of the features in their order, for rows with names, which are matched by them alone.
     sep : str, optional
         As for `read_table`.
 
@@ -170,7 +194,7 @@ def read_feature_range(
             raise ValueError(
                 f"{path}, line {line} must be lo,hi or name,lo,hi with numbers, as in every row"
             )
-    bounds = np.array([[float(field) for field in fields[-2:]] for _, fields in rows])
+    bounds = np.array([[parse_number(field) for field in fields[-2:]] for _, fields in rows])
     for k, ((line, fields), (lo, hi)) in enumerate(zip(rows, bounds.tolist(), strict=True)):
         if not -math.inf < lo < hi < math.inf:
             name = fields[0] if width == 3 else dict(enumerate(feature_names or ())).get(k, k)
@@ -178,7 +202,12 @@ def read_feature_range(
                 f"{path}, line {line} must have lo < hi, both finite, got {lo!r} and {hi!r} for "
                 f"feature {name!r}"
             )
-    if width == 3 and feature_names is not None:
+    if width == 3:
+        if feature_names is None:
+            raise ValueError(
+                f"{path} must hold rows lo,hi in the order of the columns for records without "
+                "names, got names: give the records a header, or remove the names"
+            )
         names = [fields[0] for _, fields in rows]
         rest = {
             "no row for": list((Counter(feature_names) - Counter(names)).elements()),
@@ -195,6 +224,7 @@ def _read(
     path: Path,
     columns: dict[str, Any],
     n_features: int | None,
+    classes: ArrayLike | None,
     feature_names: tuple[str, ...] | None,
     dtype: DTypeLike,
     labelled: bool,
@@ -215,5 +245,6 @@ def _read(
         if archive:
             return read_npz(path, n_features, dtype, labelled)
         return read_libsvm(path, n_features, dtype)
+    columns = {**columns, "text": np.asarray(classes).dtype.kind == "U"}
     rest: dict[str, Any] = {"feature_names": feature_names, "dtype": dtype, "labelled": labelled}
     return read_csv(path, n_features=n_features, **columns, **rest)

@@ -115,10 +115,12 @@ class SolverResult:
         ------
         TypeError, ValueError
             When X does not have the model's number of features, is a frame with other columns or
-            another order, or is not finite; or when a user's own model was read from a file.
+            another order, or is not finite; when raw records have a column that is mostly outside
+            what the schema declares; or when a user's own model was read from a file.
         """
         names = column_names(X)
         if self.schema is not None and table_columns(X) is not None and names != self.feature_names:
+            self.schema.refuse_outside(self.schema.count_outside(X))
             X = self.schema.encode(X, sparse_output=self.schema.sparse)
         else:
             refuse_other_names(names, self.feature_names)

@@ -1,0 +1,41 @@
+"""Values outside what a column declares: how many there are, for the holder of the records."""
+
+from typing import Any
+
+import numpy as np
+
+from dpkern.data.column import OTHER, Column
+
+FEWEST = 10  # of fewer values outside, as of a single record to predict, nothing is refused
+
+
+def count_outside(column: Column, values: Any, missing: frozenset[str]) -> tuple[int, int]:
+    """Return how many values are out of range or not listed, and how many are not missing.
+
+    Labels are not counted: one that is not listed is an error.
+    """
+    if column.lo is not None and column.hi is not None:
+        x = column.to_numbers(values, missing)
+        outside = (x < column.lo) | (x > column.hi)
+        return int(np.count_nonzero(outside)), int(np.count_nonzero(~np.isnan(x)))
+    if column.categories is None:
+        return 0, 0
+    codes = column.to_codes(values, missing, column.categories, absent=-2)
+    return int(np.count_nonzero(codes == -1)), int(np.count_nonzero(codes != -2))
+
+
+def refuse_outside(column: Column, outside: int, present: int) -> None:
+    """Raise ValueError if most values of a column are outside, and not only a few are."""
+    if outside < FEWEST or 2 * outside <= present:
+        return
+    if column.categories is None:
+        raise ValueError(
+            f"column {column.name!r} must be in its range, {column.lo:g} to {column.hi:g}, got "
+            f"{outside} of {present} values outside: state the range in the unit of the records"
+        )
+    if OTHER not in column.categories:
+        raise ValueError(
+            f"column {column.name!r} must hold its categories or aliases, got {outside} of "
+            f"{present} values that are neither: state the spellings of the records, or list "
+            f'"{OTHER}" among the categories if most values are others'
+        )
