@@ -314,6 +314,7 @@ def plan(
         and not (name == "local_sgd" and trust == "central" and (hidden_sizes or K > 2))
         and (solver.declaration.gaussian or budget.epsilon is not None)
         and (solver.declaration.federated or transport is None)
+        and name in _ERROR  # else nothing is known of its error and time
     ]
     first = chosen(trust, "softmax" if K > 2 else None)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))

@@ -21,10 +21,10 @@ _OBJECT = "__object__"
 _CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(losses.Logistic, losses.Squared, losses.Huber, losses.SmoothedHinge),
-        *(losses.SquaredHinge, MLP, PenaltySum),
-        *(penalties.L1, penalties.L2, penalties.ElasticNet, penalties.GroupLasso, penalties.PL),
-        *(penalties.L2Ball, penalties.Box, penalties.NonNegative, penalties.Simplex),
+        *losses.LOSSES.values(),
+        *penalties.PENALTIES.values(),
+        *penalties.SMOOTH.values(),
+        *(MLP, PenaltySum),
     )
 }
 # More would keep a silo busy for days: it looks at a plan before it takes part.
