@@ -5,19 +5,19 @@ appended to the file; after it, its certificate takes the place of the bound. A 
 whose process dies, keeps its charge. docs/accountant.md has the assumptions.
 """
 
-import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from dpkern._numbers import positive, probability
 from dpkern.privacy import spending_report
-from dpkern.privacy._exact import bisect
+from dpkern.privacy.adaptive import Cost, Split, draws_delta, splits_of
 from dpkern.privacy.append_only import AppendOnlyFile, Row
 from dpkern.privacy.certificate import Certificate
-from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of
+from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, write_costs
 from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
@@ -25,11 +25,12 @@ from dpkern.privacy.persons import units_in
 from dpkern.privacy.profiles import Bound, Spending
 from dpkern.privacy.spending_report import rounded_down, rounded_up
 
-_KIND, _VERSION = "dpkern accountant", 1
+_KIND, _VERSION = "dpkern accountant", 2
 _BUDGET = ("epsilon", "delta", "neighbours", "unit")
 # A run that has not ended is taken to make at most so many draws of noise: as many as a share of
-# 2^-31 of delta covers, but not more than take hours, nor fewer than small runs make.
-_SHARE, _MOST_DRAWS, _LEAST_DRAWS = 2.0**-31, 1 << 40, 1 << 24
+# 2^-31 of delta covers, but not more than take hours, nor fewer than runs make. A budget must cover
+# the fewest by a share of 2^-10 of delta.
+_SHARE, _MOST_DRAWS, _LEAST_DRAWS, _LARGEST_SHARE = 2.0**-31, 1 << 40, 1 << 24, 2.0**-10
 #: What a certificate says of a run with an accountant.
 CHARGED = "charged to an accountant before the first release"
 
@@ -66,8 +67,10 @@ class Accountant:
     -----
     Read of the records is nothing; written are the guarantees, with what the certificates declare
     as public. Threads and processes may charge one file at the same time. Copies, pickles and
-    clones are the same accountant. Charges compose by `dpkern.privacy.profiles`, sequentially but
-    for those of different parts (`part`).
+    clones are the same accountant. Charges compose sequentially, but for those of different parts
+    (`part`), and may be chosen by earlier results: `dpkern.privacy.adaptive` is the filter that
+    admits them. A list that is fixed beforehand composes exactly, if it is charged together and is
+    all that is ever charged (`charge_together`).
 
     Examples
     --------
@@ -114,6 +117,7 @@ class Accountant:
         self._budget = {name: head[name] for name in _BUDGET}
         # Rows that have been read, and their charges: certificates take long to read.
         self._known: tuple[list[Row], list[Entry]] = rows[:1], []
+        self._pairs_first = False  # whether the first charge is a pair (epsilon, delta)
 
     @property
     def path(self) -> str:
@@ -216,20 +220,28 @@ class Accountant:
         """Put the certificate of a charge that has ended in the place of its bound."""
         certificate = self._in_unit(certificate)
         with self._file.writer(create=False) as writer:
-            open_ = {one.number for one in self._charges(writer.rows) if not one.ended}
-            if number not in open_:
+            entries = self._charges(writer.rows)
+            entry = next((e for e in entries if e.number == number and not e.ended), None)
+            if entry is None:
                 raise ValueError(f"number must be of a charge without a certificate, got {number}")
-            row = {"event": "settle", "id": number, "time": _now()}
+            others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
+            costs = self._costs(certificate, self._sums(others), entry.costs)
+            if entry.costs is None and (certificate.releases or certificate.mu != 0.0):
+                costs = None  # what has begun as a list that takes all is not given back
+            row = {"event": "settle", "id": number, "time": _now(), "costs": write_costs(costs)}
             writer.append([{**row, "certificate": certificate.to_dict()}])
 
     def charge_together(self, charges: Sequence[tuple[str, Guarantee, bool]]) -> list[int]:
-        """Charge all of these, or none and raise BudgetSpentError; return their numbers."""
+        """Charge all of these, or none and raise BudgetSpentError; return their numbers.
+
+        Where nothing was charged before and the filter has no room, they are admitted as a list
+        that was fixed beforehand, if its exact composition keeps to the budget; it then takes all.
+        """
         for what, _, _ in charges:
             text("what", what)
         with self._file.writer(create=False) as writer:
             entries = self._charges(writer.rows)
-            totals = self._spendings(entries, [one for _, one, _ in charges])
-            admitted = all(total.fits(self.epsilon, self.delta) for total in totals)
+            costs, admitted = self._admit(entries, [one for _, one, _ in charges])
             numbers = [len(entries) + i for i in range(1, len(charges) + 1)]
             rows = [
                 {
@@ -240,20 +252,49 @@ class Accountant:
                     "data": self._part,
                     ("certificate" if isinstance(one, Certificate) else "bound"): one.to_dict(),
                     "seeded": seeded,
+                    "costs": write_costs(cost),
                 }
-                for number, (what, one, seeded) in zip(numbers, charges, strict=True)
+                for number, (what, one, seeded), cost in zip(numbers, charges, costs, strict=True)
             ]
             if admitted:
                 writer.append(rows)
         if not admitted:  # others need not wait for the figures of the message
-            raise self._refusal(entries, charges)
+            raise self._refusal(entries, charges, costs)
         return numbers
 
+    def _admit(
+        self, entries: Sequence[Entry], asked: Sequence[Guarantee]
+    ) -> tuple[list[dict[str, Cost] | None], bool]:
+        """Return the costs of further charges, and whether the budget has room for them."""
+        if not entries:
+            first = asked[0]
+            self._pairs_first = isinstance(first, Bound) and first.epsilon is not None
+        parts, costs = self._parts(entries), list[dict[str, Cost] | None]()
+        sums = [self._sums(own) for own in parts]
+        for guarantee in asked:
+            # A charge for several parts costs the same in each: by the largest sums.
+            most = {name: _largest(one[name] for one in sums) for name in sums[0]}
+            cost = self._costs(guarantee, most)
+            costs.append(cost)
+            sums = [{k: Cost.total([one[k], cost[k]]) for k in one} for one in sums]
+        if all(any(one[s.name].within(s.limit) for s in self._splits) for one in sums):
+            return costs, True
+        nothing = all(
+            e.costs is not None and not any(map(_takes, e.costs.values())) for e in entries
+        )
+        if nothing and Spending.of(asked, self.neighbours).fits(self.epsilon, self.delta):
+            return [None for _ in asked], True
+        return costs, False
+
     def _refusal(
-        self, entries: Sequence[Entry], charges: Sequence[tuple[str, Guarantee, bool]]
+        self,
+        entries: Sequence[Entry],
+        charges: Sequence[tuple[str, Guarantee, bool]],
+        costs: Sequence[dict[str, Cost] | None],
     ) -> BudgetSpentError:
         what = charges[0][0] + (f" and {len(charges) - 1} more" if len(charges) > 1 else "")
-        asked = Spending.of([one for _, one, _ in charges], self.neighbours).epsilon(self.delta)
+        totals = {s.name: Cost.total(c[s.name] for c in costs if c) for s in self._splits}
+        asked = self._epsilon(totals)
         left, spent = rounded_down(self._left(entries)), rounded_up(self._spent(entries))
         of_part = "" if self._part is None else f" of part {self._part!r}"
         return BudgetSpentError(
@@ -316,7 +357,11 @@ class Accountant:
 
     @property
     def spent(self) -> float:
-        """The epsilon that is spent at the accountant's delta, rounded up."""
+        """The epsilon of all charges at the accountant's delta, rounded up.
+
+        It is that of charges that were fixed beforehand. Where results have chosen what to charge,
+        and when to look, what holds is the epsilon of the whole budget.
+        """
         return self._spent(self.entries)
 
     @property
@@ -341,24 +386,67 @@ class Accountant:
             )
         found = entries_of(self.path, rows, known, len(before))
         self._known = rows[:], found
+        self._pairs_first = len(rows) > 1 and "epsilon" in rows[1].get("bound", ())
         return found
 
-    def _spendings(self, entries: Sequence[Entry], more: Sequence[Guarantee] = ()) -> set[Spending]:
-        """Return what is spent with further guarantees on every part that they concern."""
+    @property
+    def _splits(self) -> tuple[Split, ...]:
+        return splits_of(self.epsilon, self.delta, pairs_first=self._pairs_first)
+
+    def _parts(self, entries: Sequence[Entry]) -> list[list[Entry]]:
+        """Return the charges of every part that this accountant concerns."""
         parts: set[str | None] = {self._part}
         if self._part is None:
             parts = {entry.part for entry in entries if entry.part is not None} or {None}
-        own = {p: [e.guarantee for e in entries if e.part in (None, p)] for p in parts}
-        return {Spending.of([*found, *more], self.neighbours) for found in own.values()}
+        return [[e for e in entries if e.part in (None, part)] for part in parts]
+
+    def _costs(
+        self,
+        guarantee: Guarantee,
+        spent: Mapping[str, Cost],
+        before: Mapping[str, Cost] | None = None,
+    ) -> dict[str, Cost]:
+        """Return what a guarantee takes of each split, with the delta of the charge before it."""
+        spending = Spending.of([guarantee], self.neighbours)
+        draws = Cost(delta=draws_delta(guarantee.n_draws, self.epsilon))
+        known = {} if before is None else {name: cost.delta for name, cost in before.items()}
+        return {
+            s.name: Cost.total([s.cost(spending, spent[s.name], known.get(s.name)), draws])
+            for s in self._splits
+        }
+
+    def _sums(self, entries: Sequence[Entry]) -> dict[str, Cost]:
+        """Return what charges about the same records take of each split."""
+        if any(entry.costs is None for entry in entries):
+            return {s.name: Cost.infinite() for s in self._splits}
+        costs = [entry.costs for entry in entries if entry.costs is not None]
+        return {
+            s.name: Cost.total(one.get(s.name, Cost.infinite()) for one in costs)
+            for s in self._splits
+        }
 
     def _spent(self, entries: Sequence[Entry]) -> float:
-        return max(one.epsilon(self.delta) for one in self._spendings(entries))
+        return max(self._spent_by(own) for own in self._parts(entries))
+
+    def _spent_by(self, entries: Sequence[Entry]) -> float:
+        if any(entry.costs is None for entry in entries):
+            guarantees = (entry.guarantee for entry in entries)
+            return Spending.of(guarantees, self.neighbours).epsilon(self.delta)
+        return self._epsilon(self._sums(entries))
+
+    def _epsilon(self, sums: Mapping[str, Cost]) -> float:
+        """Return the epsilon of charges with these sums, had they been fixed beforehand."""
+        splits = list(self._splits)
+        if sums["gaussian"].square <= sums["concentrated"].square:
+            splits.pop()  # zero-concentrated DP says no more than Gaussian DP, and takes long
+        return min(s.epsilon(sums[s.name], self.delta) for s in splits)
 
     def _left_mu(self, entries: Sequence[Entry]) -> float:
-        return min(
-            _largest_mu(one, self.epsilon, self.delta, self.assumed_draws)
-            for one in self._spendings(entries)
-        )
+        draws = draws_delta(self.assumed_draws, self.epsilon)
+        if not entries:  # a first run may take all
+            return gdp_mu(self.epsilon, self.delta - draws) * (1.0 - 2.0**-50)
+        sums = map(self._sums, self._parts(entries))
+        return min(max(s.room(one[s.name], draws) for s in self._splits) for one in sums)
 
     def _left(self, entries: Sequence[Entry]) -> float:
         return gdp_epsilon(self._left_mu(entries), self.delta)
@@ -367,7 +455,7 @@ class Accountant:
         """Return every charge, its own epsilon, and what is spent and left after it."""
         entries, rows = self.entries, []
         for i, entry in enumerate(entries, 1):
-            own = Spending.of([entry.guarantee], self.neighbours).epsilon(self.delta)
+            own = self._spent_by([entry])
             rows.append((entry, own, self._spent(entries[:i]), self._left(entries[:i])))
         return rows
 
@@ -406,6 +494,12 @@ def _checked(
     given: dict[str, Any] = {}
     if epsilon is not None and delta is not None:
         given = {"epsilon": positive("epsilon", epsilon), "delta": probability("delta", delta)}
+        largest = math.log(_LARGEST_SHARE * given["delta"] / _LEAST_DRAWS / DRAW_ERROR)
+        if given["epsilon"] > largest - 0.01:
+            raise ValueError(
+                f"epsilon must be at most {largest - 0.01:.2f} at delta {delta:g}, got "
+                f"{epsilon:g}: above it delta does not cover the rounding of noise"
+            )
     if neighbours is not None:
         if neighbours not in ("replace_one", "add_remove"):
             raise ValueError(
@@ -418,26 +512,13 @@ def _checked(
     return given
 
 
-@functools.lru_cache(maxsize=256)
-def _largest_mu(spending: Spending, epsilon: float, delta: float, n_draws: int) -> float:
-    """Return the largest mu that fits beside what is spent, rounded down; 0 if there is none.
+def _largest(costs: Iterable[Cost]) -> Cost:
+    """Return the largest sums of several parts."""
+    return Cost(*map(max, zip(*map(astuple, costs), strict=True)))
 
-    Where not everything is Gaussian it is accurate to a relative 1e-4.
-    """
 
-    def exceeds(mu: float) -> bool:
-        return not spending.beside(mu, n_draws).fits(epsilon, delta, quick=True)
-
-    high = gdp_mu(epsilon, delta) * (1.0 + 2.0**-40)
-    low = 1e-6 * high
-    if exceeds(low):
-        return 0.0
-    if spending.is_gaussian:
-        return bisect(exceeds, low, high)[0] if exceeds(high) else high
-    while high > low * (1.0 + 1e-4):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if exceeds(middle) else (middle, high)
-    return low
+def _takes(cost: Cost) -> bool:
+    return any(astuple(cost))
 
 
 def _opened(path: str, part: str | None) -> Accountant:

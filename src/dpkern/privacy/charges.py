@@ -1,12 +1,14 @@
 """Charges: the entries of an accountant's file, and the charge of a run in progress."""
 
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpkern._warn import warn
+from dpkern.privacy.adaptive import Cost
 from dpkern.privacy.certificate import Certificate
 from dpkern.privacy.law import GaussianDP
 from dpkern.privacy.profiles import Bound
@@ -35,6 +37,9 @@ class Entry:
         What it is charged: the certificate, or the bound where it did not end.
     seeded : bool
         Whether its noise had a seed, so that the figures are those that fresh noise would give.
+    costs : mapping of str to Cost, or None
+        What it takes of each split of the budget (`adaptive`); None where it is of a list that was
+        fixed beforehand and takes all.
     """
 
     number: int
@@ -43,6 +48,7 @@ class Entry:
     part: str | None
     guarantee: Guarantee
     seeded: bool
+    costs: Mapping[str, Cost] | None
 
     @property
     def ended(self) -> bool:
@@ -72,18 +78,28 @@ def entries_of(
                 if "certificate" in row
                 else Bound.from_dict(row["bound"])
             )
+            costs = _read_costs(row["costs"])
             if settles:
-                found[number - 1] = replace(entry, guarantee=guarantee)
+                found[number - 1] = replace(entry, guarantee=guarantee, costs=costs)
                 continue
-            time = datetime.fromisoformat(row["time"])
-            found.append(
-                Entry(number, time, row["what"], row["data"], guarantee, bool(row["seeded"]))
-            )
+            time, seeded = datetime.fromisoformat(row["time"]), bool(row["seeded"])
+            found.append(Entry(number, time, row["what"], row["data"], guarantee, seeded, costs))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} must hold charges and their certificates, line {line} does not: {error}"
             ) from None
     return found
+
+
+def write_costs(costs: Mapping[str, Cost] | None) -> dict[str, list[float]] | None:
+    """Return costs for JSON, without those of splits that cannot have them."""
+    if costs is None:
+        return None
+    return {name: list(astuple(cost)) for name, cost in costs.items() if math.isfinite(cost.square)}
+
+
+def _read_costs(row: dict[str, list[float]] | None) -> dict[str, Cost] | None:
+    return None if row is None else {name: Cost(*values) for name, values in row.items()}
 
 
 class Charge:
