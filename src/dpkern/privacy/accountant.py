@@ -225,7 +225,9 @@ class Accountant:
             if entry is None:
                 raise ValueError(f"number must be of a charge without a certificate, got {number}")
             others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
-            costs = self._costs(certificate, self._sums(others), entry.costs)
+            costs: dict[str, Cost] | None = self._costs(
+                certificate, self._sums(others), entry.costs
+            )
             if entry.costs is None and (certificate.releases or certificate.mu != 0.0):
                 costs = None  # what has begun as a list that takes all is not given back
             row = {"event": "settle", "id": number, "time": _now(), "costs": write_costs(costs)}
