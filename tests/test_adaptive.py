@@ -10,11 +10,11 @@ from scipy import special
 
 import dpkern as dpk
 from dpkern import Accountant, BudgetSpentError
-from dpkern.privacy import Certificate, adaptive, gdp_delta, gdp_mu
+from dpkern.privacy import Certificate, adaptive, gdp_delta, gdp_epsilon, gdp_mu
 from dpkern.privacy.adaptive import Cost, gaussian_mu, pair_epsilon, pure_mu, splits_of
 from dpkern.privacy.law import ConcentratedDP, GaussianDP
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
-from dpkern.privacy.profiles import Bound, Pair, Spending, _hull
+from dpkern.privacy.profiles import Bound, Pair, Spending, convex_hull
 from dpkern.privacy.shuffle.zcdp import zcdp_delta
 
 DELTA = 1e-6
@@ -52,18 +52,23 @@ MINIMISER = ObjectivePerturbation(volume=0.25, shift=0.16, directions=2, mu=0.01
     ],
 )
 def test_a_profile_lies_below_what_it_costs(profile, shift, delta):
-    """A divergence is convex in e^epsilon: the largest convex function below the profile counts."""
+    """A divergence is convex in e^epsilon and 1 at 0: what counts is the convex hull."""
     mu = gaussian_mu(profile, delta, shift)
-    x = np.linspace(0.0, 12.0, 1000)
+    x = np.concatenate([np.linspace(0.0, 1.5, 1500), np.linspace(1.5, 12.0, 300)[1:]])
     values = np.array([profile.delta(v) for v in x])
-    kept = _hull(np.exp(x), values)
-    values = np.interp(np.exp(x), np.exp(x)[kept], values[kept])
-    x = np.concatenate([-x[:0:-1], x])
-    values = np.concatenate([-np.expm1(x[:999]) + np.exp(x[:999]) * values[:0:-1], values])
+
+    def reflect(values):
+        """At -x a divergence is at most 1 - e^-x + e^-x times what it is at x the other way."""
+        return np.concatenate([-np.expm1(-x[:0:-1]) + np.exp(-x[:0:-1]) * values[:0:-1], values])
+
+    both = np.concatenate([-x[:0:-1], x])
+    u, points = np.append(0.0, np.exp(both)), np.append(1.0, reflect(values))
+    kept = convex_hull(u, points)
+    values, x = reflect(np.interp(np.exp(x), u[kept], points[kept])), both
     bound, less = (
         delta + (1.0 - delta) * gaussian_profile(share * mu, x - shift) for share in (1.0, 0.98)
     )
-    assert np.all(values <= bound * (1.0 + 1e-6) + 1e-15)
+    assert np.all(values <= bound * (1.0 + 1e-4) + 1e-15)  # the hull of finitely many points
     if not shift:
         assert np.any(values > less)
 
@@ -71,6 +76,17 @@ def test_a_profile_lies_below_what_it_costs(profile, shift, delta):
 def test_a_gaussian_profile_costs_its_own_mu():
     for mu in (0.01, 0.3, 2.0):
         assert mu * (1.0 - 1e-6) < gaussian_mu(GaussianDP(mu=mu), 1e-12) < mu * (1.0 + 2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-15, 1e-8])
+def test_tiny_pure_epsilons_cost_their_first_order(epsilon):
+    assert pure_mu(epsilon) == pytest.approx(math.sqrt(math.pi / 2) * epsilon, rel=1e-7)
+
+
+def test_a_huge_pure_epsilon_is_refused_as_any_other(tmp_path):
+    accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
+    with pytest.raises(BudgetSpentError):
+        accountant.charge("all", epsilon=800.0, delta=0.0)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 30.0])
@@ -209,6 +225,60 @@ def test_a_list_that_takes_all_is_given_back_only_unused(tmp_path):
     )
     assert other.spent == 0.0
     assert other.remaining > 0.98
+
+
+def gaussian_certificate(mu):
+    return Certificate(trust="central", noise="os", law=GaussianDP(mu=mu), n_draws=0)
+
+
+@pytest.mark.parametrize("k", [1, 32, 63])
+def test_a_run_that_its_outcomes_stop_gives_no_room_it_took(tmp_path, k):
+    """Epsilon at a delta does not add up over steps: a stop chosen by losses would save both."""
+    accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
+    accountant.charge("nothing", epsilon=0.0, delta=0.0)  # pairs come first
+    (pairs,) = (s for s in splits_of(3.0, DELTA, pairs_first=True) if s.name == "pairs")
+    delta = pairs.limit.delta / 16 * (1.0 - 1e-9)
+    mu = gdp_mu(3.0 * (1.0 - 1e-6), delta)
+    number = accountant.charge("a run of 64 steps", mu=mu)
+    stopped = mu * math.sqrt(k / 64)
+    accountant.settle(number, gaussian_certificate(stopped))
+    with pytest.raises(BudgetSpentError):
+        accountant.charge(
+            "what is left",
+            epsilon=(3.0 - gdp_epsilon(stopped, delta)) * (1.0 - 1e-6),
+            delta=(pairs.limit.delta - delta) * (1.0 - 1e-5),
+        )
+
+
+def test_a_gaussian_run_that_is_stopped_gives_back_its_squares(tmp_path):
+    accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
+    number = accountant.charge("a run", mu=0.5)
+    before = accountant.remaining_mu
+    accountant.settle(number, gaussian_certificate(0.3))
+    assert accountant.remaining_mu**2 == pytest.approx(before**2 + 0.5**2 - 0.3**2)
+
+
+@pytest.mark.parametrize("law", [GaussianDP(mu=math.inf), ConcentratedDP(rho=100.0)])
+def test_a_certificate_dearer_than_its_bound_leaves_nothing(tmp_path, law):
+    accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
+    number = accountant.charge("a run", mu=0.5)
+    settled = {"trust": "central", "noise": "os", "law": law, "n_draws": 0, "bound": "upper"}
+    accountant.settle(number, Certificate(**settled))
+    assert accountant.spent > 3.0
+    assert accountant.remaining == 0.0
+    with pytest.raises(BudgetSpentError):
+        accountant.charge("again", mu=0.6)
+
+
+def test_a_part_without_charges_may_take_all(tmp_path):
+    accountant = Accountant(tmp_path / "a.json", epsilon=3.0, delta=DELTA)
+    a, b = accountant.part("a"), accountant.part("b")
+    a.charge("a mean", mu=0.1)
+    left = b.remaining_mu
+    assert left > 0.999 * gdp_mu(3.0, DELTA)
+    b.charge("a mean", mu=left)
+    assert accountant.remaining == b.remaining == 0.0
+    assert a.remaining > 2.0
 
 
 # ----------------------------------------------------------------------- figures of all kinds

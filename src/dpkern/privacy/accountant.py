@@ -7,18 +7,17 @@ whose process dies, keeps its charge. docs/accountant.md has the assumptions.
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from dpkern._numbers import positive, probability
 from dpkern.privacy import spending_report
-from dpkern.privacy.adaptive import Cost, Split, draws_delta, splits_of
+from dpkern.privacy.adaptive import Cost, Costs, Filter
 from dpkern.privacy.append_only import AppendOnlyFile, Row
 from dpkern.privacy.certificate import Certificate
-from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, write_costs
-from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, is_pair, write_costs
+from dpkern.privacy.gdp import gdp_epsilon
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
 from dpkern.privacy.persons import units_in
@@ -117,7 +116,6 @@ class Accountant:
         self._budget = {name: head[name] for name in _BUDGET}
         # Rows that have been read, and their charges: certificates take long to read.
         self._known: tuple[list[Row], list[Entry]] = rows[:1], []
-        self._pairs_first = False  # whether the first charge is a pair (epsilon, delta)
 
     @property
     def path(self) -> str:
@@ -224,12 +222,14 @@ class Accountant:
             entry = next((e for e in entries if e.number == number and not e.ended), None)
             if entry is None:
                 raise ValueError(f"number must be of a charge without a certificate, got {number}")
-            others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
-            costs: dict[str, Cost] | None = self._costs(
-                certificate, self._sums(others), entry.costs
-            )
-            if entry.costs is None and (certificate.releases or certificate.mu != 0.0):
-                costs = None  # what has begun as a list that takes all is not given back
+            costs: Costs | None = None
+            nothing = certificate.mu == 0.0 and not certificate.releases
+            if (
+                entry.costs is not None or nothing
+            ):  # a list that takes all is given back only unused
+                filter_, spending = self._filter(entries), self._composed([certificate])
+                others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
+                costs = filter_.costs(spending, self._sums(filter_, others), entry.costs)
             row = {"event": "settle", "id": number, "time": _now(), "costs": write_costs(costs)}
             writer.append([{**row, "certificate": certificate.to_dict()}])
 
@@ -241,6 +241,8 @@ class Accountant:
         """
         for what, _, _ in charges:
             text("what", what)
+        if not charges:
+            return []
         with self._file.writer(create=False) as writer:
             entries = self._charges(writer.rows)
             costs, admitted = self._admit(entries, [one for _, one, _ in charges])
@@ -266,25 +268,20 @@ class Accountant:
 
     def _admit(
         self, entries: Sequence[Entry], asked: Sequence[Guarantee]
-    ) -> tuple[list[dict[str, Cost] | None], bool]:
+    ) -> tuple[list[Costs | None], bool]:
         """Return the costs of further charges, and whether the budget has room for them."""
-        if not entries:
-            first = asked[0]
-            self._pairs_first = isinstance(first, Bound) and first.epsilon is not None
-        parts, costs = self._parts(entries), list[dict[str, Cost] | None]()
-        sums = [self._sums(own) for own in parts]
+        filter_, costs = self._filter(entries, asked), list[Costs | None]()
+        sums = before = [self._sums(filter_, own) for own in self._parts(entries)]
         for guarantee in asked:
             # A charge for several parts costs the same in each: by the largest sums.
-            most = {name: _largest(one[name] for one in sums) for name in sums[0]}
-            cost = self._costs(guarantee, most)
+            most = {name: Cost.largest(one[name] for one in sums) for name in sums[0]}
+            cost = filter_.costs(self._composed([guarantee]), most)
             costs.append(cost)
-            sums = [{k: Cost.total([one[k], cost[k]]) for k in one} for one in sums]
-        if all(any(one[s.name].within(s.limit) for s in self._splits) for one in sums):
+            sums = [filter_.sums([one, cost]) for one in sums]
+        if all(map(filter_.admits, sums)):
             return costs, True
-        nothing = all(
-            e.costs is not None and not any(map(_takes, e.costs.values())) for e in entries
-        )
-        if nothing and Spending.of(asked, self.neighbours).fits(self.epsilon, self.delta):
+        nothing = not any(cost.is_something for one in before for cost in one.values())
+        if nothing and self._composed(asked).fits(self.epsilon, self.delta):
             return [None for _ in asked], True
         return costs, False
 
@@ -292,11 +289,11 @@ class Accountant:
         self,
         entries: Sequence[Entry],
         charges: Sequence[tuple[str, Guarantee, bool]],
-        costs: Sequence[dict[str, Cost] | None],
+        costs: Sequence[Costs | None],
     ) -> BudgetSpentError:
         what = charges[0][0] + (f" and {len(charges) - 1} more" if len(charges) > 1 else "")
-        totals = {s.name: Cost.total(c[s.name] for c in costs if c) for s in self._splits}
-        asked = self._epsilon(totals)
+        filter_ = self._filter(entries, [one for _, one, _ in charges])
+        asked = filter_.spent(filter_.sums(costs))
         left, spent = rounded_down(self._left(entries)), rounded_up(self._spent(entries))
         of_part = "" if self._part is None else f" of part {self._part!r}"
         return BudgetSpentError(
@@ -364,17 +361,17 @@ class Accountant:
         It is that of charges that were fixed beforehand. Where results have chosen what to charge,
         and when to look, what holds is the epsilon of the whole budget.
         """
-        return self._spent(self.entries)
+        return self._spent(self._charges(self._file.rows()))
 
     @property
     def remaining(self) -> float:
         """The largest epsilon, at the accountant's delta, of one more Gaussian run."""
-        return self._left(self.entries)
+        return self._left(self._charges(self._file.rows()))
 
     @property
     def remaining_mu(self) -> float:
         """The largest mu of one more Gaussian run, rounded down; 0 where none is admitted."""
-        return self._left_mu(self.entries)
+        return self._left_mu(self._charges(self._file.rows()))
 
     def _charges(self, rows: list[Row]) -> list[Entry]:
         """Return the charges of a file's rows; raise if it is not the file that was opened."""
@@ -388,12 +385,15 @@ class Accountant:
             )
         found = entries_of(self.path, rows, known, len(before))
         self._known = rows[:], found
-        self._pairs_first = len(rows) > 1 and "epsilon" in rows[1].get("bound", ())
         return found
 
-    @property
-    def _splits(self) -> tuple[Split, ...]:
-        return splits_of(self.epsilon, self.delta, pairs_first=self._pairs_first)
+    def _filter(self, entries: Sequence[Entry], asked: Sequence[Guarantee] = ()) -> Filter:
+        """Return the filter of a file with all these charges, or of what is asked for first."""
+        first = entries[0].by_pair if entries else any(map(is_pair, asked[:1]))
+        return Filter(self.epsilon, self.delta, first)
+
+    def _composed(self, guarantees: Iterable[Guarantee]) -> Spending:
+        return Spending.of(guarantees, self.neighbours)
 
     def _parts(self, entries: Sequence[Entry]) -> list[list[Entry]]:
         """Return the charges of every part that this accountant concerns."""
@@ -402,63 +402,35 @@ class Accountant:
             parts = {entry.part for entry in entries if entry.part is not None} or {None}
         return [[e for e in entries if e.part in (None, part)] for part in parts]
 
-    def _costs(
-        self,
-        guarantee: Guarantee,
-        spent: Mapping[str, Cost],
-        before: Mapping[str, Cost] | None = None,
-    ) -> dict[str, Cost]:
-        """Return what a guarantee takes of each split, with the delta of the charge before it."""
-        spending = Spending.of([guarantee], self.neighbours)
-        draws = Cost(delta=draws_delta(guarantee.n_draws, self.epsilon))
-        known = {} if before is None else {name: cost.delta for name, cost in before.items()}
-        return {
-            s.name: Cost.total([s.cost(spending, spent[s.name], known.get(s.name)), draws])
-            for s in self._splits
-        }
-
-    def _sums(self, entries: Sequence[Entry]) -> dict[str, Cost]:
+    def _sums(self, filter_: Filter, entries: Sequence[Entry]) -> Costs:
         """Return what charges about the same records take of each split."""
-        if any(entry.costs is None for entry in entries):
-            return {s.name: Cost.infinite() for s in self._splits}
-        costs = [entry.costs for entry in entries if entry.costs is not None]
-        return {
-            s.name: Cost.total(one.get(s.name, Cost.infinite()) for one in costs)
-            for s in self._splits
-        }
+        return filter_.sums(entry.costs for entry in entries)
 
     def _spent(self, entries: Sequence[Entry]) -> float:
-        return max(self._spent_by(own) for own in self._parts(entries))
+        filter_ = self._filter(entries)
+        return max(self._spent_by(filter_, own) for own in self._parts(entries))
 
-    def _spent_by(self, entries: Sequence[Entry]) -> float:
+    def _spent_by(self, filter_: Filter, entries: Sequence[Entry]) -> float:
         if any(entry.costs is None for entry in entries):
-            guarantees = (entry.guarantee for entry in entries)
-            return Spending.of(guarantees, self.neighbours).epsilon(self.delta)
-        return self._epsilon(self._sums(entries))
-
-    def _epsilon(self, sums: Mapping[str, Cost]) -> float:
-        """Return the epsilon of charges with these sums, had they been fixed beforehand."""
-        splits = list(self._splits)
-        if sums["gaussian"].square <= sums["concentrated"].square:
-            splits.pop()  # zero-concentrated DP says no more than Gaussian DP, and takes long
-        return min(s.epsilon(sums[s.name], self.delta) for s in splits)
+            return self._composed(entry.guarantee for entry in entries).epsilon(self.delta)
+        return filter_.spent(self._sums(filter_, entries))
 
     def _left_mu(self, entries: Sequence[Entry]) -> float:
-        draws = draws_delta(self.assumed_draws, self.epsilon)
-        if not entries:  # a first run may take all
-            return gdp_mu(self.epsilon, self.delta - draws) * (1.0 - 2.0**-50)
-        sums = map(self._sums, self._parts(entries))
-        return min(max(s.room(one[s.name], draws) for s in self._splits) for one in sums)
+        filter_ = self._filter(entries)
+        sums = (self._sums(filter_, own) for own in self._parts(entries))
+        return min(filter_.room(one, self.assumed_draws) for one in sums)
 
     def _left(self, entries: Sequence[Entry]) -> float:
         return gdp_epsilon(self._left_mu(entries), self.delta)
 
     def _figures(self) -> list[tuple[Entry, float, float, float]]:
         """Return every charge, its own epsilon, and what is spent and left after it."""
-        entries, rows = self.entries, []
+        entries, rows = self._charges(self._file.rows()), []
+        filter_ = self._filter(entries)
         for i, entry in enumerate(entries, 1):
-            own = self._spent_by([entry])
-            rows.append((entry, own, self._spent(entries[:i]), self._left(entries[:i])))
+            if self._part is None or entry.part in (None, self._part):
+                own, before = self._spent_by(filter_, [entry]), entries[:i]
+                rows.append((entry, own, self._spent(before), self._left(before)))
         return rows
 
     def _state(self) -> str:
@@ -512,15 +484,6 @@ def _checked(
         text("unit", unit)
         given["unit"] = unit
     return given
-
-
-def _largest(costs: Iterable[Cost]) -> Cost:
-    """Return the largest sums of several parts."""
-    return Cost(*map(max, zip(*map(astuple, costs), strict=True)))
-
-
-def _takes(cost: Cost) -> bool:
-    return any(astuple(cost))
 
 
 def _opened(path: str, part: str | None) -> Accountant:

@@ -39,10 +39,10 @@ e = epsilon; or mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)), where trade-off func
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import scipy
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from dpkern.privacy._exact import bisect, round_down, round_up, sqrt_down, sqrt_up
 from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
 from dpkern.privacy.law import DRAW_ERROR, ConcentratedDP, GaussianDP
-from dpkern.privacy.profiles import Pair, Profile, Spending
+from dpkern.privacy.profiles import Pair, Profile, Spending, convex_hull
 from dpkern.privacy.shuffle.zcdp import zcdp_epsilon, zcdp_rho
 
 FloatArray = NDArray[np.float64]
@@ -92,6 +92,17 @@ class Cost:
         """Return what no limit has room for."""
         return cls(math.inf, math.inf, math.inf)
 
+    @classmethod
+    def largest(cls, costs: Iterable[Self]) -> Self:
+        """Return the largest of each sum."""
+        columns = zip(*((c.square, c.epsilon, c.delta) for c in costs), strict=True)
+        return cls(*map(max, columns))
+
+    @property
+    def is_something(self) -> bool:
+        """Whether anything is taken."""
+        return bool(self.square or self.epsilon or self.delta)
+
     def within(self, limit: Self) -> bool:
         """Return whether this stays within a limit."""
         return (
@@ -99,6 +110,10 @@ class Cost:
             and self.epsilon <= limit.epsilon
             and self.delta <= limit.delta
         )
+
+
+#: Costs by the names of splits; those that are missing are infinite.
+Costs: TypeAlias = Mapping[str, Cost]
 
 
 @dataclass(frozen=True)
@@ -146,6 +161,16 @@ class Split:
         pairs = ((cost.square, self.limit.square), (cost.epsilon, self.limit.epsilon))
         return sum(part / limit if limit else math.inf for part, limit in pairs if part)
 
+    def is_exact(self, guarantee: Spending) -> bool:
+        """Return whether a guarantee costs no delta but its own, however it is expressed.
+
+        Only then do the costs of its steps add up to its own, so that a run that was stopped by
+        its outcomes costs what it has done.
+        """
+        return guarantee.states_something and all(
+            self._is_exact(part) for parts in guarantee.ways() for part in parts
+        )
+
     def _cost_of_parts(self, parts: tuple[Profile, ...], room: float, delta: float) -> Cost:
         needing = sum(not self._is_exact(part) for part in parts)
         own, costs = delta / max(needing, 1), []
@@ -190,9 +215,8 @@ class Split:
     def _cost_of_pair(self, epsilon: float, delta: float, room: float) -> Cost:
         if epsilon <= room or self.name == "pairs":
             return Cost(0.0, epsilon, delta)
-        if self.name == "concentrated":
-            return Cost(round_up(Fraction(epsilon) ** 2), 0.0, delta)
-        return Cost(round_up(Fraction(pure_mu(epsilon)) ** 2), 0.0, delta)
+        figure = epsilon if self.name == "concentrated" else pure_mu(epsilon)
+        return Cost(figure**2 * (1.0 + 2.0**-50), 0.0, delta)
 
     def epsilon(self, spent: Cost, delta: float) -> float:
         """Return an epsilon at delta of charges with these sums, fixed beforehand."""
@@ -220,7 +244,7 @@ class Split:
 
 # Shares of delta of the splits, and the parts of them that are for other guarantees expressed in
 # their own terms: of budgets whose first charge is a run, and of those whose first is a pair. There
-# are seven mixed ones, for eighths of epsilon.
+# are seven mixed ones, for eighths of epsilon. A change raises the version of accountants' files.
 _RUNS_FIRST = {
     "gaussian": (0.888, 0.02),
     "mixed": (0.006, 0.002),
@@ -266,9 +290,84 @@ def splits_of(epsilon: float, delta: float, *, pairs_first: bool = False) -> tup
     return tuple(splits)
 
 
+@dataclass(frozen=True)
+class Filter:
+    """The filter of a budget: what charges cost in each split, and whether one has room.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The budget.
+    pairs_first : bool
+        Whether the first charge of all is a pair (epsilon, delta).
+    """
+
+    epsilon: float
+    delta: float
+    pairs_first: bool
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The ways to divide the budget."""
+        return splits_of(self.epsilon, self.delta, pairs_first=self.pairs_first)
+
+    def costs(
+        self, guarantee: Spending, spent: Mapping[str, Cost], bound: Costs | None = None
+    ) -> Costs:
+        """Return what a guarantee costs in each split beside what is spent.
+
+        With `bound`, the costs of the bound in whose place the guarantee comes, a split in which
+        it is not exact costs no less.
+        """
+        draws = Cost(delta=draws_delta(guarantee.n_draws, self.epsilon))
+        costs = {}
+        for split in self.splits:
+            before = None if bound is None else bound.get(split.name, Cost.infinite())
+            delta = None if before is None else before.delta
+            if delta is not None and not math.isfinite(delta):
+                costs[split.name] = Cost.infinite()
+                continue
+            cost = Cost.total([split.cost(guarantee, spent[split.name], delta), draws])
+            if before is not None and not split.is_exact(guarantee):
+                cost = Cost.largest([cost, before])
+            costs[split.name] = cost
+        return costs
+
+    def sums(self, charges: Iterable[Costs | None]) -> Costs:
+        """Return the sums of costs about the same records; None takes all."""
+        known = list(charges)
+        never = Cost.infinite()
+        return {
+            split.name: Cost.total(never if c is None else c.get(split.name, never) for c in known)
+            for split in self.splits
+        }
+
+    def admits(self, sums: Costs) -> bool:
+        """Return whether the sums stay within the limits of a split."""
+        return any(sums[split.name].within(split.limit) for split in self.splits)
+
+    def room(self, sums: Costs, n_draws: int) -> float:
+        """Return the largest mu of one more Gaussian charge, rounded down."""
+        draws = draws_delta(n_draws, self.epsilon)
+        if not any(cost.is_something for cost in sums.values()):  # a first charge may take all
+            return gdp_mu(self.epsilon, self.delta - draws) * (1.0 - 2.0**-50)
+        return max(split.room(sums[split.name], draws) for split in self.splits)
+
+    def spent(self, sums: Costs) -> float:
+        """Return the epsilon of charges with these sums, had they been fixed beforehand."""
+        splits = list(self.splits)
+        if sums["gaussian"].square <= sums["concentrated"].square:
+            splits.pop()  # zero-concentrated DP says no more than Gaussian DP, and takes long
+        return min(split.epsilon(sums[split.name], self.delta) for split in splits)
+
+
 def pure_mu(epsilon: float) -> float:
     """Return the mu of Gaussian DP that pure epsilon implies, rounded up."""
-    return -2.0 * float(scipy.special.ndtri(scipy.special.expit(-epsilon))) * (1.0 + 2.0**-40)
+    if epsilon < 1.0:
+        mu = 2.0 * math.sqrt(2.0) * scipy.special.erfinv(math.tanh(0.5 * epsilon))
+    else:
+        mu = -2.0 * scipy.special.ndtri(scipy.special.expit(-epsilon))
+    return float(mu) * (1.0 + 2.0**-40)
 
 
 @functools.lru_cache(maxsize=64)
@@ -281,10 +380,22 @@ def pair_epsilon(profile: Profile, delta: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _points(profile: Profile, delta: float) -> tuple[FloatArray, FloatArray]:
-    """Return epsilons up to where a profile has fallen to delta, none if it never does, and it."""
+    """Return epsilons up to where a profile has fallen to delta, none if it never does, and it.
+
+    As a divergence is convex in e^epsilon and 1 at 0, it lies below straight lines between the
+    profile's points, those at negative epsilons and (0, 1): the values are those of such lines.
+    """
     far = _least(lambda x: profile.delta(x) <= delta, 1e-3)
-    x = np.linspace(0.0, far, _POINTS + 1) if math.isfinite(far) else np.empty(0)
-    return x, np.minimum.accumulate([profile.delta(float(value)) for value in x])
+    if not math.isfinite(far):
+        return np.empty(0), np.empty(0)
+    x = np.linspace(0.0, far, _POINTS + 1)
+    values = np.minimum.accumulate([profile.delta(float(value)) for value in x])
+    below = -x[:0:-1]
+    reflected = -np.expm1(below) + np.exp(below) * values[:0:-1]
+    u = np.concatenate([[0.0], np.exp(below), np.exp(x)])
+    points = np.concatenate([[1.0], np.minimum(reflected, 1.0), values])
+    kept = convex_hull(u, points)
+    return x, np.interp(np.exp(x), u[kept], points[kept]) * (1.0 + 2.0**-40)
 
 
 @functools.lru_cache(maxsize=256)

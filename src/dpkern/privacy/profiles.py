@@ -398,12 +398,12 @@ def _distribution(part: Profile, interval: float, far: float) -> Any:
     decay = np.exp(below * interval)
     reflected = -np.expm1(below * interval) + decay * deltas[:0:-1]
     steps, deltas = np.append(below, steps), np.append(np.minimum(reflected, 1.0), deltas)
-    kept = _hull(np.exp(steps * interval), deltas)
+    kept = convex_hull(np.exp(steps * interval), deltas)
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, steps[kept], deltas[kept])
     return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
 
-def _hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[int]:
+def convex_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[int]:
     """Return the points of the largest convex function below all of them."""
     kept: list[int] = []
     for i in range(len(x)):
