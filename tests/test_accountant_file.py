@@ -298,8 +298,8 @@ def test_a_later_version_is_refused(path):
     from dpkern.privacy.append_only import AppendOnlyFile
 
     with AppendOnlyFile(path, "dpkern accountant").writer(create=True) as writer:
-        writer.append([{"format": "dpkern accountant", "version": 2}])
-    with pytest.raises(ValueError, match="must be of version 1"):
+        writer.append([{"format": "dpkern accountant", "version": 3}])
+    with pytest.raises(ValueError, match="must be of version 2"):
         Accountant(path)
 
 

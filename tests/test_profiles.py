@@ -194,7 +194,7 @@ def test_silos_of_several_runs_may_hold_the_same_record_in_any_combination():
     events = [frozenset({(Sampled("poisson", 10, size, 2.0), 20)}) for size in (100, 400)]
     bound = Bound(mu=math.sqrt(20) / 2.0, samples=frozenset(events))
     total = of(bound, bound, neighbours="add_remove")
-    (silos,) = [part.silos for way in total._ways() for part in way if hasattr(part, "silos")]
+    (silos,) = [part.silos for way in total.ways() for part in way if hasattr(part, "silos")]
     assert len(silos) == 3
     worst = sampled_delta(frozenset({(Sampled("poisson", 10, 100, 2.0), 40)}), 0.5, "add_remove")
     assert total.delta(0.5) == pytest.approx(worst, rel=1e-9)

@@ -5,31 +5,31 @@ appended to the file; after it, its certificate takes the place of the bound. A 
 whose process dies, keeps its charge. docs/accountant.md has the assumptions.
 """
 
-import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from dpkern._numbers import positive, probability
 from dpkern.privacy import spending_report
-from dpkern.privacy._exact import bisect
+from dpkern.privacy.adaptive import Cost, Costs, Filter
 from dpkern.privacy.append_only import AppendOnlyFile, Row
 from dpkern.privacy.certificate import Certificate
-from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of
-from dpkern.privacy.gdp import gdp_epsilon, gdp_mu
+from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, is_pair, write_costs
+from dpkern.privacy.gdp import gdp_epsilon
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
 from dpkern.privacy.persons import units_in
 from dpkern.privacy.profiles import Bound, Spending
 from dpkern.privacy.spending_report import rounded_down, rounded_up
 
-_KIND, _VERSION = "dpkern accountant", 1
+_KIND, _VERSION = "dpkern accountant", 2
 _BUDGET = ("epsilon", "delta", "neighbours", "unit")
 # A run that has not ended is taken to make at most so many draws of noise: as many as a share of
-# 2^-31 of delta covers, but not more than take hours, nor fewer than small runs make.
-_SHARE, _MOST_DRAWS, _LEAST_DRAWS = 2.0**-31, 1 << 40, 1 << 24
+# 2^-31 of delta covers, but not more than take hours, nor fewer than runs make. A budget must cover
+# the fewest by a share of 2^-10 of delta.
+_SHARE, _MOST_DRAWS, _LEAST_DRAWS, _LARGEST_SHARE = 2.0**-31, 1 << 40, 1 << 24, 2.0**-10
 #: What a certificate says of a run with an accountant.
 CHARGED = "charged to an accountant before the first release"
 
@@ -66,8 +66,10 @@ class Accountant:
     -----
     Read of the records is nothing; written are the guarantees, with what the certificates declare
     as public. Threads and processes may charge one file at the same time. Copies, pickles and
-    clones are the same accountant. Charges compose by `dpkern.privacy.profiles`, sequentially but
-    for those of different parts (`part`).
+    clones are the same accountant. Charges compose sequentially, but for those of different parts
+    (`part`), and may be chosen by earlier results: `dpkern.privacy.adaptive` is the filter that
+    admits them. A list that is fixed beforehand composes exactly, if it is charged together and is
+    all that is ever charged (`charge_together`).
 
     Examples
     --------
@@ -216,20 +218,34 @@ class Accountant:
         """Put the certificate of a charge that has ended in the place of its bound."""
         certificate = self._in_unit(certificate)
         with self._file.writer(create=False) as writer:
-            open_ = {one.number for one in self._charges(writer.rows) if not one.ended}
-            if number not in open_:
+            entries = self._charges(writer.rows)
+            entry = next((e for e in entries if e.number == number and not e.ended), None)
+            if entry is None:
                 raise ValueError(f"number must be of a charge without a certificate, got {number}")
-            row = {"event": "settle", "id": number, "time": _now()}
+            costs: Costs | None = None
+            nothing = certificate.mu == 0.0 and not certificate.releases
+            if (
+                entry.costs is not None or nothing
+            ):  # a list that takes all is given back only unused
+                filter_, spending = self._filter(entries), self._composed([certificate])
+                others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
+                costs = filter_.costs(spending, self._sums(filter_, others), entry.costs)
+            row = {"event": "settle", "id": number, "time": _now(), "costs": write_costs(costs)}
             writer.append([{**row, "certificate": certificate.to_dict()}])
 
     def charge_together(self, charges: Sequence[tuple[str, Guarantee, bool]]) -> list[int]:
-        """Charge all of these, or none and raise BudgetSpentError; return their numbers."""
+        """Charge all of these, or none and raise BudgetSpentError; return their numbers.
+
+        Where nothing was charged before and the filter has no room, they are admitted as a list
+        that was fixed beforehand, if its exact composition keeps to the budget; it then takes all.
+        """
         for what, _, _ in charges:
             text("what", what)
+        if not charges:
+            return []
         with self._file.writer(create=False) as writer:
             entries = self._charges(writer.rows)
-            totals = self._spendings(entries, [one for _, one, _ in charges])
-            admitted = all(total.fits(self.epsilon, self.delta) for total in totals)
+            costs, admitted = self._admit(entries, [one for _, one, _ in charges])
             numbers = [len(entries) + i for i in range(1, len(charges) + 1)]
             rows = [
                 {
@@ -240,20 +256,44 @@ class Accountant:
                     "data": self._part,
                     ("certificate" if isinstance(one, Certificate) else "bound"): one.to_dict(),
                     "seeded": seeded,
+                    "costs": write_costs(cost),
                 }
-                for number, (what, one, seeded) in zip(numbers, charges, strict=True)
+                for number, (what, one, seeded), cost in zip(numbers, charges, costs, strict=True)
             ]
             if admitted:
                 writer.append(rows)
         if not admitted:  # others need not wait for the figures of the message
-            raise self._refusal(entries, charges)
+            raise self._refusal(entries, charges, costs)
         return numbers
 
+    def _admit(
+        self, entries: Sequence[Entry], asked: Sequence[Guarantee]
+    ) -> tuple[list[Costs | None], bool]:
+        """Return the costs of further charges, and whether the budget has room for them."""
+        filter_, costs = self._filter(entries, asked), list[Costs | None]()
+        sums = before = [self._sums(filter_, own) for own in self._parts(entries)]
+        for guarantee in asked:
+            # A charge for several parts costs the same in each: by the largest sums.
+            most = {name: Cost.largest(one[name] for one in sums) for name in sums[0]}
+            cost = filter_.costs(self._composed([guarantee]), most)
+            costs.append(cost)
+            sums = [filter_.sums([one, cost]) for one in sums]
+        if all(map(filter_.admits, sums)):
+            return costs, True
+        nothing = not any(cost.is_something for one in before for cost in one.values())
+        if nothing and self._composed(asked).fits(self.epsilon, self.delta):
+            return [None for _ in asked], True
+        return costs, False
+
     def _refusal(
-        self, entries: Sequence[Entry], charges: Sequence[tuple[str, Guarantee, bool]]
+        self,
+        entries: Sequence[Entry],
+        charges: Sequence[tuple[str, Guarantee, bool]],
+        costs: Sequence[Costs | None],
     ) -> BudgetSpentError:
         what = charges[0][0] + (f" and {len(charges) - 1} more" if len(charges) > 1 else "")
-        asked = Spending.of([one for _, one, _ in charges], self.neighbours).epsilon(self.delta)
+        filter_ = self._filter(entries, [one for _, one, _ in charges])
+        asked = filter_.spent(filter_.sums(costs))
         left, spent = rounded_down(self._left(entries)), rounded_up(self._spent(entries))
         of_part = "" if self._part is None else f" of part {self._part!r}"
         return BudgetSpentError(
@@ -316,18 +356,22 @@ class Accountant:
 
     @property
     def spent(self) -> float:
-        """The epsilon that is spent at the accountant's delta, rounded up."""
-        return self._spent(self.entries)
+        """The epsilon of all charges at the accountant's delta, rounded up.
+
+        It is that of charges that were fixed beforehand. Where results have chosen what to charge,
+        and when to look, what holds is the epsilon of the whole budget.
+        """
+        return self._spent(self._charges(self._file.rows()))
 
     @property
     def remaining(self) -> float:
         """The largest epsilon, at the accountant's delta, of one more Gaussian run."""
-        return self._left(self.entries)
+        return self._left(self._charges(self._file.rows()))
 
     @property
     def remaining_mu(self) -> float:
         """The largest mu of one more Gaussian run, rounded down; 0 where none is admitted."""
-        return self._left_mu(self.entries)
+        return self._left_mu(self._charges(self._file.rows()))
 
     def _charges(self, rows: list[Row]) -> list[Entry]:
         """Return the charges of a file's rows; raise if it is not the file that was opened."""
@@ -343,32 +387,50 @@ class Accountant:
         self._known = rows[:], found
         return found
 
-    def _spendings(self, entries: Sequence[Entry], more: Sequence[Guarantee] = ()) -> set[Spending]:
-        """Return what is spent with further guarantees on every part that they concern."""
+    def _filter(self, entries: Sequence[Entry], asked: Sequence[Guarantee] = ()) -> Filter:
+        """Return the filter of a file with all these charges, or of what is asked for first."""
+        first = entries[0].by_pair if entries else any(map(is_pair, asked[:1]))
+        return Filter(self.epsilon, self.delta, first)
+
+    def _composed(self, guarantees: Iterable[Guarantee]) -> Spending:
+        return Spending.of(guarantees, self.neighbours)
+
+    def _parts(self, entries: Sequence[Entry]) -> list[list[Entry]]:
+        """Return the charges of every part that this accountant concerns."""
         parts: set[str | None] = {self._part}
         if self._part is None:
             parts = {entry.part for entry in entries if entry.part is not None} or {None}
-        own = {p: [e.guarantee for e in entries if e.part in (None, p)] for p in parts}
-        return {Spending.of([*found, *more], self.neighbours) for found in own.values()}
+        return [[e for e in entries if e.part in (None, part)] for part in parts]
+
+    def _sums(self, filter_: Filter, entries: Sequence[Entry]) -> Costs:
+        """Return what charges about the same records take of each split."""
+        return filter_.sums(entry.costs for entry in entries)
 
     def _spent(self, entries: Sequence[Entry]) -> float:
-        return max(one.epsilon(self.delta) for one in self._spendings(entries))
+        filter_ = self._filter(entries)
+        return max(self._spent_by(filter_, own) for own in self._parts(entries))
+
+    def _spent_by(self, filter_: Filter, entries: Sequence[Entry]) -> float:
+        if any(entry.costs is None for entry in entries):
+            return self._composed(entry.guarantee for entry in entries).epsilon(self.delta)
+        return filter_.spent(self._sums(filter_, entries))
 
     def _left_mu(self, entries: Sequence[Entry]) -> float:
-        return min(
-            _largest_mu(one, self.epsilon, self.delta, self.assumed_draws)
-            for one in self._spendings(entries)
-        )
+        filter_ = self._filter(entries)
+        sums = (self._sums(filter_, own) for own in self._parts(entries))
+        return min(filter_.room(one, self.assumed_draws) for one in sums)
 
     def _left(self, entries: Sequence[Entry]) -> float:
         return gdp_epsilon(self._left_mu(entries), self.delta)
 
     def _figures(self) -> list[tuple[Entry, float, float, float]]:
         """Return every charge, its own epsilon, and what is spent and left after it."""
-        entries, rows = self.entries, []
+        entries, rows = self._charges(self._file.rows()), []
+        filter_ = self._filter(entries)
         for i, entry in enumerate(entries, 1):
-            own = Spending.of([entry.guarantee], self.neighbours).epsilon(self.delta)
-            rows.append((entry, own, self._spent(entries[:i]), self._left(entries[:i])))
+            if self._part is None or entry.part in (None, self._part):
+                own, before = self._spent_by(filter_, [entry]), entries[:i]
+                rows.append((entry, own, self._spent(before), self._left(before)))
         return rows
 
     def _state(self) -> str:
@@ -406,6 +468,12 @@ def _checked(
     given: dict[str, Any] = {}
     if epsilon is not None and delta is not None:
         given = {"epsilon": positive("epsilon", epsilon), "delta": probability("delta", delta)}
+        largest = math.log(_LARGEST_SHARE * given["delta"] / _LEAST_DRAWS / DRAW_ERROR)
+        if given["epsilon"] > largest - 0.01:
+            raise ValueError(
+                f"epsilon must be at most {largest - 0.01:.2f} at delta {delta:g}, got "
+                f"{epsilon:g}: above it delta does not cover the rounding of noise"
+            )
     if neighbours is not None:
         if neighbours not in ("replace_one", "add_remove"):
             raise ValueError(
@@ -416,28 +484,6 @@ def _checked(
         text("unit", unit)
         given["unit"] = unit
     return given
-
-
-@functools.lru_cache(maxsize=256)
-def _largest_mu(spending: Spending, epsilon: float, delta: float, n_draws: int) -> float:
-    """Return the largest mu that fits beside what is spent, rounded down; 0 if there is none.
-
-    Where not everything is Gaussian it is accurate to a relative 1e-4.
-    """
-
-    def exceeds(mu: float) -> bool:
-        return not spending.beside(mu, n_draws).fits(epsilon, delta, quick=True)
-
-    high = gdp_mu(epsilon, delta) * (1.0 + 2.0**-40)
-    low = 1e-6 * high
-    if exceeds(low):
-        return 0.0
-    if spending.is_gaussian:
-        return bisect(exceeds, low, high)[0] if exceeds(high) else high
-    while high > low * (1.0 + 1e-4):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if exceeds(middle) else (middle, high)
-    return low
 
 
 def _opened(path: str, part: str | None) -> Accountant:

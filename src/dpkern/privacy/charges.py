@@ -1,12 +1,15 @@
 """Charges: the entries of an accountant's file, and the charge of a run in progress."""
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpkern._numbers import not_negative
 from dpkern._warn import warn
+from dpkern.privacy.adaptive import Cost, Costs
 from dpkern.privacy.certificate import Certificate
 from dpkern.privacy.law import GaussianDP
 from dpkern.privacy.profiles import Bound
@@ -35,6 +38,11 @@ class Entry:
         What it is charged: the certificate, or the bound where it did not end.
     seeded : bool
         Whether its noise had a seed, so that the figures are those that fresh noise would give.
+    costs : mapping of str to Cost, or None
+        What it takes of each split of the budget (`adaptive`); None where it is of a list that was
+        fixed beforehand and takes all.
+    by_pair : bool
+        Whether it was charged as a pair (epsilon, delta).
     """
 
     number: int
@@ -43,6 +51,8 @@ class Entry:
     part: str | None
     guarantee: Guarantee
     seeded: bool
+    costs: Costs | None
+    by_pair: bool
 
     @property
     def ended(self) -> bool:
@@ -72,18 +82,39 @@ def entries_of(
                 if "certificate" in row
                 else Bound.from_dict(row["bound"])
             )
+            costs = _read_costs(row["costs"])
             if settles:
-                found[number - 1] = replace(entry, guarantee=guarantee)
+                found[number - 1] = replace(entry, guarantee=guarantee, costs=costs)
                 continue
-            time = datetime.fromisoformat(row["time"])
+            time, seeded = datetime.fromisoformat(row["time"]), bool(row["seeded"])
+            by_pair = is_pair(guarantee)
             found.append(
-                Entry(number, time, row["what"], row["data"], guarantee, bool(row["seeded"]))
+                Entry(number, time, row["what"], row["data"], guarantee, seeded, costs, by_pair)
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} must hold charges and their certificates, line {line} does not: {error}"
             ) from None
     return found
+
+
+def is_pair(guarantee: Guarantee) -> bool:
+    """Return whether a guarantee is a pair (epsilon, delta)."""
+    return isinstance(guarantee, Bound) and guarantee.epsilon is not None
+
+
+def write_costs(costs: Costs | None) -> dict[str, list[float]] | None:
+    """Return costs for JSON, without those of splits that cannot have them."""
+    if costs is None:
+        return None
+    rows = {name: list(astuple(cost)) for name, cost in costs.items()}
+    return {name: row for name, row in rows.items() if all(map(math.isfinite, row))}
+
+
+def _read_costs(row: dict[str, list[float]] | None) -> Costs | None:
+    if row is None:
+        return None
+    return {name: Cost(*(not_negative("costs", v) for v in values)) for name, values in row.items()}
 
 
 class Charge:

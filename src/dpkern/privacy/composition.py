@@ -15,6 +15,10 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
     """Return the certificate of several runs on the same data: mu^2 and the draws add up.
 
     Secret samples are charged in full, here and in `compose_parallel`.
+
+    The total holds for runs whose guarantees, and their number, were fixed beforehand; settings
+    may depend on earlier results. Where results choose how much is spent next, or when to stop and
+    state a total, give the runs an `Accountant`, whose budget is fixed beforehand.
     """
     _refuse_others(certificates)
     # The sum of the runs' largest silo totals may exceed the largest total of a silo.
@@ -25,7 +29,8 @@ def compose_sequential(*certificates: Certificate) -> Certificate:
         law=_sequential([c.law for c in certificates]),
         n_draws=sum(c.n_draws for c in certificates),
         may_be_smaller=per_silo and len(certificates) > 1,
-        note=f"sequential composition of {len(certificates)} runs on the same data",
+        note=f"sequential composition of {len(certificates)} runs on the same data, whose "
+        "guarantees were fixed beforehand",
     )
 
 

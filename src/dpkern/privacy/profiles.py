@@ -1,9 +1,10 @@
-"""Composition of guarantees of different kinds, by their privacy profiles.
+"""Composition of guarantees of different kinds that were fixed beforehand, by their profiles.
 
-A guarantee is a profile, delta as a function of epsilon. Guarantees of one kind compose by the law
-of this kind: squares of mu, with minimisers of perturbed objectives by theirs; rho of concentrated
-DP; secret samples by their pairs, all of them at once. What is then left, one total of
-each kind beside selections and pairs (epsilon, delta), is composed as privacy loss distributions.
+Where a guarantee is chosen by earlier results, `adaptive` applies. A guarantee is a profile, delta
+as a function of epsilon. Guarantees of one kind compose by the law of this kind: squares of mu,
+with minimisers of perturbed objectives by theirs; rho of concentrated DP; secret samples by their
+pairs, all of them at once. What is then left, one total of each kind beside selections and pairs
+(epsilon, delta), is composed as privacy loss distributions.
 
 A profile g bounds H(P, Q) = sup_S P(S) - e^epsilon Q(S) for the laws P, Q of the outcome on
 neighbours, in either order. H of the order (P, Q) at -epsilon is 1 - e^-epsilon + e^-epsilon times
@@ -83,13 +84,15 @@ class Bound:
             raise ValueError("epsilon and delta must be given together, got one of them")
         if [self.mu, self.rho, self.epsilon, self.minimiser].count(None) != 3:
             raise ValueError("a charge must be exactly one of mu, rho, and epsilon with delta")
+        found: dict[str, float] = {}
         for name in ("mu", "rho"):
             if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
+                found[name] = positive(name, getattr(self, name))
         if self.epsilon is not None and self.delta is not None:
-            not_negative("epsilon", self.epsilon)
-            if self.delta != 0.0:
-                probability("delta", self.delta)
+            found["epsilon"] = not_negative("epsilon", self.epsilon)
+            found["delta"] = 0.0 if self.delta == 0.0 else probability("delta", self.delta)
+        for name, value in found.items():  # floats, whatever numbers they were
+            object.__setattr__(self, name, value)
         count("n_draws", self.n_draws, 0)
 
     def group(self, r: int) -> Self:
@@ -139,8 +142,11 @@ def _events(rows: Iterable[dict[str, Any]]) -> Events:
     return frozenset((Sampled(**{k: row[k] for k in names}), row["times"]) for row in rows)
 
 
-class _Profile(Hashable, Protocol):
-    def delta(self, epsilon: float) -> float: ...
+class Profile(Hashable, Protocol):
+    """A guarantee between neighbours in both directions, as a function of epsilon."""
+
+    def delta(self, epsilon: float) -> float:
+        """Return a delta for which (epsilon, delta)-DP holds."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class _SecretSamples:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """(epsilon, delta)-DP, whose profile is that of randomised response which shows delta."""
 
     epsilon: float
@@ -195,7 +201,7 @@ class Spending:
     rho: Fraction = Fraction(0)
     minimisers: tuple[ObjectivePerturbation, ...] = ()
     samples: tuple[tuple[frozenset[Events], Fraction], ...] = ()
-    others: tuple[Selection | _Pair, ...] = ()
+    others: tuple[Selection | Pair, ...] = ()
     n_draws: int = 0
     states_something: bool = True
 
@@ -205,7 +211,7 @@ class Spending:
         squares, rho, states, n_draws = Fraction(0), Fraction(0), True, 0
         minimisers: list[ObjectivePerturbation] = []
         samples: list[tuple[frozenset[Events], Fraction]] = []
-        others: list[Selection | _Pair] = []
+        others: list[Selection | Pair] = []
         for one in guarantees:
             n_draws += one.n_draws
             if one.minimiser is not None:
@@ -213,7 +219,7 @@ class Spending:
             elif isinstance(one, Bound):
                 rho += Fraction(one.rho or 0)
                 if one.epsilon is not None and one.delta is not None:
-                    others.append(_Pair(one.epsilon, one.delta))
+                    others.append(Pair(one.epsilon, one.delta))
                 elif one.samples:
                     samples.append((one.samples, Fraction(one.mu or 0) ** 2))
                 else:
@@ -232,11 +238,6 @@ class Spending:
         laws, rest = tuple(minimisers), tuple(others)
         return cls(neighbours, squares, rho, laws, tuple(samples), rest, n_draws, states)
 
-    def beside(self, mu: float, n_draws: int) -> Self:
-        """Return the same with a further mu-GDP release."""
-        squares = self.squares + Fraction(mu) ** 2
-        return replace(self, squares=squares, n_draws=self.n_draws + n_draws)
-
     @property
     def is_gaussian(self) -> bool:
         """Whether everything is Gaussian DP."""
@@ -247,13 +248,12 @@ class Spending:
         if not self.states_something:
             return 1.0
         epsilon = not_negative("epsilon", epsilon)
-        return min(self._with_draws(_delta(parts, epsilon), epsilon) for parts in self._ways())
+        return min(self._with_draws(_delta(parts, epsilon), epsilon) for parts in self.ways())
 
-    def fits(self, epsilon: float, delta: float, *, quick: bool = False) -> bool:
-        """Return whether (epsilon, delta)-DP holds; quick, False may be wrong by very little."""
+    def fits(self, epsilon: float, delta: float) -> bool:
+        """Return whether (epsilon, delta)-DP holds."""
         return self.states_something and any(
-            self._with_draws(_delta(parts, epsilon), epsilon) <= delta
-            for parts in self._ways(quick=quick)
+            self._with_draws(_delta(parts, epsilon), epsilon) <= delta for parts in self.ways()
         )
 
     def _with_draws(self, delta: float, epsilon: float) -> float:
@@ -281,25 +281,22 @@ class Spending:
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
         return high
 
-    def _ways(self, *, quick: bool = False) -> Iterator[tuple[_Profile, ...]]:
-        """Iterate over totals of each kind: samples charged in full, then as samples.
-
-        One accountant of samples and Gaussian releases is left out where it is to be quick.
-        """
+    def ways(self) -> Iterator[tuple[Profile, ...]]:
+        """Iterate over totals of each kind: samples charged in full, then as samples."""
         full = self.squares + sum((square for _, square in self.samples), Fraction(0))
         yield self._totals(full, ())
         if self.samples:
             samples = _grouped([silos for silos, _ in self.samples])
             found = tuple(_SecretSamples(silos, self.neighbours) for silos in samples)
-            if self.squares and len(found) == 1 and not (quick or self.minimisers):
+            if self.squares and len(found) == 1 and not self.minimisers:
                 beside = (found[0].beside(sqrt_up(self.squares)),)
                 yield self._totals(Fraction(0), beside)
             yield self._totals(self.squares, found)
 
     def _totals(
         self, squares: Fraction, samples: tuple[_SecretSamples, ...]
-    ) -> tuple[_Profile, ...]:
-        parts: list[_Profile] = []
+    ) -> tuple[Profile, ...]:
+        parts: list[Profile] = []
         if self.minimisers:
             parts.append(ObjectivePerturbation.sequential(self.minimisers, sqrt_up(squares)))
         elif squares:
@@ -327,7 +324,7 @@ def _grouped(runs: list[frozenset[Events]]) -> list[frozenset[Events]]:
     return groups
 
 
-def _delta(parts: tuple[_Profile, ...], epsilon: float) -> float:
+def _delta(parts: tuple[Profile, ...], epsilon: float) -> float:
     """Return the delta of totals of different kinds."""
     if not parts:
         return 0.0
@@ -349,7 +346,7 @@ def _rho(part: Any) -> Fraction:
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(parts: frozenset[tuple[_Profile, int]]) -> Any:
+def _composed(parts: frozenset[tuple[Profile, int]]) -> Any:
     """Return dp-accounting's privacy loss distribution of profiles, each so many times."""
     far = {part: _far(part) for part, _ in parts}
     width = sum(times * 2.0 * far[part] for part, times in parts)
@@ -366,9 +363,9 @@ def _composed(parts: frozenset[tuple[_Profile, int]]) -> Any:
     return total
 
 
-def _far(part: _Profile) -> float:
+def _far(part: Profile) -> float:
     """Return an epsilon at which a profile ends: where it is tiny, or falls no further."""
-    if isinstance(part, _Pair):
+    if isinstance(part, Pair):
         return max(part.epsilon, _INTERVAL)
     least = max(_TAIL, 1.01 * part.delta(_FAR))
     low, high = 0.0, _FAR
@@ -379,7 +376,7 @@ def _far(part: _Profile) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _distribution(part: _Profile, interval: float, far: float) -> Any:
+def _distribution(part: Profile, interval: float, far: float) -> Any:
     try:
         from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution
     except ModuleNotFoundError as error:
@@ -387,7 +384,7 @@ def _distribution(part: _Profile, interval: float, far: float) -> Any:
             "guarantees of different kinds are composed by dp-accounting, which is not installed: "
             "pip install 'dpkern[accounting]'; Gaussian ones alone need none"
         ) from error
-    if isinstance(part, _Pair):
+    if isinstance(part, Pair):
         pair = common.DifferentialPrivacyParameters(part.epsilon, part.delta_)
         return privacy_loss_distribution.from_privacy_parameters(pair, interval)
     if isinstance(part, GaussianDP):
@@ -401,12 +398,12 @@ def _distribution(part: _Profile, interval: float, far: float) -> Any:
     decay = np.exp(below * interval)
     reflected = -np.expm1(below * interval) + decay * deltas[:0:-1]
     steps, deltas = np.append(below, steps), np.append(np.minimum(reflected, 1.0), deltas)
-    kept = _hull(np.exp(steps * interval), deltas)
+    kept = convex_hull(np.exp(steps * interval), deltas)
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, steps[kept], deltas[kept])
     return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
 
-def _hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[int]:
+def convex_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[int]:
     """Return the points of the largest convex function below all of them."""
     kept: list[int] = []
     for i in range(len(x)):

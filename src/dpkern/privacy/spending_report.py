@@ -40,7 +40,7 @@ def as_html(state: str, rows: Sequence[Row], left: float) -> str:
     return (
         f"<table><caption>Accountant {html.escape(state)}</caption>"
         f"<thead>{row(_COLUMNS, 'th')}</thead><tbody>{body}</tbody></table>"
-        f"<p>{_total(rows, left)}</p>"
+        f"<p>{'<br>'.join(_total(rows, left).splitlines())}</p>"
     )
 
 
@@ -57,7 +57,8 @@ def _total(rows: Sequence[Row], left: float) -> str:
     spent, left = rows[-1][2:] if rows else (0.0, left)
     return (
         f"spent: epsilon {rounded_up(spent)}; left for one more Gaussian run: epsilon "
-        f"{rounded_down(left)}"
+        f"{rounded_down(left)}\n(what is spent is stated for charges that were fixed beforehand; "
+        "the budget holds for any)"
     )
 
 
