@@ -71,6 +71,8 @@ def test_a_profile_lies_below_what_it_costs(profile, shift, delta):
     assert np.all(values <= bound * (1.0 + 1e-4) + 1e-15)  # the hull of finitely many points
     if not shift:
         assert np.any(values > less)
+    x, values = adaptive._points(profile, delta)  # to rounding at the points that are compared
+    assert np.all(values <= (delta + (1 - delta) * gaussian_profile(mu, x - shift)) * (1 + 1e-9))
 
 
 def test_a_gaussian_profile_costs_its_own_mu():
@@ -96,6 +98,15 @@ def test_pure_epsilon_costs_the_mu_that_touches_it(epsilon):
     assert np.all(response_profile(epsilon, x) <= gaussian_profile(mu, x) * (1 + 1e-6) + 1e-14)
     a = 1.0 / (1.0 + math.exp(epsilon))  # the corner of the trade-off function
     assert special.ndtr(special.ndtri(1.0 - a) - mu) == pytest.approx(a, rel=1e-6)
+
+
+def test_pure_epsilon_beyond_its_room_costs_squares():
+    pure = Spending.of([Bound(epsilon=0.3, delta=0.0)], "replace_one")
+    for split in splits_of(1.0, DELTA):
+        cost = split.cost(pure, Cost(epsilon=split.limit.epsilon))
+        expected = {"pairs": 0.0, "concentrated": 0.3**2}.get(split.name, pure_mu(0.3) ** 2)
+        assert expected <= cost.square <= expected * (1.0 + 1e-12)
+        assert split.cost(pure, Cost()).epsilon == (0.3 if split.limit.epsilon >= 0.3 else 0.0)
 
 
 def test_a_pair_of_a_profile_is_where_it_falls_to_delta():
