@@ -18,15 +18,13 @@ from dpkern.privacy import Budget
 from dpkern.solvers import SOLVERS
 
 _OBJECT = "__object__"
-_CLASSES: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *losses.LOSSES.values(),
-        *penalties.PENALTIES.values(),
-        *penalties.SMOOTH.values(),
-        *(MLP, PenaltySum),
-    )
-}
+_KINDS: tuple[type[Any], ...] = (
+    *losses.LOSSES.values(),
+    *penalties.PENALTIES.values(),
+    *penalties.SMOOTH.values(),
+    *(MLP, PenaltySum),
+)
+_CLASSES = {kind.__name__: kind for kind in _KINDS}
 # More would keep a silo busy for days: it looks at a plan before it takes part.
 _MOST_STEPS = 1_000_000
 #: Arguments of the coordinator's process alone.
