@@ -12,14 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-#: Who sees what, by trust.
-SEEN_BY = {
-    "central": "whoever sees the aggregate of a round",
-    "silo": "whoever sees a silo's message",
-    "shuffle": "whoever sees the shuffled messages of a round",
-    "local": "everybody: a user is believed by itself alone",
-}
-
 #: Decimal digits of all numbers, and of integrals, whose errors are far below the tolerances.
 DIGITS = 60
 _INTEGRAL_DIGITS = 25
