@@ -858,6 +858,55 @@ def test_the_band_of_a_run_is_that_of_its_noise(tmp_path):
     assert runs()["local_newton/layout/csr"].run(1)._noise_band() is None
 
 
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        ("gradient_descent", {}),
+        ("local_newton", {}),
+        ("federated_gd", {"local_steps": 2}),
+        ("federated_gd", {"local_steps": 2, "accounting": "last_iterate", "l2": 0.1}),
+        ("spider", {}),
+        ("prox_svrg", {"participation": 1}),
+        ("minibatch_sgd", {"sampling": "cyclic", "batch_size": 7}),
+    ],
+)
+def test_a_single_silo_is_verified(solver, options):
+    one = data("dense").part(np.arange(30), np.array([0, 30]))
+    how = {"trust": "silo", "clip": 1.0, "rounds": 3, "step_size": 0.1, "rng": 1}
+    how |= {"step_size": "damped"} if solver == "local_newton" else {}
+    assert_verified(dpk.solve(solver, one, budget=BUDGET, **how, **options).privacy)
+
+
+def test_a_round_without_active_blocks_has_no_release():
+    how = {"rounds": 3, "activation": 1e-9, "blocks": 1, "clip": 1.0, "rng": 1}
+    found = dpk.solve("fixed_point", data("dense"), budget=BUDGET, **how).privacy
+    assert not found.releases
+    assert_verified(found)
+
+
+def test_an_unpenalised_intercept_has_the_added_penalty_alone():
+    how = {"clip": 1.0, "l2": 0.1, "added_l2": 0.01, "penalize_intercept": False, "rng": 1}
+    found = dpk.solve("objective_perturbation", data("dense"), budget=BUDGET, **how).privacy
+    assert_verified(found)
+    assert found.minimiser.volume == pytest.approx(math.log1p(0.25 * 2.0**2 / 60 / 0.01))
+
+
+def test_deltas_below_the_rounding_of_doubles_are_verified():
+    how = {"sampling": "without_replacement", "batch_size": 8, "rounds": 3, "clip": 1.0, "rng": 1}
+    budget = dpk.Budget(epsilon=0.3, delta=1e-6)
+    found = dpk.solve("minibatch_sgd", data("dense-even"), budget=budget, **how).privacy
+    assert found.delta(1.0) < 1e-15
+    assert_verified(found)
+
+
+@pytest.mark.parametrize("name", ["gradient_descent", "local_newton", "spider"])
+def test_runs_in_lock_step_and_shares_of_noise_are_verified(name):
+    how = {"clip": 1.0, "rounds": 3, "step_size": 0.1, "rng": 1, "trust": "central"}
+    for result in dpk.solve_many(name, data("dense"), budgets=[BUDGET, BUDGET], **how):
+        assert_verified(result.privacy)
+    assert_verified(dpk.solve(name, data("dense"), budget=BUDGET, colluding=1, **how).privacy)
+
+
 def test_groups_with_binomial_noise_by_hand():
     """mu and the draws times r; delta by the formula of docs/proofs/shuffle.md."""
     one = made("minibatch_sgd/shuffle")

@@ -95,8 +95,8 @@ class Family:
     def _is_sent(self, release: Values) -> bool:
         """Whether the release has a message of every silo that sends one, or is about all data."""
         sensitivity = release["sensitivity"]
-        if self.messages is None or not isinstance(sensitivity, list):
-            return self.messages is None and not isinstance(sensitivity, list)
+        if not isinstance(sensitivity, list):
+            return self.messages in (None, 1)  # that of a single silo is about all data
         sent = sum(d > 0.0 for d in sensitivity)
         return (len(sensitivity), sent) == (self.messages, self.active or self.messages)
 

@@ -133,7 +133,7 @@ class DeclaredSolver(DeclaredRun):
         else:
             found = self._gradients(rounds)
         if self._of("activation") != 1.0:  # some rounds may have no active block
-            found = replace(found, times=(1, rounds), charged=1, unknown=("repetitions",))
+            found = replace(found, times=(0, rounds), charged=0, unknown=("repetitions",))
         yield found
 
     def _minibatches(self) -> Iterator[Family]:
@@ -199,7 +199,7 @@ class DeclaredSolver(DeclaredRun):
             return found
 
         def least(release: Values) -> list[float]:
-            unknown = [0.0] * len(release["sensitivity"]) if self._silos else [0.0]
+            unknown = [0.0] * (self._silos or 1)
             return least_of_differences(release, declared) or unknown
 
         return replace(found, least=least, most=None)

@@ -133,7 +133,9 @@ def volume(declared: Mapping[str, Any]) -> float | None:
     weights = str(declared.get("weights"))
     if L is None or weights not in totals or R is None:
         return None
-    penalty = totals[weights] * (declared["l2"] + declared["added_l2"])
+    penalized = declared["penalize_intercept"] or not declared["intercept"]
+    l2 = declared["l2"] if penalized else 0.0
+    penalty = totals[weights] * (l2 + declared["added_l2"])
     return math.log1p(L * R**2 / penalty)
 
 
