@@ -485,9 +485,10 @@ FORGED = {
     "gd, notes": (GD, edit("notes", ["no"]), "notes"),
     "gd, no solver": (
         GD,
-        both(declare(momentum=None), each(**HALF)),
+        both(declare(momentum=None), each(**FEWER)),
         "kinds, numbers, sensitivities",
     ),
+    "gd, no solver, clip": (GD, both(declare(momentum=None), each(**HALF)), None),
     "gd silo, one silo": (
         GD_SILO, each(sensitivity=[2.0, 0.0, 0.0]), None
     ),
@@ -558,6 +559,9 @@ FORGED = {
     "fixed point, operator": ("fixed_point/declared", each(**HALF), None),
     "fixed point, states": ("fixed_point/admm", each(STATES, **HALF), None),
     "fixed point, blocks": ("fixed_point/blocks", each(times=5), "repetitions"),
+    "fixed point, blocks, a use": ("fixed_point/blocks", each(**ONCE), None),
+    "perceptron, coordinates": ("minibatch_sgd/model/mlp_logistic", each(dim=2), "coordinates"),
+    "hidden, row bound": ("federated_gd/central/K3", declare(row_bound=None), None),
     "one pass": ("prox_sgd/silo", each(**FEWER), None),
     "spider, refresh": ("spider/silo", declare(refresh_every=1), None),
     "spider, gradients": ("spider/silo", each("sum of clipped gradients", **FEWER), None),

@@ -44,8 +44,8 @@ class Family:
         A sensitivity is at most so many times the least one, of any size for None.
     dim : int or None
         Number of coordinates; None where it is not known.
-    charged : int
-        Least number of repetitions that a record is charged for.
+    charged : int or None
+        Least number of repetitions that a record is charged for; None for all.
     draws : int or None
         Number of draws of a coordinate that a release states, None where it states none, 0 where
         that is not known.
@@ -64,7 +64,7 @@ class Family:
     least: Rows | Callable[[Values], Sequence[float]] | None
     most: float | None = SUMS
     dim: int | None = None
-    charged: int = 0
+    charged: int | None = None
     draws: int | None = None
     messages: int | None = None
     active: int | None = None
@@ -76,7 +76,7 @@ class Family:
         times = sum(r["times"] for r in releases)
         if not self.times[0] <= times <= self.times[1]:
             yield "repetitions"
-        if _charged(releases) < self.charged:
+        if _charged(releases) < (times if self.charged is None else self.charged):
             yield "repetitions that depend on a record"
         if any(self.dim not in (None, r["dim"]) for r in releases):
             yield "coordinates"

@@ -89,8 +89,10 @@ class DeclaredRun:
 
     def _about(self, what: str, times: int, D: float, **more: Any) -> Family:
         """Return sums of one sensitivity, under central trust or of every silo."""
-        more = {"dim": self.dim, "charged": times, "messages": self._silos, **more}
+        more = {"dim": self.dim, "messages": self._silos, **more}
         messages = more["messages"]
+        if more["dim"] is None:  # of a model, which the file does not hold
+            more["unknown"] = ("coordinates", *more.get("unknown", ()))
         if self._declared.get("colluding") is not None and messages is None:
             more.setdefault("draws", self._silos_of_all)
         return Family(what, (times, times), [[D] * (messages or 1)], **more)
@@ -133,7 +135,7 @@ class DeclaredRun:
                     for p, n in zip(factors, self.sizes, strict=True)
                 ]
                 rows.append(D if self._silos else [max(D)])
-        return self._of_rounds(what, rounds, rows, charged=charged or rounds)
+        return self._of_rounds(what, rounds, rows, charged=charged)
 
     def _of_rounds(self, what: str, rounds: int, rows: Rows | None, **more: Any) -> Family:
         found = self._about(what, rounds, 0.0, most=HIDDEN, **more)
@@ -144,8 +146,8 @@ class DeclaredRun:
     def _effects(self, rounds: int, K: int) -> list[tuple[list[float], list[float]]] | None:
         """Return (step sizes, c_t) of every round; None where steps or curvature are not known."""
         L, step, l2 = curvature(self._declared), self._of("step_size"), self._of("l2")
-        R = self._declared.get("row_bound")
-        if L is None or R is None or self._of("penalty") is not None:
+        R = self._positive("row_bound")
+        if L is None or self._of("penalty") is not None:
             return None
         L *= R**2
         penalized = self._of("penalize_intercept") or not self._of("intercept")

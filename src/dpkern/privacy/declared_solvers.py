@@ -121,7 +121,7 @@ class DeclaredSolver(DeclaredRun):
             "random linear term of the objective", 1, self.unit * self._positive("clip")
         )
         what = "minimiser within a distance of tau"
-        yield Family(what, (1, 1), None, dim=self.dim, charged=1, unknown=("sensitivity",))
+        yield Family(what, (1, 1), None, dim=self.dim, unknown=("sensitivity",))
 
     def _fixed_point(self) -> Iterator[Family]:
         rounds, operator = self._count("rounds"), self._of("operator")
@@ -133,7 +133,7 @@ class DeclaredSolver(DeclaredRun):
         else:
             found = self._gradients(rounds)
         if self._of("activation") != 1.0:  # some rounds may have no active block
-            found = replace(found, times=(0, rounds), charged=0, unknown=("repetitions",))
+            found = replace(found, times=(0, rounds), unknown=("repetitions",))
         yield found
 
     def _minibatches(self) -> Iterator[Family]:
@@ -248,9 +248,9 @@ class DeclaredSolver(DeclaredRun):
         kind = "sum of the participants' changes" if scheduled else "mean of the silos' states"
         what = "message of a silo" if self._silos else f"weighted {kind}, less its public part"
         clip, gamma, lam = map(self._positive, ("clip", "prox_step", "relaxation"))
-        L, R, K = curvature(self._declared), self._of("row_bound"), self._count("local_steps")
+        L, R, K = curvature(self._declared), self._positive("row_bound"), self._count("local_steps")
         rows: Rows | None = None
-        if L is not None and R is not None:
+        if L is not None:
             L *= R**2
             c = L / (L + 1.0 / gamma)
             E = gamma * (1.0 - c**K)  # K steps of 1 / (L + 1 / gamma)
@@ -266,7 +266,7 @@ class DeclaredSolver(DeclaredRun):
         bounds = self._of("bounds")
         D = math.sqrt(self.unit * len(bounds))
         dim = sum(map(_bins, bounds))
-        yield Family("counts of values in public bins", (1, 1), [[D]], dim=dim, charged=1)
+        yield Family("counts of values in public bins", (1, 1), [[D]], dim=dim)
 
 
 def _state(shift: float, L: float, E: float, gamma: float, left: float) -> float:

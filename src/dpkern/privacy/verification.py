@@ -12,6 +12,7 @@ from dpkern.privacy.declared_families import summed
 from dpkern.privacy.declared_solvers import DeclaredSolver
 from dpkern.privacy.plain_releases import (
     BESIDE,
+    GRADIENTS,
     STD,
     as_list,
     close,
@@ -307,6 +308,11 @@ class Verifier:
         if run.solver is None:
             if left:
                 self._taken["releases"] = "kinds, numbers, sensitivities"
+            C = self._values["declared"].get("clip") or 0.0
+            for r in left:  # known for any run
+                least = min(filter(None, as_list(r["sensitivity"])), default=math.inf)
+                short = r["what"] in GRADIENTS and least < run.unit * C
+                self._refuse(short, f"sensitivity of {r['what']!r}")
             return
         try:
             families = run.families()
