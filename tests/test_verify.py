@@ -538,6 +538,8 @@ FORGED = {
         "local_newton/silo/add_remove/damped", each("sum of clipped H", **HALF), None
     ),
     "ridge": ("ridge/central/logistic", each("sum of clipped Hessians", **HALF), None),
+    "ridge, in one series": ("ridge/central/logistic", each(**IN_SERIES), None),
+    "newton, in one series": (NEWTON, each(per_record=4, series=1), None),
     "double noise, trace": ("double_noise_newton/add", each("trace", **HALF), None),
     "double noise, directions": ("double_noise_newton/add", each("Newton", **HALF), None),
     "double noise, a direction": ("double_noise_newton/clip", dropped("releases"), None),

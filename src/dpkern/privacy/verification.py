@@ -319,13 +319,16 @@ class Verifier:
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             self._refuse(True, f"what is declared: {error}")
             return
+        series: list[int] = []
         for family in families:
             own = [r for r in left if summed(r) == family.what]
+            series += {r["series"] for r in own if r.get("series") is not None}
             left = [r for r in left if summed(r) != family.what]
             for problem in family.wrong(own):
                 self._refuse(True, f"{problem} of {family.what!r} for what is declared")
             if family.unknown:
                 self._taken[family.what] = ", ".join(family.unknown)
+        self._refuse(len(set(series)) < len(series), "a series of two kinds of releases")
         for r in left:
             self._refuse(True, f"{r['what']!r}, which no run that declares this releases")
 
