@@ -409,7 +409,8 @@ def forged(made, change):
         kinds = {"sequential": compose_sequential, "parallel": compose_parallel}
         parts = zip(made.parts, values["parts"], strict=True)
         found = [forged(part, lambda v, new=new: v.update(new)) for part, new in parts]
-        return kinds[values["composition"]](*found).group(values["group_size"])
+        found = kinds[values["composition"]](*found).group(values["group_size"])
+        return replace(found, notes=tuple(values["notes"]))
     size = values["group_size"]
     fields = {name: values[name] for name in ("trust", "noise", "neighbours", "unit")}
     fields |= {"declared": decode(values["declared"]), "notes": tuple(values["notes"])}
@@ -513,6 +514,11 @@ FORGED = {
     "add or remove, called so": (
         GD, edit("neighbours", "add_remove"), None
     ),
+    "add or remove, as if made so": (
+        GD,
+        both(edit("neighbours", "add_remove"), each(**HALF)),
+        None,
+    ),
     "add or remove, halved": ("gradient_descent/central/add_remove/size", each(**HALF), None),
     "federated gd, hidden": ("federated_gd/central/K3", each(**HALF), None),
     "federated gd, one round": ("federated_gd/central/K3", each(**FEWER), None),
@@ -603,6 +609,7 @@ FORGED = {
     "selection, score": ("selection", each("score", std=times(0.5), **HALF), None),
     "aggregates": ("aggregates", each("sum of clipped gradients", **HALF), None),
     "person": ("person", each(**HALF), None),
+    "parallel, called so": ("sequential", edit("composition", "parallel"), None),
     "a part": ("sequential", part(0, each(**HALF)), None),
     "a part, rounds": ("parallel", part(1, each("sum of clipped gradients", times=1)), None),
     "a part of a part": ("nested", part(0, part(0, each(**ONCE))), None),

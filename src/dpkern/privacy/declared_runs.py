@@ -30,6 +30,19 @@ class DeclaredRun:
         self.is_selection = values["guarantee"]["law"]["name"] == "selection"
         self.paper = self._declared.get("calibration") == "paper"
 
+    def is_short(self, release: Values) -> bool:
+        """Whether a sum of gradients has less than the sensitivity of its clip norm."""
+        sent = [d for d in as_list(release["sensitivity"]) if d > 0.0]
+        least = self.unit * (self._declared.get("clip") or 0.0)
+        return release["what"] in GRADIENTS and any(d < least for d in sent)
+
+    def is_noted(self) -> bool:
+        """Whether notes tell of records that are added or removed, where neighbours are these."""
+        notes = self._values["notes"]
+        of_solver = "n_features" in self._declared and "coverage" not in self._declared
+        told = any(note.startswith("add or remove") for note in notes)
+        return self.unit == 2.0 or not of_solver or told
+
     # --- What is declared -------------------------------------------------------------------
 
     def _of(self, name: str) -> Any:

@@ -12,7 +12,6 @@ from dpkern.privacy.declared_families import summed
 from dpkern.privacy.declared_solvers import DeclaredSolver
 from dpkern.privacy.plain_releases import (
     BESIDE,
-    GRADIENTS,
     STD,
     as_list,
     close,
@@ -36,7 +35,7 @@ from dpkern.privacy.recomputation import (
 
 TAKEN = "taken as stated"
 #: What no arithmetic tells of any certificate, and its name among the checks.
-_REST, ALWAYS = "noise, stds, readers, bound, declared, notes", "always"
+_REST, ALWAYS = "noise, stds, neighbours, readers, bound, declared, notes", "always"
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one, by roundings, of parts too.
@@ -308,11 +307,8 @@ class Verifier:
         if run.solver is None:
             if left:
                 self._taken["releases"] = "kinds, numbers, sensitivities"
-            C = self._values["declared"].get("clip") or 0.0
-            for r in left:  # known for any run
-                least = min(filter(None, as_list(r["sensitivity"])), default=math.inf)
-                short = r["what"] in GRADIENTS and least < run.unit * C
-                self._refuse(short, f"sensitivity of {r['what']!r}")
+            for r in left:
+                self._refuse(run.is_short(r), f"sensitivity of {r['what']!r}")
             return
         try:
             families = run.families()
@@ -328,6 +324,7 @@ class Verifier:
                 self._refuse(True, f"{problem} of {family.what!r} for what is declared")
             if family.unknown:
                 self._taken[family.what] = ", ".join(family.unknown)
+        self._refuse(not run.is_noted(), "neighbours that notes do not tell")
         self._refuse(len(set(series)) < len(series), "a series of two kinds of releases")
         for r in left:
             self._refuse(True, f"{r['what']!r}, which no run that declares this releases")
@@ -343,6 +340,9 @@ class Verifier:
         self._refuse(set(stated) != trusts, "trust of the parts")
         seeded = any(part["noise"] != "os" for part in parts)
         self._refuse(seeded and values["noise"] == "os", "seeded parts called os")
+        told = f"{values['composition']} composition of {len(parts)} runs"
+        noted = any(note.startswith(told) for note in values["notes"])
+        self._refuse(not noted, "composition that notes do not tell")
         floats = any(part["arithmetic"] != "grid" for part in parts)
         self._refuse(floats and values["arithmetic"] == "grid", "float parts called grid")
 
