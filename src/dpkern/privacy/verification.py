@@ -35,7 +35,7 @@ from dpkern.privacy.recomputation import (
 
 TAKEN = "taken as stated"
 #: What no arithmetic tells of any certificate, and its name among the checks.
-_REST, ALWAYS = "noise, stds, neighbours, readers, bound, declared, notes", "always"
+_REST, ALWAYS = "noise, stds, neighbours, readers, bound, declared, claimed, notes", "always"
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one, by roundings, of parts too.

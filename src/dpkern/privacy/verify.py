@@ -5,8 +5,9 @@ numbers, and figures are recomputed by mpmath and dp-accounting (`dpkern.privacy
 certificate that states less than what is recomputed is refused, and so is one that states more than
 dpkern would, in the last digits for Gaussian DP.
 
-What no arithmetic can tell is whether a release was made as it says, and whether noise was drawn
-from the operating system: only the digest notices that such an entry was edited, and whoever edits
+Releases are compared with those of a run that declares the same (`declared_solvers`).
+What no arithmetic can tell is whether they were made, and whether noise was drawn from the
+operating system: only the digest notices that such an entry was edited, and whoever edits
 can compute a digest. It guards against carelessness, not against forgery.
 """
 
@@ -95,8 +96,8 @@ def verify(source: str | os.PathLike[str] | Mapping[str, Any]) -> Verification:
 
     Notes
     -----
-    No record is read and nothing is released. The declared parameters are taken as public, and the
-    list of releases as complete: see the module's text on what no arithmetic can tell.
+    No record is read and nothing is released. The releases must be those that follow from what the
+    run declares, which is taken as public; what nothing is compared with is "taken as stated".
     """
     if isinstance(source, Mapping):
         return verify_certificate(source)
