@@ -174,7 +174,14 @@ PRIVACY = {
     "objective_perturbation": {"law"} | _ROUNDING,
     "recomputation": set(),
     "plain_releases": set(),
-    "verification": {"plain_releases", "recomputation"},
+    "plain_terms": set(),
+    "declared_families": {"plain_releases"},
+    "declared_runs": {"declared_families", "plain_releases"},
+    "declared_solvers": {"declared_families", "declared_runs", "plain_releases"},
+    "verification": {
+        *("declared_families", "declared_solvers"),
+        *("plain_releases", "plain_terms", "recomputation"),
+    },
     "verify": {"recomputation", "verification"},
     "serialization": {"law", "ledger", "objective_perturbation", "selection"},
     "certificate": {

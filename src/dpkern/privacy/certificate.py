@@ -18,7 +18,7 @@ from dpkern.privacy.accounting import AMPLIFIES
 from dpkern.privacy.amplification import SecretSamples
 from dpkern.privacy.curves import draw
 from dpkern.privacy.law import DRAW_ERROR, NO_GUARANTEE, ConcentratedDP, GaussianDP, Law
-from dpkern.privacy.ledger import Ledger, Release, text
+from dpkern.privacy.ledger import Ledger, Release, draws_of_group, text
 from dpkern.privacy.objective_perturbation import ObjectivePerturbation
 from dpkern.privacy.report import ADVERSARIES, SELECTED, adversaries, html, report
 from dpkern.privacy.selection import Selection
@@ -44,8 +44,8 @@ class Certificate:
         probability at most n_draws 2^-100; the `Selection` of the best of a random number of runs
         (`dpkern.select`), with the releases of the published run; or `ObjectivePerturbation`.
     n_draws : int
-        Number of noise draws, each within 2^-100 of the real rounded Gaussian in total variation;
-        of a selection, a bound of its mean.
+        Number of noise draws, each within 2^-100 of its exact law in total variation, times the
+        size of a group with binomial noise; of a selection, a bound of its mean.
     releases : tuple of Release
         All releases of the run.
     unit : str
@@ -322,13 +322,14 @@ class Certificate:
         Raises
         ------
         ValueError
-            When the unit is another than one record, or r > 1 and the law is concentrated DP.
+            When the unit is another than one record, or no group of r > 1 is certified.
         """
         r = count("r", r)
         if self.unit != "one record":
             raise ValueError(f"unit must be 'one record' for a group, got {self.unit!r}")
         return replace(
             self,
+            n_draws=draws_of_group(self.releases, self.n_draws, r),
             unit="one record" if r == 1 else f"one person with {r} records",
             amplified=self.amplified and r == 1,
             law=self.law.group(r),
@@ -368,8 +369,7 @@ class Certificate:
         Raises
         ------
         ValueError
-            When no sizes are declared, or the declared ones may be smaller than the true ones, or
-            as in `group`.
+            When no sizes are declared, or ones that may be too small, or as in `group`.
         """
         if self.neighbours == "add_remove":
             raise ValueError(

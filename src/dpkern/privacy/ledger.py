@@ -354,6 +354,22 @@ def _largest(squares: Sequence[tuple[Fraction | None, int]], count: int) -> Frac
     return total
 
 
+def draws_of_group(releases: Sequence[Release], n_draws: int, r: int) -> int:
+    """Return the draws that a group of r records is charged for: r times them with binomial noise.
+
+    What a binomial count is near depends on both neighbours (docs/proofs/shuffle.md), what a
+    rounded Gaussian is near on neither.
+    """
+    if r == 1 or all(release.coins is None for release in releases):
+        return n_draws
+    if any(release.minimiser is not None for release in releases):
+        raise ValueError(
+            f"r must be 1 for a perturbed objective beside binomial noise, got {r}: together they "
+            "are certified for one record"
+        )
+    return r * n_draws
+
+
 def text(name: str, value: object) -> None:
     """Raise unless `value` is a string that is not empty."""
     if not isinstance(value, str):

@@ -16,15 +16,12 @@ DIFFERENCES = "sum of clipped differences of gradients"
 BESIDE, LEAST_RATIO = ", beside gradients at the same models", 3.0
 #: The relative excess of a stated figure over the recomputed one, for a std that is rounded up.
 STD = 1e-8
-#: What users of ADMM release of their hidden states, of a sensitivity that follows from what is
-#: declared (docs/proofs/changes.md).
-CHANGES = "sum of the participants' changes, less its public part"
 # Grids are at least this share of the std (docs/design.md, section 3).
 _FINEST = 2.0**-33
 
 
-def problems(release: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the numbers of one release, with what its run declared."""
+def problems(release: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the numbers of one release."""
     sensitivity, std, grid = (as_list(release[name]) for name in ("sensitivity", "std", "grid"))
     if not isinstance(release["what"], str):
         yield "description"
@@ -39,8 +36,6 @@ def problems(release: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterato
         yield "series without a cap"
     if not any(d > 0.0 for d in sensitivity) and release["seen_by"] != "nobody":
         yield "sensitivity"
-    if release["what"] == CHANGES and std and not sensitivity[0] >= _changes(release, declared):
-        yield "sensitivity for what is declared"
     for name, other in (("std", std), ("grid", grid)):
         if release[name] is not None and len(other) != len(sensitivity):
             yield "numbers of silos"
@@ -78,6 +73,16 @@ def is_beside(hessians: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     return bool(right)
 
 
+def is_sampled(sampling: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    """Whether batches of records are as the run declares them."""
+    sizes, batch = declared.get("sizes"), declared.get("batch_size")
+    pairs = list(zip(sampling["batch_sizes"], sampling["sizes"], strict=True))
+    right = all(1 <= k <= n for k, n in pairs)
+    right = right and declared.get("sampling", sampling["method"]) == sampling["method"]
+    right = right and (sizes is None or as_list(sizes) == sampling["sizes"])
+    return right and (batch is None or set(sampling["batch_sizes"]) == {batch})
+
+
 def least_of_differences(
     release: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> list[float] | None:
@@ -86,17 +91,14 @@ def least_of_differences(
     Four times the clip norm is enough for any loss and distance. None where the certificate does
     not say what is needed: the distance, which older ones leave out, or a loss of the table.
     """
-    C, R, loss = declared.get("clip"), declared.get("row_bound"), declared.get("loss")
+    C, R, L = declared.get("clip"), declared.get("row_bound"), curvature(declared)
     stated, grids = as_list(release["sensitivity"]), as_list(release["grid"])
     if C is not None and all(d == 0.0 or d >= 4.0 * C for d in stated):
         return [0.0] * len(stated)
-    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
-    curvatures = {"logistic": 0.25, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
-    curvatures |= dict.fromkeys(("squared", "huber", "squared_hinge"), 1.0)
-    if release.get("between") is None or own["name"] not in curvatures or C is None or R is None:
+    if release.get("between") is None or L is None or C is None or R is None:
         return None
     (distance, norms), d = release["between"], release["dim"]
-    beta = curvatures[own["name"]] * R**2
+    beta = L * R**2
     b = max(beta * distance, 2.0**-20 * C)
     C_r = min(2.0 * C, b)
     found = []
@@ -110,26 +112,31 @@ def least_of_differences(
     return found
 
 
-def _changes(release: Mapping[str, Any], declared: Mapping[str, Any]) -> float:
-    """Return 2 lam gamma C / sqrt(K), which earlier versions exceed."""
-    bound = declared["relaxation"] * declared["prox_step"] * declared["clip"]
-    return float(2.0 * bound / math.sqrt(release["per_record"]) * (1.0 - 1e-12))
+def curvature(declared: Mapping[str, Any]) -> float | None:
+    """Return phi''max of the declared loss, None where there is none."""
+    loss = declared.get("loss")
+    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
+    found = dict.fromkeys(("squared", "huber", "squared_hinge"), 1.0)
+    found |= {"logistic": 0.25, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
+    found["custom"] = own.get("smoothness", math.inf)
+    L = found.get("custom" if "custom" in own else own["name"], math.inf)
+    return None if math.isinf(L) else L
 
 
 def volume(declared: Mapping[str, Any]) -> float | None:
     """Return log(1 + L / Lambda) for the usual losses and weights, None for others."""
-    loss, sizes, R = declared.get("loss"), declared.get("sizes"), declared.get("row_bound")
-    own: Mapping[str, Any] = loss if isinstance(loss, Mapping) else {"name": loss}
-    curvatures = {"logistic": 0.25, "huber": 1.0, "smoothed_hinge": 1.0 / own.get("h", 1.0)}
+    L, sizes, R = curvature(declared), declared.get("sizes"), declared.get("row_bound")
     if sizes is None:
         return None
     sizes = as_list(sizes)
     totals = {"size": sum(sizes), "uniform": len(sizes) * min(sizes)}
     weights = str(declared.get("weights"))
-    if own["name"] not in curvatures or weights not in totals or R is None:
+    if L is None or weights not in totals or R is None:
         return None
-    penalty = totals[weights] * (declared["l2"] + declared["added_l2"])
-    return math.log1p(curvatures[own["name"]] * R**2 / penalty)
+    penalized = declared["penalize_intercept"] or not declared["intercept"]
+    l2 = declared["l2"] if penalized else 0.0
+    penalty = totals[weights] * (l2 + declared["added_l2"])
+    return math.log1p(L * R**2 / penalty)
 
 
 def event(release: Mapping[str, Any], silo: int) -> tuple[tuple[Any, ...], int] | None:

@@ -105,7 +105,7 @@ class Bound:
             return self
         if self.mu is not None:
             times_r = round_up(r * Fraction(self.mu))
-            return type(self)(mu=times_r, n_draws=self.n_draws)
+            return type(self)(mu=times_r, n_draws=r * self.n_draws)  # as binomial noise needs
         if self.minimiser is not None:
             return replace(self, minimiser=self.minimiser.group(r))
         if self.epsilon is None or self.delta is None:

@@ -12,14 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-#: Who sees what, by trust.
-SEEN_BY = {
-    "central": "whoever sees the aggregate of a round",
-    "silo": "whoever sees a silo's message",
-    "shuffle": "whoever sees the shuffled messages of a round",
-    "local": "everybody: a user is believed by itself alone",
-}
-
 #: Decimal digits of all numbers, and of integrals, whose errors are far below the tolerances.
 DIGITS = 60
 _INTEGRAL_DIGITS = 25
@@ -30,6 +22,8 @@ _LEAST_MULTIPLIER, _LARGEST_LOSS = 0.25, 64.0
 # Losses are multiples of an interval, this part of the deviation of a release's loss, and of that
 # of the total; at most so many of them, for losses of outcomes up to the last.
 _OF_ONE, _OF_TOTAL, _MOST_LOSSES, _FAR = 1.0 / 64.0, 1.0 / 1024.0, 1 << 20, 11.0
+# The roundings of dp-accounting's sums of probabilities, of which tiny deltas are nothing but.
+_OF_DOUBLES = 2.0**-47
 AMPLIFIED = {"replace_one": "without_replacement", "add_remove": "poisson"}
 
 
@@ -132,6 +126,7 @@ class Guarantee:
                 found = min(found, corrected(_argmin(corrected, 0.0, epsilon)))
             if self.sampled:
                 worst = max(sampled_delta(silo, epsilon, self.neighbours) for silo in self.sampled)
+                worst = max(0.0, worst - _OF_DOUBLES)
                 found = min(found, worst + (1 + mp.exp(epsilon)) * error)
             return min(found, mp.mpf(1))
 

@@ -4,28 +4,27 @@ Nothing of the ledger, the certificate and the laws is imported (`dpkern.privacy
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpkern.privacy.declared_families import summed
+from dpkern.privacy.declared_solvers import DeclaredSolver
 from dpkern.privacy.plain_releases import (
     BESIDE,
-    DIFFERENCES,
-    GRADIENTS,
     STD,
     as_list,
     close,
     event,
     is_beside,
-    least_of_differences,
+    is_sampled,
     problems,
     volume,
 )
+from dpkern.privacy.plain_terms import PERSON, SEEN_BY, adversary, is_unit
 from dpkern.privacy.recomputation import (
     AMPLIFIED,
     DIGITS,
-    SEEN_BY,
     Guarantee,
     binomial_mu,
     binomial_rho,
@@ -34,9 +33,9 @@ from dpkern.privacy.recomputation import (
     multiset,
 )
 
-#: The unit of guarantees for people with several records.
-PERSON = re.compile(r"one person with at most (\d+) records?")
-OF_PERSONS = "sum of clipped gradients, clipped for each person"
+TAKEN = "taken as stated"
+#: What no arithmetic tells of any certificate, and its name among the checks.
+_REST, ALWAYS = "noise, stds, neighbours, readers, bound, declared, claimed, notes", "always"
 #: How the description of a selection's last release begins.
 SCORE = "score"
 # The relative excess of a stated figure over the recomputed one, by roundings, of parts too.
@@ -61,19 +60,22 @@ class Verifier:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values, self._mp = values, multiprecision()
         self.n_draws: int
+        self.has_coins: bool
         self._stated = values["guarantee"]
         self._wrong: list[str] = []
-        self._taken: dict[str, float] = {}  # what is taken as stated, having no releases
+        self._taken: dict[str, str] = {}  # what nothing is compared with
         self.parts = [Verifier(part) for part in values.get("parts", ())]
         if self.parts:
             self._refuse(values["composition"] not in ("sequential", "parallel"), "composition")
             self._refuse("releases" in values, "releases beside those of the parts")
             self.name, self.of = self._composed()
             self.n_draws = (sum if self._sequential else max)(p.n_draws for p in self.parts)
+            self.has_coins = any(part.has_coins for part in self.parts)
             self._check_composition()
         else:
             self.name, self.of = self._of_run()
             self.n_draws = sum(self._draws(release) for release in values["releases"])
+            self.has_coins = any(r["coins"] is not None for r in values["releases"])
             self._check_run()
         self._in_group()
         self._check_fields()
@@ -94,8 +96,10 @@ class Verifier:
         found = [Check("structure", what, wrong or "consistent", not wrong)]
         if self._stated["law"]["name"] != self.name:
             return [*found, Check("law", self._stated["law"]["name"], self.name, False)]
+        if not self._mp.isinf(self.of.get("mu", 0)):
+            found.append(Check(ALWAYS, _REST, TAKEN, True))
         for name, value in self._taken.items():
-            found.append(Check(name, _short(value), "taken as stated", True))
+            found.append(Check(name, value, TAKEN, True))
         found += self._parameters()
         found += self._figures()
         for i, part in enumerate(self.parts, 1):
@@ -194,7 +198,7 @@ class Verifier:
         self._refuse(not close(law["mu"], spent, STD), "mu given the minimiser")
         found = volume(self._values["declared"])
         if found is None:
-            self._taken["volume"] = law["volume"]
+            self._taken["volume"] = _short(law["volume"])
         right = found is None or close(law["volume"], found, STD)
         self._refuse(not right, "volume for the declared penalty")
         directions = 2 if self._values["neighbours"] == "replace_one" else 1
@@ -217,18 +221,18 @@ class Verifier:
             below or mean < declared["mean_runs"] * (1 - 1e-6), "mean of the number of runs"
         )
         if releases:
-            # A score is of one record, and so are sums but those of persons.
+            # Sums and scores are of one record.
             found = PERSON.fullmatch(self._values["unit"])
             people = int(found[1]) if found and size == 1 else 1
-            of_run = 1 if declared.get("person_clip") else people
             parts = [self._mu_squared(part) for part in (releases[:-1], releases[-1:])]
-            run, of_score = map(self._mp.sqrt, parts)
-            spent = size * max(of_run * run, people * of_score)
+            spent = size * people * max(map(self._mp.sqrt, parts))
             score = releases[-1]["what"].startswith(SCORE)
             self._refuse(not score, "the score that selects")
+            # A person's records may train and score, each for a share of mu.
+            self._refuse(bool(declared.get("person_clip")), "person_clip of a selection")
             self._refuse(not close(law["mu"], spent, STD), "mu of one run of the selection")
         else:  # before it was made, or every run failed
-            self._taken["mu of one run"] = law["mu"]
+            self._taken["mu of one run"] = _short(law["mu"])
         enough = self._values["n_draws"] >= mean * 2**40
         self._refuse(not enough, "draws of all runs of the selection")
         return {**law, "mu": self._mp.mpf(law["mu"]) / size}
@@ -259,6 +263,10 @@ class Verifier:
         """Multiply the law of one record by the size of the group."""
         size = self._values["group_size"]
         self._refuse(not (isinstance(size, int) and size >= 1), "group_size")
+        if self.has_coins:  # docs/proofs/shuffle.md
+            alone = size > 1 and self.name != "gaussian"
+            self._refuse(alone, "a group of another law beside binomial noise")
+            self.n_draws *= size
         self._refuse(size > 1 and self.name == "concentrated", "a group without a mu")
         self.of = {
             name: value if name in ("eta", "gamma", "name") else size * value
@@ -269,50 +277,57 @@ class Verifier:
 
     def _check_run(self) -> None:
         values, declared = self._values, self._values["declared"]
-        sizes, clip = declared.get("sizes"), declared.get("clip")
+        sizes = declared.get("sizes")
         lengths = {len(r["sensitivity"]) for r in values["releases"]
                    if isinstance(r["sensitivity"], list)}  # fmt: skip
         self._refuse(len(lengths) > 1, "numbers of silos")
         if sizes is not None and lengths:
             self._refuse(lengths != {len(as_list(sizes))}, "numbers of silos")
         trust = values["trust_of_runs"] or values["trust"]
-        unit = 2.0 if values["neighbours"] == "replace_one" else 1.0
-        of_person = declared.get("person_clip") or 0.0
+        if not self._mp.isinf(self.of.get("mu", 0)):
+            self._check_declared()
         for r in values["releases"]:
-            for problem in problems(r, declared):
+            for problem in problems(r):
                 self._refuse(True, f"{problem} of {r['what']!r}")
-            seen = r["seen_by"] in (SEEN_BY.get(trust), "nobody")
+            hidden = "minimiser" in r or not any(as_list(r["sensitivity"]))
+            seen = r["seen_by"] in (SEEN_BY.get(trust), *(["nobody"] * hidden))
             self._refuse(not seen, f"trust {trust!r} and who sees {r['what']!r}")
             coins = r["coins"] is not None or trust != "shuffle" or not r["std"]
             self._refuse(not coins, f"noise of {r['what']!r} under a shuffler")
-            if clip and r["what"] in (*GRADIENTS, OF_PERSONS):
-                least = unit * clip * (of_person if r["what"] == OF_PERSONS else 1.0)
-                for d in filter(None, as_list(r["sensitivity"])):
-                    right = least <= d <= 1.01 * least
-                    self._refuse(not right, f"sensitivity of {r['what']!r} for these neighbours")
             if str(r["what"]).endswith(BESIDE):  # what is no text is refused elsewhere
                 self._refuse(not is_beside(r, values), f"sensitivity of {r['what']!r}")
-            if r["what"] == DIFFERENCES and r["coins"] is None and r["std"]:
-                self._check_differences(r)
             if r["sampling"] is not None:
-                of = r["sampling"]
-                pairs = list(zip(of["batch_sizes"], of["sizes"], strict=True))
-                right = of["method"] == AMPLIFIED.get(values["neighbours"])
-                right = right and all(1 <= k <= n for k, n in pairs)
-                right = right and (sizes is None or as_list(sizes) == of["sizes"])
-                batch = declared.get("batch_size")
-                right = right and (batch is None or set(of["batch_sizes"]) == {batch})
+                of, method = r["sampling"], AMPLIFIED.get(values["neighbours"])
+                right = of["method"] == method and is_sampled(of, declared)
                 self._refuse(not right, "sampling of records")
 
-    def _check_differences(self, release: Mapping[str, Any]) -> None:
-        """Compare the sensitivity with what the distance of the models gives."""
-        least = least_of_differences(release, self._values["declared"])
-        stated = as_list(release["sensitivity"])
-        if least is None:  # what is no text is refused elsewhere
-            self._taken["sensitivity of differences"] = max(stated)
+    def _check_declared(self) -> None:
+        """Compare the releases with those that follow from what the run declares."""
+        run, left = DeclaredSolver(self._values), list(self._values["releases"])
+        if run.solver is None:
+            if left:
+                self._taken["releases"] = "kinds, numbers, sensitivities"
+            for r in left:
+                self._refuse(run.is_short(r), f"sensitivity of {r['what']!r}")
             return
-        right = all(d == 0.0 or d >= one for d, one in zip(stated, least, strict=True))
-        self._refuse(not right, f"sensitivity of {release['what']!r} at their distance")
+        try:
+            families = run.families()
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            self._refuse(True, f"what is declared: {error}")
+            return
+        series: list[int] = []
+        for family in families:
+            own = [r for r in left if summed(r) == family.what]
+            series += {r["series"] for r in own if r.get("series") is not None}
+            left = [r for r in left if summed(r) != family.what]
+            for problem in family.wrong(own):
+                self._refuse(True, f"{problem} of {family.what!r} for what is declared")
+            if family.unknown:
+                self._taken[family.what] = ", ".join(family.unknown)
+        self._refuse(not run.is_noted(), "neighbours that notes do not tell")
+        self._refuse(len(set(series)) < len(series), "a series of two kinds of releases")
+        for r in left:
+            self._refuse(True, f"{r['what']!r}, which no run that declares this releases")
 
     def _check_composition(self) -> None:
         values, parts = self._values, [part._values for part in self.parts]
@@ -325,6 +340,9 @@ class Verifier:
         self._refuse(set(stated) != trusts, "trust of the parts")
         seeded = any(part["noise"] != "os" for part in parts)
         self._refuse(seeded and values["noise"] == "os", "seeded parts called os")
+        told = f"{values['composition']} composition of {len(parts)} runs"
+        noted = any(note.startswith(told) for note in values["notes"])
+        self._refuse(not noted, "composition that notes do not tell")
         floats = any(part["arithmetic"] != "grid" for part in parts)
         self._refuse(floats and values["arithmetic"] == "grid", "float parts called grid")
 
@@ -339,21 +357,17 @@ class Verifier:
         self._refuse(not set(values["trust"].split(" + ")) <= set(SEEN_BY), "trust")
         if values["trust_of_runs"]:
             self._refuse(values["trust"] != "central", "trust of what was restated")
-        one = self.parts[0]._values["unit"] if self.parts else "one record"
-        units = (f"one person with {size} records", f"one silo, of {size} records at most")
-        people = f"one person with at most {size} record{'' if size == 1 else 's'}"
-        right = values["unit"] == one if size == 1 else one == "one record"
-        right = (right and (size == 1 or values["unit"] in units)) or values["unit"] == people
-        self._refuse(not (right or self._sums_of_persons()), "unit")
-        sizes = values["declared"].get("sizes") or ()
-        if values["unit"].startswith("one silo") and not self.parts:
-            self._refuse(size != max(sizes, default=0), "size of the largest silo")
+        of_part = self.parts[0]._values["unit"] if self.parts else None
+        whole = self.name == "selection" or values["declared"].get("person_clip") is not None
+        self._refuse(not is_unit(values, of_part, divided=not whole), "unit")
+        self._refuse(values["adversary"] != adversary(values), "adversary")
         deltas, at = [f["delta"] for f in self._stated["epsilon"]], self._stated["at_delta"]
         self._refuse(at is not None and at not in deltas, "epsilon at the stated delta")
         self._refuse(self._stated["bound"] not in ("exact", "upper"), "bound")
         loose = self.name != "gaussian" or size > 1 or self._stated["amplified"]
         loose = loose or any(r["sampling"] or r["coins"] for r in values.get("releases", ()))
         loose = loose or any(part._stated["bound"] != "exact" for part in self.parts)
+        loose = loose or values["trust_of_runs"] is not None
         self._refuse(loose and self._stated["bound"] == "exact", "bound")
         if self.name != "selection":
             self._refuse(values["n_draws"] != self.n_draws, "number of draws")
@@ -362,16 +376,6 @@ class Verifier:
                        if r["sampling"]}  # fmt: skip
             right = methods == {AMPLIFIED.get(values["neighbours"])} and size == 1
             self._refuse(not right or self.name != "gaussian", "amplification by samples")
-
-    def _sums_of_persons(self) -> bool:
-        """Whether the guarantee is that of clipped sums of persons, or a selection's for them."""
-        of_persons = all(r["what"] == OF_PERSONS for r in self._values.get("releases", ()))
-        found, most = PERSON.fullmatch(self._values["unit"]), self._values["declared"]
-        named = found and (most.get("max_records"), self._values["group_size"]) == (
-            int(found[1]),
-            1,
-        )
-        return bool(named and (of_persons or self.name == "selection"))
 
     # --- Figures ----------------------------------------------------------------------------
 

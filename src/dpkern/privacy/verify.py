@@ -5,14 +5,16 @@ numbers, and figures are recomputed by mpmath and dp-accounting (`dpkern.privacy
 certificate that states less than what is recomputed is refused, and so is one that states more than
 dpkern would, in the last digits for Gaussian DP.
 
-What no arithmetic can tell is whether a release was made as it says, and whether noise was drawn
-from the operating system: only the digest notices that such an entry was edited, and whoever edits
+Releases are compared with those of a run that declares the same (`declared_solvers`).
+What no arithmetic can tell is whether they were made, and whether noise was drawn from the
+operating system: only the digest notices that such an entry was edited, and whoever edits
 can compute a digest. It guards against carelessness, not against forgery.
 """
 
 import hashlib
 import json
 import os
+import textwrap
 import threading
 import zipfile
 import zlib
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpkern.privacy.recomputation import DIGITS, multiprecision
-from dpkern.privacy.verification import Check, Verifier
+from dpkern.privacy.verification import ALWAYS, TAKEN, Check, Verifier
 
 FORMAT, VERSION = "dpkern certificate", 1
 # mpmath's precision, and its tables of constants, are those of the process.
@@ -46,7 +48,8 @@ class Verification:
         return self.ok
 
     def __str__(self) -> str:
-        shown = [c for c in self.checks if not c.ok or not c.what.startswith("part ")]
+        told = [c for c in self.checks if not c.ok or not c.what.startswith("part ")]
+        shown = [c for c in told if c.recomputed != TAKEN]
         rows = [("", "stated", "recomputed", "")]
         rows += [(c.what, c.stated, c.recomputed, "ok" if c.ok else "MISMATCH") for c in shown]
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -58,8 +61,15 @@ class Verification:
         end = "every figure follows from the releases"
         if wrong:
             end = f"MISMATCH in {wrong} of {len(self.checks)} checks: do not rely on it"
-        within = len(self.checks) - len(shown)
-        more = [f"  {within} checks of the parts agree"] if within else []
+        taken = dict.fromkeys(
+            c.stated if c.what.endswith(ALWAYS) else f"{c.what}: {c.stated}"
+            for c in self.checks
+            if c.recomputed == TAKEN
+        )
+        text = f"{TAKEN}: {'; '.join(taken)}"
+        more = textwrap.wrap(text, 88, initial_indent="  ", subsequent_indent="  ") if taken else []
+        within = sum(c.recomputed != TAKEN for c in self.checks) - len(shown)
+        more += [f"  {within} checks of the parts agree"] if within else []
         return "\n".join([self.name, *lines, *more, end])
 
 
@@ -86,8 +96,8 @@ def verify(source: str | os.PathLike[str] | Mapping[str, Any]) -> Verification:
 
     Notes
     -----
-    No record is read and nothing is released. The declared parameters are taken as public, and the
-    list of releases as complete: see the module's text on what no arithmetic can tell.
+    No record is read and nothing is released. The releases must be those that follow from what the
+    run declares, which is taken as public; what nothing is compared with is "taken as stated".
     """
     if isinstance(source, Mapping):
         return verify_certificate(source)

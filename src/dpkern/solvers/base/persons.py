@@ -141,7 +141,7 @@ def _refuse_without_group_law(declaration: "Declaration", parameters: dict[str, 
             "another solver"
         )
     for name, refused, why in (
-        ("trust", ("shuffle",), "concentrated DP is certified for one record"),
+        ("trust", ("shuffle",), "its budgets are for one record; `privacy.group` restates one"),
         ("calibration", ("paper",), "papers claim figures for one record"),
         ("sampling", (WITHOUT_REPLACEMENT, POISSON), "what secret samples save is for one record"),
     ):
