@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import count
-from dpkern.data.validation import frozen, labels
+from dpkern.data.labels import labels
+from dpkern.data.validation import frozen
 
 IntArray = NDArray[np.int64]
 

@@ -19,6 +19,7 @@ from dpkern._numbers import count
 from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
+from dpkern.data.labels import clip_targets, labels, records, targets
 from dpkern.data.notes import notes_on_targets
 from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
@@ -35,16 +36,12 @@ from dpkern.data.validation import (
     checked_matrix,
     checked_offsets,
     checked_options,
-    clip_targets,
     far_apart,
     frozen,
     frozen_matrix,
-    labels,
     no_buffer,
     public_row_bound,
-    records,
     refuse_non_finite,
-    targets,
 )
 
 if TYPE_CHECKING:
