@@ -51,6 +51,10 @@ def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
         When the file is empty, damaged or ragged, or its columns are others than the schema's. No
         message contains a value of a record.
     """
+    if not isinstance(schema, Schema):
+        raise TypeError(
+            f"schema must be a dpkern.Schema, such as dpkern.Schema.load(PATH), got {schema!r}"
+        )
     names = None if schema.header else tuple(column.name for column in schema.columns)
     skipped = {column.name for column in schema.columns if column.kind == "ignore"}
     target = None if schema.target is None else schema.target.name

@@ -98,6 +98,8 @@ def chosen(trust: object = "central", model: object = None) -> str:
 
 def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
     """Return the solver of a name; "auto" also takes the model that suits the data's task."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be that of a solver, such as 'auto', got {name!r}")
     if name == "auto":
         task = data.task if isinstance(data, SiloData | Remote) else None
         suits: dict[str, dict[str, Any]] = {

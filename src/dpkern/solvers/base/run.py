@@ -28,6 +28,7 @@ from dpkern.solvers.base.monitor import monitored
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.persons import person_bound
+from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
 from dpkern.solvers.base.sharing import shares_of
@@ -123,8 +124,7 @@ class Run(AbstractContextManager["Run"]):
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
-        party = data.party
-        public = self.stream.public if party is None else party.public
+        public = (self.stream if data.party is None else data.party).public
         self.public = self.stream if public is None else PublicDraws(public, self.stream)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
@@ -209,7 +209,7 @@ class Run(AbstractContextManager["Run"]):
             found = step_sizes(value, self.updates, self.objective, self.local_steps)
         if isinstance(value, str) and np.all(found == found.flat[0]):
             self.resolve(step_size=found)
-        return found
+        return within_doubles(found, self.objective, self.parameters)
 
     def number_or_auto(self, name: str) -> float:
         """Return the argument `name`, a positive number or "auto", which means 1 / (L + l2)."""

@@ -1,5 +1,6 @@
 """Local steps in every silo between two aggregations, and their releases."""
 
+import math
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any
@@ -62,6 +63,8 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
+    if isinstance(advance, HiddenSteps):
+        advance.require_reach(eta)
     if isinstance(advance, GradientStep):
         done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
     for r in run.numbered_rounds(done):
@@ -206,7 +209,7 @@ class HiddenSteps:
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
         self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.trust == "silo"
-        self._noisy, self._sampler, self._round = mu is not None, sampler, 0
+        self._mu, self._sampler, self._round = mu, sampler, 0
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
@@ -219,10 +222,22 @@ class HiddenSteps:
             per_record=per_record,
         )
 
+    def require_reach(self, eta: FloatArray) -> None:
+        """Raise ValueError if a later round could start where no sensitivity is known."""
+        if self._mu is None or len(eta) == 1:
+            return
+        d, factors, reach = self._run.objective.data.d, tuple(self._factors.tolist()), 0.0
+        noise = (math.sqrt(d) + 10.0) / self._mu
+        for row in eta:
+            longest = self._run.clip * float(np.sum(row))
+            start = norm_bound(np.zeros(d), max(reach, longest))
+            sensitivity, _ = _bounds_of(self._steps.local_runs(row), start, factors)
+            reach += longest + noise * max(sensitivity)
+
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
         steps, grid, bounds = self._steps, None, {}
-        if self._noisy:
+        if self._mu is not None:
             # Conditions are checked before any record is read.
             grid, bounds = steps.local_runs(eta).grids, self._bounds(w, eta)
         theta = steps(w, eta, grid=grid, batches=self._batches(len(eta)))
