@@ -625,3 +625,8 @@ def test_adult_from_raw_text_is_within_a_point_and_a_half_of_no_privacy():
     ]
     assert np.mean(scores) >= 0.852 - 0.015
     assert schema.encode(test)[:, [n.endswith("_other") for n in schema.feature_names]].any()
+
+
+def test_a_frame_needs_the_schema_itself(tmp_path):
+    with pytest.raises(TypeError, match=r"schema must be a dpkern.Schema, .* got 'schema.json'"):
+        dpk.io.read_frame(tmp_path / "records.csv", "schema.json")

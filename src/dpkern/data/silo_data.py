@@ -80,7 +80,7 @@ class SiloData:
         the feature_range of dense X, and infinite without one.
     target_bound : float, optional
         Public bound > 0 of |y| in a regression, to which other targets are clipped.
-    feature_range : pair (lo, hi), optional
+    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
         are mapped affinely too, not clipped. For sparse X only the scale 2 / (hi - lo) is applied,
         so that 0 stays 0 and [lo, hi] is mapped to an interval of length 2. With an intercept this

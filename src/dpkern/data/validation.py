@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import counted, positive
+from dpkern._numbers import counted, positive, real, refuse_unknown
 from dpkern.data.csr import canonical, checked_csr, csr_of, is_sparse
-from dpkern.data.frames import frame_matrix, is_frame, refuse_names_twice, refuse_times
+from dpkern.data.frames import frame_matrix, is_frame, listed, refuse_names_twice, refuse_times
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Float64Array = NDArray[np.float64]
 Floats = tuple[float, ...]
-FeatureRange = tuple[ArrayLike, ArrayLike] | None
+FeatureRange = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
 
@@ -161,11 +161,16 @@ def refuse_length(name: str, values: Any, lengths: range) -> None:
         raise ValueError(f"{name} must have {many} entries, got {found}")
 
 
-def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[Any]]:
+def public_bounds(
+    feature_range: FeatureRange, n_features: int, names: Sequence[str] | None = None
+) -> list[NDArray[Any]]:
     """Return the lower and upper bounds of the features, each a number or an array."""
+    if isinstance(feature_range, Mapping):
+        feature_range = _in_order(feature_range, names)
     if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
         raise TypeError(
-            f"feature_range must be a pair (lo, hi), got a {type(feature_range).__name__}"
+            "feature_range must be a pair (lo, hi), or a mapping of names of columns to pairs, got "
+            f"a {type(feature_range).__name__}"
         )
     bounds = []
     for name, given in zip(("lo", "hi"), feature_range, strict=True):
@@ -182,13 +187,36 @@ def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[
     return bounds
 
 
+def _in_order(
+    ranges: Mapping[str, tuple[float, float]], names: Sequence[str] | None
+) -> tuple[list[float], list[float]]:
+    """Return the pairs of a mapping in the order of the columns, as (lo, hi)."""
+    if names is None:
+        raise TypeError(
+            "feature_range must be a pair (lo, hi) where columns have no names, got a mapping: "
+            "pass a data frame, or feature_names"
+        )
+    refuse_unknown("feature_range", ranges, names)
+    if missing := [name for name in names if name not in ranges]:
+        raise ValueError(f"feature_range must have every column, got none for {listed(missing)}")
+    lo, hi = [], []
+    for name in names:
+        pair = ranges[name]
+        if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+            raise TypeError(f"feature_range of column {name!r} must be (lo, hi), got {pair!r}")
+        for bound, value in zip((lo, hi), pair, strict=True):
+            bound.append(real(f"feature_range of column {name!r}", value))
+    return lo, hi
+
+
 def checked_options(
     options: RowOptions, names: tuple[str, ...] | None, n_features: int
 ) -> RowOptions:
     """Return the options with a frame's column names; check sizes before records are copied."""
+    named: RowOptions = {"feature_names": names, **options}
     if (feature_range := options.get("feature_range")) is not None:
-        public_bounds(feature_range, n_features)
-    return {"feature_names": names, **options}
+        public_bounds(feature_range, n_features, named["feature_names"])
+    return named
 
 
 def affine(
@@ -196,7 +224,7 @@ def affine(
     n_features: int,
     *,
     scale_only: bool,
-    names: tuple[str, ...] | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
     """Return lower and upper bounds, scale and shift of the features.
 
@@ -204,7 +232,9 @@ def affine(
     """
     if feature_range is None:
         return None, None, None
-    lo, hi = (values.astype(np.float64) for values in public_bounds(feature_range, n_features))
+    lo, hi = (
+        values.astype(np.float64) for values in public_bounds(feature_range, n_features, names)
+    )
     with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)

@@ -49,9 +49,10 @@ _SHARED = """\
     row_bound : float, optional
         Public bound of the l2 norm of a row, the constant of the intercept included; longer rows
         are scaled down to it. By default that of rows within `feature_range`, and 1 without one.
-    feature_range : pair (lo, hi), optional
+    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
         Public bounds of the features, each a number or one per feature, which are mapped to
-        [-1, 1]. They must not be taken from the records.
+        [-1, 1]: (0, 1), ([0, 18], [1, 95]), or of a frame {"smoker": (0, 1), "age": (18, 95)}.
+        They must not be taken from the records.
     clip : float or "auto", default="auto"
         Bound of the l2 norm of one record's gradient; "auto" follows from public numbers.
     fit_intercept : bool, default=True

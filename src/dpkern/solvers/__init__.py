@@ -98,8 +98,6 @@ def chosen(trust: object = "central", model: object = None) -> str:
 
 def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
     """Return the solver of a name; "auto" also takes the model that suits the data's task."""
-    if not isinstance(name, str):
-        raise TypeError(f"name must be that of a solver, such as 'auto', got {name!r}")
     if name == "auto":
         task = data.task if isinstance(data, SiloData | Remote) else None
         suits: dict[str, dict[str, Any]] = {
@@ -109,8 +107,8 @@ def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, 
         if arguments.get("model") is None and "loss" not in arguments:
             arguments = {**arguments, **suits.get(str(task), {})}
         name = chosen(arguments.get("trust", "central"), arguments.get("model"))
-    if name not in SOLVERS:
-        names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(name, SOLVERS)
+    if name not in tuple(SOLVERS):  # of any type
+        names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(str(name), SOLVERS)
         raise ValueError(f"name must be one of {names}, got {name!r}{close}")
     return SOLVERS[name], arguments
 
