@@ -199,7 +199,8 @@ def _in_order(
     refuse_unknown("feature_range", ranges, names)
     if missing := [name for name in names if name not in ranges]:
         raise ValueError(f"feature_range must have every column, got none for {listed(missing)}")
-    lo, hi = [], []
+    lo: list[float] = []
+    hi: list[float] = []
     for name in names:
         pair = ranges[name]
         if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
@@ -245,7 +246,7 @@ def affine(
         least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
             "feature_range must be finite with lo < hi and a distance that a double can hold, got "
-            f"({least!r}, {most!r}) for feature {int(k) if names is None else names[k]!r}"
+            f"({least!r}, {most!r}) for feature {int(k) if names is None else names[int(k)]!r}"
         )
     repeats = 1 if np.ndim(scale) else n_features
     factor, offset = (tuple(np.ravel(a).tolist()) * repeats for a in (scale, shift))

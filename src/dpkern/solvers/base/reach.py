@@ -50,17 +50,22 @@ def refuse_sizes(objective: Objective, given: Mapping[str, Any]) -> None:
 
 
 def within_doubles(
-    eta: NDArray[np.float64], objective: Objective, settings: Mapping[str, Any]
+    eta: NDArray[np.float64],
+    objective: Objective,
+    settings: Mapping[str, Any],
+    *,
+    pull: float | None = None,
 ) -> NDArray[np.float64]:
     """Return step sizes (updates, local_steps) that models within doubles follow, or raise.
 
     The gradients of records are clipped, so that models grow with their sum, and geometrically by
-    steps longer than 2 / c, c the pull of the penalties. Without a clip norm nothing is known.
+    steps longer than 2 / c, c the `pull`, by default of the penalties. Without a clip norm nothing
+    is known.
     """
     clip, beta = settings["clip"], settings.get("momentum", 0.0)
     if not isinstance(clip, float) or clip == math.inf:
         return eta
-    c = objective.pull
+    c = objective.pull if pull is None else pull
     factors = np.abs(1.0 - eta * c)
     longer = factors > 1.0
     doublings = float(np.sum(np.log2(factors[longer] * (1.0 + 2.0 * beta))))

@@ -14,6 +14,7 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.record_sampling import Cyclic
+from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -125,33 +126,46 @@ class LocalSteps:
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
-        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **more: Any
+        self,
+        w: FloatArray,
+        eta: FloatArray,
+        *,
+        grid: FloatArray | None,
+        batches: NDArray[np.int64] | None = None,
+        **noise: Any,
     ) -> FloatArray:
         """Return theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d).
 
-        Further keywords are the kernel's, for noise and batches.
+        `noise` is the kernel's. Steps without it are made in calls between which Ctrl-C is served.
         """
         objective, silos = self._run.objective, self._silos
         if silos is not None and not len(silos):
             return np.array(np.broadcast_to(w, (objective.data.m, w.shape[-1])))
-        smooth = objective.smooth
-        with self._run.clock("kernels"):
-            theta: FloatArray = kernels.glm_local_descent(
-                objective.data,
-                w,
-                loss=objective.phi,
-                clip=self._run.clip,
-                steps=len(eta),
-                step_size=eta,
-                l2=objective.l2,
-                smooth=None if smooth is None or smooth.strength == 0.0 else smooth,
-                prox=objective.proximal,
-                penalize_intercept=objective.penalize_intercept,
-                grid=grid,
-                silos=silos,
-                n_threads=objective.n_threads,
-                **more,
-            )
+        smooth, theta, data, together = objective.smooth, w, objective.data, len(eta)
+        entries = data.d * (data.n if self._batch_size is None else data.m * self._batch_size)
+        if noise.get("sigma") is None:
+            together = max(1, CALL_ENTRIES // entries)
+        for first in range(0, len(eta), together):
+            steps = slice(first, first + together)
+            with self._run.clock("kernels"):
+                theta = interruptible(
+                    kernels.glm_local_descent,
+                    data,
+                    theta,
+                    loss=objective.phi,
+                    clip=self._run.clip,
+                    steps=len(eta[steps]),
+                    step_size=eta[steps],
+                    l2=objective.l2,
+                    smooth=None if smooth is None or smooth.strength == 0.0 else smooth,
+                    prox=objective.proximal,
+                    penalize_intercept=objective.penalize_intercept,
+                    grid=grid,
+                    silos=silos,
+                    batches=None if batches is None else batches[:, steps],
+                    n_threads=objective.n_threads,
+                    **noise,
+                )
         return theta
 
     def local_runs(self, eta: FloatArray) -> LocalRuns:
