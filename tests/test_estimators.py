@@ -355,6 +355,7 @@ WRONG_RECORDS = {
         "column 'b' of X must",
     ),
     "a name twice": (frame().set_axis(["a", "a"], axis=1), None, "names, got 'a' twice"),
+    "y in another order": (frame(), pd.Series([0, 1] * 30)[::-1], "y must have the index of X"),
     "None in y": (None, ["no", None] * 30, "y must be .* got 30 missing values"),
     "NA in y": (None, pd.Series(["no", None] * 30, dtype="string"), "y must be .* 30 missing"),
     "NaN among text": (None, np.array(["no", np.nan] * 30, object), "y must be .* 30 missing"),

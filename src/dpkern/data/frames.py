@@ -55,6 +55,17 @@ def refuse_names_twice(X: Any) -> None:
         )
 
 
+def refuse_shuffled(X: Any, y: Any) -> None:
+    """Raise ValueError for a series with the index of the frame X in another order."""
+    rows, labels = (getattr(values, "index", None) for values in (X, y))
+    if not is_frame(X) or not hasattr(rows, "equals") or not hasattr(labels, "equals"):
+        return  # neither of pandas
+    if not rows.equals(labels) and rows.sort_values().equals(labels.sort_values()):
+        raise ValueError(
+            "y must have the index of X in its order, got another order: pass y.loc[X.index]"
+        )
+
+
 def refuse_times(X: Any) -> None:
     """Raise TypeError for a frame with a column of dates or durations."""
     for name, dtype in zip(X.columns, X.dtypes, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import counted, positive
-from dpkern.data.frames import is_missing
+from dpkern.data.frames import is_missing, refuse_shuffled
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
@@ -30,6 +30,7 @@ _KINDS: tuple[tuple[Any, type], ...] = (
 
 
 def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+    refuse_shuffled(X, y)
     rows = numeric_matrix(X)
     return rows, labels(y, rows.shape[0])
 

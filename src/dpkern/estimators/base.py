@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkern.data import SiloData
-from dpkern.data.frames import frame_matrix, is_frame
+from dpkern.data.frames import frame_matrix, is_frame, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, refuse_misread
@@ -184,6 +184,7 @@ class PrivateEstimator(BaseEstimator, ABC):
         for name in refused:
             reason = _REFUSED.get(name, "it takes X, y, silos and person")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
+        refuse_shuffled(X, y)
         if isinstance(y, np.ma.MaskedArray):
             raise TypeError("y must be an array without mask, got a masked one: fill or drop")
         if y is not None and getattr(y, "ndim", 1) == 1:
