@@ -10,6 +10,7 @@ import sys
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -1330,3 +1331,36 @@ def test_auto_may_be_said(capsys, train):
     assert "rounds 300" in out
     said = refused(capsys, "fit", train, *BUDGET, "--clip", "much")
     assert "argument --clip: invalid float value: 'much'" in said
+
+
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
+@pytest.mark.parametrize("command", ["info", "plan", "fit"])
+def test_closed_streams_cost_only_what_is_printed(tmp_path, monkeypatch, closed, command):
+    rows = "".join(f"{i / 50 - 1},{i % 2}\n" for i in range(100))
+    (tmp_path / "a.csv").write_text(f"a,y\n{rows}")
+    model = tmp_path / "m.npz"
+    options = {
+        "info": "",
+        "plan": "--records 100 --features 2 --epsilon 1 --delta 1e-4",
+        "fit": f"{tmp_path / 'a.csv'} --out {model} --target y --classes 0,1 --epsilon 3 "
+        "--delta 1e-4 --row-bound 2 --rounds 3",
+    }
+    arguments = [command, *options[command].split()]
+    opened = []
+    with monkeypatch.context() as patched:
+        for name in closed:
+            patched.setattr(sys, name, None)
+        assert main(arguments) == 0
+        opened = [getattr(sys, name) for name in closed]
+    for stream in opened:
+        stream.close()
+    assert model.exists() == (command == "fit")
+
+
+def test_a_remark_that_nobody_reads_ends_no_run(monkeypatch):
+    class Broken(StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Broken())
+    _output.remark("the released gradients did not shrink")

@@ -1176,9 +1176,9 @@ BAD = {
     "y mixes kinds": (
         {"y": np.array([str(SECRET), 1] * 6, dtype=object)},
         TypeError,
-        "missing values, got dtype object",
+        "missing values, got both, or other objects",
     ),
-    "y has None": ({"y": [None] * 12}, TypeError, "missing values, got dtype object"),
+    "y has None": ({"y": [None] * 12}, TypeError, "missing values, got 12 missing values"),
     "y is masked": (
         {"y": np.ma.masked_less(GOOD_Y, 0)},
         TypeError,
@@ -1453,7 +1453,7 @@ def test_bad_silos_are_refused(silos, error, message):
     [
         (np.zeros(11), ValueError, "groups must have 12 entries"),
         (np.full(12, math.nan), ValueError, "groups must be finite, got 12"),
-        ([None] * 12, TypeError, "groups must be .* got dtype object"),
+        ([None] * 12, TypeError, "groups must be .* got 12 missing values"),
     ],
 )
 def test_bad_groups_are_refused(groups, error, message):

@@ -285,6 +285,9 @@ def test_budgets_in_other_forms_are_refused_with_the_right_one(data):
 
 
 def test_unknown_solvers_are_refused_with_the_most_similar_one(data):
+    for name in (None, ["admm"]):
+        with pytest.raises(ValueError, match="name must be one of"):
+            dpk.solve(name, data, budget=None)
     with pytest.raises(ValueError, match=r"name must be one of .* got 'spyder'; did you mean"):
         dpk.solve("spyder", data, budget=None)
     with pytest.raises(ValueError, match="got 'sgd'"):

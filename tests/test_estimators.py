@@ -18,8 +18,10 @@ import scipy.sparse
 import sklearn
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
@@ -186,7 +188,7 @@ def test_coefficients_are_in_units_of_the_features():
 def test_several_classes_are_softmax_regression():
     X, y = blobs(3000, classes=3)
     model = DPLogisticRegression(3.0, classes=[2, 1, 0]).fit(X, y)
-    assert model.classes_.tolist() == [2, 1, 0]
+    assert model.classes_.tolist() == [0, 1, 2]
     assert model.score(X, y) > 0.85
     sparse = clone(model).set_params(random_state=0).fit(scipy.sparse.csr_array(X), y)
     dense = clone(model).set_params(random_state=0).fit(X, y)
@@ -196,6 +198,59 @@ def test_several_classes_are_softmax_regression():
         DPLinearSVC().fit(X, y)
     with pytest.raises(ValueError, match="fit_intercept must be True for several classes"):
         DPLogisticRegression(fit_intercept=False).fit(X, y)
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+@pytest.mark.parametrize("order", [["yes", "no"], {"no", "yes"}, pd.Series(["yes", "no"])])
+def test_the_order_of_classes_changes_nothing(cls, order):
+    X, y = blobs()
+    labels = np.array(["no", "yes"])[y]
+    how = {"row_bound": 1.5, "random_state": 3}
+    sorted_ = cls(2.0, 1e-5, classes=["no", "yes"], **how).fit(X, labels)
+    model = cls(2.0, 1e-5, classes=order, **how).fit(X, labels)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.result_ == sorted_.result_
+    np.testing.assert_array_equal(model.decision_function(X), sorted_.decision_function(X))
+    assert roc_auc_score(labels == "yes", model.decision_function(X)) > 0.9
+    if hasattr(model, "predict_proba"):
+        assert log_loss(labels, model.predict_proba(X)) < 0.6
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [(c for c in "ab"), "ab", 2, [["a", "b"]], [["a"], "b"], {"a": 0, "b": 1}, np.array(2), None],
+)
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_classes_that_are_no_list_are_named(cls, classes):
+    X, y = blobs()
+    if classes is None:
+        classes = pd.DataFrame({"a": [0, 1]})
+    with pytest.raises(ValueError, match="classes must"):
+        cls(classes=classes).fit(X, np.array(["a", "b"])[y])
+
+
+def test_labels_that_a_vote_has_numbered_are_explained():
+    X, y = blobs()
+    labels = np.array(["no", "yes"])[y]
+    for classes, numbered in ((["no", "yes"], True), (range(2), False)):
+        model = DPLogisticRegression(2.0, 1e-5, classes=classes)
+        vote = VotingClassifier([("a", model), ("b", clone(model))], voting="soft")
+        if numbered:
+            with pytest.raises(TypeError, match=r"VotingClassifier .* must be range\(K\)"):
+                vote.fit(X, labels)
+        else:
+            assert vote.fit(X, labels).score(X, labels) > 0.9
+
+
+@pytest.mark.parametrize("dtype", ["boolean", "Int64", "int64[pyarrow]", "string", "category"])
+def test_labels_come_back_as_they_were(dtype):
+    X, y = blobs()
+    given = {"boolean": [False, True], "string": ["no", "yes"]}.get(dtype, [0, 1])
+    labels = pd.Series([given[k] for k in y], dtype=dtype)
+    model = DPLogisticRegression().fit(X, labels)
+    assert model.classes_.tolist() == given
+    assert [type(v) for v in model.classes_.tolist()] == [type(v) for v in given]
+    assert set(model.predict(X).tolist()) == set(given)
 
 
 def test_labels_that_were_read_are_named():
@@ -272,6 +327,66 @@ def test_frames_keep_their_names(library):
     other = X[["height", "age", "weight", "pulse"]]
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(other)
+
+
+def frame(**columns):
+    return pd.DataFrame({"a": [0.5, -0.5] * 30, "b": [0.1] * 60} | columns)
+
+
+WRONG_RECORDS = {
+    "a masked array": (
+        np.ma.array(np.ones((60, 2)), mask=False),
+        None,
+        "X must be .* without mask",
+    ),
+    "masked labels": (None, np.ma.array([0, 1] * 30), "y must be .* without mask"),
+    "a dict": ({"a": np.ones(60)}, None, "X must be an array.*pandas.DataFrame"),
+    "dates": (np.zeros((60, 1), "M8[D]"), None, "X must be real numbers, got dates"),
+    "durations": ([[np.timedelta64(1, "s")]] * 60, None, "X must be real numbers, got dates"),
+    "records": (np.zeros(60, "f8,f8"), None, "X must be real numbers, got text or records"),
+    "text": (np.full((60, 1), "1"), None, "X must be real numbers, got text"),
+    "a column of dates": (frame(a=pd.Timestamp("2020-01-01")), None, "column 'a' of X must be"),
+    "dates alone": (frame(a=pd.Timestamp("2020-01-01"))[["a"]], None, "column 'a' of X must be"),
+    "dates of polars": (pl.DataFrame({"c": pd.date_range("2020", periods=60)}), None, "column 'c'"),
+    "a column of text": (frame(b="x"), None, "column 'b' of X must be numbers"),
+    "a missing value": (
+        frame(b=pd.array([None] + [1] * 59, "Int64")),
+        None,
+        "column 'b' of X must",
+    ),
+    "a name twice": (frame().set_axis(["a", "a"], axis=1), None, "names, got 'a' twice"),
+    "y in another order": (frame(), pd.Series([0, 1] * 30)[::-1], "y must have the index of X"),
+    "None in y": (None, ["no", None] * 30, "y must be .* got 30 missing values"),
+    "NA in y": (None, pd.Series(["no", None] * 30, dtype="string"), "y must be .* 30 missing"),
+    "NaN among text": (None, np.array(["no", np.nan] * 30, object), "y must be .* 30 missing"),
+    "text and numbers": (None, ["no", 1] * 30, "y must be .* got both"),
+    "dates in y": (
+        None,
+        (np.arange(60) % 2).astype("M8[D]"),
+        "y must be all real numbers or all strings",
+    ),
+    "huge numbers": (None, [2**70, 0] * 30, "y must fit 64 bits"),
+}
+
+
+@pytest.mark.parametrize(("X", "y", "message"), WRONG_RECORDS.values(), ids=WRONG_RECORDS)
+def test_records_of_a_wrong_type_are_named(X, y, message):
+    X = np.ones((60, 2)) if X is None else X
+    y = [0, 1] * 30 if y is None else y
+    with pytest.raises((TypeError, ValueError), match=message):
+        DPLogisticRegression(2.0, 1e-5).fit(X, y)
+    with pytest.raises((TypeError, ValueError), match=message):
+        dpk.SiloData.split(X, y, 1, row_bound=1.0)
+
+
+@pytest.mark.parametrize("fill", [0.0, np.nan, 1.0])
+def test_sparse_frames_are_their_values(fill):
+    X, y = blobs()
+    X = pd.DataFrame(X, columns=list("abcd"))
+    how = {"row_bound": 1.5, "random_state": 0}
+    expected = DPLogisticRegression(**how).fit(X, y).coef_
+    found = DPLogisticRegression(**how).fit(X.astype(pd.SparseDtype(float, fill)), y).coef_
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("routing", [False, True])

@@ -215,3 +215,40 @@ def test_numbered_columns_are_no_names():
     assert column_names(pandas.DataFrame(np.ones((2, 2)))) is None
     assert column_names(np.ones((2, 2))) is None
     assert math.isfinite(frame_matrix(pandas.DataFrame(np.ones((2, 2)))).sum())
+
+
+# ---- ranges by name
+
+
+def test_ranges_by_name_are_those_of_their_columns(make_frame):
+    X, y = numbers()
+    ranges = {"pulse": (0, 3), "age": (18, 95), "bmi": (-4.0, 4.5)}
+    expected = SiloData.split(
+        make_frame(X), y, 1, seed=0, feature_range=([18, -4.0, 0], [95, 4.5, 3])
+    )
+    found = SiloData.split(make_frame(X), y, 1, seed=0, feature_range=ranges)
+    np.testing.assert_array_equal(found.feature_range, expected.feature_range)
+    named = SiloData(X, y, [0, len(y)], feature_range=ranges, feature_names=("age", "bmi", "pulse"))
+    np.testing.assert_array_equal(named.feature_range, expected.feature_range)
+    with pytest.raises(TypeError, match=r"feature_range must be a pair .* got a mapping: pass"):
+        SiloData.split(X, y, 1, seed=0, feature_range=ranges)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"bmi": None}, TypeError, r"feature_range of column 'bmi' must be \(lo, hi\)"),
+        ({"bmi": (1, 2, 3)}, TypeError, r"feature_range of column 'bmi' must be \(lo, hi\)"),
+        ({"bmi": "12"}, TypeError, r"feature_range of column 'bmi' must be \(lo, hi\)"),
+        ({"bmi": (1, None)}, TypeError, "feature_range of column 'bmi' must be a real number"),
+        ({"bmi": (2, 1)}, ValueError, "feature_range must be .* for feature 'bmi'"),
+        ({"BMI": (1, 2)}, ValueError, "unknown key 'BMI'"),
+        ({}, ValueError, "feature_range must have every column, got none for 'bmi'"),
+    ],
+)
+def test_wrong_ranges_by_name_are_named(changed, error, message):
+    X, y = numbers()
+    frame = pandas.DataFrame(X, columns=["age", "bmi", "pulse"])
+    ranges = {"age": (18, 95), "pulse": (0, 3)} | changed
+    with pytest.raises(error, match=message):
+        SiloData.split(frame, y, 1, seed=0, feature_range=ranges)

@@ -391,6 +391,11 @@ def test_no_c_file_is_longer_than_300_lines(source_tree):
             assert len(path.read_text().splitlines()) <= 300, path.name
 
 
+def test_dir_lists_what_is_offered():
+    assert dir(dpkern) == sorted(dpkern.__all__)
+    assert all(hasattr(dpkern, name) for name in dpkern.__all__)
+
+
 def test_wheel_holds_every_python_file(source_tree):
     files = importlib.metadata.files("dpkern")
     if not any(str(f) == "dpkern/__init__.py" for f in files):

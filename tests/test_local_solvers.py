@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+import signal
+import threading
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -551,3 +554,50 @@ def test_last_iterates_are_refused_where_they_would_not_be_charged(name, calibra
     with pytest.raises(ValueError, match="accounting='last_iterate' needs trust='silo'"):
         run(name, silos(), accounting="last_iterate", calibration=calibration, local_steps=2,
             budget=dpk.Budget(epsilon=1.0, delta=1e-5))  # fmt: skip
+
+
+# ------------------------------------------------------------------ Ctrl-C during compiled calls
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("wd_dp", {"local_steps": 7}),
+        ("wd_dp", {"local_steps": 7, "trust": "silo"}),
+        ("output_perturbation", {}),
+        ("federated_gd", {"rounds": 2, "local_steps": 5}),
+        ("local_sgd", {"rounds": 2, "local_steps": 3, "sampling": "cyclic", "batch_size": 4}),
+        ("admm", {"users": "silos", "rounds": 2, "local_steps": 3}),
+        ("local_newton", {"rounds": 2, "clip": 1.0, "hess_clip": 1.0}),
+    ],
+)
+def test_divided_and_awaited_calls_have_the_bits_of_one(monkeypatch, name, options):
+    expected = run(name, silos(), rng=3, **options)
+    module = "dpkern.solvers.base.interrupts"
+    monkeypatch.setattr(f"{module}._LONG", 0)
+    monkeypatch.setattr("dpkern.solvers.releases.local_runs.CALL_ENTRIES", 2 * 4 * sum(SIZES))
+    assert run(name, silos(), rng=3, **options) == expected
+
+
+@pytest.mark.parametrize("steps", [None, 100])
+def test_ctrl_c_ends_a_long_call_within_two_seconds(monkeypatch, steps):
+    """Also one that cannot be divided, by a kernel that takes ten seconds here."""
+    kernel, calls = dpk.kernels.glm_local_descent, []
+
+    def slow(data, w, *, steps, **how):
+        calls.append(steps)
+        time.sleep(0.1 * steps)
+        return kernel(data, w, steps=steps, **how)
+
+    monkeypatch.setattr(dpk.kernels, "glm_local_descent", slow)
+    if steps is None:
+        monkeypatch.setattr("dpkern.solvers.releases.local_runs.CALL_ENTRIES", 1)
+    else:
+        monkeypatch.setattr("dpkern.solvers.base.interrupts._LONG", 0)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    begin = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run("wd_dp", silos(), local_steps=steps or 100, trust="silo" if steps else "central")
+    assert time.monotonic() - begin < 2.0
+    assert max(calls) == (steps or 1)

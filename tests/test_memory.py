@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 import dpkern as dpk
+from dpkern.estimators import DPLogisticRegression
 from dpkern.solvers import SOLVERS
 
 N, P, M = 100_000, 40, 8
@@ -67,3 +68,21 @@ def test_a_fit_takes_a_tenth_of_its_input_and_16_bytes_a_row_at_most(records, so
         finally:
             tracemalloc.stop()
         assert peak <= 0.1 * (size + y.nbytes) + 16 * N + FIXED, layout
+
+
+@pytest.mark.parametrize("rounds", [6, 60])
+def test_a_wide_sparse_fit_takes_200_bytes_a_column(rounds):
+    rng, d = np.random.default_rng(0), 200_000
+    where = np.repeat(np.arange(600), 10), rng.integers(0, d, 6000)
+    X = scipy.sparse.csr_array((np.ones(6000), where), shape=(600, d))
+    model = DPLogisticRegression(1.0, 1e-5, row_bound=2.0, classes=[0, 1])
+    model.set_params(solver_params={"rounds": rounds})
+    y = np.arange(600) % 2
+    model.fit(X[:, :10], y)  # what is loaded late
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 200 * d + FIXED

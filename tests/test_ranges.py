@@ -134,10 +134,33 @@ def test_ranges_are_functions_of_the_release_alone(monkeypatch):
     monkeypatch.setattr(GaussianCounts, "release", lambda m, c: (release(m, c), counts)[1])
     one, two = (
         dpk.private_range(X, bounds=WIDE, budget=BUDGET, rng=0)
-        for X in (features(), np.full((7, 5), math.nan))
+        for X in (features(), np.full((7, 5), 0.3))
     )
     assert repr(one) == repr(two)
     assert one.privacy == two.privacy
+
+
+def test_missing_values_are_refused_by_column(tmp_path):
+    X = features()
+    X[3, 1], X[4, 1], X[5, 2] = math.nan, math.inf, math.nan
+    accountant = dpk.Accountant(tmp_path / "a.json", epsilon=1.0, delta=1e-5)
+    for rows, column in ((X, "1"), (pd.DataFrame(X, columns=list("abcde")), "'b'")):
+        with pytest.raises(ValueError, match=f"(X must be finite, .*2 in )?column {column}"):
+            dpk.private_range(rows, bounds=WIDE, budget=BUDGET, accountant=accountant)
+    y = [math.nan] + [0.0] * 6
+    with pytest.raises(ValueError, match="y must be finite, got 1 NaN or infinite value in 7"):
+        dpk.private_range(features(7), bounds=WIDE, y=y, target_bounds=(-1, 1), budget=BUDGET)
+    assert not accountant.certificates
+
+
+def test_bounds_may_be_by_name():
+    X = pd.DataFrame(features(), columns=list("abcde"))
+    by_name = {name: (-1.0 - k, 8.0) for k, name in enumerate("edcba")}
+    found = dpk.private_range(X, bounds=by_name, budget=BUDGET, rng=0)
+    lo = [by_name[name][0] for name in "abcde"]
+    assert repr(found) == repr(dpk.private_range(X, bounds=(lo, 8.0), budget=BUDGET, rng=0))
+    with pytest.raises(ValueError, match="bounds must have every column, got none for 'e'"):
+        dpk.private_range(X, bounds=dict.fromkeys("abcd", WIDE), budget=BUDGET)
 
 
 def test_its_certificate_composes_with_that_of_the_fit():

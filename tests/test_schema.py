@@ -624,6 +624,46 @@ def test_a_draft_that_is_filled_in_fits(capsys, tmp_path):
     run(capsys, "fit", "--schema", out, path, *BUDGET)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age;y\n1,5;a\n2,5;b\n", "column 'age' must have decimal points, got decimal commas in 2"),
+        ('age,y\n"1,234.5",a\n7,b\n', "column 'age' must have digits alone, got thousands"),
+        ("age;y\n1.234.567;a\n5;b\n", "column 'age' must have digits alone, got thousands"),
+        ("age,y\n1 234 567,a\n5,b\n", "column 'age' must have digits alone, got thousands"),
+        ("age,age,y\n1,2,a\n", "must have distinct names in its header, got 'age' twice"),
+    ],
+)
+def test_numbers_that_a_draft_would_take_for_text_are_explained(capsys, tmp_path, text, message):
+    path = tmp_path / "raw.csv"
+    path.write_text(text)
+    err = run(capsys, "schema", path, "--target", "y", "--header", code=2).err
+    assert message in err
+    assert "234" not in err
+
+
+def test_words_for_missing_values_beside_numbers_are_listed(capsys, tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_text("age,work,y\n1,NA,a\nNA,state,b\nnull,private,b\n")
+    draft = json.loads(run(capsys, "schema", path, "--target", "y")[0])
+    assert draft["missing"] == ["", "?", "NA", "null"]
+    assert [column["kind"] for column in draft["columns"]] == ["number", "category", "target"]
+
+
+def test_a_column_without_a_name_is_called_by_its_place(capsys, tmp_path):
+    path, out = tmp_path / "raw.csv", tmp_path / "s.json"
+    path.write_text(",age,y\n" + "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(40)))
+    assert "leave it out by --ignore 0" in run(capsys, "schema", path).err
+    assert "--ignore 0" not in run(capsys, "schema", path, "--ignore", "0", "--out", out).err
+    draft = json.loads(out.read_text())
+    index, age, y = draft["columns"]
+    assert index == {"name": "column_0", "kind": "ignore"}
+    age |= {"lo": 0, "hi": 7}
+    y |= {"classes": ["a", "b"]}
+    out.write_text(json.dumps(draft))
+    run(capsys, "fit", "--schema", out, path, *BUDGET)
+
+
 def test_a_first_record_is_never_taken_for_names(capsys, tmp_path):
     path = tmp_path / "raw.csv"
     path.write_text(RAW)
@@ -705,3 +745,8 @@ def test_adult_from_raw_text_is_within_a_point_and_a_half_of_no_privacy():
     ]
     assert np.mean(scores) >= 0.852 - 0.015
     assert schema.encode(test)[:, [n.endswith("_other") for n in schema.feature_names]].any()
+
+
+def test_a_frame_needs_the_schema_itself(tmp_path):
+    with pytest.raises(TypeError, match=r"schema must be a dpkern.Schema, .* got 'schema.json'"):
+        dpk.io.read_frame(tmp_path / "records.csv", "schema.json")

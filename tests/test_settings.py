@@ -1,14 +1,17 @@
 """Settings "auto": from public numbers alone, as documented, and respected where they are given."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 
 import dpkern as dpk
+from dpkern.data import SiloData
 from dpkern.models.losses import get_loss
 from dpkern.solvers import SOLVERS, Objective
 from dpkern.solvers.base.public_numbers import public_numbers
+from dpkern.solvers.base.reach import LongRunWarning, announce_length
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-6)
 TRUSTS = [
@@ -301,3 +304,75 @@ def test_batches_in_turn_have_their_number_of_rounds():
     assert found == settings(run("prox_sgd", data)) | {"returns": found["returns"]}
     assert found["batch_size"] * found["rounds"] <= 1000
     assert settings(run("minibatch_sgd", data))["rounds"] == 300
+
+
+# ---- what public numbers say of a run beforehand
+
+SIZES = (1e-320, 1e-160, 1e-30, 1e-12, 1e6, 1e12, 1e30, 1e160, 1e300)
+EXTREMES = ("row_bound", "feature_range", "target_bound", "clip", "l2", "l1", "step_size")
+
+
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_no_extreme_number_costs_a_budget_without_a_model(name, extreme):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (60, 2))
+    real = extreme == "target_bound" or name == "ridge"
+    y = X[:, 0] if real else X[:, 0] > 0.0
+    steps = {"local_sgd": {"local_steps": 2}, "wd_dp": {"local_steps": 40}}.get(name, {})
+    loss, spent = {"loss": "squared"} if real else {}, []
+    for size in SIZES:
+        of_data, given = {"row_bound": 1.5, "target_bound": 1.0 if real else None}, dict(steps)
+        if extreme in ("row_bound", "target_bound"):
+            of_data[extreme] = size
+        elif extreme == "feature_range":
+            of_data[extreme] = (-size, size)
+        else:
+            given[extreme] = size
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                data = SiloData.split(X, y, 2, seed=0, intercept=True, **of_data)
+                found = dpk.solve(name, data, budget=BUDGET, rng=0, **loss, **given)
+        except (TypeError, ValueError) as error:
+            spent += [(size, str(error))] if getattr(error, "__notes__", []) else []
+        else:
+            spent += [] if np.isfinite(found.coef).all() else [(size, "not finite")]
+    assert not spent
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"l2": 1e60}, r"l2 must be between 0 and 1e\+50"),
+        ({"step_size": 10.0, "l2": 10.0}, "step_size must be at most 2 / 10"),
+        ({"step_size": 10.0, "penalty": dpk.PL(10.0)}, "step_size must be at most 2 / 20"),
+        ({"clip": 1e-60}, "clip must be between 1e-50"),
+        ({"rounds": 10**9}, r"rounds must be at most 67108864, got rounds=1000000000: .* GiB"),
+        ({"local_steps": 10**9}, r"local_steps must be at most .* GiB and .* hours"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_it(options, message):
+    data = SiloData.split([[0.1], [0.2]] * 30, [0, 1] * 30, 2, seed=0, row_bound=1.0)
+    solver = "wd_dp" if "local_steps" in options else "gradient_descent"
+    with pytest.raises(ValueError, match=message) as caught:
+        dpk.solve(solver, data, budget=dpk.Budget(epsilon=1.0, delta=1e-5), **options)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_a_run_of_hours_is_announced():
+    X = np.zeros((20_000, 2))
+    data = SiloData.split(X, [0, 1] * 10_000, 1, seed=0, row_bound=1.0)
+    objective = Objective(data, get_loss("logistic"))
+    with pytest.warns(LongRunWarning, match=r"rounds=50000000 may take about .* hours of one core"):
+        announce_length(objective, {"rounds": 50_000_000})
+
+
+def test_steps_too_long_for_the_penalties_are_shortened():
+    data = SiloData.split([[0.1], [0.2]] * 30, [0, 1] * 30, 1, seed=0, row_bound=1e-12)
+    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    found = dpk.solve("auto", data, budget=budget, l2=0.01, rng=0)
+    assert found.parameters["step_size"] == pytest.approx(100.0)
+    # Of a few rounds, models do not grow far: nothing changes.
+    found = dpk.solve("auto", data, budget=budget, l2=0.01, rng=0, rounds=2)
+    assert found.parameters["step_size"] > 200.0

@@ -300,6 +300,7 @@ def plan(
         labels=phi.task == "classification",
         target_bound=largest,
         penalty=l2,
+        pull=l2,
     )
     pace = seconds_of_an_entry(n, d)
     stated = {"trust": trust, "neighbours": neighbours, "budget": budget}

@@ -9,6 +9,7 @@ all counts has the whole budget; the ranges are post-processing.
 from __future__ import annotations  # help() then shows type aliases by name
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,13 @@ from dpkern.data import SiloData, is_sparse
 from dpkern.data.csr import has_width_read
 from dpkern.data.frames import column_names
 from dpkern.data.notes import WIDTH_READ
-from dpkern.data.validation import affine, numeric_matrix
+from dpkern.data.validation import (
+    FeatureRange,
+    affine,
+    not_finite,
+    numeric_matrix,
+    refuse_non_finite,
+)
 from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
@@ -78,7 +85,7 @@ class PrivateRange:
 def private_range(
     data_or_X: SiloData | ArrayLike,
     *,
-    bounds: tuple[ArrayLike, ArrayLike],
+    bounds: FeatureRange,
     budget: Budget,
     y: ArrayLike | None = None,
     target_bounds: tuple[float, float] | None = None,
@@ -93,7 +100,7 @@ def private_range(
     ----------
     data_or_X : SiloData, or array_like, data frame or CSR matrix of shape (N, n_features)
         The values as they are stored, before any feature range.
-    bounds : pair (lo, hi)
+    bounds : pair (lo, hi), or mapping of names of columns to pairs
         Public and wide: numbers, or one for each feature. Values beyond them count as the bounds.
     budget : Budget
         Of the one release, for a person where the data have them.
@@ -124,9 +131,8 @@ def private_range(
     The release is, to whoever sees the aggregate, the number of values of every feature in every
     bin, exact integers, with Gaussian noise rounded to integers. A record has at most one value in
     the bins of a feature, so that the sensitivity is sqrt(2 f) for f features and targets together,
-    and sqrt(f) with "add_remove". Values that are NaN or infinite are in no bin: nothing is raised,
-    which would depend on the records, and they widen no range. Missing values of a data frame are
-    refused, as they are by `SiloData`.
+    and sqrt(f) with "add_remove". Values that are missing, NaN or infinite are refused, as they are
+    by `SiloData`, with an error for the holder of the records.
 
     A range reaches from the first to the last count that stands out of the noise of all bins, and
     over the counts beside them that are above two of its stds. Counts at its ends are then left
@@ -139,7 +145,7 @@ def private_range(
     coverage = probability("coverage", coverage)
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be dpkern.Budget, got {type(budget).__name__}")
-    edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1])]
+    edges = [_edges(lo, hi) for lo, hi in _wide("bounds", bounds, X.shape[1], names)]
     counts = [_counts(_column(X, k), e) for k, e in enumerate(edges)]
     if y is not None and target_bounds is not None:
         edges += [_edges(lo, hi) for lo, hi in _wide("target_bounds", target_bounds, 1)]
@@ -227,6 +233,10 @@ def _values(
             raise ValueError(f"y must have shape ({X.shape[0]},), got {targets.shape}")
     if 0 in X.shape:
         raise ValueError(f"X must have shape (N, n_features), neither of them 0, got {X.shape}")
+    refuse_non_finite(X, None, None, names)
+    bad = 0 if targets is None else int(np.count_nonzero(~np.isfinite(targets)))
+    if bad:
+        raise ValueError(f"y must be finite, got {not_finite(bad)} in {X.shape[0]} records")
     if is_sparse(X):
         X = X.tocsc()
         X.sum_duplicates()  # a record has one value of a feature
@@ -242,12 +252,14 @@ def _real(name: str, values: ArrayLike) -> FloatArray:
         return array.astype(np.float64)
 
 
-def _wide(name: str, bounds: Any, n_features: int) -> list[tuple[float, float]]:
+def _wide(
+    name: str, bounds: Any, n_features: int, names: Sequence[str] | None = None
+) -> list[tuple[float, float]]:
     """Return finite wide bounds lo < hi of every feature."""
     if bounds is None:
         raise ValueError(f"{name} must be a pair (lo, hi), got None")
     try:
-        found, _, _ = affine(bounds, n_features, scale_only=True)
+        found, _, _ = affine(bounds, n_features, scale_only=True, names=names)
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("feature_range", name)) from None
     lo, hi = (a.tolist() for a in found or ())

@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         standard output is gone.
     """
     arguments = argparse.Namespace()
+    _open_closed_streams()
     try:
         arguments = _parsed(list(sys.argv[1:] if argv is None else argv))
         with warnings.catch_warnings():
@@ -74,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted", stop)
         return 130
     except BrokenPipeError:
-        # The interpreter flushes standard output again at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     except _ERRORS as error:
         text = one_line(error)
@@ -87,10 +87,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _complain(text: str, error: BaseException) -> None:
     """Print the error, and the releases before it."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk, say, which the error is about
+        _drop_output()
     remark(text)
     for note in getattr(error, "__notes__", ()):
         remark(note)
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that are closed, as under a daemon: what is printed is lost.
+
+    Otherwise a file that is opened next, such as the model, could have their numbers.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """Lose what is printed: the interpreter flushes at exit again, which must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:

@@ -9,6 +9,7 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 import numpy as np
@@ -44,10 +45,13 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def remark(text: str) -> None:
-    """Print a remark to standard error, above a progress bar that is shown there."""
+    """Print a remark to standard error, above a progress bar that is shown there.
+
+    A run goes on where nobody reads it: what was released must end in a model.
+    """
     from tqdm import tqdm
 
-    with tqdm.external_write_mode(sys.stderr):
+    with suppress(OSError), tqdm.external_write_mode(sys.stderr):
         say(f"dpkern: {text}", sys.stderr)
 
 

@@ -1,12 +1,13 @@
 """``dpkern schema``: a draft of the public description of a raw table."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpkern._numbers import parse_integer, parse_number
+from dpkern._numbers import counted, is_number, parse_integer, parse_number
 from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data.draft import blanks_of, draft_of, schema_text
@@ -16,6 +17,10 @@ from dpkern.io.table import parse_labels
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
 _MISSING = ("", "?")
+# Words that mean a missing value in a column of numbers, which the draft then lists.
+_MISSING_WORDS = ("na", "n/a", "nan", "null", "none")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,.' \u00a0\u202f])\d{3})(\2\d{3})*([.,]\d+)?")
 _MOST_LISTED = 100  # distinct values; above that a column is hardly a category
 _FEW = 20  # distinct numbers of a target, up to which they are taken as labels
 _NOT_PRIVATE = (
@@ -32,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     what = "names of the columns of a file without a header (default: column_0, column_1, ...)"
     add("--names", type=_arguments.list_of(str), metavar="A,B", help=what)
     add("--comment", metavar="TEXT", help="skip lines that begin with it")
-    what = "columns to leave out of the model"
+    what = "columns to leave out of the model, by name or by place from 0"
     add("--ignore", type=_arguments.list_of(str), default=[], metavar="A,B", help=what)
     what = (
         "list the categories and labels that the records hold: not private, for those that are "
@@ -47,9 +52,10 @@ def run(arguments: argparse.Namespace) -> None:
         refuse_output(arguments.out, arguments.data)
     layout = _layout(arguments)
     frame = read_text(arguments.data, layout)
+    words = _missing_words(frame)
     draft: dict[str, Any] = draft_of(
-        list(_columns(frame, arguments)),
-        missing=_MISSING,
+        list(_columns(frame, words, arguments)),
+        missing=(*_MISSING, *words),
         header=layout.names is None,
         sep=arguments.sep,
         comment=arguments.comment,
@@ -83,7 +89,35 @@ def _layout(arguments: argparse.Namespace) -> Layout:
     return Layout(names, arguments.sep, arguments.comment)
 
 
-def _columns(frame: Frame, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _missing_words(frame: Frame) -> tuple[str, ...]:
+    """Return the words for missing values beside which a column holds numbers alone."""
+    found: set[str] = set()
+    for fields in frame.values():
+        values = set(fields) - set(_MISSING)
+        words = {text for text in values if text.lower() in _MISSING_WORDS}
+        if values > words and all(map(is_number, values - words)):
+            found |= words
+    return tuple(sorted(found))
+
+
+def _refuse_spelling(path: str, name: str, values: set[str]) -> None:
+    """Raise where numbers are spelt so that each of them would be a category."""
+    others = [text for text in values if not is_number(text)]
+    for pattern, rule, got, option in (
+        (_DECIMAL_COMMA, "have decimal points", "decimal commas", "decimal=','"),
+        (_THOUSANDS, "have digits alone", "thousands separators", "thousands=..."),
+    ):
+        if others and all(map(pattern.fullmatch, others)):
+            raise ValueError(
+                f"{path}: column {name!r} must {rule}, got {got} in {len(others)} of "
+                f"{counted(len(values), 'distinct value')}: pandas' read_csv(..., {option}) reads "
+                "such a file; or leave the column out by --ignore"
+            )
+
+
+def _columns(
+    frame: Frame, words: tuple[str, ...], arguments: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
     names = list(frame)
     target = _column("--target", arguments.target or "-1", names)
     if arguments.target is None:
@@ -91,13 +125,20 @@ def _columns(frame: Frame, arguments: argparse.Namespace) -> Iterator[dict[str, 
     silo = arguments.silo_column
     silo = None if silo is None else _column("--silo-column", silo, names)
     ignored = {_column("--ignore", name, names) for name in arguments.ignore}
+    named = arguments.names is None and arguments.header is not False
+    if named and names[0] in ("column_0", "Unnamed: 0") and names[0] not in ignored:
+        remark(
+            f"column 0 is called {names[0]!r}: if it is the row index that pandas' to_csv writes, "
+            "leave it out by --ignore 0"
+        )
     if silo == target or ignored & {silo, target}:
         raise ValueError("--target, --silo-column and --ignore must name different columns")
     for name, fields in frame.items():
         if name in ignored or name == silo:
             yield {"name": name, "kind": "silo" if name == silo else "ignore"}
             continue
-        values = set(fields) - set(_MISSING)
+        values = set(fields) - {*_MISSING, *words}
+        _refuse_spelling(arguments.data, name, values)
         number = bool(values) and parse_labels(list(values)).dtype.kind != "U"
         listed = None
         if arguments.not_private_categories and len(values) <= _MOST_LISTED:

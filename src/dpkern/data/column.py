@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
+from dpkern.data.frames import is_missing
 from dpkern.data.ids import most_exact
 from dpkern.data.validation import Float64Array, Matrix
 
@@ -391,7 +392,7 @@ def text_of(value: object, name: str = "") -> str | None:
     """
     if isinstance(value, str):
         return value.strip()
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if is_missing(value):
         return None
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
@@ -401,7 +402,7 @@ def text_of(value: object, name: str = "") -> str | None:
         number = float(cast(Any, value))
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"column {name!r} must hold numbers or text") from None
-    if math.isnan(number):
+    if math.isnan(number):  # of another type than float
         return None
     return str(int(cast(Any, value))) if number.is_integer() else repr(number)
 

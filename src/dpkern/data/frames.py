@@ -6,7 +6,6 @@ Neither library is imported: a frame is an object with ``columns`` and ``dtypes`
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,7 @@ def table_columns(X: Any) -> dict[str, Any] | None:
     if isinstance(X, Mapping):
         columns = dict(X)
     elif is_frame(X):
-        if len(set(X.columns)) < len(X.columns):
-            raise ValueError("X must have columns with distinct names, got a name twice")
+        refuse_names_twice(X)
         columns = {name: X[name] for name in X.columns}
     elif isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
         columns = {name: [row.get(name) for row in X] for name in dict.fromkeys(chain(*X))}
@@ -45,6 +43,39 @@ def table_columns(X: Any) -> dict[str, Any] | None:
     if not all(isinstance(name, str) for name in columns):
         raise TypeError("X must have strings as names of its columns, got others")
     return columns
+
+
+def refuse_names_twice(X: Any) -> None:
+    """Raise ValueError for a frame in which a column's name comes again."""
+    twice = [name for name, times in Counter(X.columns).items() if times > 1]
+    if twice:
+        raise ValueError(
+            f"X must have columns with distinct names, got {listed(twice)} twice: rename or drop "
+            "columns"
+        )
+
+
+def refuse_shuffled(X: Any, y: Any) -> None:
+    """Raise ValueError for a series with the index of the frame X in another order."""
+    rows: Any = getattr(X, "index", None)
+    labels: Any = getattr(y, "index", None)
+    if not is_frame(X) or not hasattr(rows, "equals") or not hasattr(labels, "equals"):
+        return  # neither of pandas
+    if not rows.equals(labels) and rows.sort_values().equals(labels.sort_values()):
+        raise ValueError(
+            "y must have the index of X in its order, got another order: pass y.loc[X.index]"
+        )
+
+
+def refuse_times(X: Any) -> None:
+    """Raise TypeError for a frame with a column of dates or durations."""
+    for name, dtype in zip(X.columns, X.dtypes, strict=True):
+        temporal = getattr(dtype, "is_temporal", None)  # of polars
+        if getattr(dtype, "kind", "") in ("m", "M") or (temporal is not None and temporal()):
+            raise TypeError(
+                f"column {name!r} of X must be numbers, got dtype {dtype}: encode it (as days "
+                "since a public date, say) or drop it"
+            )
 
 
 def checked_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
@@ -121,20 +152,17 @@ def frame_matrix(X: Any) -> NDArray[Any]:
     return out
 
 
-def real_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return Python's numbers as float64, whole ones that a double does not hold as int64."""
-    floats = values.astype(np.float64)
-    long = 2.0**53 <= np.abs(floats).max(initial=0.0) < 2.0**63
-    if long and all(isinstance(v, Integral) for v in values.flat):
-        return values.astype(np.int64)
-    return floats
-
-
 def _is_numeric(dtype: Any) -> bool:
     """Return whether a dtype of pandas, NumPy or polars is numeric or boolean."""
     if hasattr(dtype, "kind"):
         return dtype.kind in "fiub"
     return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a Python object stands for a missing value: None, NA, NaT or NaN."""
+    named = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return named or (isinstance(value, float) and value != value)
 
 
 def _missing(column: Any) -> int:

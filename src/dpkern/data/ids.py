@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import counted
-from dpkern.data.validation import labels
+from dpkern.data.labels import labels
 
 
 def most_exact(dtype: np.dtype[Any]) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern._numbers import positive, real
 from dpkern.data.csr import canonical, csr_of, has_width_read, is_sparse
 from dpkern.data.frames import column_names, is_frame
+from dpkern.data.labels import records, targets
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
@@ -21,8 +22,6 @@ from dpkern.data.validation import (
     aligned,
     blocks,
     float_dtype,
-    records,
-    targets,
 )
 
 Seed = np.random.Generator | int | None

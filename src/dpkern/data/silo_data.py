@@ -19,6 +19,7 @@ from dpkern._warn import warn
 from dpkern.data.csr import checked_csr, is_sparse
 from dpkern.data.frames import checked_names, column_names
 from dpkern.data.ids import ids
+from dpkern.data.labels import clip_targets, labels, records, targets
 from dpkern.data.notes import GROUPS_READ, notes_on_records
 from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
@@ -35,16 +36,12 @@ from dpkern.data.validation import (
     checked_matrix,
     checked_offsets,
     checked_options,
-    clip_targets,
     far_apart,
     frozen,
     frozen_matrix,
-    labels,
     no_buffer,
     public_row_bound,
-    records,
     refuse_non_finite,
-    targets,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +80,7 @@ class SiloData:
         the feature_range of dense X, and infinite without one.
     target_bound : float, optional
         Public bound > 0 of |y| in a regression, to which other targets are clipped.
-    feature_range : pair (lo, hi), optional
+    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
         are mapped affinely too, not clipped. For sparse X only the scale 2 / (hi - lo) is applied,
         so that 0 stays 0 and [lo, hi] is mapped to an interval of length 2. With an intercept this

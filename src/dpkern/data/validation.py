@@ -4,7 +4,6 @@ Kernels and solvers do not validate these again. Messages about records name cou
 """
 
 import math
-import numbers
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import counted, positive
+from dpkern._numbers import counted, positive, real, refuse_unknown
 from dpkern.data.csr import canonical, checked_csr, csr_of, has_width_read, is_sparse
-from dpkern.data.frames import frame_matrix, is_frame, real_numbers
+from dpkern.data.frames import frame_matrix, is_frame, listed, refuse_names_twice, refuse_times
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 Float64Array = NDArray[np.float64]
 Floats = tuple[float, ...]
-FeatureRange = tuple[ArrayLike, ArrayLike] | None
+FeatureRange = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
 
@@ -45,7 +44,6 @@ class RowOptions(TypedDict, total=False):
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
-MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
 _FAR_APART = 100.0
 SCALES = (
     "columns of X are on scales far apart, and no feature_range was stated: small columns will "
@@ -90,12 +88,11 @@ def float_dtype(X: Matrix) -> np.dtype[Any]:
 
 def numeric_matrix(X: ArrayLike) -> Matrix:
     """Return X as an array, or as the validated arrays of a CSR matrix, of any real dtype."""
+    refuse_misread(X)
     if is_sparse(X):
         return checked_csr(X)
     if is_frame(X):
         return frame_matrix(X)
-    if isinstance(X, np.ma.MaskedArray):
-        raise TypeError("X must be an array without mask, got a masked one: fill or drop values")
     X = np.asarray(X)
     if X.dtype.kind not in "fiub":
         raise TypeError(f"X must be real numbers, got dtype {X.dtype}")
@@ -104,123 +101,28 @@ def numeric_matrix(X: ArrayLike) -> Matrix:
     return X
 
 
-def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
-    rows = numeric_matrix(X)
-    return rows, labels(y, rows.shape[0])
-
-
-def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
-    """Return y as an array of n finite numbers, booleans or strings."""
-    if isinstance(y, np.ma.MaskedArray):
-        raise TypeError(f"{name} must be an array without mask, got a masked one: fill or drop")
-    refuse_length(name, y, range(n, n + 1))
-    y = np.asarray(y)
-    if y.dtype.kind in "OT":  # strings and nullable types of pandas and NumPy
-        if all(isinstance(v, str) for v in y.flat):
-            y = y.astype(str)
-        elif all(isinstance(v, numbers.Real) for v in y.flat):
-            y = real_numbers(y)
-    if y.dtype.kind not in "fiubUS":
+def refuse_misread(X: Any) -> None:
+    """Raise for what NumPy and scikit-learn would read as other numbers in silence, or not say."""
+    if is_sparse(X):
+        return
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError("X must be an array without mask, got a masked one: fill or drop values")
+    if isinstance(X, Mapping):
         raise TypeError(
-            f"{name} must be all real numbers or all strings, without missing values, got dtype "
-            f"{y.dtype}"
+            "X must be an array, a CSR matrix or a data frame, got a mapping: pass "
+            "pandas.DataFrame(X), or describe the columns by a dpkern.Schema"
         )
-    if y.shape != (n,):
-        raise ValueError(f"{name} must have shape ({n},), one per row of X, got {y.shape}")
-    if y.dtype.kind == "f":
-        bad = n - int(np.count_nonzero(np.isfinite(y)))
-        if bad:
-            raise ValueError(f"{name} must be finite, got {_not_finite(bad)} in {n} records")
-    return y
-
-
-def targets(
-    y: NDArray[Any], task: Task | None, classes: ArrayLike | None = None
-) -> tuple[Float64Array, Task, NDArray[Any] | None]:
-    """Return y as a new float64 array, the task, and the labels of a classification."""
-    if task not in (None, "classification", "regression", "multiclass"):
-        raise ValueError(
-            f"task must be 'classification', 'regression' or 'multiclass', got {task!r}"
-        )
-    if classes is not None:
-        return _known_targets(y, task, classes)
-    if task == "multiclass":
-        raise ValueError("classes must be the public labels where task is 'multiclass', got None")
-    if task == "regression":
-        if y.dtype.kind in "US":
-            raise TypeError("y must be real numbers for regression, got strings")
-        return y.astype(np.float64), task, None
-    two = _at_most_two(y)
-    if two is not None and len(two) == 2:
-        return np.where(y == two[1], 1.0, -1.0), "classification", two
-    if task is None and two is None and y.dtype.kind == "f":
-        return y.astype(np.float64), "regression", None
-    found, cure = "one distinct value", "name both by classes=(negative, positive)"
-    if two is None:
-        found = "more than two distinct values"
-        cure = "more labels need task='multiclass' and classes"
-    numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
-    raise ValueError(
-        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
-        f"{cure}{numbers_too}"
-    )
-
-
-def clip_targets(y: Float64Array, task: Task, target_bound: float | None) -> float:
-    """Clip the targets in place to the bound and return it, infinity without one."""
-    if target_bound is None:
-        return math.inf
-    bound = positive("target_bound", target_bound)
-    if task != "regression":
-        raise ValueError(f"target_bound must be None where task is {task!r}, got {bound!r}")
-    np.clip(y, -bound, bound, out=y)
-    return bound
-
-
-def _known_targets(
-    y: NDArray[Any], task: Task | None, classes: ArrayLike
-) -> tuple[Float64Array, Task, NDArray[Any]]:
-    """Return the targets for labels that are declared public."""
-    if task == "regression":
-        raise ValueError("classes must be None where task is 'regression', got labels")
-    refuse_length("classes", classes, range(2, MAX_CLASSES + 1))
-    if np.ndim(classes) != 1:
-        raise ValueError(f"classes must be the list of labels, such as range(10), got {classes!r}")
-    known = labels(classes, np.size(classes), name="classes")
-    if task != "multiclass" and len(known) != 2:
-        raise ValueError(
-            f"classes must be two labels unless task is 'multiclass', got {len(known)}"
-        )
-    if len(np.unique(known)) < len(known):
-        raise ValueError(f"classes must hold every label once, got {known.tolist()}")
-    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
-        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
-    places = _number(y, known).astype(np.float64)
-    if task == "multiclass":
-        return places, task, known
-    return 2.0 * places - 1.0, "classification", known
-
-
-def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the index in `known` of each label; one among those in y depends on other records."""
-    order = np.argsort(known)
-    position = np.searchsorted(known, y, sorter=order)
-    number = order[np.minimum(position, len(known) - 1)]
-    other = int(np.count_nonzero(known[number] != y))
-    if other:
-        raise ValueError(f"y must hold labels of classes only, got {counted(other, 'other')}")
-    return number
-
-
-def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the distinct values of y, sorted, or None if there are more than two."""
-    second = y[:0]
-    for rows in blocks(len(y), y.itemsize):
-        others = y[rows][y[rows] != y[0]]
-        second = others[:1] if not len(second) else second
-        if np.any(others != second):
-            return None
-    return np.sort(np.concatenate((y[:1], second)))
+    if is_frame(X):
+        refuse_names_twice(X)
+        refuse_times(X)
+        return
+    array = np.asarray(X) if isinstance(X, list | tuple) else X
+    kind = getattr(getattr(array, "dtype", None), "kind", "")
+    if kind in ("m", "M", "S", "U", "V"):
+        got = "dates or durations: encode them (as days since a public date, say)"
+        if kind not in ("m", "M"):
+            got = "text or records: encode it (one-hot, say), or describe it by a dpkern.Schema"
+        raise TypeError(f"X must be real numbers, got {got}")
 
 
 def checked_offsets(offsets: ArrayLike, n: int) -> NDArray[np.int64]:
@@ -259,11 +161,16 @@ def refuse_length(name: str, values: Any, lengths: range) -> None:
         raise ValueError(f"{name} must have {many} entries, got {found}")
 
 
-def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[Any]]:
+def public_bounds(
+    feature_range: FeatureRange, n_features: int, names: Sequence[str] | None = None
+) -> list[NDArray[Any]]:
     """Return the lower and upper bounds of the features, each a number or an array."""
+    if isinstance(feature_range, Mapping):
+        feature_range = _in_order(feature_range, names)
     if not isinstance(feature_range, tuple | list) or len(feature_range) != 2:
         raise TypeError(
-            f"feature_range must be a pair (lo, hi), got a {type(feature_range).__name__}"
+            "feature_range must be a pair (lo, hi), or a mapping of names of columns to pairs, got "
+            f"a {type(feature_range).__name__}"
         )
     bounds = []
     for name, given in zip(("lo", "hi"), feature_range, strict=True):
@@ -280,13 +187,37 @@ def public_bounds(feature_range: FeatureRange, n_features: int) -> list[NDArray[
     return bounds
 
 
+def _in_order(
+    ranges: Mapping[str, tuple[float, float]], names: Sequence[str] | None
+) -> tuple[list[float], list[float]]:
+    """Return the pairs of a mapping in the order of the columns, as (lo, hi)."""
+    if names is None:
+        raise TypeError(
+            "feature_range must be a pair (lo, hi) where columns have no names, got a mapping: "
+            "pass a data frame, or feature_names"
+        )
+    refuse_unknown("feature_range", ranges, names)
+    if missing := [name for name in names if name not in ranges]:
+        raise ValueError(f"feature_range must have every column, got none for {listed(missing)}")
+    lo: list[float] = []
+    hi: list[float] = []
+    for name in names:
+        pair = ranges[name]
+        if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+            raise TypeError(f"feature_range of column {name!r} must be (lo, hi), got {pair!r}")
+        for bound, value in zip((lo, hi), pair, strict=True):
+            bound.append(real(f"feature_range of column {name!r}", value))
+    return lo, hi
+
+
 def checked_options(
     options: RowOptions, names: tuple[str, ...] | None, n_features: int
 ) -> RowOptions:
     """Return the options with a frame's column names; check sizes before records are copied."""
+    named: RowOptions = {"feature_names": names, **options}
     if (feature_range := options.get("feature_range")) is not None:
-        public_bounds(feature_range, n_features)
-    return {"feature_names": names, **options}
+        public_bounds(feature_range, n_features, named["feature_names"])
+    return named
 
 
 def affine(
@@ -294,7 +225,7 @@ def affine(
     n_features: int,
     *,
     scale_only: bool,
-    names: tuple[str, ...] | None = None,
+    names: Sequence[str] | None = None,
 ) -> tuple[tuple[Float64Array, Float64Array] | None, Floats | None, Floats | None]:
     """Return lower and upper bounds, scale and shift of the features.
 
@@ -302,7 +233,9 @@ def affine(
     """
     if feature_range is None:
         return None, None, None
-    lo, hi = (values.astype(np.float64) for values in public_bounds(feature_range, n_features))
+    lo, hi = (
+        values.astype(np.float64) for values in public_bounds(feature_range, n_features, names)
+    )
     with np.errstate(all="ignore"):  # reported below
         scale, shift = 2.0 / (hi - lo), -(lo + hi) / (hi - lo)
         good = (lo < hi) & np.isfinite(lo) & np.isfinite(hi) & (scale > 0.0)
@@ -313,7 +246,7 @@ def affine(
         least, most = (float(bound[k]) for bound in bounds)
         raise ValueError(
             "feature_range must be finite with lo < hi and a distance that a double can hold, got "
-            f"({least!r}, {most!r}) for feature {int(k) if names is None else names[k]!r}"
+            f"({least!r}, {most!r}) for feature {int(k) if names is None else names[int(k)]!r}"
         )
     repeats = 1 if np.ndim(scale) else n_features
     factor, offset = (tuple(np.ravel(a).tolist()) * repeats for a in (scale, shift))
@@ -357,7 +290,7 @@ def refuse_non_finite(
             bad_mapped += _rows_with(~np.isfinite(mapped), row)
     if bad_rows:
         raise ValueError(
-            f"X must be finite, got {_not_finite(bad_columns.total())} in {bad_rows} of "
+            f"X must be finite, got {not_finite(bad_columns.total())} in {bad_rows} of "
             f"{counted(X.shape[0], 'row')} {in_columns(bad_columns, names)}"
         )
     if bad_mapped:
@@ -367,7 +300,7 @@ def refuse_non_finite(
         )
 
 
-def _not_finite(number: int) -> str:
+def not_finite(number: int) -> str:
     return counted(number, "NaN or infinite value")
 
 

@@ -16,8 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkern.data import SiloData
+from dpkern.data.frames import frame_matrix, is_frame, refuse_shuffled
+from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
-from dpkern.data.validation import FeatureRange, labels
+from dpkern.data.validation import FeatureRange, refuse_misread
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant import Accountant
@@ -35,13 +37,22 @@ _REFUSED = {
 }
 _ROW_BOUND = 1.0
 
+_CLASSES = """\
+    classes : list, set or array of shape (K,), optional
+        The labels that there may be, public, in any order: `classes_` has them sorted, as
+        scikit-learn expects it, and of two the second of these is the positive one (`SiloData`
+        takes the order as given). Otherwise they are read from y, which the certificate names as
+        an assumption. VotingClassifier and StackingClassifier number the labels before they fit,
+        so that classes must be range(K) in them."""
+
 _SHARED = """\
     row_bound : float, optional
         Public bound of the l2 norm of a row, the constant of the intercept included; longer rows
         are scaled down to it. By default that of rows within `feature_range`, and 1 without one.
-    feature_range : pair (lo, hi), optional
+    feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
         Public bounds of the features, each a number or one per feature, which are mapped to
-        [-1, 1]. They must not be taken from the records.
+        [-1, 1]: (0, 1), ([0, 18], [1, 95]), or of a frame {"smoker": (0, 1), "age": (18, 95)}.
+        They must not be taken from the records.
     clip : float or "auto", default="auto"
         Bound of the l2 norm of one record's gradient; "auto" follows from public numbers.
     fit_intercept : bool, default=True
@@ -58,6 +69,8 @@ _SHARED = """\
         Public number of records, with "add_remove".
     max_records : int, optional
         With `person` in fit, the largest number of records of one person: the first ones are used.
+        Without them the certificate is about one row of X: a record that a bootstrap
+        (BaggingClassifier) or oversampling repeats is in several rows, and less protected.
     accountant : Accountant, optional
         A budget over several fits: it is charged before a fit releases anything, or refuses it.
         Clones share it, so that every fit of a search or of a cross-validation is charged.
@@ -90,7 +103,8 @@ def documented(cls: _Estimator) -> _Estimator:
     Its signature is that of __init__, not of __new__.
     """
     text = inspect.cleandoc(cls.__doc__ or "")
-    for name, part in (("shared", _SHARED), ("attributes", _ATTRIBUTES)):
+    parts = {"classes": _CLASSES, "shared": _SHARED, "attributes": _ATTRIBUTES}
+    for name, part in parts.items():
         text = text.replace(f"{{{name}}}", inspect.cleandoc(part))
     made = cast(Any, cls)  # whose attributes are set
     signature = inspect.signature(made.__init__)
@@ -170,6 +184,11 @@ class PrivateEstimator(BaseEstimator, ABC):
         for name in refused:
             reason = _REFUSED.get(name, "it takes X, y, silos and person")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
+        refuse_shuffled(X, y)
+        if isinstance(y, np.ma.MaskedArray):
+            raise TypeError("y must be an array without mask, got a masked one: fill or drop")
+        if y is not None and getattr(y, "ndim", 1) == 1:
+            y = plain_labels(y, "y")
         X, y = _validated(self, X, y, y_numeric=isinstance(self, RegressorMixin))
         ranged = self.feature_range is not None and isinstance(X, np.ndarray)
         names = getattr(self, "feature_names_in_", None)
@@ -260,11 +279,17 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
         check_classification_targets(y)
-        found = np.unique(y) if self.classes is None else np.asarray(self.classes)
+        found = np.unique(y) if self.classes is None else np.sort(declared_labels(self.classes))
         if len(found) < 2:
             raise ValueError(
                 f"y must hold two classes at least, got {len(found)} class: classes= names all "
                 "that there may be"
+            )
+        if self.classes is not None and (found.dtype.kind in "US") != (y.dtype.kind in "OUS"):
+            raise TypeError(
+                "classes must be strings where y is, and numbers where y is, got others; "
+                "VotingClassifier and StackingClassifier number the labels before they fit: there "
+                "classes must be range(K)"
             )
         self.classes_: NDArray[Any] = found
         if not self._is_several():
@@ -337,17 +362,26 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
 
 def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     """Return records checked by scikit-learn, whose messages may quote values of them."""
+    X, *rest = records
+    refuse_misread(X)
+    if hasattr(X, "sparse") and any(dtype.fill_value != 0 for dtype in X.dtypes):
+        X = X.sparse.to_dense()  # of pandas, whose other sparse frames become CSR
     try:
         return validate_data(
             estimator,
-            *records,
+            X,
+            *rest,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             order="C",
             **how,
         )
-    except ValueError as error:
-        said = str(error)
+    except (TypeError, ValueError) as error:
+        said, kind = str(error), type(error)
+    if is_frame(X):
+        frame_matrix(X)  # names the column, if it is one
+    if issubclass(kind, TypeError):
+        raise TypeError(said if said.startswith("Sparse") else f"X must hold numbers: {said}")
     quoting = {
         "could not convert": "X, and y of a regression, must hold numbers, got text: encode it "
         "(one-hot, say) or drop it",

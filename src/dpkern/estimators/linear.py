@@ -37,9 +37,7 @@ class DPLogisticRegression(WithProbabilities):
         Budget of one fit; delta should be well below 1 / (number of records).
     C : float, default=1.0
         Inverse of the strength of the penalty.
-    classes : array_like of shape (K,), optional
-        The labels that there may be, public. Otherwise they are read from y, which the certificate
-        names as an assumption.
+    {classes}
     {shared}
 
     Attributes
@@ -48,7 +46,7 @@ class DPLogisticRegression(WithProbabilities):
         In units of the features as given. Rows beyond the row bound are shortened before the
         product, in `predict` too.
     intercept_ : ndarray of shape (1,) or (K,)
-    classes_ : ndarray of shape (K,)
+    classes_ : ndarray of shape (K,), sorted
     {attributes}
 
     Notes
@@ -91,9 +89,7 @@ class DPLinearSVC(PrivateClassifier):
         Budget of one fit; delta should be well below 1 / (number of records).
     C : float, default=1.0
         Inverse of the strength of the penalty.
-    classes : array_like of shape (2,), optional
-        The two labels, public. Otherwise they are read from y, which the certificate names as an
-        assumption.
+    {classes}
     {shared}
 
     Attributes
@@ -102,7 +98,7 @@ class DPLinearSVC(PrivateClassifier):
         In units of the features as given. Rows beyond the row bound are shortened before the
         product, in `predict` too.
     intercept_ : ndarray of shape (1,)
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (2,), sorted
     {attributes}
     """
 

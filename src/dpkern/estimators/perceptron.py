@@ -29,9 +29,7 @@ class DPMLPClassifier(WithProbabilities):
         Activation of the hidden layers.
     alpha : float, default=0.0001
         Strength of the penalty.
-    classes : array_like of shape (K,), optional
-        The labels that there may be, public. Otherwise they are read from y, which the certificate
-        names as an assumption.
+    {classes}
     {shared}
 
     Attributes
@@ -40,7 +38,7 @@ class DPMLPClassifier(WithProbabilities):
         Matrices of the layers, the first for the features as given. Rows beyond the row bound are
         shortened before the product, in `predict` too.
     intercepts_ : list of ndarray of shape (outputs,)
-    classes_ : ndarray of shape (K,)
+    classes_ : ndarray of shape (K,), sorted
     {attributes}
 
     Notes

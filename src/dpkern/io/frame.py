@@ -51,6 +51,10 @@ def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
         When the file is empty, damaged or ragged, or its columns are others than the schema's. No
         message contains a value of a record.
     """
+    if not isinstance(schema, Schema):
+        raise TypeError(
+            f"schema must be a dpkern.Schema, such as dpkern.Schema.load(PATH), got {schema!r}"
+        )
     names = None if schema.header else tuple(column.name for column in schema.columns)
     skipped = {column.name for column in schema.columns if column.kind == "ignore"}
     target = None if schema.target is None else schema.target.name
@@ -69,6 +73,8 @@ def has_header(path: Path, sep: str | None, comment: str | None) -> tuple[bool, 
 def read_text(path: str | os.PathLike[str], layout: Layout) -> Frame:
     """Read the columns of a delimited text file as text; the first row holds the names by default.
 
+    A column whose name is blank is called column_K, K its place from 0.
+
     Raises
     ------
     FileNotFoundError, IsADirectoryError, ValueError
@@ -80,11 +86,12 @@ def read_text(path: str | os.PathLike[str], layout: Layout) -> Frame:
     if first is None:
         raise ValueError(f"{path} is empty")
     if names is None:
-        names = tuple(first[1])
+        names = tuple(name or f"column_{k}" for k, name in enumerate(first[1]))
         twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or "" in names:
-            found = f"{listed(twice)} twice" if twice else "a blank one"
-            raise ValueError(f"{path} must have distinct names in its header, got {found}")
+        if twice:
+            raise ValueError(
+                f"{path} must have distinct names in its header, got {listed(twice)} twice"
+            )
     else:
         rows = itertools.chain([first], rows)
         if len(first[1]) == len(names) - 1:

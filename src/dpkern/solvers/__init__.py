@@ -107,8 +107,8 @@ def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, 
         if arguments.get("model") is None and "loss" not in arguments:
             arguments = {**arguments, **suits.get(str(task), {})}
         name = chosen(arguments.get("trust", "central"), arguments.get("model"))
-    if name not in SOLVERS:
-        names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(name, SOLVERS)
+    if name not in tuple(SOLVERS):  # of any type
+        names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(str(name), SOLVERS)
         raise ValueError(f"name must be one of {names}, got {name!r}{close}")
     return SOLVERS[name], arguments
 

@@ -25,6 +25,7 @@ from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 FloatArray = NDArray[np.float64]
 # Of which the gradients of a model that is not linear are in memory together.
 _RECORDS = 256
+_FAR = 2.0**40  # the norm of a model that is far from all minimisers
 PublicSize = int | Sequence[int] | NDArray[np.integer] | None
 
 
@@ -174,6 +175,12 @@ class Objective:
         """Lipschitz constant of the gradient of the smooth penalties: l2 + that of g."""
         g = self.smooth
         return self.l2 + (0.0 if g is None else g.strength * g.smoothness)
+
+    @property
+    def pull(self) -> float:
+        """The factor c of the smooth penalties' gradient c w at a far model w."""
+        g = self.smooth
+        return self.l2 + (0.0 if g is None else g.strength * g.coefficient(_FAR))
 
     @property
     def smoothness(self) -> float:

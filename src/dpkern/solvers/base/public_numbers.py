@@ -41,6 +41,8 @@ class PublicNumbers:
         Strength of the l2 penalty of all coordinates: 0 where the intercept has none.
     labels : bool
         Whether the targets are labels.
+    pull : float
+        The factor by which the gradient of the penalties is longer than a far model.
     """
 
     mu: float
@@ -57,6 +59,7 @@ class PublicNumbers:
     target_bound: float = 1.0
     penalty: float = 0.0
     labels: bool = True
+    pull: float = 0.0
 
     @classmethod
     def of(
@@ -118,6 +121,7 @@ def public_numbers(
         trust=trust,
         target_bound=data.target_bound if data.task == "regression" else 1.0,
         penalty=objective.l2 * float(objective.penalized.min()),
+        pull=objective.pull,
         labels=data.task != "regression",
     )
 

@@ -22,12 +22,14 @@ from dpkern.privacy.mechanisms.grids import MAX_RECORDS
 from dpkern.privacy.report import release_lines
 from dpkern.solvers.base.charging import charge_of
 from dpkern.solvers.base.clock import Clock
+from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.learning import LearningWatch
 from dpkern.solvers.base.lockstep import Request
 from dpkern.solvers.base.monitor import monitored
 from dpkern.solvers.base.objective import Objective
 from dpkern.solvers.base.outcome import declared, ending, notes_on_data, plain
 from dpkern.solvers.base.persons import person_bound
+from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.settings import settled
 from dpkern.solvers.base.sharing import shares_of
@@ -39,9 +41,9 @@ if TYPE_CHECKING:  # declaration imports this module
 
 FloatArray = NDArray[np.float64]
 
-# Compiled rounds between two looks at signals: entries of the records read, some tenth of a second,
-# and numbers in the models; and a few where others are waited for.
-_CHUNK_ENTRIES, _CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 28, 1 << 19, 32
+# Compiled rounds between two looks at signals: numbers in the models, beside the entries of the
+# records that they read; and a few where others are waited for.
+_CHUNK_NUMBERS, _ROUNDS_IN_LOCKSTEP = 1 << 19, 32
 
 
 class Run(AbstractContextManager["Run"]):
@@ -123,8 +125,7 @@ class Run(AbstractContextManager["Run"]):
         rng = parameters["rng"]
         self._owns_stream = not isinstance(rng, NoiseStream)
         self.stream = NoiseStream(rng) if self._owns_stream else rng
-        party = data.party
-        public = self.stream.public if party is None else party.public
+        public = (self.stream if data.party is None else data.party).public
         self.public = self.stream if public is None else PublicDraws(public, self.stream)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
@@ -209,7 +210,7 @@ class Run(AbstractContextManager["Run"]):
             found = step_sizes(value, self.updates, self.objective, self.local_steps)
         if isinstance(value, str) and np.all(found == found.flat[0]):
             self.resolve(step_size=found)
-        return found
+        return within_doubles(found, self.objective, self.parameters)
 
     def number_or_auto(self, name: str) -> float:
         """Return the argument `name`, a positive number or "auto", which means 1 / (L + l2)."""
@@ -218,8 +219,7 @@ class Run(AbstractContextManager["Run"]):
             if value != "auto":
                 raise ValueError(f"{name} must be a number or 'auto', got {value!r}")
             value = auto_step(self.objective, name)
-        number = positive(name, value)
-        self.parameters[name] = number
+        self.parameters[name] = number = positive(name, value)
         return number
 
     def mu_of_one(self, releases: int) -> float | None:
@@ -301,7 +301,7 @@ class Run(AbstractContextManager["Run"]):
         how["n_threads"] = self.objective.n_threads
         if not self.in_lockstep:
             with self.clock("kernels"):
-                return kernel(*given, **how)
+                return interruptible(kernel, *given, **how)
         request, begin = Request(kernel, given, how), time.perf_counter()
         found = await request
         self._seconds["kernels"] += request.seconds
@@ -329,7 +329,7 @@ class Run(AbstractContextManager["Run"]):
         not on how many entries are stored, nor on a private number of records.
         """
         entries = max(1, math.ceil(share * self.objective.n * self.objective.dim))
-        rounds = min(_CHUNK_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
+        rounds = min(CALL_ENTRIES // entries, _CHUNK_NUMBERS // self.objective.dim)
         rounds = max(1, min(rounds, _ROUNDS_IN_LOCKSTEP if self.in_lockstep else self.rounds))
         with self._progress_bar(len(steps)) as bar:
             for first in range(0, len(steps), rounds):

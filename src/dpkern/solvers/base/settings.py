@@ -31,6 +31,7 @@ from dpkern.solvers.base.public_numbers import (
     public_numbers,
     smallest_silo,
 )
+from dpkern.solvers.base.reach import announce_length, refuse_sizes
 
 # Least clip norm, as a share of row_bound |phi'(0)|, largest noise in margins, and the noise up to
 # which larger clip norms go, the last two in units of `margin_noise`: with noise in every round, of
@@ -54,6 +55,8 @@ _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # below their bound, and what oscillates is averaged.
 _BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
 _MOMENTUM = 0.95
+# Doublings of far models by steps too long for the penalties, beyond which steps are shorter.
+_MOST_GROWTH = 10.0
 _MULTIPLIER = 3.0
 _REPEATS = ("rounds", "local_steps")
 
@@ -89,6 +92,7 @@ def settled(
     For a user's own model, or without a row bound or a bounded second derivative, only numbers of
     rounds follow from the rule: a step size stays "auto", and a clip norm is none.
     """
+    refuse_sizes(objective, given)
     numbers = public_numbers(objective, budget, given["trust"], given["neighbours"])
     if numbers is not None and math.isfinite(numbers.smoothness):
         found = rule(numbers, given)
@@ -101,7 +105,10 @@ def settled(
         mu = math.inf if budget is None else budget.mu
         smallest, releases = smallest_silo(objective), (rounds or 1) * (steps or 1)
         found["batch_size"] = _batch_size(given.get("sampling", "full"), smallest, releases, mu)
-    return {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
+    settings = {k: found.get(k, v) if is_auto(v) else v for k, v in given.items()}
+    counts = {name: settings.get(name) for name in _REPEATS}
+    announce_length(objective, {k: v for k, v in counts.items() if isinstance(v, int)})
+    return settings
 
 
 def _batch_size(sampling: str, smallest: int, releases: int, mu: float) -> int | None:
@@ -178,7 +185,11 @@ def descent(
     eta = horizon / steps  # the step that momentum makes of the option
     if is_auto(momentum):
         found["momentum"] = momentum = min(most, max(0.0, 1.0 - 1.0 / (L * eta)))
-    found |= {"clip": clip, step: eta * (1.0 - momentum)}
+    size = eta * (1.0 - momentum)
+    growth = size * numbers.pull - 1.0  # of far models, by a step
+    if step == "step_size" and growth > 1.0 and steps * math.log2(growth) > _MOST_GROWTH:
+        size = 1.0 / numbers.pull
+    found |= {"clip": clip, step: size}
     return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
 
 

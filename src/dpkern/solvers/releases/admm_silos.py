@@ -28,6 +28,7 @@ from dpkern import kernels
 from dpkern.privacy.local_runs import LocalRuns, norm_bound
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.participation import ParticipationSchedule
+from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.local_runs import silos_here
 
@@ -62,7 +63,8 @@ class InnerSolve:
         if silos is not None and not len(silos):
             return np.zeros_like(v)
         with self._run.clock("kernels"):
-            x = kernels.glm_local_descent(
+            x = interruptible(
+                kernels.glm_local_descent,
                 objective.data,
                 v,
                 loss=objective.phi,

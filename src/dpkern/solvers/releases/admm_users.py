@@ -62,6 +62,7 @@ class Consensus:
         if run.trust == "central" and run.claimed is None:
             at_most_half(run, self.relaxation)
         objective, claim = run.objective, run.claimed
+        objective.full_prox(objective.start(), self.prox_step)  # raises where there is none
         self._n = objective.data.m if run.parameters["users"] == "silos" else objective.data.n
         self._schedule = schedule = self._choose_schedule()
         self._participants = self._n if schedule is None else schedule.users.shape[1]

@@ -1,5 +1,6 @@
 """Local steps in every silo between two aggregations, and their releases."""
 
+import math
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.mechanisms.last_iterate import LastIterate
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.record_sampling import Cyclic
+from dpkern.solvers.base.interrupts import CALL_ENTRIES, interruptible
 from dpkern.solvers.base.result import SolverResult
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -62,6 +64,8 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
+    if isinstance(advance, HiddenSteps):
+        advance.require_reach(eta)
     if isinstance(advance, GradientStep):
         done = await advance.compiled_rounds(w, eta[:, 0], returned.extend)
     for r in run.numbered_rounds(done):
@@ -122,33 +126,46 @@ class LocalSteps:
         self.weights = run.objective.data.weights(run.objective.weights)
 
     def __call__(
-        self, w: FloatArray, eta: FloatArray, *, grid: FloatArray | None, **more: Any
+        self,
+        w: FloatArray,
+        eta: FloatArray,
+        *,
+        grid: FloatArray | None,
+        batches: NDArray[np.int64] | None = None,
+        **noise: Any,
     ) -> FloatArray:
         """Return theta_j of every silo, shape (m, d), from w, shape (d,) or (m, d).
 
-        Further keywords are the kernel's, for noise and batches.
+        `noise` is the kernel's. Steps without it are made in calls between which Ctrl-C is served.
         """
         objective, silos = self._run.objective, self._silos
         if silos is not None and not len(silos):
             return np.array(np.broadcast_to(w, (objective.data.m, w.shape[-1])))
-        smooth = objective.smooth
-        with self._run.clock("kernels"):
-            theta: FloatArray = kernels.glm_local_descent(
-                objective.data,
-                w,
-                loss=objective.phi,
-                clip=self._run.clip,
-                steps=len(eta),
-                step_size=eta,
-                l2=objective.l2,
-                smooth=None if smooth is None or smooth.strength == 0.0 else smooth,
-                prox=objective.proximal,
-                penalize_intercept=objective.penalize_intercept,
-                grid=grid,
-                silos=silos,
-                n_threads=objective.n_threads,
-                **more,
-            )
+        smooth, theta, data, together = objective.smooth, w, objective.data, len(eta)
+        entries = data.d * (data.n if self._batch_size is None else data.m * self._batch_size)
+        if noise.get("sigma") is None:
+            together = max(1, CALL_ENTRIES // entries)
+        for first in range(0, len(eta), together):
+            steps = slice(first, first + together)
+            with self._run.clock("kernels"):
+                theta = interruptible(
+                    kernels.glm_local_descent,
+                    data,
+                    theta,
+                    loss=objective.phi,
+                    clip=self._run.clip,
+                    steps=len(eta[steps]),
+                    step_size=eta[steps],
+                    l2=objective.l2,
+                    smooth=None if smooth is None or smooth.strength == 0.0 else smooth,
+                    prox=objective.proximal,
+                    penalize_intercept=objective.penalize_intercept,
+                    grid=grid,
+                    silos=silos,
+                    batches=None if batches is None else batches[:, steps],
+                    n_threads=objective.n_threads,
+                    **noise,
+                )
         return theta
 
     def local_runs(self, eta: FloatArray) -> LocalRuns:
@@ -206,7 +223,7 @@ class HiddenSteps:
     ) -> None:
         b = None if sampler is None else sampler.batch_sizes[0]
         self._run, self._steps, self._per_silo = run, LocalSteps(run, b), run.trust == "silo"
-        self._noisy, self._sampler, self._round = mu is not None, sampler, 0
+        self._mu, self._sampler, self._round = mu, sampler, 0
         m = run.objective.data.m
         self._factors = np.ones(m) if self._per_silo else self._steps.weights
         self._mechanism = GaussianMessages(
@@ -219,10 +236,22 @@ class HiddenSteps:
             per_record=per_record,
         )
 
+    def require_reach(self, eta: FloatArray) -> None:
+        """Raise ValueError if a later round could start where no sensitivity is known."""
+        if self._mu is None or len(eta) == 1:
+            return
+        d, factors, reach = self._run.objective.data.d, tuple(self._factors.tolist()), 0.0
+        noise = (math.sqrt(d) + 10.0) / self._mu
+        for row in eta:
+            longest = self._run.clip * float(np.sum(row))
+            start = norm_bound(np.zeros(d), max(reach, longest))
+            sensitivity, _ = _bounds_of(self._steps.local_runs(row), start, factors)
+            reach += longest + noise * max(sensitivity)
+
     async def __call__(self, w: FloatArray, eta: FloatArray) -> FloatArray:
         """Release the next model, shape (d,), after steps eta (K,) from the public w."""
         steps, grid, bounds = self._steps, None, {}
-        if self._noisy:
+        if self._mu is not None:
             # Conditions are checked before any record is read.
             grid, bounds = steps.local_runs(eta).grids, self._bounds(w, eta)
         theta = steps(w, eta, grid=grid, batches=self._batches(len(eta)))

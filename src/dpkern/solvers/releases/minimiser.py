@@ -11,6 +11,7 @@ from dpkern.privacy.local_runs import clipped_smoothness
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.privacy.mechanisms.perturbed_minimiser import PerturbedMinimiser
 from dpkern.privacy.profiles import Bound
+from dpkern.solvers.base.reach import announce_length
 from dpkern.solvers.base.run import Run
 
 FloatArray = NDArray[np.float64]
@@ -80,6 +81,7 @@ class Minimiser:
             run.charge.bound(Bound(minimiser=law, n_draws=n_draws))
         found = mechanism.minimisation
         self._curvature, self._rho, self.steps = found.curvature, found.rho, found.steps
+        announce_length(objective, {"passes": self.steps})
         self._grid = np.full(data.m, found.grid)
 
     async def release(self) -> FloatArray:

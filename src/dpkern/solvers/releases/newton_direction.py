@@ -14,6 +14,7 @@ from dpkern.privacy import split_budget
 from dpkern.privacy._exact import round_up, sqrt_up
 from dpkern.privacy.mechanisms.grids import MAX_RECORDS, grid_records
 from dpkern.privacy.mechanisms.messages import GaussianMessages
+from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.base.settings import direction_noise_floor
 
@@ -105,7 +106,8 @@ class NoisyDirection:
         run, objective = self._run, self._run.objective
         om = objective.record_weight()
         with run.clock("kernels"):
-            H = kernels.glm_hessian(
+            H = interruptible(
+                kernels.glm_hessian,
                 objective.data,
                 w,
                 loss=objective.phi,

@@ -12,8 +12,9 @@ from dpkern import kernels
 from dpkern.models.scale import largest_target
 from dpkern.privacy import split_budget
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
+from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.run import Run
-from dpkern.solvers.base.steps import StepSize
+from dpkern.solvers.base.steps import StepSize, step_sizes
 from dpkern.solvers.releases.gradient import over_silos
 
 FloatArray = NDArray[np.float64]
@@ -46,7 +47,9 @@ def budgets(
 def step_rule(run: Run, step_size: StepSize, *, mu: float | None, max_step: float) -> Steps:
     """Return the rule of an argument step_size; mu is the budget of one private search."""
     if not isinstance(step_size, str):
-        eta = run.step_sizes().ravel()
+        eta = step_sizes(step_size, run.updates, run.objective, run.local_steps)
+        # A step along a Newton direction shrinks what the penalties do by at most its size.
+        eta = within_doubles(eta, run.objective, run.parameters, pull=1.0).ravel()
         return functools.partial(given_steps, eta)
     if step_size == "damped":
         return functools.partial(damped_steps, max_step, largest_target(run.objective.data))

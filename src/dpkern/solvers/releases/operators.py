@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern._numbers import count, positive
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers.base.options import check_choice
+from dpkern.solvers.base.reach import within_doubles
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.admm_records import CentralUsers, at_most_half
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
@@ -160,7 +161,9 @@ def choose_operator(run: Run, mu: float | None) -> Operator:
     if operator == "gradient" and run.objective.proximal is not None:
         g = run.objective.proximal.name
         raise ValueError(f"operator='gradient' has no prox, by which {g!r} acts: take another")
-    return ProximalGradient(run, step=run.number_or_auto("step_size"), mu=mu)
+    step = run.number_or_auto("step_size")
+    within_doubles(np.full((run.rounds, 1), step), run.objective, run.parameters)
+    return ProximalGradient(run, step=step, mu=mu)
 
 
 def relaxations(run: Run) -> FloatArray:

@@ -13,6 +13,7 @@ from dpkern.data import row_norms
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.record_sampling import Rows
+from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import gradient_sums
 
@@ -131,12 +132,13 @@ class MlpSums(Sums):
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         with self._run.clock("kernels"):
-            return kernels.mlp_gradient(self._data, w, records=self._records, **self._how, **how)
+            how |= {"records": self._records, **self._how}
+            return interruptible(kernels.mlp_gradient, self._data, w, **how)
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         how |= {"gradient_clip": self._run.clip}
         with self._run.clock("kernels"):
-            return kernels.mlp_difference(self._data, new, old, **self._how, **how)
+            return interruptible(kernels.mlp_difference, self._data, new, old, **self._how, **how)
 
     def vectors(self, w: FloatArray, records: IntArray) -> FloatArray:
         alone = self._data.each_alone(records)

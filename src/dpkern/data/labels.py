@@ -1,0 +1,183 @@
+"""Labels and targets of records. Messages about them name counts, never values."""
+
+import math
+import numbers
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpkern._numbers import counted, positive
+from dpkern.data.frames import is_missing, refuse_shuffled
+from dpkern.data.validation import (
+    Float64Array,
+    Matrix,
+    Task,
+    blocks,
+    not_finite,
+    numeric_matrix,
+    refuse_length,
+)
+
+MAX_CLASSES = 1 << 24  # far above any use: the list of labels is read in full
+# What labels of Python objects are, the narrowest kind first.
+_KINDS: tuple[tuple[Any, type], ...] = (
+    *((str, str), (bytes, bytes), (bool | np.bool_, bool)),
+    *((numbers.Integral, np.int64), (numbers.Real | Decimal, np.float64)),
+)
+
+
+def records(X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+    refuse_shuffled(X, y)
+    rows = numeric_matrix(X)
+    return rows, labels(y, rows.shape[0])
+
+
+def labels(y: ArrayLike, n: int, name: str = "y") -> NDArray[Any]:
+    """Return y as an array of n finite numbers, booleans or strings."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be an array without mask, got a masked one: fill or drop")
+    refuse_length(name, y, range(n, n + 1))
+    y = plain_labels(y, name)
+    if y.dtype.kind not in "fiubUS":
+        raise TypeError(
+            f"{name} must be all real numbers or all strings, without missing values, got dtype "
+            f"{y.dtype}"
+        )
+    if y.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one per row of X, got {y.shape}")
+    if y.dtype.kind == "f":
+        bad = n - int(np.count_nonzero(np.isfinite(y)))
+        if bad:
+            raise ValueError(f"{name} must be finite, got {not_finite(bad)} in {n} records")
+    return y
+
+
+def plain_labels(y: Any, name: str) -> NDArray[Any]:
+    """Return labels as an array: those of Python objects and of nullable types as what they are."""
+    given = np.asarray(y)
+    mixed = given.dtype.kind in "US" and isinstance(y, list | tuple)  # NumPy makes text of numbers
+    if (given.dtype.kind not in "OT" and not mixed) or given.ndim != 1:
+        return given
+    objects = np.array(y, dtype=object) if mixed else given.astype(object)
+    for kind, dtype in _KINDS:
+        if all(isinstance(v, kind) for v in objects.flat):
+            try:
+                return objects.astype(dtype)
+            except OverflowError:
+                raise ValueError(
+                    f"{name} must fit 64 bits where it is whole numbers, got larger ones: pass text"
+                ) from None
+    missing = sum(map(is_missing, objects.flat))
+    found = "both, or other objects"
+    if missing:
+        found = f"{counted(missing, 'missing value')} in {objects.size} records: drop these records"
+    raise TypeError(
+        f"{name} must be all real numbers or all strings, without missing values, got {found}"
+    )
+
+
+def targets(
+    y: NDArray[Any], task: Task | None, classes: ArrayLike | None = None
+) -> tuple[Float64Array, Task, NDArray[Any] | None]:
+    """Return y as a new float64 array, the task, and the labels of a classification."""
+    if task not in (None, "classification", "regression", "multiclass"):
+        raise ValueError(
+            f"task must be 'classification', 'regression' or 'multiclass', got {task!r}"
+        )
+    if classes is not None:
+        return _known_targets(y, task, classes)
+    if task == "multiclass":
+        raise ValueError("classes must be the public labels where task is 'multiclass', got None")
+    if task == "regression":
+        if y.dtype.kind in "US":
+            raise TypeError("y must be real numbers for regression, got strings")
+        return y.astype(np.float64), task, None
+    two = _at_most_two(y)
+    if two is not None and len(two) == 2:
+        return np.where(y == two[1], 1.0, -1.0), "classification", two
+    if task is None and two is None and y.dtype.kind == "f":
+        return y.astype(np.float64), "regression", None
+    found, cure = "one distinct value", "name both by classes=(negative, positive)"
+    if two is None:
+        found = "more than two distinct values"
+        cure = "more labels need task='multiclass' and classes"
+    numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
+    raise ValueError(
+        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
+        f"{cure}{numbers_too}"
+    )
+
+
+def clip_targets(y: Float64Array, task: Task, target_bound: float | None) -> float:
+    """Clip the targets in place to the bound and return it, infinity without one."""
+    if target_bound is None:
+        return math.inf
+    bound = positive("target_bound", target_bound)
+    if task != "regression":
+        raise ValueError(f"target_bound must be None where task is {task!r}, got {bound!r}")
+    np.clip(y, -bound, bound, out=y)
+    return bound
+
+
+def _known_targets(
+    y: NDArray[Any], task: Task | None, classes: ArrayLike
+) -> tuple[Float64Array, Task, NDArray[Any]]:
+    """Return the targets for labels that are declared public."""
+    if task == "regression":
+        raise ValueError("classes must be None where task is 'regression', got labels")
+    known = declared_labels(classes)
+    if task != "multiclass" and len(known) != 2:
+        raise ValueError(
+            f"classes must be two labels unless task is 'multiclass', got {len(known)}"
+        )
+    if (known.dtype.kind in "US") != (y.dtype.kind in "US"):
+        raise TypeError("classes must be strings where y is, and numbers where y is, got others")
+    places = _number(y, known).astype(np.float64)
+    if task == "multiclass":
+        return places, task, known
+    return 2.0 * places - 1.0, "classification", known
+
+
+def declared_labels(classes: Any) -> NDArray[Any]:
+    """Return public labels in the given order, and those of a set sorted."""
+    if isinstance(classes, set | frozenset):
+        kinds = {isinstance(label, str) for label in classes}
+        classes = sorted(classes) if len(kinds) == 1 else list(classes)
+    listed = isinstance(classes, Sequence) or hasattr(classes, "__array__")
+    listed = listed and not isinstance(classes, str | bytes) and getattr(classes, "ndim", 1) == 1
+    if listed:
+        refuse_length("classes", classes, range(2, MAX_CLASSES + 1))
+    if not listed or any(isinstance(label, list | tuple | np.ndarray) for label in classes):
+        raise ValueError(
+            "classes must be the list of labels, such as ['no', 'yes'] or range(10), got "
+            f"{classes!r}"
+        )
+    known = labels(classes, len(classes), name="classes")
+    if len(np.unique(known)) < len(known):
+        raise ValueError(f"classes must hold every label once, got {known.tolist()}")
+    return known
+
+
+def _number(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the index in `known` of each label; one among those in y depends on other records."""
+    order = np.argsort(known)
+    position = np.searchsorted(known, y, sorter=order)
+    number = order[np.minimum(position, len(known) - 1)]
+    other = int(np.count_nonzero(known[number] != y))
+    if other:
+        raise ValueError(f"y must hold labels of classes only, got {counted(other, 'other')}")
+    return number
+
+
+def _at_most_two(y: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the distinct values of y, sorted, or None if there are more than two."""
+    second = y[:0]
+    for rows in blocks(len(y), y.itemsize):
+        others = y[rows][y[rows] != y[0]]
+        second = others[:1] if not len(second) else second
+        if np.any(others != second):
+            return None
+    return np.sort(np.concatenate((y[:1], second)))
