@@ -54,7 +54,7 @@ def test_a_dry_run_says_what_the_ledger_has_left_and_charges_nothing(capsys, stu
     out, _ = shown(capsys, silo("north.json", *agreed, "--dry-run"))
     assert "5 x sum of clipped gradients, 2 numbers with noise" in out
     assert "ledger after   north.json: 1 of epsilon 1.5" in out
-    assert "is spent, 1.061 is left" in out
+    assert "is spent, 1.047 is left" in out
     assert (study / "north.json").read_bytes() == before
 
 
