@@ -313,6 +313,24 @@ def sent_by_silo_1(steps, answers, threshold=2):
         mesh.close()
 
 
+@pytest.mark.parametrize("others", [[], [0]])
+def test_whoever_left_first_or_since_then_is_named(others):
+    """A silo may see that another has left before it sees why: that the analyst has."""
+    names = (ANALYST, *(f"s{j}" for j in range(SILOS)))
+    mesh = Mesh(names, [("localhost", 1)] * SILOS, 2, 2, None, 0.2)
+    for pid in (0, 1, 3, 4):
+        peer = mesh.runtime.parties[pid].protocol = Peer([b""] if pid in (3, 4) else [])
+        if pid in (0, 1):
+            peer.buffers[0] = None  # nothing was received
+        peer.close = partial(mesh.lose, pid)
+    mesh._connected = True
+    for pid in [1, *others]:
+        mesh.lose(pid)
+    message = str(mesh._left([1]))
+    mesh.close()
+    assert message == f"s0: left the study, while {ANALYST} sent nothing"
+
+
 @pytest.mark.processes
 def test_what_a_silo_sends_is_shares_of_its_threshold_and_fresh():
     steps = integers(1, 40)

@@ -220,7 +220,8 @@ class Mesh:
         raise self._left(lost)
 
     def _left(self, lost: Sequence[int]) -> Exception:
-        late = [pid for pid in self._late() if pid not in self._closed]
+        # Whoever has left since `lost` was noted, without its message, is late too.
+        late = [pid for pid in self._late() if pid not in lost]
         named = [self.names[pid] for pid in late]
         if not lost:
             who, why = named, f"no message within {self._deadline:g} s"
