@@ -223,10 +223,8 @@ class Accountant:
             if entry is None:
                 raise ValueError(f"number must be of a charge without a certificate, got {number}")
             costs: Costs | None = None
-            nothing = certificate.mu == 0.0 and not certificate.releases
-            if (
-                entry.costs is not None or nothing
-            ):  # a list that takes all is given back only unused
+            is_unused = certificate.mu == 0.0 and not certificate.releases
+            if entry.costs is not None or is_unused:  # what takes all stays, unless it is unused
                 filter_, spending = self._filter(entries), self._composed([certificate])
                 others = [e for e in entries if e is not entry and e.part in (None, entry.part)]
                 costs = filter_.costs(spending, self._sums(filter_, others), entry.costs)
