@@ -90,6 +90,7 @@ def with_entry(values, entry):
     return values
 
 
+@pytest.mark.filterwarnings("ignore:no target_bound was stated")
 @pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
 @pytest.mark.parametrize("make", [list, pd.DataFrame, np.array], ids=["list", "frame", "array"])
 def test_no_message_quotes_a_record(cls, make):
@@ -295,6 +296,7 @@ def test_what_private_estimators_do_not_have_says_why():
         DPLogisticRegression(solver="lbfgs").fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:no target_bound was stated")
 @pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
 def test_certificates_survive_copies(cls):
     X, y = blobs()

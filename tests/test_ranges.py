@@ -228,7 +228,9 @@ def test_targets_names_and_silos():
     how = {"bounds": WIDE, "budget": BUDGET, "rng": 3, "target_bounds": (-1e3, 1e3)}
     found = dpk.private_range(frame, y=y, **how)
     assert found.feature_names == ("height", "year")
-    assert 6.0 <= found.target_bound <= 16.0
+    lowest, highest = found.target_bound
+    assert lowest < 0.0 < highest
+    assert 6.0 <= max(-lowest, highest) <= 16.0
     table = repr(found).splitlines()
     assert [line.split()[0] for line in table[:4]] == ["feature", "height", "year", "target"]
     assert table[4].startswith("row_bound 1.73205, epsilon 1 at delta 1e-06")

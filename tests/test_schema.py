@@ -366,8 +366,9 @@ def test_a_silo_column_says_whose_record_it_is():
 def test_targets_of_a_regression_are_clamped_to_their_bound():
     schema = dpk.Schema([AGE, Column("y", "target", lo=-3, hi=2)])
     data = schema.silo_data({"age": [20, 30, 40], "y": ["-7", 1, 5.0]}, how="even", seed=0)
-    assert (data.task, data.target_bound) == ("regression", 3.0)
-    assert sorted(data.y.tolist()) == [-3.0, 1.0, 2.0]
+    assert (data.task, data.target_bound) == ("regression", 2.5)
+    assert data.transform.target_middle == -0.5
+    assert sorted(data.y.tolist()) == [-2.5, 1.5, 2.5]
 
 
 def test_several_classes_have_constants_of_their_own():

@@ -372,7 +372,6 @@ def test_steps_too_long_for_the_penalties_are_shortened():
     data = SiloData.split([[0.1], [0.2]] * 30, [0, 1] * 30, 1, seed=0, row_bound=1e-12)
     budget = dpk.Budget(epsilon=1.0, delta=1e-5)
     found = dpk.solve("auto", data, budget=budget, l2=0.01, rng=0)
-    assert found.parameters["step_size"] == pytest.approx(100.0)
-    # Of a few rounds, models do not grow far: nothing changes.
+    assert found.parameters["step_size"] == pytest.approx(1.0)
     found = dpk.solve("auto", data, budget=budget, l2=0.01, rng=0, rounds=2)
-    assert found.parameters["step_size"] > 200.0
+    assert found.parameters["step_size"] == pytest.approx(100.0)

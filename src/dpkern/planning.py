@@ -14,6 +14,7 @@ from dpkern import kernels
 from dpkern._html import table
 from dpkern._numbers import count, not_negative, positive
 from dpkern.data import SiloData
+from dpkern.data.labels import target_bounds
 from dpkern.models.losses import Loss, get_loss
 from dpkern.models.scale import margin_scale, softmax_scale
 from dpkern.plotting import plot_plan
@@ -21,7 +22,7 @@ from dpkern.privacy import Budget, BudgetWarning
 from dpkern.solvers import SOLVERS, chosen
 from dpkern.solvers.base.options import check_choice
 from dpkern.solvers.base.public_numbers import PublicNumbers
-from dpkern.solvers.base.settings import is_auto
+from dpkern.solvers.base.settings import is_auto, moments_suffice
 from dpkern.solvers.base.shared import SHARED
 
 # Excess risk, test error above that without privacy: least + A (d^q / x)^p, where x = 2 mu / u is
@@ -217,7 +218,7 @@ def plan(
     neighbours: str = "replace_one",
     l2: float = 0.0,
     n_classes: int = 2,
-    target_bound: float = 1.0,
+    target_bound: float | tuple[float, float] = 1.0,
     transport: str | None = None,
 ) -> Plan:
     """Say what a budget buys for a linear model, from public numbers alone.
@@ -240,8 +241,8 @@ def plan(
         Strength of the penalty (l2/2) |w|^2.
     n_classes : int
         Number of classes; more than two are those of softmax regression, `dpkern.MLP(hidden=())`.
-    target_bound : float
-        Bound of |y| in a regression, as of the data.
+    target_bound : float or pair (lo, hi)
+        Bound of |y|, or bounds of y, in a regression, as of the data.
     transport : {"processes", "flower", "mpyc"}, optional
         How silos in processes of their own reach each other (docs/federation.md): the rows are
         those of solvers that can be run so, and seconds have what their messages take.
@@ -274,7 +275,7 @@ def plan(
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a dpkern.Budget, got {type(budget).__name__}")
     bound, phi = positive("row_bound", row_bound), get_loss(loss)
-    l2, largest = not_negative("l2", l2), positive("target_bound", target_bound)
+    l2, largest = not_negative("l2", l2), target_bounds(target_bound)[0]
     if phi.task == "classification" and largest != 1.0:
         raise ValueError(f"target_bound must be 1 for labels, got {largest!r}")
     check_choice("trust", trust, ("central", "silo"))
@@ -317,7 +318,8 @@ def plan(
         and (solver.declaration.federated or transport is None)
         and name in _ERROR  # else nothing is known of its error and time
     ]
-    first = chosen(trust, "softmax" if K > 2 else None)
+    exact = K == 2 and phi.name == "squared" and moments_suffice(numbers)
+    first = chosen(trust, "softmax" if K > 2 else None, moments=exact)
     order = sorted(rows, key=lambda row: (row.solver != first, row.error))
     arguments = {
         "row_bound": bound,

@@ -55,8 +55,8 @@ class PrivateRange:
         as far from 0.
     row_bound : float
         The norm of the longest row inside the feature range, with an intercept.
-    target_bound : float or None
-        Bound of |y|, for targets that were counted too.
+    target_bound : pair (lo, hi) of floats, or None
+        Bounds of y, for targets that were counted too.
     privacy : Certificate
         Composes with that of the fit by `dpkern.privacy.compose_sequential`.
     feature_names : tuple of str or None
@@ -64,7 +64,7 @@ class PrivateRange:
 
     feature_range: tuple[FloatArray, FloatArray]
     row_bound: float
-    target_bound: float | None
+    target_bound: tuple[float, float] | None
     privacy: Certificate = field(repr=False)
     feature_names: tuple[str, ...] | None = None
 
@@ -73,7 +73,8 @@ class PrivateRange:
         names = self.feature_names or tuple(map(str, range(len(lo))))
         rows = [(name, f"{a:.6g}", f"{b:.6g}") for name, a, b in zip(names, lo, hi, strict=True)]
         if self.target_bound is not None:
-            rows.append(("target", f"{-self.target_bound:.6g}", f"{self.target_bound:.6g}"))
+            lowest, highest = self.target_bound
+            rows.append(("target", f"{lowest:.6g}", f"{highest:.6g}"))
         rows.insert(0, ("feature", "lo", "hi"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{name:{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}" for name, a, b in rows]
@@ -206,7 +207,7 @@ def private_range(
     return PrivateRange(
         feature_range=(lo, hi),
         row_bound=_row_bound(lo, hi, sparse=is_sparse(X)),
-        target_bound=None if y is None else max(map(abs, found[-1])),
+        target_bound=None if y is None else found[-1],
         privacy=privacy,
         feature_names=names,
     )
@@ -221,7 +222,9 @@ def _values(
         if y is not None:
             raise ValueError("y must be None beside a SiloData, which has targets of its own")
         X, names = given.X, given.feature_names
-        targets = given.y if target_bounds is not None else None
+        targets = None
+        if target_bounds is not None:
+            targets = given.y + given.transform.target_middle
         if targets is not None and given.task != "regression":
             raise ValueError(f"target_bounds must be None where task is {given.task!r}")
     else:

@@ -122,8 +122,11 @@ def add_data_arguments(parser: argparse.ArgumentParser, silos: int) -> None:
         "none: the longest row inside the feature range of dense data, "
         f"sqrt(features + intercept); {_data.ROW_BOUND:g} without one or for sparse data)",
     )
-    what = "positive: targets of a regression beyond it are clipped to it (default: none)"
-    add("--target-bound", type=float, help=what)
+    what = (
+        "bound of the targets' size in a regression, or bounds --target-bound=LO,HI: other targets "
+        "are clipped to them (default: none)"
+    )
+    add("--target-bound", type=target_bound, metavar="B", help=what)
     what = "with --person: the first K records of a person are used, and protected together"
     add("--max-records", type=count, metavar="K", help=what)
     what = "fit no constant beside the features (Python fits one with intercept=True only)"
@@ -171,6 +174,12 @@ def auto_or(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 
     parse.__name__ = kind.__name__
     return parse
+
+
+def target_bound(text: str) -> float | list[float]:
+    """Return the bound, or the pair of them, of an argument; the data check what it may be."""
+    numbers = [parse_number(part) for part in text.split(",")]
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:

@@ -295,6 +295,8 @@ def data_lines(source: Source, data: SiloData, arguments: argparse.Namespace) ->
     bound = f"row bound {data.row_bound:g}"
     if math.isfinite(data.target_bound):
         bound += f", target bound {data.target_bound:g}"
+        if data.transform.target_middle:
+            bound += f" around {data.transform.target_middle:g}"
     ranged = "none stated" if data.feature_range is None else "stated"
     if data.schema is not None:
         ranged = "and categories of the schema"

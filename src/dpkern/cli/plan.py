@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--neighbours", choices=relation, default=relation[0], help=f"default: {relation[0]}")
     add("--loss", choices=LOSSES, default="logistic", help="default: logistic")
     add("--classes", type=size, default=2, metavar="K", help="number of classes (default: 2)")
-    bound = "of |y|, for --loss squared or huber (default: 1)"
-    add("--target-bound", type=float, default=1.0, metavar="B", help=bound)
+    bound = "of |y|, or LO,HI of y, for --loss squared or huber (default: 1)"
+    add("--target-bound", type=_arguments.target_bound, default=1.0, metavar="B", help=bound)
     how = "how silos on their own machines reach each other: seconds count their messages"
     add("--transport", choices=("processes", "flower", "mpyc"), help=how)
     add("--no-intercept", action="store_true", help="no constant beside the features")

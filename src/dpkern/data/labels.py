@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpkern._numbers import counted, positive
+from dpkern._numbers import counted, positive, real
 from dpkern.data.frames import is_missing, refuse_shuffled
 from dpkern.data.validation import (
     Float64Array,
     Matrix,
+    TargetBound,
     Task,
     blocks,
     not_finite,
@@ -111,15 +112,35 @@ def targets(
     )
 
 
-def clip_targets(y: Float64Array, task: Task, target_bound: float | None) -> float:
-    """Clip the targets in place to the bound and return it, infinity without one."""
+def clip_targets(y: Float64Array, task: Task, target_bound: TargetBound) -> tuple[float, float]:
+    """Clip the targets in place and subtract the middle of the bounds.
+
+    Returns
+    -------
+    bound, middle : float
+        Half of the distance of the bounds, which are -target_bound and target_bound for a number,
+        and their middle; infinity and 0 without bounds.
+    """
     if target_bound is None:
-        return math.inf
-    bound = positive("target_bound", target_bound)
+        return math.inf, 0.0
     if task != "regression":
-        raise ValueError(f"target_bound must be None where task is {task!r}, got {bound!r}")
+        raise ValueError(f"target_bound must be None where task is {task!r}, got {target_bound!r}")
+    bound, middle = target_bounds(target_bound)
+    y -= middle
     np.clip(y, -bound, bound, out=y)
-    return bound
+    return bound, middle
+
+
+def target_bounds(target_bound: float | Sequence[float]) -> tuple[float, float]:
+    """Return half of the distance of public bounds, a number or a pair (lo, hi), and the middle."""
+    if not isinstance(target_bound, Sequence | np.ndarray) or isinstance(target_bound, str):
+        return positive("target_bound", target_bound), 0.0
+    if len(target_bound) != 2:
+        raise ValueError(f"target_bound must be a number or (lo, hi), got {target_bound!r}")
+    lo, hi = (real("target_bound", value) for value in target_bound)
+    if not lo < hi:
+        raise ValueError(f"target_bound must be (lo, hi) with lo < hi, got {target_bound!r}")
+    return 0.5 * hi - 0.5 * lo, 0.5 * lo + 0.5 * hi
 
 
 def _known_targets(

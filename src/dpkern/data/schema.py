@@ -209,13 +209,13 @@ class Schema:
             raise ValueError('columns must hold a target, of kind "target", to fit a model')
         if intercept is None:
             intercept = self.intercept and self.task != "multiclass"
-        largest = None
+        bounds = None
         if self.task == "regression":
-            largest = max(abs(cast(float, self.target.lo)), abs(cast(float, self.target.hi)))
+            bounds = cast(float, self.target.lo), cast(float, self.target.hi)
         return {
             "intercept": intercept,
             "row_bound": self._proven(intercept) if self.row_bound is None else self.row_bound,
-            "target_bound": largest,
+            "target_bound": bounds,
             "task": self.task,
             "classes": self.classes,
             "feature_names": self.feature_names,

@@ -31,6 +31,7 @@ from dpkern.data.validation import (
     Matrix,
     RowOptions,
     ScaleWarning,
+    TargetBound,
     Task,
     affine,
     checked_matrix,
@@ -78,8 +79,10 @@ class SiloData:
     row_bound : float, optional
         Public R > 0; rows of larger norm are scaled down to norm R. By default that of rows within
         the feature_range of dense X, and infinite without one.
-    target_bound : float, optional
-        Public bound > 0 of |y| in a regression, to which other targets are clipped.
+    target_bound : float or pair of floats, optional
+        Public bound > 0 of |y| in a regression, or a pair (lo, hi) of bounds of y, to which other
+        targets are clipped. The middle of a pair is subtracted from the targets and added to
+        predictions, which tells a model where targets are at no cost.
     feature_range : pair (lo, hi), or mapping of names of columns to pairs, optional
         Public bounds, each a number or of shape (n_features,), mapped to [-1, 1]. Values outside
         are mapped affinely too, not clipped. For sparse X only the scale 2 / (hi - lo) is applied,
@@ -111,12 +114,12 @@ class SiloData:
     X : ndarray or csr_array of shape (N, n_features)
         A read-only view of the given memory. A csr_array has sorted rows and int32 ``indices``.
     y : ndarray of shape (N,), float64
-        -1 and +1, indices into `classes` for multiclass, or the targets.
+        -1 and +1, indices into `classes` for multiclass, or the targets less `target_middle`.
     offsets, sizes : ndarray of shape (m + 1,) and (m,), int64
     m, n, n_features, d : int
         Numbers of silos, records, columns of X, and entries of w.
     intercept : bool
-    row_bound, target_bound : float, ``inf`` where not given
+    row_bound, target_bound : float, ``inf`` where not given; of a pair half of its distance
     feature_range : pair of ndarrays of shape (n_features,), or None
     scale, shift : ndarray of shape (n_features,), float64, or None
         ``scale * x + shift`` maps [lo, hi] to [-1, 1]; shift is None for sparse X.
@@ -180,7 +183,7 @@ class SiloData:
         *,
         intercept: bool = False,
         row_bound: float | None = None,
-        target_bound: float | None = None,
+        target_bound: TargetBound = None,
         feature_range: FeatureRange = None,
         task: Task | None = None,
         classes: ArrayLike | None = None,
@@ -200,7 +203,7 @@ class SiloData:
         if schema is not None and getattr(schema, "feature_names", ()) != names:
             raise ValueError("schema must have the features of X: use Schema.silo_data")
         y, found, known = targets(y, task, classes)
-        bound_y = clip_targets(y, found, target_bound)
+        bound_y, middle = clip_targets(y, found, target_bound)
         if not isinstance(intercept, bool | np.bool_):
             raise TypeError(f"intercept must be True or False, got {intercept!r}")
         sparse = is_sparse(rows)
@@ -209,7 +212,7 @@ class SiloData:
         if feature_range is None and schema is None and far_apart(rows):
             warn(SCALES, ScaleWarning)
         R = public_row_bound(row_bound, n_features + intercept, sparse or bounds is None)
-        transform = Transform(n_features, bool(intercept), R, scale, shift)
+        transform = Transform(n_features, bool(intercept), R, scale, shift, middle)
         self._set(
             X=frozen_matrix(rows),
             y=frozen(y),

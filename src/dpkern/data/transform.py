@@ -50,6 +50,8 @@ class Transform:
         Rows of larger norm, constant included, are scaled down to it.
     scale, shift : tuple of n_features floats, optional
         The affine map of the features: both, the scale alone, or neither.
+    target_middle : float, default=0.0
+        What was subtracted from the targets of a regression, and predictions add.
     """
 
     n_features: int
@@ -57,6 +59,7 @@ class Transform:
     row_bound: float = math.inf
     scale: tuple[float, ...] | None = None
     shift: tuple[float, ...] | None = None
+    target_middle: float = 0.0
 
     @property
     def d(self) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Float64Array = NDArray[np.float64]
 Floats = tuple[float, ...]
 FeatureRange = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]] | None
+TargetBound = float | Sequence[float] | None
 Matrix = Union[NDArray[Any], "csr_array"]
 Task = Literal["classification", "regression", "multiclass"]
 
@@ -32,7 +33,7 @@ class RowOptions(TypedDict, total=False):
 
     intercept: bool
     row_bound: float | None
-    target_bound: float | None
+    target_bound: TargetBound
     feature_range: FeatureRange
     task: Task | None
     classes: ArrayLike | None
@@ -305,7 +306,7 @@ def not_finite(number: int) -> str:
 
 
 class ScaleWarning(UserWarning):
-    """The columns of X are on scales far apart, and no feature range was stated."""
+    """Columns are on scales far apart, or targets of unknown size, and no bounds were stated."""
 
 
 def far_apart(X: Any) -> bool:

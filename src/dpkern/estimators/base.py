@@ -19,7 +19,7 @@ from dpkern.data import SiloData
 from dpkern.data.frames import frame_matrix, is_frame, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
-from dpkern.data.validation import FeatureRange, refuse_misread
+from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant import Accountant
@@ -343,7 +343,7 @@ class WithProbabilities(PrivateClassifier):
 class PrivateRegressor(RegressorMixin, PrivateEstimator):
     """An estimator of real targets."""
 
-    target_bound: float | None = None
+    target_bound: TargetBound = None
 
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
         bound = self.target_bound
@@ -405,7 +405,8 @@ def layers(result: SolverResult) -> list[tuple[FloatArray, FloatArray]]:
         matrices = result.oracle.matrices(result.w, transform.n_features)
         (first, constants), *others = [(W[:, :-1], W[:, -1]) for W in matrices]
     else:
-        first, constants, others = result.coef[np.newaxis], np.array([result.intercept]), []
+        first, others = result.coef[np.newaxis], []
+        constants = np.array([result.intercept + transform.target_middle])
     if transform.shift is not None:
         constants = constants + first @ np.asarray(transform.shift)
     if transform.scale is not None:

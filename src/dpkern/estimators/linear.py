@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpkern._numbers import not_negative, positive
+from dpkern.data.labels import target_bounds
 from dpkern.estimators.base import (
     PrivateClassifier,
     PrivateRegressor,
@@ -15,6 +16,9 @@ from dpkern.estimators.base import (
 )
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
+
+# The default strength of |w|_1 in units of the targets' bound.
+_ALPHA = 1e-3
 
 
 def l2_of(C: float, n: int) -> float:
@@ -129,10 +133,11 @@ class DPRidge(PrivateRegressor):
         Budget of one fit; delta should be well below 1 / (number of records).
     alpha : float, default=1.0
         Strength of the penalty.
-    target_bound : float, optional
-        Public bound of |y|, to which other targets are clipped. With it "auto" solves the
-        regression by one noisy release of its moments; without it gradients of residuals are
-        clipped, by a "clip" that takes targets to be of the size of 1.
+    target_bound : float or pair (lo, hi), optional
+        Public bound of |y|, or bounds of y, to which other targets are clipped; targets are taken
+        to be of the size of 1 where it is not given, and a warning says so. With it "auto" is
+        `ridge`, one noisy release of the moments, for n mu >= 6000 d^(3/2) (n records, d
+        coefficients), and `gradient_descent` below.
     {shared}
 
     Attributes
@@ -166,10 +171,11 @@ class DPLasso(PrivateRegressor):
     ----------
     epsilon, delta : float
         Budget of one fit; delta should be well below 1 / (number of records).
-    alpha : float, default=1.0
-        Strength of the penalty.
-    target_bound : float, optional
-        Public bound of |y|, to which other targets are clipped.
+    alpha : float or "auto", default="auto"
+        Strength of the penalty: a thousandth of the targets' bound, or of 1 without one.
+    target_bound : float or pair (lo, hi), optional
+        Public bound of |y|, or bounds of y, to which other targets are clipped; targets are taken
+        to be of the size of 1 where it is not given, and a warning says so.
     {shared}
 
     Attributes
@@ -181,10 +187,14 @@ class DPLasso(PrivateRegressor):
     {attributes}
     """
 
-    alpha: float = 1.0
+    alpha: float | str = "auto"
 
     def _model(self, n: int) -> dict[str, Any]:
-        return {"loss": "squared", "l1": not_negative("alpha", self.alpha)}
+        alpha: Any = self.alpha
+        if isinstance(alpha, str) and alpha == "auto":
+            bound = 1.0 if self.target_bound is None else target_bounds(self.target_bound)[0]
+            alpha = _ALPHA * bound
+        return {"loss": "squared", "l1": not_negative("alpha", alpha)}
 
     def _set_fitted(self, result: SolverResult) -> None:
         ((coef, intercept),) = layers(result)

@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpkern._numbers import positive
 from dpkern.data import SiloData
+from dpkern.data.labels import target_bounds
 from dpkern.estimators.base import PrivateClassifier, PrivateEstimator
 from dpkern.privacy import Certificate
 from dpkern.selection import SelectionResult, select
@@ -236,5 +236,5 @@ def _score(estimator: PrivateEstimator) -> dict[str, Any]:
     if estimator.target_bound is None:
         raise ValueError("target_bound must be given to the estimator of a search, got None")
     # Errors between two targets within the bound are at most twice the bound.
-    bound = positive("target_bound", estimator.target_bound)
+    bound, _ = target_bounds(estimator.target_bound)
     return {"score": "squared", "score_bound": 2.0 * bound**2}

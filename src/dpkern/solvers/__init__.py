@@ -8,6 +8,7 @@ from dpkern.models.networks import MLP
 from dpkern.party import Remote
 from dpkern.solvers.admm import admm
 from dpkern.solvers.base import many
+from dpkern.solvers.base.automatic import chosen, has_exact_moments
 from dpkern.solvers.base.declaration import Solver, shared_documentation, shared_signature
 from dpkern.solvers.base.many import Results
 from dpkern.solvers.base.objective import Objective
@@ -89,13 +90,6 @@ def solve_many(name: str, data: SiloData, **arguments: Any) -> Results:
     return many.solve_many(solver, data, **arguments)
 
 
-def chosen(trust: object = "central", model: object = None) -> str:
-    """Return the name of the solver that "auto" is, from docs/utility.md."""
-    if trust == "local":
-        return "admm"
-    return "gradient_descent" if model is None and trust != "shuffle" else "minibatch_sgd"
-
-
 def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, dict[str, Any]]:
     """Return the solver of a name; "auto" also takes the model that suits the data's task."""
     if name == "auto":
@@ -106,7 +100,11 @@ def _named(name: str, data: object, arguments: dict[str, Any]) -> tuple[Solver, 
         }
         if arguments.get("model") is None and "loss" not in arguments:
             arguments = {**arguments, **suits.get(str(task), {})}
-        name = chosen(arguments.get("trust", "central"), arguments.get("model"))
+        name = chosen(
+            arguments.get("trust", "central"),
+            arguments.get("model"),
+            moments=has_exact_moments(ridge, data, arguments),
+        )
     if name not in tuple(SOLVERS):  # of any type
         names, close = ", ".join(("auto", *SOLVERS)), did_you_mean(str(name), SOLVERS)
         raise ValueError(f"name must be one of {names}, got {name!r}{close}")

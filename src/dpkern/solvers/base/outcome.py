@@ -15,6 +15,7 @@ from dpkern.privacy import Budget, BudgetWarning, Certificate
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
 from dpkern.privacy.budget import LARGEST_USUAL_EPSILON
 from dpkern.solvers.base.learning import NothingLearntWarning
+from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
 from dpkern.solvers.base.shared import SHARED
 
 if TYPE_CHECKING:  # run imports this module
@@ -87,6 +88,9 @@ def ending(run: "Run", certificate: Certificate, finding: str) -> str:
         return message
     own = [name for name in ("step_size", "prox_step", "trace_coeff") if name in run.parameters]
     finding, budget = finding.format(" or ".join(own)), run.parameters["budget"]
+    data = run.objective.data
+    if data.task == "regression" and not math.isfinite(data.target_bound):
+        finding = f"little learnt, as far as the releases tell: {UNBOUNDED_TARGETS}"
     spent = f"mu {budget.mu:g}" if budget.epsilon is None else f"epsilon {budget.epsilon:g}"
     where = f"{run.solver} under {run.trust} trust at {spent}"
     warn(f"{where}: {finding}", NothingLearntWarning)
@@ -112,6 +116,8 @@ def declared(run: "Run") -> dict[str, Any]:
         values["colluding"] = run.parameters["colluding"]
     if math.isfinite(data.target_bound):
         values["target_bound"] = data.target_bound
+    if data.transform.target_middle:
+        values["target_middle"] = data.transform.target_middle
     if data.schema is not None:
         values["schema"] = data.schema.digest
     return values | {

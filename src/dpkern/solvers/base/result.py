@@ -126,7 +126,7 @@ class SolverResult:
             refuse_other_names(names, self.feature_names)
         if self.oracle is not None:
             return self.oracle.outputs(self.w, self.transform.apply(X))
-        return self.transform.margins(X, self.w)
+        return self.transform.margins(X, self.w) + self.transform.target_middle
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict labels (classification) or values (regression) of rows X, shape (n,)."""

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from dpkern._warn import warn
+from dpkern.data.validation import ScaleWarning
 from dpkern.models.scale import largest_target
 from dpkern.privacy import Budget
 from dpkern.solvers.base.objective import Objective
@@ -40,7 +42,9 @@ from dpkern.solvers.base.reach import announce_length, refuse_sizes
 _EVERY_ROUND, _ONCE = (0.14, 1.0, 0.5), (0.5, 0.13, 0.13)
 _DIFFERENCES, _ANCHORED = (0.28, 0.35, 0.5), (0.5, 0.25, 0.25)
 _IN_TURN = (0.5, 0.25, 0.25)
-_LARGEST_CLIP = 1.0
+# The largest clip norm in row_bound |phi'(0)|, and that of labels where the horizon is that of
+# penalties, which must not outweigh clipped gradients: nothing is longer.
+_LARGEST_CLIP, _PENALIZED_CLIP = 1.0, 2.0
 # Clip norms of gradients in Newton's methods, where Hessians are clipped too or not, and of the
 # moments of labels.
 _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
@@ -48,17 +52,25 @@ _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
 # gradient's noise, and by the noise of a released direction; and how much shorter steps are where
 # the norm of the gradient's noise exceeds C.
 _NEWTON_SHARE, _DIRECTION_SHARE, _NOISY_STEPS = 1.0 / 3.0, 0.05, 4.0
+# The power n mu over d^(3/2) from which moments are as exact as gradients.
+_EXACT_MOMENTS = 6000.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
-# Steps in 1 / smoothness, relying on clipped gradients: the mean of the records' curvatures is far
-# below their bound, and what oscillates is averaged.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
+# Steps in 1 / smoothness, the last in that of the clipped loss. Those of labels without momentum
+# rely on curvatures far below their bound, and on averages of what oscillates: gradients of labels
+# are bounded. Others are at most 1 / smoothness, with which no data diverge.
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _CLIPPED_STEP = 16.0, 16.0, 4.0, 4.0
 _MOMENTUM = 0.95
-# Doublings of far models by steps too long for the penalties, beyond which steps are shorter.
-_MOST_GROWTH = 10.0
+# The horizon, in inverses of the penalties' strength, after which they have settled.
+_SETTLED = 3.0
 _MULTIPLIER = 3.0
 _REPEATS = ("rounds", "local_steps")
+
+UNBOUNDED_TARGETS = (
+    "no target_bound was stated, and gradients are clipped as if targets were of the size of 1: "
+    "state the public bound of |y|, or (lo, hi), from a handbook or by dpkern.private_range"
+)
 
 
 _UNKNOWN = PublicNumbers(
@@ -100,6 +112,9 @@ def settled(
         unknown = {"clip": None, "hess_clip": None, "momentum": 0.0, "returns": "last"}
         nothing = replace(_UNKNOWN, smallest=smallest_silo(objective))
         found = unknown | {k: v for k, v in rule(nothing, given).items() if k in _REPEATS}
+    unbounded = numbers is not None and not math.isfinite(numbers.target_bound)
+    if unbounded and budget is not None and is_auto(given.get("clip")):
+        warn(UNBOUNDED_TARGETS, ScaleWarning)
     if is_auto(given.get("batch_size")):
         rounds, steps = (found.get(k) if is_auto(given.get(k)) else given.get(k) for k in _REPEATS)
         mu = math.inf if budget is None else budget.mu
@@ -140,17 +155,37 @@ def clip_and_horizon(
     longest: float,
     noise: tuple[float, float, float],
 ) -> tuple[float | None, float]:
-    """Return the clip norm, None without a budget, and the horizon, at most `longest`."""
+    """Return the clip norm, None without a budget, and the horizon, at most `longest`.
+
+    Penalties of strength l settle within a few 1 / l, and a longer horizon serves nothing.
+    """
     clip = given["clip"]
     if numbers.mu == math.inf:
         return None if is_auto(clip) else clip, longest
     least, spread, growth = noise
+    largest = _LARGEST_CLIP
+    if numbers.pull * longest > _SETTLED:
+        longest = _SETTLED / numbers.pull
+        largest = _PENALIZED_CLIP if numbers.labels else _LARGEST_CLIP
     product = numbers.margin_noise * numbers.mu / (numbers.row_bound * numbers.noise)
     if is_auto(clip):
         start = numbers.row_bound * numbers.slope  # no gradient is longer at the start
-        clip = min(max(growth * product / longest, least * start), _LARGEST_CLIP * start)
+        clip = min(max(growth * product / longest, least * start), largest * start)
     bounded = clip is not None and clip < math.inf
     return clip, min(longest, spread * product / clip) if bounded else longest
+
+
+def clipped_smoothness(numbers: PublicNumbers, clip: float | None) -> float:
+    """Return the smoothness of the objective with clipped gradients.
+
+    The logistic loss has slope p and curvature p (1 - p): where a row of norm R is not clipped,
+    p <= C / R, so that the curvature is at most L c (2 - c), c = C / (R / 2) <= 1.
+    """
+    if clip is None or not numbers.labels:
+        return numbers.smoothness
+    c = min(1.0, clip / (numbers.row_bound * numbers.slope))
+    penalties = numbers.smoothness - numbers.curvature
+    return max(penalties + numbers.curvature * c * (2.0 - c), 1e-200)
 
 
 def descent(
@@ -160,13 +195,15 @@ def descent(
     rounds: int = 300,
     local_steps: int = 1,
     bold: float = _BOLD_STEP,
+    clipped: float = _CLIPPED_STEP,
     noise: Noise = _EVERY_ROUND,
     step: str = "step_size",
     relaxation: float = 1.0,
 ) -> dict[str, Any]:
     """Settings of a method with noisy steps, on all records or equivalent samples of them.
 
-    `step` is the name of the option of step sizes, of which a round takes `relaxation` times one.
+    `step` is the name of the option of step sizes, of which a round takes `relaxation` times one,
+    and `clipped` the longest step without momentum, in the inverse smoothness of the clipped loss.
     """
     R, K = (
         default if given.get(name, AUTO) in (AUTO, None) else given[name]
@@ -179,16 +216,17 @@ def descent(
         return found | {"clip": clip_and_horizon(numbers, given, longest, noise)[0]}
     momentum = given.get("momentum", 0.0)
     most = _MOMENTUM if is_auto(momentum) else momentum
-    if numbers.mu == math.inf:
+    explicit = step == "step_size"
+    if numbers.mu == math.inf or (explicit and not numbers.labels):
         bold = min(bold, 1.0)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
+    if explicit:
+        share = 1.0 if most > 0.0 else min(bold, clipped)
+        eta = min(eta, share / clipped_smoothness(numbers, clip) / (1.0 - most))
     if is_auto(momentum):
         found["momentum"] = momentum = min(most, max(0.0, 1.0 - 1.0 / (L * eta)))
     size = eta * (1.0 - momentum)
-    growth = size * numbers.pull - 1.0  # of far models, by a step
-    if step == "step_size" and growth > 1.0 and steps * math.log2(growth) > _MOST_GROWTH:
-        size = 1.0 / numbers.pull
     found |= {"clip": clip, step: size}
     return found | {"returns": "tail" if numbers.mu < math.inf else "last"}
 
@@ -317,6 +355,16 @@ def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"clip": start, "hess_clip": numbers.curvature}
 
 
+def moments_suffice(numbers: PublicNumbers) -> bool:
+    """Whether one release of the moments is as exact as many gradients, in a fraction of the time.
+
+    The noise of the Hessian is then small beside the curvature of every direction that matters.
+    """
+    power = 2.0 * numbers.mu / numbers.noise  # n mu where a record is replaced
+    stated = not numbers.labels and math.isfinite(numbers.target_bound)
+    return stated and power >= _EXACT_MOMENTS * numbers.dim**1.5
+
+
 def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of methods with differences of gradients from those at an anchor."""
     return descent(numbers, given, noise=_ANCHORED)
@@ -383,4 +431,4 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
             R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
-    return descent(numbers, {**given, "rounds": R}, noise=noise)
+    return descent(numbers, {**given, "rounds": R}, clipped=_BOLD_STEP, noise=noise)

@@ -1,0 +1,364 @@
+"""Whether the defaults of every solver get better with more records and more budget.
+
+    python -m bench.defaults [--solvers A,B] [--designs A,B] [--tasks A,B] [--columns 8,50]
+        [--records 1000,10000] [--epsilons 1,10] [--l2 0,0.1] [--draws N] [--small]
+        [--out DIR] [--page FILE.md]
+
+Synthetic records whose ranges are declared, and default settings but for the named l2. Every cell
+is one line of JSON in --out, and one that is there is not computed again; after a change of the
+rules the folder is deleted. Without options the whole grid is computed, which takes a day; --small
+is the grid that the page of a change is made of. Then the cells that break a requirement are
+listed:
+
+1. more records, or more budget, make the mean score worse (z > 3, by Holm's correction over all
+   pairs that are compared), and worse than that of the exact minimiser of the same objective on all
+   records, where n mu >= 150 in both cells;
+2. a score below that of the trivial predictor: R2 < -0.02 for n mu >= 150 and n mu >= 30 T / sd(y),
+   accuracy below that of the larger class by more than a point beyond three standard errors.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from bench.utility_text import table
+from dpkern import Budget, SiloData, solve_many
+from dpkern.models.losses import get_loss
+from dpkern.solvers import SOLVERS, Objective
+
+FloatArray = NDArray[np.float64]
+
+DELTA = 1e-6
+LEAST = 150.0  # the least n mu from which requirements hold
+_TEST = 20_000
+_RECORDS = (1_000, 10_000, 100_000, 1_000_000)
+_EPSILONS = (0.1, 1.0, 10.0)
+_COLUMNS = (1, 8, 50, 200)
+_L2 = (0.0, 1e-3, 1e-1)
+_LARGEST = 60_000_000  # entries of a design: larger cells of the grid are left out
+
+
+def _uniform(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    return rng.uniform(-1.0, 1.0, (n, d))
+
+
+def _skewed(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    return np.minimum(rng.gamma(3.0, 1.0, (n, d)), 30.0) / 15.0 - 1.0
+
+
+def _correlated(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    shared = rng.standard_normal((n, 1))
+    return np.clip((0.9 * shared + math.sqrt(0.19) * rng.standard_normal((n, d))) / 4.0, -1.0, 1.0)
+
+
+def _off_centre(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    return rng.uniform(0.6, 1.0, (n, d))
+
+
+def _one_hot(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    """Indicators of up to ten levels each, the rarest of one record in several hundred."""
+    X, first = np.zeros((n, d)), 0
+    while first < d:
+        levels = min(10, d - first)
+        shares = 2.0 ** -np.arange(levels)
+        drawn = rng.choice(levels, n, p=shares / shares.sum())
+        X[np.arange(n), first + drawn] = 1.0
+        first += levels
+    return X
+
+
+_Draw = Callable[[np.random.Generator, int, int], FloatArray]
+DESIGNS: dict[str, _Draw] = {
+    "uniform": _uniform,
+    "skewed": _skewed,
+    "correlated": _correlated,
+    "off_centre": _off_centre,
+    "one_hot": _one_hot,
+}
+TASKS = ("balanced", "rare", "regression", "offset")
+_REGRESSIONS = ("regression", "offset")
+# Noise of targets is half of their signal; the bound of targets is six of their deviations.
+_DEVIATION, _SIGNAL, _MIDDLE = 1.0 / 6.0, 0.9, 0.5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Training records, of which smaller cells take the first, and test records."""
+
+    X: FloatArray
+    y: FloatArray
+    X_test: FloatArray
+    y_test: FloatArray
+    row_bound: float
+
+    def data(self, task: str, n: int) -> SiloData:
+        options: dict[str, Any] = {"row_bound": self.row_bound, "intercept": True}
+        if task in _REGRESSIONS:
+            options |= {"task": "regression", "target_bound": 1.0}
+        else:
+            options |= {"task": "classification", "classes": (-1.0, 1.0)}
+        return SiloData(self.X[:n], self.y[:n], [0, n], **options)
+
+    def scores(self, task: str, W: FloatArray) -> dict[str, list[float]]:
+        """Return the test scores of every row of W."""
+        Z = self.X_test @ W[:, :-1].T + W[:, -1]
+        y = self.y_test[:, np.newaxis]
+        if task in _REGRESSIONS:
+            return {"R2": (1.0 - np.mean((y - Z) ** 2, axis=0) / np.var(y)).tolist()}
+        ranks = scipy.stats.rankdata(Z, axis=0)
+        positive = self.y_test > 0.0
+        n1, n0 = int(positive.sum()), int((~positive).sum())
+        area = (ranks[positive].sum(axis=0) - n1 * (n1 + 1) / 2) / (n1 * n0)
+        return {
+            "accuracy": np.mean((Z > 0.0) == positive[:, np.newaxis], axis=0).tolist(),
+            "AUC": area.tolist(),
+            "log loss": np.mean(np.logaddexp(0.0, -y * Z), axis=0).tolist(),
+        }
+
+
+@functools.lru_cache(maxsize=1)
+def problem(design: str, task: str, d: int, n: int) -> Problem:
+    """Draw records of a design and their targets, of a linear or logistic model."""
+    rng = np.random.default_rng(zlib.crc32(f"{design} {task} {d}".encode()))
+    w = rng.standard_normal(d)
+    X_test = DESIGNS[design](rng, _TEST, d)
+    z = X_test @ w
+    middle, deviation = float(z.mean()), float(z.std()) or 1.0
+
+    def targets(X: FloatArray) -> FloatArray:
+        z = (X @ w - middle) / deviation
+        if task in _REGRESSIONS:
+            noise = math.sqrt(1.0 - _SIGNAL**2) * rng.standard_normal(len(X))
+            y = _DEVIATION * (_SIGNAL * z + noise) + (_MIDDLE if task == "offset" else 0.0)
+            return np.clip(y, -1.0, 1.0)
+        rate = 0.5 if task == "balanced" else 0.05
+        # Logits of a normal law with deviation 2 have this mean for the stated rate.
+        logits = 2.0 * z + math.log(rate / (1.0 - rate)) * math.sqrt(1.0 + 4.0 * math.pi / 8.0)
+        return np.where(rng.random(len(X)) < scipy.special.expit(logits), 1.0, -1.0)
+
+    y_test = targets(X_test)
+    X = DESIGNS[design](rng, n, d)
+    groups = math.ceil(d / 10)
+    bound = math.sqrt((groups if design == "one_hot" else d) + 1.0)
+    return Problem(X, targets(X), X_test, y_test, bound)
+
+
+@functools.cache
+def minimiser_scores(design: str, task: str, d: int, l2: float, n: int) -> dict[str, list[float]]:
+    """Return the test scores of the exact minimiser on n records."""
+    found = problem(design, task, d, n)
+    loss = get_loss("squared" if task in _REGRESSIONS else "logistic")
+    w, _ = Objective(found.data(task, n), loss, l2=l2).minimum()
+    return found.scores(task, w[np.newaxis])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One mean of the grid."""
+
+    design: str
+    task: str
+    d: int
+    l2: float
+    solver: str
+    n: int
+    epsilon: float
+
+    @property
+    def power(self) -> float:
+        """n times mu."""
+        return self.n * Budget(epsilon=self.epsilon, delta=DELTA).mu
+
+    def scores(self, draws: int, largest: int) -> dict[str, list[float]]:
+        """Return the test scores of every draw."""
+        found = problem(self.design, self.task, self.d, largest)
+        data = found.data(self.task, self.n)
+        loss = "squared" if self.task in _REGRESSIONS else "logistic"
+        arguments: dict[str, Any] = {} if self.solver in ("auto", "ridge") else {"loss": loss}
+        results = solve_many(
+            self.solver,
+            data,
+            budgets=Budget(epsilon=self.epsilon, delta=DELTA),
+            draws=draws,
+            rng=zlib.crc32(repr(self).encode()),
+            l2=self.l2,
+            **arguments,
+        )
+        return found.scores(self.task, np.array([result.w for result in results]))
+
+    def exact(self, largest: int) -> dict[str, float]:
+        """Return the test scores of the minimiser of the objective on all records."""
+        scores = minimiser_scores(self.design, self.task, self.d, self.l2, largest)
+        return {name: values[0] for name, values in scores.items()}
+
+    def trivial(self, largest: int) -> dict[str, float]:
+        """Return public facts of the test records: the larger class, or T / sd(y)."""
+        y = problem(self.design, self.task, self.d, largest).y_test
+        if self.task in _REGRESSIONS:
+            return {"spread": float(1.0 / y.std())}
+        rate = float(np.mean(y > 0.0))
+        entropy = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
+        return {"larger class": max(rate, 1.0 - rate), "rate's log loss": entropy}
+
+
+def _moments(scores: list[float]) -> tuple[float, float]:
+    """Return mean and standard error."""
+    a = np.asarray(scores)
+    return float(a.mean()), float(a.std(ddof=1) / math.sqrt(len(a)))
+
+
+_Rows = dict[Cell, dict[str, Any]]
+_SCORE = {"balanced": "accuracy", "rare": "AUC", "regression": "R2", "offset": "R2"}
+
+
+def worse_with_more(rows: _Rows) -> Iterator[tuple[float, str]]:
+    """Yield z and a sentence for neighbouring cells with more records, or more budget."""
+    for cell in rows:
+        if cell.power < LEAST:
+            continue
+        for name in ("n", "epsilon"):
+            more = [
+                other
+                for other in rows
+                if getattr(other, name) > getattr(cell, name)
+                and all(getattr(other, k) == v for k, v in vars(cell).items() if k != name)
+            ]
+            if not more:
+                continue
+            other, score = min(more, key=lambda c: getattr(c, name)), _SCORE[cell.task]
+            (a, s), (b, t) = (_moments(rows[c]["scores"][score]) for c in (cell, other))
+            # Records are the same in all draws: what differs by them is no noise of draws.
+            error = math.hypot(s, t, 0.002)
+            text = f"{cell}: {score} {a:.3f}, and {b:.3f} with {name} {getattr(other, name):g}"
+            yield (min(a, rows[other]["exact"][score]) - b) / error, text
+
+
+def against(rows: _Rows) -> list[str]:
+    """Return a sentence for every requirement that a cell breaks."""
+    found = sorted(worse_with_more(rows), reverse=True)
+    broken = []
+    for i, (z, text) in enumerate(found):  # Holm: the i-th largest of m has m - i tests
+        bound = max(3.0, float(scipy.special.ndtri(1.0 - 0.00135 / (len(found) - i))))
+        if z <= bound:
+            break
+        broken.append(f"worse with more, z {z:.1f}: {text}")
+    for cell, row in rows.items():
+        if cell.power < LEAST:
+            continue
+        if cell.task in _REGRESSIONS:
+            mean, error = _moments(row["scores"]["R2"])
+            if cell.power >= 30.0 * row["trivial"]["spread"] and mean < -0.02 - 3.0 * error:
+                broken.append(f"R2 {mean:.3f} +- {error:.3f}: {cell}")
+        else:
+            mean, error = _moments(row["scores"]["accuracy"])
+            larger = row["trivial"]["larger class"]
+            if mean < larger - 0.01 - 3.0 * error:
+                broken.append(f"accuracy {mean:.3f}, larger class {larger:.3f}: {cell}")
+    return broken
+
+
+def _cells(options: argparse.Namespace) -> Iterator[Cell]:
+    for design, task, d, l2, solver, n, epsilon in itertools.product(
+        options.designs,
+        options.tasks,
+        options.columns,
+        options.l2,
+        options.solvers,
+        options.records,
+        options.epsilons,
+    ):
+        if n * d <= _LARGEST and not (design == "one_hot" and d < 2):
+            yield Cell(design, task, d, l2, solver, n, epsilon)
+
+
+def _read(path: Path) -> _Rows:
+    rows: _Rows = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            rows[Cell(**row.pop("cell"))] = row
+    return rows
+
+
+def _split(kind: type) -> Callable[[str], list[Any]]:
+    return lambda text: [kind(part) for part in text.split(",")]
+
+
+def page(rows: _Rows, broken: list[str]) -> str:
+    """Return a table of mean scores, a row per solver, and what breaks a requirement."""
+    columns = sorted({(cell.task, cell.n, cell.epsilon) for cell in rows})
+    head = ["solver", *(f"{task}, {n:g}, {e:g}" for task, n, e in columns)]
+    body = []
+    for solver in dict.fromkeys(cell.solver for cell in rows):
+        line = [f"`{solver}`"]
+        for task, n, epsilon in columns:
+            means = [
+                _moments(row["scores"][_SCORE[task]])[0]
+                for cell, row in rows.items()
+                if (cell.solver, cell.task, cell.n, cell.epsilon) == (solver, task, n, epsilon)
+            ]
+            line.append(f"{np.mean(means):.3f}" if means else "-")
+        body.append(line)
+    said = "\n".join(f"- {text}" for text in broken) or "None."
+    return f"{table(head, body)}\n{len(rows)} cells; against a requirement:\n\n{said}\n"
+
+
+def main() -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--solvers", type=_split(str), default=["auto", *SOLVERS])
+    parser.add_argument("--designs", type=_split(str), default=list(DESIGNS))
+    parser.add_argument("--tasks", type=_split(str), default=list(TASKS))
+    parser.add_argument("--columns", type=_split(int), default=list(_COLUMNS))
+    parser.add_argument("--records", type=_split(int), default=list(_RECORDS))
+    parser.add_argument("--epsilons", type=_split(float), default=list(_EPSILONS))
+    parser.add_argument("--l2", type=_split(float), default=list(_L2))
+    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("build/defaults"))
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    if options.small:
+        options.columns, options.records = [8], [1_000, 10_000, 100_000]
+        options.l2 = [0.0, 0.1]
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "cells.jsonl"
+    rows, wanted = _read(path), list(_cells(options))
+    largest: dict[tuple[str, str, int], int] = {}
+    for cell in wanted:
+        key = cell.design, cell.task, cell.d
+        largest[key] = max(largest.get(key, 0), cell.n)
+    for cell in wanted:
+        if cell in rows:
+            continue
+        most = largest[cell.design, cell.task, cell.d]
+        row = {
+            "scores": cell.scores(options.draws, most),
+            "trivial": cell.trivial(most),
+            "exact": cell.exact(most),
+        }
+        with path.open("a") as file:
+            file.write(json.dumps({"cell": vars(cell), **row}) + "\n")
+        rows[cell] = row
+    rows = {cell: rows[cell] for cell in wanted}
+    text = page(rows, against(rows))
+    if options.page is not None:
+        options.page.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    main()
