@@ -291,8 +291,29 @@ def test_what_private_estimators_do_not_have_says_why():
         DPLogisticRegression().fit(X, y, weights=np.ones(len(y)))
     with pytest.raises(ValueError, match=r"solver_params must hold .* got 'clip'"):
         DPLogisticRegression(solver_params={"clip": 1.0}).fit(X, y)
-    with pytest.raises(ValueError, match="name must be one of"):
-        DPLogisticRegression(solver="lbfgs").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters", "said"),
+    [
+        (DPLogisticRegression, {"C": 1e-60}, "C must be at least 1e-52 for 100 records, got 1e-60"),
+        (DPLinearSVC, {"C": 1e-60}, "C must be at least"),
+        (DPRidge, {"alpha": 1e60}, "alpha must be between 0 and 1e[+]52, got 1e[+]60"),
+        (DPLasso, {"alpha": 1e51}, "alpha must be between 0 and 1e[+]50"),
+        (DPMLPClassifier, {"alpha": 1e60}, "alpha must be between 0 and 1e[+]52"),
+        (DPMLPClassifier, {"hidden_layer_sizes": 100}, "hidden_layer_sizes must be a sequence of"),
+        (DPMLPClassifier, {"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be at least 1"),
+        (DPRidge, {"solver": "lbfgs"}, "solver must be one of auto, gradient_descent"),
+        (DPRidge, {"solver_params": 3}, "solver_params must be a mapping of arguments, got int"),
+        (DPRidge, {"n_jobs": 0}, "n_jobs must be at least 1"),
+        (DPRidge, {"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
+        (DPRidge, {"random_state": "a"}, "random_state must be None, a RandomState or an integer"),
+    ],
+)
+def test_a_wrong_parameter_has_the_name_that_it_was_given_by(cls, parameters, said):
+    X, y = blobs(100)
+    with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+        cls(**parameters).fit(X, y)
 
 
 @pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])

@@ -13,6 +13,8 @@ from typing import Any
 from dpkern.privacy.declared_families import Family, Rows, Values
 from dpkern.privacy.plain_releases import BESIDE, GRADIENTS, as_list, curvature
 
+#: What a run declares that an error ended: the number of its updates.
+ENDED_AFTER = "ended_after"
 OF_PERSONS = "sum of clipped gradients, clipped for each person"
 HESSIANS = "sum of clipped Hessians"
 #: The share by which a sensitivity may exceed that of real arithmetic: by the rounding of a sum to

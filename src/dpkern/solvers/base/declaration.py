@@ -158,7 +158,7 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
             with data.opened(declaration.name, budget, arguments) as (here, own):
                 return public(here, budget=budget, **own)
         with Run(declaration, data, budget, values) as run:
-            return finish(algorithm(run, **run.options))
+            return finish(run, algorithm(run, **run.options))
 
     published = cast(Any, public)  # a function, to which attributes are added
     published.__name__ = published.__qualname__ = declaration.name

@@ -111,12 +111,16 @@ class Request:
         return min(_MODELS, max(32, _CACHED // data.d), 1 + _SUMS // size)
 
 
-def finish(algorithm: "Coroutine[Request, FloatArray | None, SolverResult]") -> "SolverResult":
+def finish(
+    run: "Run", algorithm: "Coroutine[Request, FloatArray | None, SolverResult]"
+) -> "SolverResult":
     """Return the result of a run by itself, which never waits."""
     try:
         algorithm.send(None)
     except StopIteration as stop:
         return stop.value
+    except Exception as error:
+        return run.ended_by(error)
     raise RuntimeError("a solver must await the sums of its own run alone")
 
 
@@ -135,9 +139,16 @@ def finish_together(
             waiting[i] = algorithm.send(found)
         except StopIteration as stop:
             results[i] = stop.value
+        except Exception as error:
+            results[i] = run.ended_by(error)
 
     def serve(batch: list[int]) -> None:
-        found = dict(zip(batch, _compute([waiting.pop(i) for i in batch]), strict=True))
+        requests = [waiting.pop(i) for i in batch]
+        try:
+            found = dict(zip(batch, _compute(requests), strict=True))
+        except Exception as error:
+            results.update({i: runs[i][0].ended_by(error) for i in batch})
+            return
         for i in batch:
             advance(i, found.pop(i))
         # The sums of a pass are used before the next one, which limits how many are in memory.
