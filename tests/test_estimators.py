@@ -400,6 +400,17 @@ def test_records_of_a_wrong_type_are_named(X, y, message):
         dpk.SiloData.split(X, y, 1, row_bound=1.0)
 
 
+@pytest.mark.parametrize("make", [list, pd.DataFrame, np.array], ids=["list", "frame", "array"])
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "\uff11", "x", ""])
+def test_text_is_never_another_number(make, text):
+    X, y = blobs(8)
+    with pytest.raises(
+        TypeError, match=r"column 3 of X must be numbers, got text in row 0: encode"
+    ):
+        DPLogisticRegression().fit(make(with_entry(X, text)), y)
+    DPLogisticRegression().fit(make(with_entry(X, " 1.5 ")), y)
+
+
 @pytest.mark.parametrize("fill", [0.0, np.nan, 1.0])
 def test_sparse_frames_are_their_values(fill):
     X, y = blobs()

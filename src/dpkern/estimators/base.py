@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpkern._numbers import LARGEST, count, did_you_mean, not_negative
-from dpkern.data import SiloData
-from dpkern.data.frames import frame_matrix, is_frame, refuse_shuffled
+from dpkern._numbers import LARGEST, count, did_you_mean, is_number, not_negative
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, refuse_misread
@@ -387,10 +387,29 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         return tags
 
 
+def _refuse_text(X: Any) -> None:
+    """Raise ValueError for text that is no number, or a number to Python alone, such as "1_0"."""
+    columns: Any = ()
+    if is_frame(X):
+        columns = ((name, X[name]) for name in X.columns)
+    elif not is_sparse(X) and (array := np.asarray(X)).dtype == object and array.ndim == 2:
+        columns = enumerate(array.T)
+    for name, column in columns:
+        if is_numeric(column.dtype):
+            continue
+        for row, value in enumerate(np.asarray(column, dtype=object)):
+            if isinstance(value, str | bytes) and not is_number(value):
+                raise TypeError(
+                    f"column {name!r} of X must be numbers, got text in row {row}: encode it "
+                    "(one-hot, say) or drop it"
+                )
+
+
 def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     """Return records checked by scikit-learn, whose messages may quote values of them."""
     X, *rest = records
     refuse_misread(X)
+    _refuse_text(X)
     if hasattr(X, "sparse") and any(dtype.fill_value != 0 for dtype in X.dtypes):
         X = X.sparse.to_dense()  # of pandas, whose other sparse frames become CSR
     try:
@@ -410,8 +429,6 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     if issubclass(kind, TypeError):
         raise TypeError(said if said.startswith("Sparse") else f"X must hold numbers: {said}")
     quoting = {
-        "could not convert": "X, and y of a regression, must hold numbers, got text: encode it "
-        "(one-hot, say) or drop it",
         "Complex data not supported": "Complex data not supported: X and y must be real",
         "Expected 2D array": "X must be a 2D array, got one of another shape. Reshape your data by "
         "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one record",
