@@ -32,6 +32,8 @@ _PHRASES = {
     "fields by sep": "fields by --sep",
     "n_features must be": "--n-features must be",
     "sparse=False": "--no-sparse",
+    "header=True": "--header",
+    "header=False": "--no-header",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",
 }

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import counted, is_number, parse_integer, parse_number
-from dpkern.data.frames import refuse_other_names
+from dpkern.data.frames import listed, refuse_other_names
 from dpkern.data.validation import in_columns
 from dpkern.io.files import opened
 from dpkern.io.table import Table, parse_groups, parse_labels, refuse_width
@@ -121,13 +121,25 @@ def read_csv(
     if first is None:
         raise ValueError(f"{path} is empty")
     second = next(rows, None)
+    by_place = False
     if header is None:
         header = is_header(first[1], None if second is None else second[1])
+        if not header and second is not None and _has_name_above_number(first[1], second[1]):
+            raise ValueError(
+                f"{path}, line {first[0]} must be said to hold names, by header=True, or to be a "
+                "record, by header=False: it holds numbers, and text above numbers"
+            )
+        by_place = not header and feature_names is not None
     names = first[1] if header else None
     width = len(first[1])
     if width < 2 and (labelled or n_features != 1):
         what = "features and a target" if labelled else f"{n_features} features"
         raise ValueError(f"{path}, line {first[0]} must hold {what} {_one_column(path, sep)}")
+    if by_place:
+        raise ValueError(
+            f"{path} must have a header with the names of the model's columns, got none: add it, "
+            f"or say header=False if the features are, in order, {listed(feature_names or ())}"
+        )
     n_others = width - (silo_column is not None) - (person is not None)
     y_column = None
     if target is not None:
@@ -222,8 +234,16 @@ def _missing(texts: list[str]) -> NDArray[np.bool_]:
 
 
 def is_header(first: list[str], second: list[str] | None) -> bool:
-    if second is None:
-        return not any(map(_resembles_number, first))
+    """Return whether the first row holds no number, and a name above a number if another follows.
+
+    Features are numbers in every record, so that none of them decides about a file that is read.
+    """
+    if any(map(_resembles_number, first)):
+        return False
+    return second is None or _has_name_above_number(first, second)
+
+
+def _has_name_above_number(first: list[str], second: list[str]) -> bool:
     return any(
         _resembles_number(below) and not _resembles_number(above) and above.lower() not in _MISSING
         for above, below in zip(first, second, strict=False)

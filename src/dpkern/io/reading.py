@@ -58,8 +58,9 @@ def read_table(
     person : str or int, optional
         CSV only: the column with the id of a record's person.
     header : bool, optional
-        CSV only: whether the first row holds column names. By default it does if some field of it
-        is not a number and the field below is, be it with a decimal comma.
+        CSV only: whether the first row holds column names. By default it does if no field of it is
+        a number and some field below is, be it with a decimal comma; a first row with numbers and
+        with text above numbers raises, and so does one without names beside `feature_names`.
     sep : str, optional
         CSV only: the character between fields. By default the first of comma, semicolon, tab and
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
