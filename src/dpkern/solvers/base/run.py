@@ -1,6 +1,7 @@
 """One run of a solver: noise stream, ledger, timing, public history and certificate."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -348,7 +349,7 @@ class Run(AbstractContextManager["Run"]):
 
     def _progress_bar(self, rounds: int) -> AbstractContextManager[Any]:
         """Return a progress bar of so many rounds as a context manager, or None in its place."""
-        if not (self.parameters["progress"] and rounds):
+        if not (self.parameters["progress"] and rounds) or sys.stderr is None:
             return nullcontext()
         from tqdm import tqdm
 
