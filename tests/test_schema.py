@@ -682,7 +682,15 @@ def test_columns_are_renamed_by_name_or_by_place(capsys, tmp_path):
         ("x", "--rename: must be OLD=NEW, got 'x'"),
     ]:
         assert message in run(capsys, "schema", path, "--rename", option, code=2).err
-    err = run(capsys, "schema", path, "--names", "a,b,c", "--rename", "a=d", code=2).err
+    err = run(
+        capsys, "schema", path, "--no-header", "--names", "a,b,c", "--rename", "a=d", code=2
+    ).err
+    assert "--rename is for a file with a header" in err
+    assert (
+        "names of columns: leave out --names"
+        in run(capsys, "schema", path, "--names", "a,b,c", code=2).err
+    )
+    err = run(capsys, "schema", path, "--no-header", "--rename", "a=d", code=2).err
     assert "--rename is for a file with a header" in err
 
 

@@ -184,7 +184,8 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
         except ValueError:
             entries = []
         if not entries:
-            raise argparse.ArgumentTypeError(f"must be a comma-separated list, got {text!r}")
+            of = "" if kind is str else ": numbers alone"
+            raise argparse.ArgumentTypeError(f"must be a comma-separated list, got {text!r}{of}")
         return entries
 
     return parse

@@ -23,8 +23,11 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,.' \u00a0\u202f])\d{3})(\2\d{3})*([.,]\d+)?")
 _AMOUNT = re.compile(r"[€$£¥]?\s?[+-]?\d+([.,]\d+)*\s?(%|[€$£¥]|EUR|USD|GBP|CHF)?")
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_EITHER = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_COMMAS = "pandas' read_csv(..., decimal=',' or thousands=',') reads such a file"
 _READS = "pandas' read_csv(..., {}) reads such a file"
 _SPELLINGS = (
+    (_EITHER, "have digits alone", "commas of decimals or of thousands", _COMMAS),
     (_DECIMAL_COMMA, "have decimal points", "decimal commas", _READS.format("decimal=','")),
     (_THOUSANDS, "have digits alone", "thousands separators", _READS.format("thousands=...")),
     (_DATE, "hold numbers or categories", "dates", "write days since a public date"),
@@ -86,17 +89,23 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _layout(arguments: argparse.Namespace) -> Layout:
     """Return the layout of the file; whether the first row holds names must be certain."""
+    named, width = has_header(Path(arguments.data), arguments.sep, arguments.comment)
     if arguments.names is not None:
+        if arguments.header is None and named:
+            raise ValueError(
+                f"{arguments.data}: the first row looks like names of columns: leave out --names "
+                "(--rename OLD=NEW changes one), or say --no-header"
+            )
         if arguments.header:
             raise ValueError("--names is for a file without a header; with one, leave it out")
         if arguments.rename:
             raise ValueError("--rename is for a file with a header; --names has all names")
         return Layout(tuple(arguments.names), arguments.sep, arguments.comment)
-    named, width = has_header(Path(arguments.data), arguments.sep, arguments.comment)
     if arguments.header is None and not named:
         raise ValueError(
             f"{arguments.data}: the first row does not look like names of columns: give them with "
-            "--names A,B,C, or say --no-header (columns are numbered) or --header"
+            "--names A,B,C, or say --no-header (columns are numbered) or --header; lines above "
+            "the names must leave the file"
         )
     numbered = tuple(f"column_{k}" for k in range(width))
     names = numbered if arguments.header is False else None

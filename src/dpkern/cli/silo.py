@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
+    _output.refuse_same(arguments)
     if (arguments.plan is None) != arguments.any_plan:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None

@@ -225,6 +225,16 @@ def joined(parts: list[Any]) -> Matrix:
     return np.concatenate(parts, out=out, casting="same_kind")
 
 
+def generator(seed: Seed) -> np.random.Generator:
+    """Return the source of public divisions."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"seed must be None, an integer of at least 0 or a Generator, got {seed!r}"
+        ) from None
+
+
 def train_test_split(
     X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, seed: Seed = 0
 ) -> tuple[Matrix, NDArray[Any], Matrix, NDArray[Any]]:
@@ -253,7 +263,7 @@ def train_test_split(
         )
     if not 0.0 < test_fraction < 1.0:
         raise ValueError(f"test_fraction must be between 0 and 1, got {test_fraction!r}")
-    order = np.random.default_rng(seed).permutation(n)
+    order = generator(seed).permutation(n)
     n_test = min(max(round(test_fraction * n), 1), n - 1)
     test, train = np.sort(order[:n_test]), np.sort(order[n_test:])
     part = rows.iloc if hasattr(rows, "iloc") else rows

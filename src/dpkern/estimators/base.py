@@ -429,6 +429,7 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     if issubclass(kind, TypeError):
         raise TypeError(said if said.startswith("Sparse") else f"X must hold numbers: {said}")
     quoting = {
+        "could not convert": "X must be a 2D array of numbers, got text",
         "Complex data not supported": "Complex data not supported: X and y must be real",
         "Expected 2D array": "X must be a 2D array, got one of another shape. Reshape your data by "
         "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one record",

@@ -4,6 +4,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 import os
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +234,11 @@ def _read(
     """Read a table; without labels, which `labelled` requires, y is empty."""
     if n_features is not None:
         n_features = count("n_features", n_features)
+    for name in ("target", "silo_column", "person"):
+        if not isinstance(columns[name], str | None):
+            columns[name] = count(name, columns[name], least=-sys.maxsize)
+    if not isinstance(columns["header"], bool | None):
+        raise TypeError(f"header must be None, True or False, got {columns['header']!r}")
     if np.dtype(dtype) not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
     archive = path.suffix.lower() == ".npz"

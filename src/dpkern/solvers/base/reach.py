@@ -40,7 +40,7 @@ def refuse_sizes(objective: Objective, given: Mapping[str, Any]) -> None:
     if other is not None:
         sizes["penalty"] = other.strength
     for name, value in {**given, **sizes}.items():
-        if not isinstance(value, float) or value in (0.0, math.inf):
+        if not isinstance(value, float) or value in (0.0, math.inf) or math.isnan(value):
             continue
         least = _LEAST if name in _DIVIDED_BY else 0.0
         if not least <= value <= LARGEST:

@@ -291,7 +291,7 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
     OSError
         When it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(os.fspath(path), "rb") as file:
         if file.read(2) != b"PK":  # np.load would suggest allow_pickle=True
             raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
