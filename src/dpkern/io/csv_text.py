@@ -177,7 +177,8 @@ def read_csv(
             f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
             "index that pandas' to_csv writes: write the file with index=False or remove the column"
         )
-    if names is not None and (blank := [k for k in columns if not names[k]]):
+    guessed = [y_column] if target is None and y_column is not None else []
+    if names is not None and (blank := [k for k in (*columns, *guessed) if not names[k]]):
         raise ValueError(
             f"{path}: column {blank[0]} (from 0) must have a name in the header, got none: name "
             "it, or remove the column, as separators at the ends of lines make one"
