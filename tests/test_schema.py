@@ -658,6 +658,16 @@ def test_text_among_numbers_is_pointed_out(capsys, tmp_path):
     assert [c["kind"] for c in json.loads(out)["columns"]] == ["category", "category", "target"]
 
 
+def test_ids_are_pointed_out(capsys, tmp_path):
+    path = tmp_path / "raw.csv"
+    rows = "".join(f"P{i:03},{i % 2}f,{i % 2}\n" for i in range(40))
+    path.write_text(f"pid,sex,y\n{rows}")
+    err = run(capsys, "schema", path, "--target", "y").err
+    assert "column 'pid' has another text in every record: if it names them, leave it out by" in err
+    assert "'sex'" not in err
+    assert "another text" not in run(capsys, "schema", path, "--ignore", "0").err
+
+
 def test_columns_are_renamed_by_name_or_by_place(capsys, tmp_path):
     path, out, model = tmp_path / "raw.csv", tmp_path / "s.json", tmp_path / "m.npz"
     rows = "".join(f"{i % 7},{i % 5},{'ab'[i % 2]}\n" for i in range(40))

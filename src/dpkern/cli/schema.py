@@ -34,7 +34,7 @@ _SPELLINGS = (
     (_AMOUNT, "have digits alone", "units", "write the unit into the column's name"),
 )
 _MOST_LISTED = 100  # distinct values; above that a column is hardly a category
-_FEW = 20  # distinct numbers of a target, up to which they are taken as labels
+_FEW = 20  # distinct numbers of a target that are taken as labels, and texts that are no ids
 _NOT_PRIVATE = (
     "WARNING: this draft was made from the records without noise and is not private: names are as "
     "in the header, unless you gave them, and kinds as the values suggest{}. Check every line, and "
@@ -191,6 +191,11 @@ def _columns(
             range_ = {"lo": None, "hi": None, "scale": "linear", "missing": None}
             yield {"name": name, "kind": "number", **range_}
         else:
+            if len(values) == len(fields) > _FEW:
+                remark(
+                    f"column {name!r} has another text in every record: if it names them, leave it "
+                    f"out by --ignore {names.index(name)}"
+                )
             rest = {"missing": "other", "aliases": {}}
             yield {"name": name, "kind": "category", "categories": listed, **rest}
 
