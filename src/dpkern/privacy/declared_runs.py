@@ -45,6 +45,12 @@ class DeclaredRun:
         told = any(note.startswith("add or remove") for note in notes)
         return self.unit == 2.0 or not of_solver or told
 
+    def tells_its_end(self) -> bool:
+        """Whether notes tell that an error ended the run, where that is declared."""
+        after = self._declared.get(ENDED_AFTER)
+        told = f"the run ended after update {after}, by an error"
+        return after is None or any(note.startswith(told) for note in self._values["notes"])
+
     # --- What is declared -------------------------------------------------------------------
 
     def _of(self, name: str) -> Any:
