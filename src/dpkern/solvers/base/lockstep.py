@@ -145,6 +145,8 @@ def finish_together(
         try:
             found = dict(zip(batch, _compute(requests), strict=True))
         except Exception as error:
+            if not all(runs[i][0].has_model for i in batch):
+                raise  # and no run says that it returns a model
             results.update({i: runs[i][0].ended_by(error) for i in batch})
             return
         for i in batch:

@@ -413,14 +413,19 @@ class Run(AbstractContextManager["Run"]):
         if np.isfinite(w).all():
             self.kept = len(self.history["step_size"]), w.copy()
 
-    def ended_by(self, error: Exception) -> SolverResult:
-        """Return the last model that was kept, with the certificate of all releases, or raise.
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is returned where the run fails now.
 
         What a callback raises is its caller's; what fails before the first model, among parties, of
         which each would return another model, and in an audit has no result.
         """
-        party, transcript = self.objective.data.party, self.stream.transcript
-        if self.kept is None or self._in_callback or party is not None or transcript is not None:
+        alone = self.objective.data.party is None and self.stream.transcript is None
+        return self.kept is not None and alone and not self._in_callback
+
+    def ended_by(self, error: Exception) -> SolverResult:
+        """Return the last model that was kept, with the certificate of all releases, or raise."""
+        if self.kept is None or not self.has_model:
             raise error
         self.updates, w = self.kept
         self.ended = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
