@@ -497,7 +497,7 @@ def test_predictions_are_those_of_the_saved_model(capsys, tmp_path, model, label
 
 def test_decision_values_are_exact_in_csv(capsys, tmp_path, model):
     X, _ = records(20, 3)
-    path = write_csv(tmp_path / "new.csv", X, header=False)
+    path = write_csv(tmp_path / "new.csv", X)
     out, _ = shown(capsys, ["predict", model, path, "--decision-values"])
     rows = list(csv.DictReader(out.splitlines()))
     saved = dpk.load(model)
@@ -1074,6 +1074,18 @@ def test_targets_without_a_name_are_numbered(capsys, tmp_path):
     out, err = capsys.readouterr()
     assert "target         3: classification" in out
     assert "the last column, '3', is taken" in err
+
+
+def test_columns_go_by_place_only_where_that_is_stated(capsys, tmp_path, train, model):
+    X, y = records(20, 3)
+    bare, named = tmp_path / "bare.csv", tmp_path / "named.csv"
+    write_csv(bare, X, header=False)
+    err = refused(capsys, "predict", model, bare)
+    assert "got none: add it, or say --no-header if the features are, in order, 'f0', 'f1'" in err
+    by_place = shown(capsys, ["predict", model, bare, "--no-header"])
+    assert by_place == shown(capsys, ["predict", model, write_csv(named, X)])
+    write_csv(bare, X, y, header=False)
+    assert "--no-header" in refused(capsys, "fit", train, *BUDGET, *QUICK, "--test", bare)
 
 
 def test_columns_that_the_model_does_not_know_are_named_with_the_cure(capsys, tmp_path, model):

@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import math
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -148,6 +149,24 @@ def test_a_custom_loss_has_the_same_blocks_at_one_model_and_at_several(make, p):
     for n_threads in (1, 2):
         found = kernels.glm_gradients(data, w, clip=1.0, n_threads=n_threads, **how)
         np.testing.assert_array_equal(found, each)
+
+
+def test_a_custom_loss_runs_beside_the_main_thread(make):
+    """There Ctrl-C would be raised within the function, and lost with its values."""
+    threads = set()
+
+    def looks(y, z):
+        if len(y) == 20:  # settings look at a few public margins, before any release
+            threads.add(threading.current_thread())
+        return z, np.cos(z), np.cos(z)
+
+    records = make(n=20, p=3, m=1)
+    data = dpk.SiloData(records.X, records.y, records.offsets, row_bound=2.0)
+    how = {"loss": formula_loss(looks, smoothness=1.0), "clip": 1.0, "rounds": 1, "n_threads": 1}
+    dpk.solve("gradient_descent", data, budget=dpk.Budget(mu=1.0), **how)
+    dpk.solve_many("gradient_descent", data, budgets=dpk.Budget(mu=1.0), draws=2, **how)
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_runs_of_a_custom_loss_in_lock_step_are_those_by_themselves(make):

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import math
 import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -276,7 +277,6 @@ def test_csv_columns_are_found_by_name_and_index(write, target):
     ("text", "has_header"),
     [
         ("a,b,y\n1,2,0\n", True),
-        ("1,2,y\n3,4,0\n", True),
         ("1,2,M\n3,4,B\n", False),
         ("1,2,0\n3,4,1\n", False),
         ("1,2,M\n", False),
@@ -286,6 +286,26 @@ def test_a_header_is_where_a_name_stands_above_a_number(write, text, has_header)
     table = read_table(write("data.csv", text))
     assert (table.feature_names is not None) == has_header
     assert len(table.X) == text.count("\n") - has_header
+
+
+@pytest.mark.parametrize("text", ["1,2,y\n3,4,0\n", "1,2,x7\n3,4,8\n", "age,2019,y\n3,4,0\n"])
+def test_a_first_row_of_numbers_and_names_must_be_stated(write, text):
+    """One record, with a label or an id of letters or digits, would decide."""
+    path = write("data.csv", text)
+    with pytest.raises(ValueError, match="line 1 must be said to hold names, by header=True, or"):
+        read_table(path)
+    assert len(read_table(path, header=True).X) == 1
+
+
+@pytest.mark.parametrize("record", ["1.5,2.5,a", "-1e3,2,b;c", "2,1,3", "0,0,x|y"])
+@pytest.mark.parametrize("first", ["age,bmi,y", "1,2,0", "1,2,a;b;c", "age|1,bmi,y"])
+def test_no_record_changes_names_or_separators(write, first, record):
+    """Of valid files: one record more or less, and one in the place of another."""
+    with suppress(ValueError):  # where something must be stated
+        expected = read_table(write("a.csv", f"{first}\n3,4,5\n7,8,9\n"))
+        found = read_table(write("b.csv", f"{first}\n{record}\n7,8,9\n"))
+        assert found.feature_names == expected.feature_names
+        assert found.X.shape == expected.X.shape
 
 
 def test_a_stated_header_overrides_the_guess(write):

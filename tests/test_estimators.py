@@ -292,8 +292,29 @@ def test_what_private_estimators_do_not_have_says_why():
         DPLogisticRegression().fit(X, y, weights=np.ones(len(y)))
     with pytest.raises(ValueError, match=r"solver_params must hold .* got 'clip'"):
         DPLogisticRegression(solver_params={"clip": 1.0}).fit(X, y)
-    with pytest.raises(ValueError, match="name must be one of"):
-        DPLogisticRegression(solver="lbfgs").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters", "said"),
+    [
+        (DPLogisticRegression, {"C": 1e-60}, "C must be at least 1e-52 for 100 records, got 1e-60"),
+        (DPLinearSVC, {"C": 1e-60}, "C must be at least"),
+        (DPRidge, {"alpha": 1e60}, "alpha must be between 0 and 1e[+]52, got 1e[+]60"),
+        (DPLasso, {"alpha": 1e51}, "alpha must be between 0 and 1e[+]50"),
+        (DPMLPClassifier, {"alpha": 1e60}, "alpha must be between 0 and 1e[+]52"),
+        (DPMLPClassifier, {"hidden_layer_sizes": 100}, "hidden_layer_sizes must be a sequence of"),
+        (DPMLPClassifier, {"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be at least 1"),
+        (DPRidge, {"solver": "lbfgs"}, "solver must be one of auto, gradient_descent"),
+        (DPRidge, {"solver_params": 3}, "solver_params must be a mapping of arguments, got int"),
+        (DPRidge, {"n_jobs": 0}, "n_jobs must be at least 1"),
+        (DPRidge, {"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
+        (DPRidge, {"random_state": "a"}, "random_state must be None, a RandomState or an integer"),
+    ],
+)
+def test_a_wrong_parameter_has_the_name_that_it_was_given_by(cls, parameters, said):
+    X, y = blobs(100)
+    with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+        cls(**parameters).fit(X, y)
 
 
 @pytest.mark.filterwarnings("ignore:no target_bound was stated")
@@ -379,6 +400,17 @@ def test_records_of_a_wrong_type_are_named(X, y, message):
         DPLogisticRegression(2.0, 1e-5).fit(X, y)
     with pytest.raises((TypeError, ValueError), match=message):
         dpk.SiloData.split(X, y, 1, row_bound=1.0)
+
+
+@pytest.mark.parametrize("make", [list, pd.DataFrame, np.array], ids=["list", "frame", "array"])
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "\uff11", "x", ""])
+def test_text_is_never_another_number(make, text):
+    X, y = blobs(8)
+    with pytest.raises(
+        TypeError, match=r"column 3 of X must be numbers, got text in row 0: encode"
+    ):
+        DPLogisticRegression().fit(make(with_entry(X, text)), y)
+    DPLogisticRegression().fit(make(with_entry(X, " 1.5 ")), y)
 
 
 @pytest.mark.parametrize("fill", [0.0, np.nan, 1.0])

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import signal
+import sys
 import threading
 import time
 from fractions import Fraction
@@ -19,6 +20,7 @@ from dpkern.privacy.mechanisms.grids import choose_grid
 from dpkern.privacy.mechanisms.last_iterate import LastIterate, last_iterate_factor
 from dpkern.privacy.mechanisms.messages import GaussianMessages
 from dpkern.solvers import Objective
+from dpkern.solvers.base.interrupts import interruptible
 
 SIZES = (20, 60, 80)
 CLIP, DELTA = 0.7, 1e-5
@@ -577,6 +579,11 @@ def test_divided_and_awaited_calls_have_the_bits_of_one(monkeypatch, name, optio
     monkeypatch.setattr(f"{module}._LONG", 0)
     monkeypatch.setattr("dpkern.solvers.releases.local_runs.CALL_ENTRIES", 2 * 4 * sum(SIZES))
     assert run(name, silos(), rng=3, **options) == expected
+    budgets = dpk.Budget(epsilon=1.0, delta=1e-5)
+    how = {"budgets": budgets, "clip": 1.0, "rng": [3, 3], "draws": 2, **options}
+    awaited = dpk.solve_many(name, silos(), **how)
+    monkeypatch.undo()
+    assert list(awaited) == list(dpk.solve_many(name, silos(), **how))
 
 
 @pytest.fixture
@@ -585,6 +592,60 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start
     signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_passes_of_runs_in_lockstep(monkeypatch, ctrl_c):
+    """By their number together, where one run alone would not be awaited."""
+
+    def slow(requests):
+        assert threading.current_thread() is not threading.main_thread()
+        time.sleep(10.0)
+
+    monkeypatch.setattr("dpkern.solvers.base.lockstep._of_pass", slow)
+    monkeypatch.setattr("dpkern.solvers.base.interrupts._LONG", 20 * 4 * sum(SIZES))
+    ctrl_c()
+    begin, budget = time.monotonic(), dpk.Budget(epsilon=1.0, delta=1e-5)
+    how = {"budgets": budget, "draws": 20, "clip": 1.0, "rounds": 1}
+    with pytest.raises(KeyboardInterrupt):
+        dpk.solve_many("gradient_descent", silos(), **how)
+    assert time.monotonic() - begin < 2.0
+
+
+class Slow(dpk.Oracle):
+    """A model whose gradients are one call that looks at no signals."""
+
+    name = "slow"
+
+    def dim(self, data):
+        return data.n_features
+
+    def gradients(self, w, X, y):
+        assert threading.current_thread() is not threading.main_thread()
+        time.sleep(10.0)
+
+    def outputs(self, w, X):
+        return X @ w
+
+
+def test_ctrl_c_ends_gradients_of_a_users_model(ctrl_c):
+    ctrl_c()
+    begin, how = time.monotonic(), {"rounds": 1, "step_size": 0.1}
+    with pytest.raises(KeyboardInterrupt):
+        run("minibatch_sgd", silos(intercept=False), model=Slow(), **how)
+    assert time.monotonic() - begin < 2.0
+
+
+@pytest.mark.parametrize(("d", "long"), [(100, False), (700, True)])
+def test_eigenvalues_of_large_matrices_are_awaited(d, long):
+    def where(H):
+        return threading.current_thread() is not threading.main_thread()
+
+    assert interruptible(where, np.ones((1, d, d))) == long
+
+
+def test_a_progress_bar_needs_no_standard_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    run("gradient_descent", silos(), rounds=2, progress=True)
 
 
 @pytest.mark.parametrize("steps", [None, 100])

@@ -16,6 +16,9 @@ import dpkern as dpk
 from dpkern import kernels
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.solvers import SOLVERS
+from dpkern.solvers.base import AUTO
+from dpkern.solvers.base.outcome import RunEndedWarning
+from dpkern.solvers.base.run import Run
 
 CASES = [
     ("gradient_descent", {}),
@@ -334,6 +337,106 @@ def test_a_run_that_fails_says_what_it_had_released(kind):
     (note,) = caught.value.__notes__
     assert "released before the failure: sum of clipped gradients: 2 x 4 coordinates" in note
     assert "noise std" in note
+
+
+def fail_after(monkeypatch, updates):
+    """Let the source of noise fail after some updates, and return the models after each."""
+    models, record, release = [], Run.record, dpk.NoiseStream.release
+
+    def look(run, t, w, *rest):
+        models.append(w.copy())
+        record(run, t, w, *rest)
+
+    def fails(stream, *given, **how):
+        if len(models) == updates:
+            raise MemoryError("no room")
+        return release(stream, *given, **how)
+
+    monkeypatch.setattr(Run, "record", look)
+    monkeypatch.setattr(dpk.NoiseStream, "release", fails)
+    return models
+
+
+SEVERAL_ROUNDS = {
+    "gradient_descent": {},
+    "federated_gd": {"local_steps": 2},
+    "local_newton": {"trust": "silo", "local_steps": 2},
+    "double_noise_newton": {},
+    "admm": {"trust": "local"},
+    "fixed_point": {},
+    "prox_sgd": {},
+    "prox_svrg": {},
+    "prox_pl_svrg": {},
+    "spider": {"trust": "shuffle"},
+    "minibatch_sgd": {"sampling": "without_replacement", "batch_size": 2},
+    "local_sgd": {"noise": "step", "trust": "silo"},
+}
+
+
+@pytest.mark.usefixtures("round_by_round")
+@pytest.mark.parametrize("name", SEVERAL_ROUNDS)
+def test_a_run_that_fails_returns_its_last_model(name, monkeypatch, tmp_path):
+    how = {"rounds": 6, "clip": AUTO, "rng": 5, **SEVERAL_ROUNDS[name]}
+    models, ended = fail_after(monkeypatch, 3), "ended after update 3 by MemoryError: no room"
+    with pytest.warns(RunEndedWarning, match=f"{name} {ended}; this model is returned, released"):
+        result = run(name, silos(feature_range=(-9.0, 9.0)), **how)
+    assert result.n_rounds == len(result.history["gradient_norm"]) == 3
+    np.testing.assert_array_equal(result.w, models[-1])
+    assert result.message == ended
+    assert not result.converged
+    assert any(note.startswith("the run ended after update 3") for note in result.privacy.notes)
+    assert result.privacy.epsilon(1e-5) < 1.0
+    values = result.privacy.to_dict()
+    assert dpk.verify(values).ok
+    values["notes"] = [note for note in values["notes"] if not note.startswith("the run ended")]
+    assert "an early end that notes do not tell" in str(dpk.verify(values))
+    result.save(tmp_path / "model.json")
+    assert dpk.load(tmp_path / "model.json") == result
+
+
+def test_compiled_rounds_that_fail_return_their_last_model(monkeypatch):
+    monkeypatch.setattr("dpkern.solvers.base.run._CHUNK_NUMBERS", 8)  # two rounds
+    expected = run("gradient_descent", silos(), rounds=6, rng=1, callback=lambda *_: None)
+    descend, calls = kernels.glm_descent, iter(range(9))
+
+    def fails(*given, **how):
+        if next(calls) == 2:
+            raise FloatingPointError("overflow")
+        return descend(*given, **how)
+
+    monkeypatch.setattr(kernels, "glm_descent", fails)
+    with pytest.warns(RunEndedWarning, match="after update 4 by FloatingPointError: overflow"):
+        result = run("gradient_descent", silos(), rounds=6, rng=1)
+    assert result.history["gradient_norm"] == expected.history["gradient_norm"][:4]
+    assert sum(release.times for release in result.privacy.releases) == 6  # as charged
+    assert result.parameters["rounds"] == 6
+
+
+def test_a_run_that_fails_keeps_its_charge(monkeypatch, tmp_path):
+    accountant = dpk.Accountant(tmp_path / "ledger", epsilon=1.0, delta=1e-5)
+    fail_after(monkeypatch, 2)
+    with pytest.warns(RunEndedWarning):
+        run("gradient_descent", silos(), trust="silo", accountant=accountant)
+    (entry,) = accountant.entries
+    assert not entry.ended
+    assert accountant.spent > 0.99
+
+
+def test_runs_in_lockstep_that_fail_return_their_last_models(monkeypatch):
+    several, calls = kernels.glm_gradients, iter(range(9))
+
+    def fails(*given, **how):
+        if next(calls) == 2:
+            raise MemoryError
+        return several(*given, **how)
+
+    monkeypatch.setattr(kernels, "glm_gradients", fails)
+    budget = dpk.Budget(epsilon=1.0, delta=1e-5)
+    how = {"budgets": budget, "clip": 0.7, "rounds": [2, 5], "trust": "silo", "draws": 2}
+    with pytest.warns(RunEndedWarning, match="after update 2 by MemoryError; this"):
+        runs = dpk.solve_many("gradient_descent", silos(), **how)
+    ended = "ended after update 2 by MemoryError"
+    assert [one.message for one in runs] == ["ran its 2 rounds"] * 2 + [ended] * 2
 
 
 @pytest.mark.usefixtures("round_by_round")

@@ -632,7 +632,14 @@ def test_a_draft_that_is_filled_in_fits(capsys, tmp_path):
         ('age,y\n"1,234.5",a\n7,b\n', "column 'age' must have digits alone, got thousands"),
         ("age;y\n1.234.567;a\n5;b\n", "column 'age' must have digits alone, got thousands"),
         ("age,y\n1 234 567,a\n5,b\n", "column 'age' must have digits alone, got thousands"),
-        ("age,age,y\n1,2,a\n", "must have distinct names in its header, got 'age' twice"),
+        ("age,y\n7%,a\n23.4%,b\n", "line 2: column 'age' must have digits alone, got units in 2"),
+        ("age,y\n\n3,b\n$ 234,a\n", "line 4: column 'age' must have digits alone, got units in 1"),
+        (
+            "age,y\n2020-01-31,a\n",
+            "line 2: column 'age' must hold numbers or categories, got dates",
+        ),
+        ("age,y\n31.01.2020 07:30,a\n", "column 'age' must hold numbers or categories, got dates"),
+        ("age,age,y\n1,2,a\n", "got 'age' twice: dpkern schema --rename 1=NAME renames the one in"),
     ],
 )
 def test_numbers_that_a_draft_would_take_for_text_are_explained(capsys, tmp_path, text, message):
@@ -641,6 +648,90 @@ def test_numbers_that_a_draft_would_take_for_text_are_explained(capsys, tmp_path
     err = run(capsys, "schema", path, "--target", "y", "--header", code=2).err
     assert message in err
     assert "234" not in err
+
+
+def test_text_among_numbers_is_pointed_out(capsys, tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_text('note,age,y\n"two\nlines",1,a\n\nx,2,b\nx,>90,a\n')
+    out, err = run(capsys, "schema", path, "--target", "y")
+    assert "line 6: column 'age' has text there and in 1 of 3 distinct values" in err
+    assert ">90" not in err
+    assert [c["kind"] for c in json.loads(out)["columns"]] == ["category", "category", "target"]
+
+
+def test_ids_are_pointed_out(capsys, tmp_path):
+    path = tmp_path / "raw.csv"
+    rows = "".join(f"P{i:03},{i % 2}f,{i % 2}\n" for i in range(40))
+    path.write_text(f"pid,sex,y\n{rows}")
+    err = run(capsys, "schema", path, "--target", "y").err
+    assert "column 'pid' has another text in every record: if it names them, leave it out by" in err
+    assert "'sex'" not in err
+    assert "another text" not in run(capsys, "schema", path, "--ignore", "0").err
+
+
+def test_columns_are_renamed_by_name_or_by_place(capsys, tmp_path):
+    path, out, model = tmp_path / "raw.csv", tmp_path / "s.json", tmp_path / "m.npz"
+    rows = "".join(f"{i % 7},{i % 5},{'ab'[i % 2]}\n" for i in range(40))
+    path.write_text(f"age,age,Who? (sex/y)\n{rows}")
+    renamed = ["--rename", "1=bmi", "--rename", "Who? (sex/y)=y"]
+    run(capsys, "schema", path, *renamed, "--target", "y", "--out", out)
+    draft = json.loads(out.read_text())
+    assert draft["rename"] == {"1": "bmi", "Who? (sex/y)": "y"}
+    assert [column["name"] for column in draft["columns"]] == ["age", "bmi", "y"]
+    for column, more in zip(
+        draft["columns"], [{"lo": 0, "hi": 7}] * 2 + [{"classes": ["a", "b"]}], strict=True
+    ):
+        column |= more
+    out.write_text(json.dumps(draft))
+    run(capsys, "fit", "--schema", out, path, *BUDGET, "--out", model)
+    assert dpk.load(model).schema == dpk.Schema.load(out)
+    assert "accuracy of y" in run(capsys, "predict", model, path).err
+    for option, message in [
+        ("age=x", "got 'age': places 0, 1 have it"),
+        ("sex=x", "rename must have names of single columns, or places from 0, got 'sex'"),
+        ("9=x", "places from 0, got '9'"),
+        ("x", "--rename: must be OLD=NEW, got 'x'"),
+    ]:
+        assert message in run(capsys, "schema", path, "--rename", option, code=2).err
+    err = run(
+        capsys, "schema", path, "--no-header", "--names", "a,b,c", "--rename", "a=d", code=2
+    ).err
+    assert "--rename is for a file with a header" in err
+    assert (
+        "names of columns: leave out --names"
+        in run(capsys, "schema", path, "--names", "a,b,c", code=2).err
+    )
+    err = run(capsys, "schema", path, "--no-header", "--rename", "a=d", code=2).err
+    assert "--rename is for a file with a header" in err
+
+
+@pytest.mark.parametrize("rename", [{"1": "none"}, [], {"1": 2}])
+def test_renamed_columns_must_be_those_of_the_schema(rename):
+    with pytest.raises(ValueError, match="rename must map names or places in files to columns"):
+        dpk.Schema([Column("age", "number", lo=0, hi=1)], rename=rename)
+    with pytest.raises(ValueError, match="rename must be absent without a header"):
+        dpk.Schema([Column("a", "number", lo=0, hi=1)], header=False, rename={"b": "a"})
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("x,a", "column 'age' must hold numbers, got text"),
+        (
+            ",a",
+            'got 1 in 3 rows: state the number that stands for one under "missing" of the column',
+        ),
+        ("5,c", "column 'y', the target, must hold classes or aliases of the schema only"),
+    ],
+)
+def test_a_bad_cell_is_named_by_its_line(capsys, tmp_path, cells, said):
+    path, out = tmp_path / "raw.csv", tmp_path / "s.json"
+    y = Column("y", "target", classes=["a", "b"])
+    dpk.Schema([Column("age", "number", lo=0, hi=9), y]).save(out)
+    path.write_text(f"age,y\n1,a\n\n{cells}\n2,b\n")
+    err = run(capsys, "fit", "--schema", out, path, *BUDGET, code=2).err
+    assert said in err.replace("raw.csv: ", "")
+    assert "(the first is in line 4)" in err
 
 
 def test_words_for_missing_values_beside_numbers_are_listed(capsys, tmp_path):

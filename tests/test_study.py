@@ -334,6 +334,24 @@ def test_other_records_are_refused_without_a_value(read):
         study.silo_data("west", np.ones((4, 2)), y)
 
 
+def test_columns_go_by_place_only_where_that_is_stated(read, tmp_path):
+    path = tmp_path / "north.csv"
+    path.write_text("20,1.5,no\n30,2.5,yes\n40,3.5,no\n50,4.5,yes\n")
+    given = {"data": str(path), "name": "north", "header": None, "sep": None}
+    given |= {"target": None, "silo_column": None, "person": None}
+    with pytest.raises(
+        ValueError, match="or say header=False if the features are, in order, 'age'"
+    ):
+        silo._records(read(TEXT), argparse.Namespace(**given))
+    stated = silo._records(read(TEXT), argparse.Namespace(**given | {"header": False}))
+    path.write_text(f"age,dose,ill\n{path.read_text()}")
+    named = silo._records(read(TEXT), argparse.Namespace(**given))
+    np.testing.assert_array_equal(stated.X, named.X)
+    path.write_text(path.read_text().replace("age,dose", "dose,age"))
+    with pytest.raises(ValueError, match="column 0 must be 'age', got 'dose'"):
+        silo._records(read(TEXT), argparse.Namespace(**given))
+
+
 @pytest.mark.parametrize("rows", ["1 8:1", "1 7:1", "1 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1"])
 def test_libsvm_records_have_the_numbers_of_the_study(tmp_path, rows):
     silos = (Silo("a", 2, b"a" * 32), Silo("b", 3, b"b" * 32))

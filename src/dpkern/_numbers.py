@@ -6,6 +6,9 @@ import numbers
 import re
 from collections.abc import Collection, Iterable
 
+# Largest number whose square and products with others are doubles.
+LARGEST = 1e50
+
 
 def real(name: str, value: object) -> float:
     """Return `value` as a float; raise TypeError if it is no real number, or a bool.

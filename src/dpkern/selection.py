@@ -32,6 +32,7 @@ from dpkern.privacy import Budget, Certificate, NoiseStream
 from dpkern.privacy._exact import bisect
 from dpkern.privacy.accountant import CHARGED, Accountant
 from dpkern.privacy.channel import SEEN_BY, Channel
+from dpkern.privacy.declared_runs import ENDED_AFTER
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import Ledger, Release
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
@@ -367,6 +368,7 @@ def _best(
                 continue
             spent = result.privacy
             within = spent.mu <= law.mu and spent.n_draws < _MOST_DRAWS
+            within = within and ENDED_AFTER not in spent.declared
             if within and (best is None or (score, tie) > best.order):
                 best = _Outcome((score, tie), settings, result, release)
     return best

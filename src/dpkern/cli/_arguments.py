@@ -32,6 +32,8 @@ _PHRASES = {
     "fields by sep": "fields by --sep",
     "n_features must be": "--n-features must be",
     "sparse=False": "--no-sparse",
+    "header=True": "--header",
+    "header=False": "--no-header",
     "intercept=False": "--no-intercept",
     "intercept=True": "a fit without --no-intercept",
 }
@@ -191,7 +193,8 @@ def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
         except ValueError:
             entries = []
         if not entries:
-            raise argparse.ArgumentTypeError(f"must be a comma-separated list, got {text!r}")
+            of = "" if kind is str else ": numbers alone"
+            raise argparse.ArgumentTypeError(f"must be a comma-separated list, got {text!r}{of}")
         return entries
 
     return parse

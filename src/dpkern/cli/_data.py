@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ from dpkern.data.outside import refuse_outside
 from dpkern.data.partition import NUMBERS
 from dpkern.data.validation import Matrix, far_apart
 from dpkern.io import Table, read_feature_range, read_frame, read_table
-from dpkern.io.frame import Frame
+from dpkern.io.frame import Frame, layout_of, line_of
 from dpkern.io.table import parse_labels
 
 ROW_BOUND = 1.0
 SPLIT = "even"
+_ROW = re.compile(r"in row (\d+), from 0")
 _LISTED_NAMES = 3
 _LISTED = 10  # columns with values outside
 _SAID_BY_SCHEMA = (
@@ -90,7 +92,7 @@ def _described_source(arguments: argparse.Namespace) -> Source:
     if schema.target is None:
         raise ValueError(f'{arguments.schema} must hold a column of kind "target", got none')
     X, frame = read_described(arguments.data, schema)
-    with naming(arguments.data):
+    with naming(arguments.data, schema):
         y = schema.labels(frame)
         groups = None if schema.silo is None else schema.groups(frame)
         person = None if schema.person is None else schema.persons(frame)
@@ -101,7 +103,7 @@ def _described_source(arguments: argparse.Namespace) -> Source:
 def read_described(path: str, schema: Schema) -> tuple[Matrix, Frame]:
     """Return the encoded features of a file, and its columns; say what is outside the schema."""
     frame = read_frame(path, schema)
-    with naming(path):
+    with naming(path, schema):
         counts = schema.count_outside(frame)
         _say_outside(path, counts)
         schema.refuse_outside(counts)
@@ -143,12 +145,15 @@ def _say_outside(path: str, counts: Mapping[str, tuple[int, int]]) -> None:
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Name the file in what a schema says of its records."""
+def naming(path: str, schema: Schema | None = None) -> Iterator[None]:
+    """Name the file in what is said of its records, and lines for rows, by the schema's layout."""
     try:
         yield
     except ValueError as error:
         text = str(error)
+        if schema is not None and (row := _ROW.search(text)):
+            line = line_of(path, layout_of(schema), int(row[1]))
+            text = text.replace(row[0], f"in line {line}")
         raise ValueError(f"{path}{text[1:] if text.startswith('X ') else f': {text}'}") from error
 
 
@@ -251,7 +256,7 @@ def _row_bound(source: Source, arguments: argparse.Namespace) -> float | None:
 def read_test(arguments: argparse.Namespace, table: Table, data: SiloData) -> tuple[Matrix, Array]:
     if data.schema is not None:
         X, frame = read_described(arguments.test, data.schema)
-        with naming(arguments.test):
+        with naming(arguments.test, data.schema):
             return X, data.schema.labels(frame)
     test = read_table(
         arguments.test,

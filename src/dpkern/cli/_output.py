@@ -34,6 +34,13 @@ def refuse_output(path: str, *inputs: str | None) -> None:
         raise ValueError(f"{path} is read by this command; write to another file")
 
 
+def refuse_same(arguments: argparse.Namespace) -> None:
+    """Raise if a model and a certificate would be written to one file."""
+    paths = [p for p in (arguments.out, arguments.certificate) if p is not None]
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise ValueError(f"--out and --certificate must be two files, got {paths[0]} for both")
+
+
 def refuse_picture(path: str, *inputs: str | None) -> None:
     """Raise if a picture cannot be written to `path`, before any work."""
     refuse_output(path, *inputs)

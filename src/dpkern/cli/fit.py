@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     read = (arguments.data, arguments.test, arguments.feature_range, arguments.schema)
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, *read)
+    _output.refuse_same(arguments)
 
     if arguments.federation is not None:
         return _federated_fit(arguments, given, budget)

@@ -12,17 +12,29 @@ from dpkern.cli import _arguments
 from dpkern.cli._output import refuse_output, remark
 from dpkern.data.draft import blanks_of, draft_of, schema_text
 from dpkern.io import replacing
-from dpkern.io.frame import Frame, Layout, has_header, read_text
+from dpkern.io.frame import Frame, Layout, has_header, line_of, read_text
 from dpkern.io.table import parse_labels
 
 HELP = "draft a public description of a raw table, with blanks for ranges and categories"
 _MISSING = ("", "?")
 # Words that mean a missing value in a column of numbers, which the draft then lists.
-_MISSING_WORDS = ("na", "n/a", "nan", "null", "none")
+_MISSING_WORDS = ("na", "n/a", "nan", "null", "none", "-", "#n/a", "#div/0!", "#value!")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(([,.' \u00a0\u202f])\d{3})(\2\d{3})*([.,]\d+)?")
+_AMOUNT = re.compile(r"[€$£¥]?\s?[+-]?\d+([.,]\d+)*\s?(%|[€$£¥]|EUR|USD|GBP|CHF)?")
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_EITHER = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_COMMAS = "pandas' read_csv(..., decimal=',' or thousands=',') reads such a file"
+_READS = "pandas' read_csv(..., {}) reads such a file"
+_SPELLINGS = (
+    (_EITHER, "have digits alone", "commas of decimals or of thousands", _COMMAS),
+    (_DECIMAL_COMMA, "have decimal points", "decimal commas", _READS.format("decimal=','")),
+    (_THOUSANDS, "have digits alone", "thousands separators", _READS.format("thousands=...")),
+    (_DATE, "hold numbers or categories", "dates", "write days since a public date"),
+    (_AMOUNT, "have digits alone", "units", "write the unit into the column's name"),
+)
 _MOST_LISTED = 100  # distinct values; above that a column is hardly a category
-_FEW = 20  # distinct numbers of a target, up to which they are taken as labels
+_FEW = 20  # distinct numbers of a target that are taken as labels, and texts that are no ids
 _NOT_PRIVATE = (
     "WARNING: this draft was made from the records without noise and is not private: names are as "
     "in the header, unless you gave them, and kinds as the values suggest{}. Check every line, and "
@@ -37,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     what = "names of the columns of a file without a header (default: column_0, column_1, ...)"
     add("--names", type=_arguments.list_of(str), metavar="A,B", help=what)
     add("--comment", metavar="TEXT", help="skip lines that begin with it")
+    what = "call a column of the header, by name or by place from 0, NEW; may be repeated"
+    add("--rename", type=_rename, action="append", default=[], metavar="OLD=NEW", help=what)
     what = "columns to leave out of the model, by name or by place from 0"
     add("--ignore", type=_arguments.list_of(str), default=[], metavar="A,B", help=what)
     what = (
@@ -54,11 +68,12 @@ def run(arguments: argparse.Namespace) -> None:
     frame = read_text(arguments.data, layout)
     words = _missing_words(frame)
     draft: dict[str, Any] = draft_of(
-        list(_columns(frame, words, arguments)),
+        list(_columns(frame, words, layout, arguments)),
         missing=(*_MISSING, *words),
         header=layout.names is None,
         sep=arguments.sep,
         comment=arguments.comment,
+        **({"rename": dict(layout.rename)} if layout.rename else {}),
     )
     if arguments.out is None:
         sys.stdout.write(schema_text(draft))
@@ -74,19 +89,36 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _layout(arguments: argparse.Namespace) -> Layout:
     """Return the layout of the file; whether the first row holds names must be certain."""
+    named, width = has_header(Path(arguments.data), arguments.sep, arguments.comment)
     if arguments.names is not None:
+        if arguments.header is None and named:
+            raise ValueError(
+                f"{arguments.data}: the first row looks like names of columns: leave out --names "
+                "(--rename OLD=NEW changes one), or say --no-header"
+            )
         if arguments.header:
             raise ValueError("--names is for a file without a header; with one, leave it out")
+        if arguments.rename:
+            raise ValueError("--rename is for a file with a header; --names has all names")
         return Layout(tuple(arguments.names), arguments.sep, arguments.comment)
-    named, width = has_header(Path(arguments.data), arguments.sep, arguments.comment)
     if arguments.header is None and not named:
         raise ValueError(
             f"{arguments.data}: the first row does not look like names of columns: give them with "
-            "--names A,B,C, or say --no-header (columns are numbered) or --header"
+            "--names A,B,C, or say --no-header (columns are numbered) or --header; lines above "
+            "the names must leave the file"
         )
     numbered = tuple(f"column_{k}" for k in range(width))
     names = numbered if arguments.header is False else None
-    return Layout(names, arguments.sep, arguments.comment)
+    if names is not None and arguments.rename:
+        raise ValueError("--rename is for a file with a header; give --names")
+    return Layout(names, arguments.sep, arguments.comment, None, dict(arguments.rename))
+
+
+def _rename(text: str) -> tuple[str, str]:
+    old, _, new = (part.strip() for part in text.rpartition("="))
+    if not old or not new:
+        raise argparse.ArgumentTypeError(f"must be OLD=NEW, got {text!r}")
+    return old, new
 
 
 def _missing_words(frame: Frame) -> tuple[str, ...]:
@@ -100,23 +132,31 @@ def _missing_words(frame: Frame) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _refuse_spelling(path: str, name: str, values: set[str]) -> None:
-    """Raise where numbers are spelt so that each of them would be a category."""
-    others = [text for text in values if not is_number(text)]
-    for pattern, rule, got, option in (
-        (_DECIMAL_COMMA, "have decimal points", "decimal commas", "decimal=','"),
-        (_THOUSANDS, "have digits alone", "thousands separators", "thousands=..."),
-    ):
-        if others and all(map(pattern.fullmatch, others)):
+def _check_spelling(
+    path: str, layout: Layout, name: str, fields: list[str], values: set[str]
+) -> None:
+    """Raise where numbers are spelt so that each is a category, and say where some text does it."""
+    others = {text for text in values if not is_number(text)}
+    if not others:
+        return
+    row = next(k for k, text in enumerate(fields) if text in others)
+    where = f"{path}, line {line_of(path, layout, row)}: column {name!r}"
+    some = f"{len(others)} of {counted(len(values), 'distinct value')}"
+    for pattern, rule, got, cure in _SPELLINGS:
+        if all(map(pattern.fullmatch, others)):
             raise ValueError(
-                f"{path}: column {name!r} must {rule}, got {got} in {len(others)} of "
-                f"{counted(len(values), 'distinct value')}: pandas' read_csv(..., {option}) reads "
-                "such a file; or leave the column out by --ignore"
+                f"{where} must {rule}, got {got} in {some}: {cure}, or leave the column out by "
+                "--ignore"
             )
+    if 2 * len(others) < len(values):
+        remark(
+            f"{where} has text there and in {some}, so that it is drafted as a category: mend the "
+            'cells, or list the text under "missing" if it means that and make it a number'
+        )
 
 
 def _columns(
-    frame: Frame, words: tuple[str, ...], arguments: argparse.Namespace
+    frame: Frame, words: tuple[str, ...], layout: Layout, arguments: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     names = list(frame)
     target = _column("--target", arguments.target or "-1", names)
@@ -138,7 +178,7 @@ def _columns(
             yield {"name": name, "kind": "silo" if name == silo else "ignore"}
             continue
         values = set(fields) - {*_MISSING, *words}
-        _refuse_spelling(arguments.data, name, values)
+        _check_spelling(arguments.data, layout, name, fields, values)
         number = bool(values) and parse_labels(list(values)).dtype.kind != "U"
         listed = None
         if arguments.not_private_categories and len(values) <= _MOST_LISTED:
@@ -151,6 +191,11 @@ def _columns(
             range_ = {"lo": None, "hi": None, "scale": "linear", "missing": None}
             yield {"name": name, "kind": "number", **range_}
         else:
+            if len(values) == len(fields) > _FEW:
+                remark(
+                    f"column {name!r} has another text in every record: if it names them, leave it "
+                    f"out by --ignore {names.index(name)}"
+                )
             rest = {"missing": "other", "aliases": {}}
             yield {"name": name, "kind": "category", "categories": listed, **rest}
 

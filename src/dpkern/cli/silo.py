@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
+    _output.refuse_same(arguments)
     if (arguments.plan is None) != arguments.any_plan:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None
@@ -116,7 +117,7 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
             arguments, ("target", "silo_column", "person", "header", "sep"), "the study says it"
         )
         frame = _data.read_described(arguments.data, schema)[1]
-        with _data.naming(arguments.data):
+        with _data.naming(arguments.data, schema):
             return study.silo_data(arguments.name, frame)
     for option in ("silo_column", "person"):
         if getattr(arguments, option) is not None:
@@ -125,10 +126,8 @@ def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
             )
     layout: Any = {"n_features": study.n_features, "sparse": study.sparse}
     layout["classes"] = study.described.classes
+    layout["feature_names"] = study.described.feature_names
     table = read_table(arguments.data, **_data.columns(arguments), **layout)
-    known = study.described.feature_names
-    if known is not None and table.feature_names not in (None, known):
-        raise ValueError(f"{arguments.data} must have the features of the study, in their order")
     if study.described.feature_range is not None:
         _data.check_range(arguments.data, table, *study.described.feature_range)
     with _data.naming(arguments.data):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpkern._numbers import counted, did_you_mean, parse_number, real
 from dpkern.data.csr import csr_of
@@ -38,6 +38,11 @@ OTHER, MISSING = "other", "missing"
 
 #: One stored entry of every row: its place among the column's features, and its value.
 Entry = tuple[int | NDArray[np.intp], Any]
+
+
+def _first_of(wrong: ArrayLike) -> str:
+    """Return the end of a message, with the first row that is wrong."""
+    return f" (the first is in row {np.argmax(wrong)}, from 0)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,7 +230,7 @@ class Column:
             raise ValueError(
                 f"column {self.name!r} must have no missing values, got "
                 f"{np.count_nonzero(absent)} in {counted(len(x), 'row')}: state the number that "
-                'stands for one under "missing" of the column'
+                f'stands for one under "missing" of the column{_first_of(absent)}'
             )
         return [(0, self._scaled(x))]
 
@@ -233,17 +238,18 @@ class Column:
         """Return the labels of a target column, or its numbers, clamped to [lo, hi]."""
         if self.classes is not None:
             codes = self.to_codes(values, missing, [cast(str, text_of(c)) for c in self.classes])
-            other = int(np.count_nonzero(codes < 0))
+            other = codes < 0
             found = np.asarray(self.classes)[codes]
         else:
             x = self.to_numbers(values, missing)
-            other = int(np.count_nonzero(np.isnan(x)))
+            other = np.isnan(x)
             found = np.clip(x, self.lo, self.hi)
-        if other:
+        if other.any():
             what = "numbers" if self.classes is None else "classes or aliases of the schema"
             raise ValueError(
                 f"column {self.name!r}, the target, must hold {what} only, got "
-                f"{counted(other, 'other value')} in {counted(len(found), 'row')}"
+                f"{counted(int(other.sum()), 'other value')} in "
+                f"{counted(len(found), 'row')}{_first_of(other)}"
             )
         return found
 
@@ -298,7 +304,7 @@ class Column:
             return self._each(values, number)
         except ValueError as error:
             row = next(k for k, value in enumerate(values) if is_refused(value))
-            raise ValueError(f"{error} (the first is in row {row}, from 0)") from None
+            raise ValueError(f"{error}{_first_of([0] * row + [1])}") from None
 
     def to_codes(
         self,

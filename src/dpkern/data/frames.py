@@ -134,7 +134,7 @@ def frame_matrix(X: Any) -> NDArray[Any]:
     single = p > 0 and all(str(column.dtype).lower() == "float32" for column in columns)
     out = np.empty((n, p), np.float32 if single else np.float64)
     for k, (name, column) in enumerate(zip(X.columns, columns, strict=True)):
-        if not _is_numeric(column.dtype):
+        if not is_numeric(column.dtype):
             raise TypeError(
                 f"column {name!r} of X must be numbers, got dtype {column.dtype}: encode it "
                 "(one-hot, say) or drop it"
@@ -152,7 +152,7 @@ def frame_matrix(X: Any) -> NDArray[Any]:
     return out
 
 
-def _is_numeric(dtype: Any) -> bool:
+def is_numeric(dtype: Any) -> bool:
     """Return whether a dtype of pandas, NumPy or polars is numeric or boolean."""
     if hasattr(dtype, "kind"):
         return dtype.kind in "fiub"

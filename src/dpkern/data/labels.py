@@ -103,12 +103,11 @@ def targets(
         return y.astype(np.float64), "regression", None
     found, cure = "one distinct value", "name both by classes=(negative, positive)"
     if two is None:
-        found = "more than two distinct values"
+        found = "more than two distinct values (is each spelt in one way?)"
         cure = "more labels need task='multiclass' and classes"
     numbers_too = "" if y.dtype.kind in "US" else "; whole-number targets need task='regression'"
     raise ValueError(
-        f"y must hold exactly two labels for classification, got {found} of dtype {y.dtype}: "
-        f"{cure}{numbers_too}"
+        f"y must hold exactly two labels for classification, got {found}: {cure}{numbers_too}"
     )
 
 

@@ -225,6 +225,16 @@ def joined(parts: list[Any]) -> Matrix:
     return np.concatenate(parts, out=out, casting="same_kind")
 
 
+def generator(seed: Seed) -> np.random.Generator:
+    """Return the source of public divisions."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"seed must be None, an integer of at least 0 or a Generator, got {seed!r}"
+        ) from None
+
+
 def train_test_split(
     X: ArrayLike, y: ArrayLike, *, test_fraction: float = 0.2, seed: Seed = 0
 ) -> tuple[Matrix, NDArray[Any], Matrix, NDArray[Any]]:
@@ -246,14 +256,17 @@ def train_test_split(
         The two parts; those of X are sparse or data frames if X is.
     """
     rows: Any = X if is_sparse(X) or is_frame(X) else np.asarray(X)
-    n, y = rows.shape[0], np.asarray(y)
+    y = np.asarray(y)
+    if not (rows.ndim and y.ndim):
+        raise TypeError("X and y must be arrays of records, got others")
+    n = rows.shape[0]
     if n != len(y) or n < 2:
         raise ValueError(
             f"X and y must have as many rows as entries, at least 2, got {n} and {len(y)}"
         )
-    if not 0.0 < test_fraction < 1.0:
+    if not 0.0 < (test_fraction := real("test_fraction", test_fraction)) < 1.0:
         raise ValueError(f"test_fraction must be between 0 and 1, got {test_fraction!r}")
-    order = np.random.default_rng(seed).permutation(n)
+    order = generator(seed).permutation(n)
     n_test = min(max(round(test_fraction * n), 1), n - 1)
     test, train = np.sort(order[:n_test]), np.sort(order[n_test:])
     part = rows.iloc if hasattr(rows, "iloc") else rows

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
@@ -24,7 +24,7 @@ from dpkern.data.partition import How, Seed
 from dpkern.data.silo_data import SiloData
 from dpkern.data.validation import Matrix, RowOptions, Task
 
-_KEYS = ("header", "sep", "comment", "missing", "intercept", "row_bound", "columns")
+_KEYS = ("header", "sep", "comment", "rename", "missing", "intercept", "row_bound", "columns")
 # Up to this share of stored entries, CSR takes less than half the memory, and kernels are faster.
 _SPARSE_SHARE = 0.25
 
@@ -49,6 +49,8 @@ class Schema:
         The character between the fields of a file; by default it is detected.
     comment : str, optional
         Lines of a file that begin with it are skipped.
+    rename : mapping of str to str, optional
+        Columns of a file with a header, by name or by place from 0, and their names here.
     intercept : bool, default=True
         Whether a constant 1 follows the features.
     row_bound : float, optional
@@ -90,6 +92,7 @@ class Schema:
     header: bool = True
     sep: str | None = None
     comment: str | None = None
+    rename: Mapping[str, str] = field(default_factory=dict, hash=False)
     intercept: bool = True
     row_bound: float | None = None
 
@@ -111,6 +114,7 @@ class Schema:
             text = getattr(self, key)
             if text is not None and (not isinstance(text, str) or not text):
                 raise ValueError(f"{key} must be a text that is not empty, or None, got {text!r}")
+        self._check_rename()
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "missing", tuple(text.strip() for text in self.missing))
         if not self.feature_names:
@@ -126,6 +130,16 @@ class Schema:
                     f"exceeds, got {bound!r}"
                 )
             object.__setattr__(self, "row_bound", bound)
+
+    def _check_rename(self) -> None:
+        """Check that file columns are renamed to columns of the schema, in files with a header."""
+        known = {column.name for column in self.columns}
+        if not isinstance(self.rename, Mapping) or not known.issuperset(self.rename.values()):
+            raise ValueError(
+                f"rename must map names or places in files to columns, got {self.rename!r}"
+            )
+        if self.rename and not self.header:
+            raise ValueError("rename must be absent without a header, where columns name the file")
 
     def __repr__(self) -> str:
         parts = [f"{len(self.columns)} columns", f"{self.n_features} features"]
@@ -377,7 +391,8 @@ class Schema:
         plain: dict[str, Any] = {VERSION_KEY: VERSION}
         for key in _KEYS[:-1]:
             value = getattr(self, key)
-            plain[key] = list(value) if isinstance(value, tuple) else value
+            if value or key != "rename":  # of which the digests of other schemas know nothing
+                plain[key] = list(value) if isinstance(value, tuple) else value
         return {**plain, "columns": [column.to_dict() for column in self.columns]}
 
     @classmethod

@@ -21,7 +21,17 @@ from dpkern.data.frames import checked_names, column_names
 from dpkern.data.ids import ids
 from dpkern.data.labels import clip_targets, labels, records, targets
 from dpkern.data.notes import GROUPS_READ, notes_on_records
-from dpkern.data.partition import NOTES, How, Seed, gathered, grouped, joined, partition, silo_pairs
+from dpkern.data.partition import (
+    NOTES,
+    How,
+    Seed,
+    gathered,
+    generator,
+    grouped,
+    joined,
+    partition,
+    silo_pairs,
+)
 from dpkern.data.persons import Persons, arranged, joined_ids, kept_rows, whole_in_silos
 from dpkern.data.transform import Transform
 from dpkern.data.validation import (
@@ -430,10 +440,12 @@ class SiloData:
             When there are too few records for m silos, and as for the class.
         """
         names, (given, y) = column_names(X), records(X, y)
+        if not len(y):
+            raise ValueError(f"X must hold records, got shape {given.shape}")
         options = checked_options(options, names, given.shape[1])
         m, min_size = count("m", m), count("min_size", min_size)
         shapes = {"two_groups": ratio, "mixed": share, "dirichlet": concentration}
-        rng, task = np.random.default_rng(seed), options.get("task")
+        rng, task = generator(seed), options.get("task")
         found = kept_rows(options.get("person"), options.get("max_records"), len(y))
         if found is None:
             order, sizes = partition(y, m, how, rng, min_size, shapes, task, options.get("classes"))

@@ -117,7 +117,12 @@ def refuse_misread(X: Any) -> None:
         refuse_names_twice(X)
         refuse_times(X)
         return
-    array = np.asarray(X) if isinstance(X, list | tuple) else X
+    try:
+        array = np.asarray(X) if isinstance(X, list | tuple) else X
+    except ValueError:
+        raise ValueError("X must have rows of one length, got rows of several") from None
+    if isinstance(X, Iterator):
+        raise TypeError("X must be an array, got a generator or another iterator: pass list(X)")
     kind = getattr(getattr(array, "dtype", None), "kind", "")
     if kind in ("m", "M", "S", "U", "V"):
         got = "dates or durations: encode them (as days since a public date, say)"

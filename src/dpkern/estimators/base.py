@@ -15,15 +15,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpkern.data import SiloData
-from dpkern.data.frames import frame_matrix, is_frame, refuse_shuffled
+from dpkern._numbers import LARGEST, count, did_you_mean, is_number, not_negative
+from dpkern.data import SiloData, is_sparse
+from dpkern.data.frames import frame_matrix, is_frame, is_numeric, refuse_shuffled
 from dpkern.data.labels import declared_labels, labels, plain_labels
 from dpkern.data.notes import LABELS_READ
 from dpkern.data.validation import FeatureRange, TargetBound, refuse_misread
 from dpkern.models.networks import MLP
 from dpkern.privacy import Budget, Certificate
 from dpkern.privacy.accountant import Accountant
-from dpkern.solvers import SolverResult, solve
+from dpkern.solvers import SOLVERS, SolverResult, solve
 
 FloatArray = NDArray[np.float64]
 
@@ -113,6 +114,14 @@ def documented(cls: _Estimator) -> _Estimator:
     return cls
 
 
+def strength(name: str, value: object, *, most: float = LARGEST) -> float:
+    """Return a penalty's strength; raise ValueError for one beyond what solvers take."""
+    number = not_negative(name, value)
+    if number > most:
+        raise ValueError(f"{name} must be between 0 and {most:.3g}, got {number!r}")
+    return number
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateEstimator(BaseEstimator, ABC):
     """Parameters that all estimators have, and their fit.
@@ -184,6 +193,8 @@ class PrivateEstimator(BaseEstimator, ABC):
         for name in refused:
             reason = _REFUSED.get(name, "it takes X, y, silos and person")
             raise TypeError(f"{type(self).__name__}.fit has no argument {name!r}: {reason}")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         refuse_shuffled(X, y)
         if isinstance(y, np.ma.MaskedArray):
             raise TypeError("y must be an array without mask, got a masked one: fill or drop")
@@ -206,6 +217,15 @@ class PrivateEstimator(BaseEstimator, ABC):
 
     def _arguments(self, data: SiloData) -> dict[str, Any]:
         """Return the solver's arguments but its name, budget and noise."""
+        if self.solver not in ("auto", *SOLVERS):
+            close = did_you_mean(str(self.solver), SOLVERS)
+            names = ", ".join(("auto", *SOLVERS))
+            raise ValueError(f"solver must be one of {names}, got {self.solver!r}{close}")
+        if self.n_jobs not in (None, -1):
+            count("n_jobs", self.n_jobs)
+        if not isinstance(self.solver_params, Mapping | None):
+            kind = type(self.solver_params).__name__
+            raise TypeError(f"solver_params must be a mapping of arguments, got {kind}")
         arguments = {
             "clip": self.clip,
             "trust": self.trust,
@@ -236,7 +256,14 @@ class PrivateEstimator(BaseEstimator, ABC):
     def _seed(self) -> int | None:
         if self.random_state is None:
             return None
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            state = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ValueError(
+                "random_state must be None, a RandomState or an integer from 0 to 2^32 - 1, got "
+                f"{self.random_state!r}"
+            ) from error
+        return int(state.randint(2**31 - 1))
 
     @abstractmethod
     def _options(self, y: NDArray[Any]) -> dict[str, Any]:
@@ -360,10 +387,29 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         return tags
 
 
+def _refuse_text(X: Any) -> None:
+    """Raise ValueError for text that is no number, or a number to Python alone, such as "1_0"."""
+    columns: Any = ()
+    if is_frame(X):
+        columns = ((name, X[name]) for name in X.columns)
+    elif not is_sparse(X) and (array := np.asarray(X)).dtype == object and array.ndim == 2:
+        columns = enumerate(array.T)
+    for name, column in columns:
+        if is_numeric(column.dtype):
+            continue
+        for row, value in enumerate(np.asarray(column, dtype=object)):
+            if isinstance(value, str | bytes) and not is_number(value):
+                raise TypeError(
+                    f"column {name!r} of X must be numbers, got text in row {row}: encode it "
+                    "(one-hot, say) or drop it"
+                )
+
+
 def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     """Return records checked by scikit-learn, whose messages may quote values of them."""
     X, *rest = records
     refuse_misread(X)
+    _refuse_text(X)
     if hasattr(X, "sparse") and any(dtype.fill_value != 0 for dtype in X.dtypes):
         X = X.sparse.to_dense()  # of pandas, whose other sparse frames become CSR
     try:
@@ -383,8 +429,7 @@ def _validated(estimator: PrivateEstimator, *records: Any, **how: Any) -> Any:
     if issubclass(kind, TypeError):
         raise TypeError(said if said.startswith("Sparse") else f"X must hold numbers: {said}")
     quoting = {
-        "could not convert": "X, and y of a regression, must hold numbers, got text: encode it "
-        "(one-hot, say) or drop it",
+        "could not convert": "X must be a 2D array of numbers, got text",
         "Complex data not supported": "Complex data not supported: X and y must be real",
         "Expected 2D array": "X must be a 2D array, got one of another shape. Reshape your data by "
         "X.reshape(-1, 1) for one feature, X.reshape(1, -1) for one record",

@@ -5,7 +5,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 from dataclasses import dataclass
 from typing import Any
 
-from dpkern._numbers import not_negative, positive
+from dpkern._numbers import LARGEST, positive
 from dpkern.data.labels import target_bounds
 from dpkern.estimators.base import (
     PrivateClassifier,
@@ -13,6 +13,7 @@ from dpkern.estimators.base import (
     WithProbabilities,
     documented,
     layers,
+    strength,
 )
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
@@ -23,7 +24,10 @@ _ALPHA = 1e-3
 
 def l2_of(C: float, n: int) -> float:
     """Return the strength of |w|^2 / 2 in a mean of losses, for 1 / C in their sum."""
-    return 1.0 / (positive("C", C, or_infinite=True) * n)
+    number = positive("C", C, or_infinite=True)
+    if number < (least := 1.0 / (LARGEST * n)):
+        raise ValueError(f"C must be at least {least:.3g} for {n} records, got {number!r}")
+    return 1.0 / (number * n)
 
 
 @documented
@@ -152,7 +156,7 @@ class DPRidge(PrivateRegressor):
     alpha: float = 1.0
 
     def _model(self, n: int) -> dict[str, Any]:
-        return {"loss": "squared", "l2": not_negative("alpha", self.alpha) / n}
+        return {"loss": "squared", "l2": strength("alpha", self.alpha, most=LARGEST * n) / n}
 
     def _set_fitted(self, result: SolverResult) -> None:
         ((coef, intercept),) = layers(result)
@@ -194,7 +198,7 @@ class DPLasso(PrivateRegressor):
         if isinstance(alpha, str) and alpha == "auto":
             bound = 1.0 if self.target_bound is None else target_bounds(self.target_bound)[0]
             alpha = _ALPHA * bound
-        return {"loss": "squared", "l1": not_negative("alpha", alpha)}
+        return {"loss": "squared", "l1": strength("alpha", alpha)}
 
     def _set_fitted(self, result: SolverResult) -> None:
         ((coef, intercept),) = layers(result)

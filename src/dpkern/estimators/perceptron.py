@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dpkern._numbers import not_negative
-from dpkern.estimators.base import WithProbabilities, documented, layers
+from dpkern._numbers import LARGEST, count
+from dpkern.estimators.base import WithProbabilities, documented, layers, strength
 from dpkern.models.networks import MLP
 from dpkern.solvers import SolverResult
 
@@ -53,8 +53,14 @@ class DPMLPClassifier(WithProbabilities):
     _two_as_several: ClassVar[bool] = True
 
     def _model(self, n: int) -> dict[str, Any]:
-        model = MLP(hidden=tuple(self.hidden_layer_sizes), activation=self.activation)
-        return {"model": model, "l2": not_negative("alpha", self.alpha) / n}
+        sizes = self.hidden_layer_sizes
+        if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
+            raise TypeError(
+                f"hidden_layer_sizes must be a sequence of integers such as (100,), got {sizes!r}"
+            )
+        hidden = tuple(count("hidden_layer_sizes", size) for size in sizes)
+        model = MLP(hidden=hidden, activation=self.activation)
+        return {"model": model, "l2": strength("alpha", self.alpha, most=LARGEST * n) / n}
 
     def _set_fitted(self, result: SolverResult) -> None:
         found = layers(result)

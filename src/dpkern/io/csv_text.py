@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpkern._numbers import counted, is_number, parse_integer, parse_number
-from dpkern.data.frames import refuse_other_names
+from dpkern.data.frames import listed, refuse_other_names
 from dpkern.data.validation import in_columns
-from dpkern.io.files import opened
+from dpkern.io.files import opened, other_format
 from dpkern.io.table import Table, parse_groups, parse_labels, refuse_width
 
 _MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
 _SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3},\d{3}")
 
 
 def csv_rows(
@@ -51,10 +52,14 @@ def csv_rows(
         except UnicodeDecodeError:
             after = f" after line {line}" if line else ""
             raise ValueError(
-                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8{after}"
+                f"{path} must be LIBSVM or CSV text, got bytes that are not UTF-8{after}: "
+                f"{other_format(path)}"
             ) from None
         except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+            raise ValueError(
+                f"{path}, line {reader.line_num}: {error}; quotes must be closed, and doubled "
+                "within a field"
+            ) from None
 
 
 def _likely_separator(lines: list[str]) -> str:
@@ -121,13 +126,36 @@ def read_csv(
     if first is None:
         raise ValueError(f"{path} is empty")
     second = next(rows, None)
+    by_place = False
     if header is None:
         header = is_header(first[1], None if second is None else second[1])
+        if not header and second is not None and _has_name_above_number(first[1], second[1]):
+            raise ValueError(
+                f"{path}, line {first[0]} must be said to hold names, by header=True, or to be a "
+                "record, by header=False: it holds numbers, and text above numbers"
+            )
+        by_place = not header and feature_names is not None
+        numbers = map(_resembles_number, (*first[1], *(() if second is None else second[1])))
+        if second is not None and len(first[1]) > 1 and not any(numbers):
+            raise ValueError(
+                f"{path}, line {first[0]} must hold the names of the columns above numbers, or "
+                f"numbers, got text there and in line {second[0]}: remove lines above the names"
+            )
     names = first[1] if header else None
     width = len(first[1])
+    if sep is None and second is not None and width == 1 < len(second[1]):
+        raise ValueError(
+            f"{path}, line {first[0]} must hold as many fields as line {second[0]}, "
+            f"{len(second[1])}, got 1: remove lines above the names"
+        )
     if width < 2 and (labelled or n_features != 1):
         what = "features and a target" if labelled else f"{n_features} features"
         raise ValueError(f"{path}, line {first[0]} must hold {what} {_one_column(path, sep)}")
+    if by_place:
+        raise ValueError(
+            f"{path} must have a header with the names of the model's columns, got none: add it, "
+            f"or say header=False if the features are, in order, {listed(feature_names or ())}"
+        )
     n_others = width - (silo_column is not None) - (person is not None)
     y_column = None
     if target is not None:
@@ -148,6 +176,17 @@ def read_csv(
         raise ValueError(
             f"{path}: column 0 must be a feature with a name, got {names[0]!r}, which is the row "
             "index that pandas' to_csv writes: write the file with index=False or remove the column"
+        )
+    guessed = [y_column] if target is None and y_column is not None else []
+    if names is not None and (blank := [k for k in (*columns, *guessed) if not names[k]]):
+        raise ValueError(
+            f"{path}: column {blank[0]} (from 0) must have a name in the header, got none: name "
+            "it, or remove the column, as separators at the ends of lines make one"
+        )
+    if names is not None and (twice := [k for k in columns if names[k] in names[:k]]):
+        raise ValueError(
+            f"{path} must have distinct names in its header, got {names[twice[0]]!r} twice: rename "
+            f"column {twice[0]} (from 0)"
         )
     if not columns:
         raise ValueError(f"{path} must hold a feature beside target and silo_column, got none")
@@ -172,7 +211,7 @@ def read_csv(
             if "_" in whole or not whole.isascii():  # which `float` may take
                 row = [parse_number(fields[k]) for k in columns]
         except ValueError:
-            row = [_value(path, line, k, fields[k], names) for k in columns]
+            row = [_value(path, line, k, fields[k], names, bool(values)) for k in columns]
         values.extend(row)
         for k, column in others:
             column.append(fields[k])
@@ -196,17 +235,25 @@ def read_csv(
     return Table(X, labels, in_silos, found_names, target_name, ids)
 
 
-def _value(path: Path, line: int, k: int, field: str, names: list[str] | None) -> float:
+def _value(
+    path: Path, line: int, k: int, field: str, names: list[str] | None, after_numbers: bool
+) -> float:
     if is_number(field):
         return parse_number(field)
     if field.lower() in _MISSING:
         return math.nan
     label = f"column {k} (from 0)" if names is None else f"column {names[k]!r}"
     if _has_decimal_comma(field):
+        also = " or thousands separator" if _THOUSANDS.fullmatch(field) else ""
         raise ValueError(
-            f"{path}, line {line}: {label} must have decimal points, got a decimal comma: pandas' "
-            "read_csv(..., decimal=',') reads such a file"
-        )
+            f"{path}, line {line}: {label} must have decimal points, got a decimal comma{also}: "
+            "pandas' read_csv(..., decimal=',' or thousands=',') reads such a file"
+        ) from None
+    if after_numbers:
+        raise ValueError(
+            f"{path}, line {line}: {label} must be a number, got text after numbers: mend the cell "
+            "(units, notes, errors of formulas), or remove the row"
+        ) from None
     raise ValueError(
         f"{path}, line {line}: {label} must be a number, got text: describe the columns by a "
         "schema, drop this one, name it as target or silo_column, or name another separator of "
@@ -222,8 +269,16 @@ def _missing(texts: list[str]) -> NDArray[np.bool_]:
 
 
 def is_header(first: list[str], second: list[str] | None) -> bool:
-    if second is None:
-        return not any(map(_resembles_number, first))
+    """Return whether the first row holds no number, and a name above a number if another follows.
+
+    Features are numbers in every record, so that none of them decides about a file that is read.
+    """
+    if any(map(_resembles_number, first)):
+        return False
+    return second is None or _has_name_above_number(first, second)
+
+
+def _has_name_above_number(first: list[str], second: list[str]) -> bool:
     return any(
         _resembles_number(below) and not _resembles_number(above) and above.lower() not in _MISSING
         for above, below in zip(first, second, strict=False)

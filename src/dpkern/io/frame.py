@@ -4,9 +4,13 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import itertools
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+from dpkern._numbers import parse_integer
 from dpkern.data import Schema
 from dpkern.data.frames import listed
 from dpkern.io.csv_text import csv_rows, is_header
@@ -17,13 +21,22 @@ Frame = dict[str, list[str]]
 class Layout(NamedTuple):
     """How the text of a table is laid out, with the names of its columns if it has no header.
 
-    Of these, a file may lack the target.
+    Of these, a file may lack the target. `rename` has the columns of a header, by name or by place
+    from 0, that are called otherwise.
     """
 
     names: tuple[str, ...] | None = None
     sep: str | None = None
     comment: str | None = None
     target: str | None = None
+    rename: Mapping[str, str] = MappingProxyType({})
+
+
+def layout_of(schema: Schema) -> Layout:
+    """Return the layout of files that a schema describes."""
+    names = None if schema.header else tuple(column.name for column in schema.columns)
+    target = None if schema.target is None else schema.target.name
+    return Layout(names, schema.sep, schema.comment, target, schema.rename)
 
 
 def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
@@ -55,10 +68,8 @@ def read_frame(path: str | os.PathLike[str], schema: Schema) -> Frame:
         raise TypeError(
             f"schema must be a dpkern.Schema, such as dpkern.Schema.load(PATH), got {schema!r}"
         )
-    names = None if schema.header else tuple(column.name for column in schema.columns)
     skipped = {column.name for column in schema.columns if column.kind == "ignore"}
-    target = None if schema.target is None else schema.target.name
-    frame = read_text(path, Layout(names, schema.sep, schema.comment, target))
+    frame = read_text(path, layout_of(schema))
     return {name: fields for name, fields in frame.items() if name not in skipped}
 
 
@@ -86,11 +97,14 @@ def read_text(path: str | os.PathLike[str], layout: Layout) -> Frame:
     if first is None:
         raise ValueError(f"{path} is empty")
     if names is None:
-        names = tuple(name or f"column_{k}" for k, name in enumerate(first[1]))
+        blank = tuple(name or f"column_{k}" for k, name in enumerate(first[1]))
+        names = _renamed(path, blank, layout.rename)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
+            k = len(names) - 1 - names[::-1].index(twice[0])
             raise ValueError(
-                f"{path} must have distinct names in its header, got {listed(twice)} twice"
+                f"{path} must have distinct names in its header, got {listed(twice)} twice: dpkern "
+                f"schema --rename {k}=NAME renames the one in place {k}"
             )
     else:
         rows = itertools.chain([first], rows)
@@ -109,3 +123,26 @@ def read_text(path: str | os.PathLike[str], layout: Layout) -> Frame:
     if not fields_of[0]:
         raise ValueError(f"{path} must hold records, got a header only")
     return dict(zip(names, fields_of, strict=True))
+
+
+def line_of(path: str | os.PathLike[str], layout: Layout, row: int) -> int:
+    """Return the line of a record, from 1, at which it ends where fields hold ends of lines."""
+    rows = csv_rows(Path(path), layout.sep, layout.comment)
+    return next(itertools.islice(rows, row + (layout.names is None), None))[0]
+
+
+def _renamed(path: Path, names: tuple[str, ...], rename: Mapping[str, str]) -> tuple[str, ...]:
+    found = list(names)
+    for old, new in rename.items():
+        places = [k for k, name in enumerate(names) if name == old]
+        if not places:
+            with suppress(ValueError, IndexError):
+                places = [range(len(names))[parse_integer(old)]]
+        if len(places) != 1:
+            why = f"places {', '.join(map(str, places))} have it" if places else listed(names)
+            raise ValueError(
+                f"{path}: rename must have names of single columns, or places from 0, got {old!r}: "
+                f"{why}"
+            )
+        found[places[0]] = new
+    return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations  # help() then shows type aliases by name
 
 import math
 import os
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +59,9 @@ def read_table(
     person : str or int, optional
         CSV only: the column with the id of a record's person.
     header : bool, optional
-        CSV only: whether the first row holds column names. By default it does if some field of it
-        is not a number and the field below is, be it with a decimal comma.
+        CSV only: whether the first row holds column names. By default it does if no field of it is
+        a number and some field below is, be it with a decimal comma; a first row with numbers and
+        with text above numbers raises, and so does one without names beside `feature_names`.
     sep : str, optional
         CSV only: the character between fields. By default the first of comma, semicolon, tab and
         bar that gives the first two lines equally many fields, at least two, most of them numbers.
@@ -232,6 +234,11 @@ def _read(
     """Read a table; without labels, which `labelled` requires, y is empty."""
     if n_features is not None:
         n_features = count("n_features", n_features)
+    for name in ("target", "silo_column", "person"):
+        if not isinstance(columns[name], str | None):
+            columns[name] = count(name, columns[name], least=-sys.maxsize)
+    if not isinstance(columns["header"], bool | None):
+        raise TypeError(f"header must be None, True or False, got {columns['header']!r}")
     if np.dtype(dtype) not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
     archive = path.suffix.lower() == ".npz"

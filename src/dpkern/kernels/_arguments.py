@@ -123,8 +123,15 @@ def require_no_overlap(name: str, array: FloatArray, other_name: str, other: Flo
         )
 
 
+def require_data(data: Data) -> None:
+    """Raise TypeError for anything but records in silos."""
+    if not hasattr(data, "offsets"):
+        raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
+
+
 def models(data: Data, w: ArrayLike, name: str = "w") -> FloatArray:
     """Return one model for all silos as (1, d), or one model per silo as (m, d)."""
+    require_data(data)
     return finite_array(name, w, (data.d,), (data.m, data.d)).reshape(-1, data.d)
 
 

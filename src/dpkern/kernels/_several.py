@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpkern._numbers import positive
-from dpkern.kernels._arguments import Data, FloatArray, finite_array, real_array
+from dpkern.kernels._arguments import Data, FloatArray, finite_array, real_array, require_data
 
 
 def several_models(
     data: Data, w: ArrayLike, name: str, clip: ArrayLike, grid: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, Sequence[FloatArray | None]]:
     """Return k models (k, d) or (k, m, d), the clip norms (k,), and the argument grid of each."""
+    require_data(data)
     points = finite_array("w", w)
     if points.ndim not in (2, 3) or points.shape[1:] not in ((data.d,), (data.m, data.d)):
         raise ValueError(

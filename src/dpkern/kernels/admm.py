@@ -54,6 +54,7 @@ def loss_prox(
     and the clamp is the last operation on t. Before it, the relative error of t is at most 1e-12,
     plus the effect of the rounding of a_i . v_i.
     """
+    checked.require_data(data)
     points = checked.finite_array("V", V, (data.n, data.d))
     gamma = positive("gamma", gamma)
     compiled = checked.compiled_loss(convex(loss))

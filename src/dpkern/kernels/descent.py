@@ -102,6 +102,7 @@ def glm_descent(
 
     A model that overflows raises ValueError, and the models before it are lost.
     """
+    checked.require_data(data)
     start = checked.finite_array("w", w)
     if start.ndim not in (1, 2) or start.shape[-1] != data.d:
         raise ValueError(f"w must have shape ({data.d},) or (k, {data.d}), got {start.shape}")

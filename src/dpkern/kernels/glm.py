@@ -55,6 +55,7 @@ def glm_norms(
         sqrt(|[scale x + shift, 1]|^2 + d 2^-240), which is positive for denormal rows too. The 1 is
         present only with an intercept. Float64, in record order; not private.
     """
+    checked.require_data(data)
     out = checked.output(out, (data.n,))
     _core.glm_norms(data, out, resolve_threads(n_threads, data.X.size))
     return out

@@ -245,6 +245,7 @@ def _networks(
     data: Data, points: tuple[tuple[str, ArrayLike], ...], layers: Sequence[int]
 ) -> FloatArray:
     """Return the parameters of all models as (points, 1 or m, P)."""
+    checked.require_data(data)
     if data.intercept:
         raise ValueError("data must have no intercept, got one: layers have biases of their own")
     size = mlp_size(data.n_features, layers)

@@ -90,7 +90,7 @@ def prox(
 def _penalty(name: str | Term, parameters: dict[str, Any]) -> Term:
     """Return the penalty of the arguments of `prox`."""
     which = name.name if isinstance(name, Term) else name
-    if which not in PENALTIES:
+    if not isinstance(which, str) or which not in PENALTIES:
         raise ValueError(f"name must be one of {', '.join(PENALTIES)}, got {which!r}")
     if isinstance(name, str):
         return make_penalty(name, parameters)

@@ -6,7 +6,7 @@ Of `dpkern verify`, and thus without an import of the ledger, the certificate an
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpkern.privacy.plain_releases import as_list
@@ -57,6 +57,8 @@ class Family:
         Under a shuffler, the least and the largest number of vectors that are counted.
     unknown : tuple of str
         What is taken as stated.
+    ended : bool
+        Whether the run may have ended before a record was charged as often as it is else.
     """
 
     what: str
@@ -70,13 +72,22 @@ class Family:
     active: int | None = None
     vectors: tuple[int, int] | None = None
     unknown: tuple[str, ...] = ()
+    ended: bool = False
+
+    def at_most(self) -> "Family":
+        """Return the releases of a run that ended early."""
+        found = replace(self, times=(0, self.times[1]), ended=True)
+        if self.least is None or callable(self.least) or len(self.least) == 1:
+            return found
+        return replace(found, least=None, unknown=(*self.unknown, "sensitivity"))
 
     def wrong(self, releases: Sequence[Values]) -> Iterator[str]:
         """Yield what contradicts the declaration."""
         times = sum(r["times"] for r in releases)
         if not self.times[0] <= times <= self.times[1]:
             yield "repetitions"
-        if _charged(releases) < (times if self.charged is None else self.charged):
+        charged = times if self.charged is None else self.charged
+        if _charged(releases) < (min(times, charged) if self.ended else charged):
             yield "repetitions that depend on a record"
         if any(self.dim not in (None, r["dim"]) for r in releases):
             yield "coordinates"

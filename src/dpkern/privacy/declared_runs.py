@@ -13,6 +13,8 @@ from typing import Any
 from dpkern.privacy.declared_families import Family, Rows, Values
 from dpkern.privacy.plain_releases import BESIDE, GRADIENTS, as_list, curvature
 
+#: What a run declares that an error ended: the number of its updates.
+ENDED_AFTER = "ended_after"
 OF_PERSONS = "sum of clipped gradients, clipped for each person"
 HESSIANS = "sum of clipped Hessians"
 #: The share by which a sensitivity may exceed that of real arithmetic: by the rounding of a sum to
@@ -42,6 +44,12 @@ class DeclaredRun:
         of_solver = "n_features" in self._declared and "coverage" not in self._declared
         told = any(note.startswith("add or remove") for note in notes)
         return self.unit == 2.0 or not of_solver or told
+
+    def tells_its_end(self) -> bool:
+        """Whether notes tell that an error ended the run, where that is declared."""
+        after = self._declared.get(ENDED_AFTER)
+        told = f"the run ended after update {after}, by an error"
+        return after is None or any(note.startswith(told) for note in self._values["notes"])
 
     # --- What is declared -------------------------------------------------------------------
 

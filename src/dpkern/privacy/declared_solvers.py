@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpkern.privacy.declared_families import Family, Rows, Values
-from dpkern.privacy.declared_runs import ROUNDED, DeclaredRun
+from dpkern.privacy.declared_runs import ENDED_AFTER, ROUNDED, DeclaredRun
 from dpkern.privacy.plain_releases import (
     DIFFERENCES,
     GRADIENTS,
@@ -51,6 +51,8 @@ class DeclaredSolver(DeclaredRun):
     def families(self) -> list[Family]:
         """Return the kinds of releases; raise where what is declared does not say them."""
         found = list(getattr(self, f"_{self.solver}")())
+        if ENDED_AFTER in self._declared:
+            found = [family.at_most() for family in found]
         return [*found, self._score()] if self.is_selection else found
 
     def _score(self) -> Family:

@@ -325,6 +325,7 @@ class Verifier:
             if family.unknown:
                 self._taken[family.what] = ", ".join(family.unknown)
         self._refuse(not run.is_noted(), "neighbours that notes do not tell")
+        self._refuse(not run.tells_its_end(), "an early end that notes do not tell")
         self._refuse(len(set(series)) < len(series), "a series of two kinds of releases")
         for r in left:
             self._refuse(True, f"{r['what']!r}, which no run that declares this releases")

@@ -157,11 +157,12 @@ def _read(path: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
         raise ValueError(f"{path} is neither JSON nor a dpkern model") from error
     try:
         found = [_json(text)]
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as whole:
         try:
             found = [_json(line) for line in text.splitlines() if line.strip()]
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not JSON ({error})") from error
+            said = error if whole.msg == "Extra data" else whole
+            raise ValueError(f"{path} is not JSON ({said})") from error
     if any(not isinstance(values, Mapping) for values in found):
         raise ValueError(f"{path} holds no certificate, but JSON of another kind")
     if len(found) != 1 or "certificate" in found[0]:

@@ -106,6 +106,8 @@ async def admm(
     """
     consensus, objective = Consensus(run), run.objective
     gamma, lam, share = consensus.prox_step, consensus.relaxation, consensus.share
+    run.notes, run.claim, run.settled = consensus.notes, consensus.claimed, math.ceil(1.0 / share)
+    run.bound = "upper" if NOT_SUMMED in run.notes else "exact"
     zhat, done = consensus.compiled_rounds(objective.start())
     z = objective.full_prox(zhat, gamma)
     for t in run.numbered_rounds(done):
@@ -114,6 +116,4 @@ async def admm(
         previous, zhat = zhat, await consensus.advance(t, zhat, z, lam)
         z = objective.full_prox(zhat, gamma)
         run.record(t, z, 2.0 * lam * gamma, (previous - zhat) / (2.0 * lam * gamma * share))
-    notes, settled = consensus.notes, math.ceil(1.0 / share)
-    bound = "upper" if NOT_SUMMED in notes else "exact"
-    return run.result(z, bound=bound, notes=notes, settled=settled, claimed=consensus.claimed)
+    return run.result(z)

@@ -107,9 +107,10 @@ async def double_noise_newton(
     newton = NoisyDirection(run, hess_clip=B, mu=mu, regularisation=least)
 
     w, returned = objective.start(), Returned(run, rounds)
+    run.notes = newton.notes
     for t in run.numbered_rounds():
         g = await gradient(w) + objective.penalty_gradient(w)
         w = w - await newton(w, g)
         run.record(t, w, 1.0, g)
         returned.add(w)
-    return run.result(returned.model, notes=newton.notes)
+    return run.result(returned.model)

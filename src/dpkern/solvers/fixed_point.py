@@ -93,6 +93,8 @@ async def fixed_point(
     releases = int(np.count_nonzero(active.any(axis=1)))
     R = choose_operator(run, run.mu_of_one(max(releases, 1)))
 
+    if isinstance(operator, Declared) and run.budget is not None:
+        run.notes = (UNCHECKED,)
     u = run.objective.start()
     for k in run.numbered_rounds():
         if not active[k].any():
@@ -102,5 +104,4 @@ async def fixed_point(
         residual = (u - u_next) / step
         u = np.where(rho, u_next, u)
         run.record(k, R.model(u), step, residual)
-    unchecked = isinstance(operator, Declared) and run.budget is not None
-    return run.result(R.model(u), notes=(UNCHECKED,) if unchecked else ())
+    return run.result(R.model(u))

@@ -89,14 +89,15 @@ async def local_newton(
     mean step, summed over local steps.
     """
     L, silo = local_steps, run.trust == "silo"
-    rule = step_size if isinstance(step_size, str) else ""
     if not silo and L > 1:
         raise ValueError(f"local_steps must be 1 under trust='central' in local_newton, got {L}")
     T, B = rounds * L, hessian_bound(run, hess_clip)
     mu_g, mu_H, mu_v = budgets(run, step_size, T)
-    sigma, claimed = None, None
+    sigma, rule = None, step_size if isinstance(step_size, str) else ""
+    if run.budget is not None and L > 1:
+        run.bound, run.notes = "upper", (NOT_SEEN,)
     if run.budget is not None and run.paper:
-        claimed, releases = {"mu": run.budget.mu}, 2 * T if mu_v is None else 3 * T
+        run.claim, releases = {"mu": run.budget.mu}, 2 * T if mu_v is None else 3 * T
         sigma = noise.newton(run.budget.mu, clip=run.clip, hess_clip=B, releases=releases)
     system = NewtonSystem(run, hess_clip=B, floor=floor, mu=(mu_g, mu_H), sigma=sigma)
     if rule == "paper_search":
@@ -116,5 +117,4 @@ async def local_newton(
             w_local = w_local - alpha[:, np.newaxis] * p
         w = weight @ w_local
         run.record(r, w, total_step, released)
-    bound, notes = ("upper", (NOT_SEEN,)) if run.budget is not None and L > 1 else ("exact", ())
-    return run.result(w, bound=bound, notes=notes, claimed=claimed)
+    return run.result(w)

@@ -68,9 +68,9 @@ async def objective_perturbation(run: Run, *, added_l2: NotNegative = AUTO) -> S
     "add_remove" that there are at most twice the public number of records.
     """
     minimiser = Minimiser(run, run.parameters["added_l2"])
+    if run.budget is not None:
+        run.bound = "upper"
+        run.notes = (HIDDEN, TWICE_PUBLIC) if run.sizes_are_hidden else (HIDDEN,)
     w = await minimiser.release()
     run.record(0, w, 1.0, run.objective.start() - w)
-    if run.budget is None:
-        return run.result(w)
-    hidden = (HIDDEN, TWICE_PUBLIC) if run.sizes_are_hidden else (HIDDEN,)
-    return run.result(w, bound="upper", notes=hidden)
+    return run.result(w)

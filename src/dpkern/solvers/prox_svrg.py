@@ -114,4 +114,4 @@ async def prox_svrg(
             v = g + await differences.difference(r, w, anchor, clip=C_r, sigma=difference)
         w = run.proximal_step(r, w, v, eta[r])
         returned.add(w)
-    return run.result(returned.model, notes=differences.notes)
+    return run.result(returned.model)

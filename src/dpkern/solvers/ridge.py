@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dpkern._threads import one_blas_thread
 from dpkern.privacy import split_budget
 from dpkern.solvers.base import AUTO, BOTH, Run, SolverResult, solver
+from dpkern.solvers.base.interrupts import interruptible
 from dpkern.solvers.base.settings import moments
 from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.hessian import NoisyMeanHessian, hessian_bound
@@ -64,19 +65,18 @@ async def ridge(run: Run, *, hess_clip: float | None = AUTO) -> SolverResult:
         (None, None) if run.budget is None else split_budget(run.budget.mu, _SHARES, (1, 1))
     )
     hessian, gradient = NoisyMeanHessian(run, hess_clip=B, mu=mu_H), NoisyMeanGradient(run, mu=mu_g)
-    weight = objective.shares() if run.trust == "silo" else np.ones(1)
-    w = objective.start()
+    weight, w = objective.shares() if run.trust == "silo" else np.ones(1), objective.start()
     for t in run.numbered_rounds():
         H = np.tensordot(weight, await hessian.means(np.tile(w, (len(weight), 1))), 1)
         g = await gradient(w)
         penalty = np.diag(objective.l2 * objective.penalized)
         with run.clock("kernels"), one_blas_thread():
             if run.budget is None:
-                w = np.array(np.linalg.lstsq(H + penalty, -g)[0], dtype=np.float64)
+                w = interruptible(np.linalg.lstsq, H + penalty, -g)[0].astype(np.float64)
             else:
                 s_H = float(np.linalg.norm(weight * hessian.noise_norm)) / math.sqrt(2.0 * d)
-                size, s_g = run.clip / math.sqrt(B), gradient.noise_std
-                w = posterior_mean(H, -g, s_H=s_H, s_g=s_g, size=size, penalty=penalty)
+                how = {"s_H": s_H, "s_g": gradient.noise_std, "size": run.clip / math.sqrt(B)}
+                w = interruptible(posterior_mean, H, -g, penalty=penalty, **how)
         run.record(t, w, 1.0, g)
     return run.result(w)
 

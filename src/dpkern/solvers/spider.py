@@ -116,4 +116,4 @@ async def spider(
             )
         previous, w = w, run.proximal_step(r, w, h, eta[r])
         returned.add(w)
-    return run.result(returned.model, notes=differences.notes)
+    return run.result(returned.model)

@@ -158,7 +158,10 @@ def publish(declaration: Declaration, algorithm: Algorithm) -> Solver:
             with data.opened(declaration.name, budget, arguments) as (here, own):
                 return public(here, budget=budget, **own)
         with Run(declaration, data, budget, values) as run:
-            return finish(algorithm(run, **run.options))
+            try:
+                return finish(algorithm(run, **run.options))
+            except Exception as error:
+                return run.ended_by(error)
 
     published = cast(Any, public)  # a function, to which attributes are added
     published.__name__ = published.__qualname__ = declaration.name

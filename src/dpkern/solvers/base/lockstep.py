@@ -9,8 +9,9 @@ by itself: a run knows nothing of the others.
 """
 
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpkern import kernels
 from dpkern.models.losses import Custom
+from dpkern.solvers.base.interrupts import awaited, products_of
 from dpkern.stream import NoiseStream
 
 if TYPE_CHECKING:
@@ -135,9 +137,18 @@ def finish_together(
             waiting[i] = algorithm.send(found)
         except StopIteration as stop:
             results[i] = stop.value
+        except Exception as error:
+            results[i] = run.ended_by(error)
 
     def serve(batch: list[int]) -> None:
-        found = dict(zip(batch, _compute([waiting.pop(i) for i in batch]), strict=True))
+        requests = [waiting.pop(i) for i in batch]
+        try:
+            found = dict(zip(batch, _compute(requests), strict=True))
+        except Exception as error:
+            if not all(runs[i][0].has_model for i in batch):
+                raise  # and no run says that it returns a model
+            results.update({i: runs[i][0].ended_by(error) for i in batch})
+            return
         for i in batch:
             advance(i, found.pop(i))
         # The sums of a pass are used before the next one, which limits how many are in memory.
@@ -173,20 +184,26 @@ def _passes(waiting: dict[int, Request]) -> list[list[int]]:
 def _compute(requests: list[Request]) -> list[FloatArray]:
     """Return the results of the requests of one pass."""
     begin, first = time.perf_counter(), requests[0]
-    if len(requests) == 1:
-        found = [first.alone()]
-    elif not first.reads_records:
-        together = map(np.concatenate, zip(*(r.given for r in requests), strict=True))
-        found = np.split(first.kernel(*together, **first.how), len(requests))
-    else:
-        several = _SEVERAL[first.kernel]
-        own = {name: _together([r.how[name] for r in requests]) for name in several.own}
-        models = np.array([request.given[1] for request in requests])
-        kernel = getattr(kernels, several.name)
-        found = list(kernel(first.given[0], models, **(first.how | own)))
+    products = len(requests) * products_of(first.kernel, first.given, first.how)
+    found = awaited(partial(_of_pass, requests), products)
     seconds = (time.perf_counter() - begin) / len(requests)
     for request in requests:
         request.seconds = seconds
+    return list(found)
+
+
+def _of_pass(requests: list[Request]) -> Iterable[FloatArray]:
+    first = requests[0]
+    if len(requests) == 1:
+        return [first.alone()]
+    if not first.reads_records:
+        together = map(np.concatenate, zip(*(r.given for r in requests), strict=True))
+        return np.split(first.kernel(*together, **first.how), len(requests))
+    several = _SEVERAL[first.kernel]
+    own = {name: _together([r.how[name] for r in requests]) for name in several.own}
+    models = np.array([request.given[1] for request in requests])
+    kernel = getattr(kernels, several.name)
+    found: FloatArray = kernel(first.given[0], models, **(first.how | own))
     return found
 
 

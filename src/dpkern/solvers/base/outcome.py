@@ -14,6 +14,8 @@ from dpkern.models.terms import PenaltySum, Term
 from dpkern.privacy import Budget, BudgetWarning, Certificate
 from dpkern.privacy.accounting import WITHOUT_REPLACEMENT
 from dpkern.privacy.budget import LARGEST_USUAL_EPSILON
+from dpkern.privacy.declared_runs import ENDED_AFTER
+from dpkern.privacy.report import release_lines
 from dpkern.solvers.base.learning import NothingLearntWarning
 from dpkern.solvers.base.settings import UNBOUNDED_TARGETS
 from dpkern.solvers.base.shared import SHARED
@@ -46,6 +48,15 @@ OF_ITS_OWN = (
     "record{} and public numbers alone, not on other records{}"
 )
 
+ENDED = (
+    "the run ended after update {}, by an error: taken as true that the error depended neither on "
+    "the records nor on what was released; where it may have, the run's budget is the guarantee"
+)
+
+
+class RunEndedWarning(UserWarning):
+    """A run ended by an error after some releases, and returns the model that it had."""
+
 
 def notes_on_data(run: "Run") -> tuple[str, ...]:
     """Return the certificate's notes on the data and the model of a run."""
@@ -68,6 +79,8 @@ def notes_on_data(run: "Run") -> tuple[str, ...]:
         varies = run.sizes_are_hidden or run.parameters["sampling"] == WITHOUT_REPLACEMENT
         place = ("", ", nor on its place in the batch") if varies else (", its place", "")
         notes = (*notes, OF_ITS_OWN.format(loss.name, *place))
+    if run.ended is not None:
+        notes = (*notes, ENDED.format(run.updates))
     if run.monitor is run.objective:
         notes = (
             *notes,
@@ -81,6 +94,11 @@ def ending(run: "Run", certificate: Certificate, finding: str) -> str:
 
     Warns too where more than the budget was spent, as the sampling error of huge epsilons is.
     """
+    if run.ended is not None:
+        made = "; ".join(release_lines(run.ledger))
+        said = f"ended after update {run.updates} by {run.ended}"
+        warn(f"{run.solver} {said}; this model is returned, released were: {made}", RunEndedWarning)
+        return said
     _warn_of_more_than_the_budget(run, certificate)
     steps = "" if run.local_steps == 1 else f" of {run.local_steps} local steps"
     message = f"ran its {run.rounds} round{'s' if run.rounds > 1 else ''}{steps}"
@@ -110,6 +128,8 @@ def declared(run: "Run") -> dict[str, Any]:
     if run.declaration.samplers:
         values["sampling"] = run.parameters["sampling"]
     values |= {"l2": objective.l2, "l1": objective.l1, "penalty": plain(objective.other)}
+    if run.ended is not None:
+        values[ENDED_AFTER] = run.updates
     if run.persons is not None:
         values |= {"max_records": run.persons.max_records, "person_clip": run.persons.clip}
     if run.parameters["colluding"] is not None:

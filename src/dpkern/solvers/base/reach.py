@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpkern._numbers import LARGEST
 from dpkern._warn import warn
 from dpkern.solvers.base.objective import Objective
 
 # Squares and products of numbers of these sizes are doubles; penalties may be 0 or nearly so.
-_LEAST, _MOST = 1e-50, 1e50
+_LEAST = 1 / LARGEST
 _DIVIDED_BY = (
     *("row_bound", "target_bound", "clip", "hess_clip", "person_clip"),
     *("step_size", "prox_step", "relaxation"),
@@ -39,13 +40,13 @@ def refuse_sizes(objective: Objective, given: Mapping[str, Any]) -> None:
     if other is not None:
         sizes["penalty"] = other.strength
     for name, value in {**given, **sizes}.items():
-        if not isinstance(value, float) or value in (0.0, math.inf):
+        if not isinstance(value, float) or value in (0.0, math.inf) or math.isnan(value):
             continue
         least = _LEAST if name in _DIVIDED_BY else 0.0
-        if not least <= value <= _MOST:
+        if not least <= value <= LARGEST:
             raise ValueError(
-                f"{name} must be between {least:g} and {_MOST:g}, so that its square is a double, "
-                f"got {value!r}: take other units"
+                f"{name} must be between {least:g} and {LARGEST:g}, so that its square is a "
+                f"double, got {value!r}: take other units"
             )
 
 

@@ -291,14 +291,15 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
     OSError
         When it cannot be read.
     """
-    with open(path, "rb") as file:
-        if file.read(2) != b"PK":  # np.load would suggest allow_pickle=True
-            raise ValueError(f"{path}: not a dpkern model (no .npz archive)")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            stored = json.loads(str(arrays["header"]))
-            coef = arrays["coef"]
-            classes = arrays.get("classes")
+        with open(os.fspath(path), "rb") as file:
+            if file.read(2) != b"PK":  # np.load would suggest allow_pickle=True
+                raise ValueError("no .npz archive")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                stored = json.loads(str(arrays["header"]))
+                coef = arrays["coef"]
+                classes = arrays.get("classes")
         header = decode(stored)
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
@@ -318,4 +319,6 @@ def load(path: str | os.PathLike[str]) -> SolverResult:
     except OSError:
         raise
     except Exception as error:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"path must be a path, got {type(path).__name__}") from None
         raise ValueError(f"{path}: not a dpkern model ({error})") from error

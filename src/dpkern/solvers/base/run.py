@@ -1,11 +1,12 @@
 """One run of a solver: noise stream, ledger, timing, public history and certificate."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,10 @@ class Run(AbstractContextManager["Run"]):
         How silos share the noise of their sums; None where an aggregator adds it.
     history : dict of list
         One public number per update.
+    bound, notes, claim, settled : str, tuple of str, dict or None, int
+        What the solver's certificate says beside its releases, how it bounds them, a paper's claim
+        that is not an epsilon and delta, and how many last gradients must be small for
+        convergence.
     in_lockstep : bool
         Whether other runs on the same records are made at the same time.
     """
@@ -127,6 +132,10 @@ class Run(AbstractContextManager["Run"]):
         self.stream = NoiseStream(rng) if self._owns_stream else rng
         public = (self.stream if data.party is None else data.party).public
         self.public = self.stream if public is None else PublicDraws(public, self.stream)
+        self.bound, self.notes, self.settled = "exact", cast(tuple[str, ...], ()), 1
+        self.claim: dict[str, float] | None = None
+        self.kept: tuple[int, FloatArray] | None = None
+        self._in_callback, self.ended = False, cast(str | None, None)
         self._learning = LearningWatch(self.rounds, independent="refresh_every" not in parameters)
         self._seconds = {"kernels": 0.0, "noise": 0.0}
         self.start_clock()
@@ -340,7 +349,7 @@ class Run(AbstractContextManager["Run"]):
 
     def _progress_bar(self, rounds: int) -> AbstractContextManager[Any]:
         """Return a progress bar of so many rounds as a context manager, or None in its place."""
-        if not (self.parameters["progress"] and rounds):
+        if not (self.parameters["progress"] and rounds) or sys.stderr is None:
             return nullcontext()
         from tqdm import tqdm
 
@@ -388,28 +397,45 @@ class Run(AbstractContextManager["Run"]):
         flat = gradient.ravel()
         self.history["gradient_norm"].append(math.sqrt(flat @ flat))
         self._learning.add(flat[np.newaxis])
+        self.keep(w)
         if self.monitor is not None:
             self.history.setdefault("objective", []).append(self.monitor.value(w))
             if self.monitor.data.task != "regression":
                 self.history.setdefault("accuracy", []).append(self.monitor.accuracy(w))
         callback = self.parameters["callback"]
         if callback is not None:
+            self._in_callback = True
             callback(t, self.ledger.releases[-1])
+            self._in_callback = False
 
-    def result(
-        self,
-        w: FloatArray,
-        *,
-        bound: str = "exact",
-        notes: tuple[str, ...] = (),
-        claimed: dict[str, float] | None = None,
-        settled: int = 1,
-    ) -> SolverResult:
-        """Return the model w with the certificate of everything in the ledger.
+    def keep(self, w: FloatArray) -> None:
+        """Keep the model after the recorded updates, which is returned where the next one fails."""
+        if np.isfinite(w).all():
+            self.kept = len(self.history["step_size"]), w.copy()
 
-        `claimed` is a paper's claim that is not an epsilon and delta; `settled` is the number of
-        last gradients that must be small for convergence.
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is returned where the run fails now.
+
+        What a callback raises is its caller's; what fails before the first model, among parties, of
+        which each would return another model, and in an audit has no result.
         """
+        alone = self.objective.data.party is None and self.stream.transcript is None
+        return self.kept is not None and alone and not self._in_callback
+
+    def ended_by(self, error: Exception) -> SolverResult:
+        """Return the last model that was kept, with the certificate of all releases, or raise."""
+        if self.kept is None or not self.has_model:
+            raise error
+        self.updates, w = self.kept
+        self.ended = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        try:
+            return self.result(w)
+        except Exception:
+            raise error from None
+
+    def result(self, w: FloatArray) -> SolverResult:
+        """Return the model w with the certificate of everything in the ledger."""
         data, loss = self.objective.data, self.objective.loss
         certificate = Certificate.from_ledger(
             self.ledger,
@@ -417,19 +443,20 @@ class Run(AbstractContextManager["Run"]):
             noise=self.stream.kind,
             neighbours=self.neighbours,
             declared=declared(self),
-            claimed=self.claimed if claimed is None else claimed,
-            bound=bound,
-            notes=(*notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
+            claimed=self.claimed if self.claim is None else self.claim,
+            bound=self.bound,
+            notes=(*self.notes, *notes_on_data(self), *(() if self.charge is None else (CHARGED,))),
             at_delta=None if self.budget is None else self.parameters["budget"].delta,
         )
         if self.persons is not None:
             certificate = self.persons.certificate(certificate)
-        if self.charge is not None:
+        if self.charge is not None and self.ended is None:
             self.charge.settle(certificate)
         total = time.perf_counter() - self._begin
         norms = self.history["gradient_norm"]
-        converged = len(norms) >= settled and max(norms[-settled:]) <= 1e-6
-        finding = "" if converged or self.budget is None else self._learning.finding()
+        converged = len(norms) >= self.settled and max(norms[-self.settled :]) <= 1e-6
+        converged = converged and self.ended is None
+        finding = "" if converged or self.budget is None or self.ended else self._learning.finding()
         return SolverResult(
             solver=self.solver,
             coef=w.copy() if isinstance(loss, Oracle) else w[: data.n_features].copy(),

@@ -80,6 +80,7 @@ class RecordUsers(ABC):
             compute = partial(self._points, zhat, rounds=len(steps), **how)
             points = self._mechanism.release_steps(len(steps), compute)
             run.record_rounds(np.vstack([zhat, points[:-1]]), points, steps, share)
+            run.keep(objective.full_prox(points[-1], self._prox_step))
             zhat, done = points[-1], done + len(steps)
         return zhat
 

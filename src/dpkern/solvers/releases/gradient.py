@@ -174,6 +174,7 @@ async def compiled_rounds(
         some = max(1, _RECORDED_NUMBERS // models.shape[1])
         for part in (slice(t, t + some) for t in range(0, len(steps), some)):
             run.record_rounds(starts[part], models[part], steps[part])
+        run.keep(models[-1])
         add(models)
         before, w = path[-2:]
     return run.rounds

@@ -64,6 +64,8 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
     if run.parameters.get("accounting") == "last_iterate" and run.trust != "silo":
         raise ValueError(f"accounting='last_iterate' needs trust='silo' in {run.solver}")
     w, returned, done = run.objective.start(), Returned(run, run.rounds), 0
+    run.bound = "upper" if NOT_HIDDEN in notes else "exact"
+    run.notes = notes if run.budget is not None else ()
     if isinstance(advance, HiddenSteps):
         advance.require_reach(eta)
     if isinstance(advance, GradientStep):
@@ -74,11 +76,7 @@ async def average_runs(run: Run, eta: FloatArray, advance: Advance, *notes: str)
         run.record(r, w_next, step, (w - w_next) / step)
         w = w_next
         returned.add(w)
-    return run.result(
-        returned.model,
-        bound="upper" if NOT_HIDDEN in notes else "exact",
-        notes=notes if run.budget is not None else (),
-    )
+    return run.result(returned.model)
 
 
 class GradientStep:

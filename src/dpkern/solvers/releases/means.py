@@ -219,7 +219,6 @@ class NoisyMeans:
         self, run: Run, sums: Sums, family: Family, silos: Participation, mu: float | None
     ) -> None:
         self._run, self._sums, self._family, self._silos, self._mu = run, sums, family, silos, mu
-        self.notes: tuple[str, ...] = ()  # of the certificate
         self._trust = run.trust
         if self._trust == "shuffle" and run.clip == math.inf:
             raise ValueError("clip must be finite under trust='shuffle', which counts, got inf")
@@ -285,7 +284,7 @@ class NoisyMeans:
             clip = 0.5 * ball.diameter * (1.0 + 2.0**-20)
         elif ball is not None:
             total = partial(total, curvature=run.objective.phi.smoothness)
-            self.notes = (COCOERCIVE,)
+            run.notes = (COCOERCIVE,)
         between = None  # what the sensitivity depends on, if it is not four times the clip norm
         if not isinstance(run.objective.loss, Oracle) and (ball or clip < 2.0 * run.clip):
             between = models

@@ -125,8 +125,12 @@ class NoisyDirection:
             # All eigenvalues exceed the floor l0 / 2, which selects the kernel's Cholesky solve.
             A, floor = A + l0 * np.eye(g.size), 0.5 * l0
         with run.clock("kernels"):
-            p = kernels.newton_direction(
-                A[np.newaxis], g[np.newaxis], floor=floor, n_threads=objective.n_threads
+            p = interruptible(
+                kernels.newton_direction,
+                A[np.newaxis],
+                g[np.newaxis],
+                floor=floor,
+                n_threads=objective.n_threads,
             )
         with run.clock("noise"):
             return self._released_direction(p, g, l0, trace)

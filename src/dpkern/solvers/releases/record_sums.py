@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpkern.data import row_norms
 from dpkern.models.networks import MLP
 from dpkern.models.oracles import Oracle, record_gradients
 from dpkern.privacy.record_sampling import Rows
-from dpkern.solvers.base.interrupts import interruptible
+from dpkern.solvers.base.interrupts import awaited, interruptible
 from dpkern.solvers.base.run import Run
 from dpkern.solvers.releases.gradient import gradient_sums
 
@@ -171,7 +172,9 @@ class RecordSums(Sums):
         return (slice(i, min(i + self._chunk, n)) for i in range(0, n, self._chunk))
 
     def _gradients(self, w: FloatArray, records: IntArray) -> NDArray[Any]:
-        return record_gradients(self._oracle, self._data, w, records)
+        compute = partial(record_gradients, self._oracle, self._data, w, records)
+        gradients: NDArray[Any] = awaited(compute, math.inf)
+        return gradients
 
     def _sums(
         self,
