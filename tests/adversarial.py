@@ -73,3 +73,9 @@ def random_cases(draw, n=1):
     w = draw(hnp.arrays(np.float64, p + options["intercept"], elements=big))
     clip = math.ldexp(draw(st.floats(1.0, 2.0)), draw(st.integers(-300, 300)))
     return X, y, options, w, clip, draw(st.sampled_from(EVERY_LOSS))
+
+
+def coarsest_grid(clip, dim):
+    """Return the coarsest power of two q with q sqrt(dim) <= clip / 32."""
+    q = 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
+    return q if q * math.sqrt(dim) <= clip / 32 else q / 2  # the logarithm rounds up to a power

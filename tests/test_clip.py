@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from adversarial import coarsest_grid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -16,12 +17,6 @@ from dpkern import _core, kernels
 from dpkern import reference as ref
 
 FLUSH = 0x8040  # flush-to-zero and denormals-are-zero
-
-
-def coarsest_grid(clip, dim):
-    """The coarsest power of two q with q sqrt(dim) <= clip / 32."""
-    q = 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
-    return q if q * math.sqrt(dim) <= clip / 32 else q / 2  # the logarithm rounds up to a power
 
 
 def grids(clip, dim, n=1):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, one_record, random_cases, rows
+from adversarial import FLUSH, ROW_OPTIONS, anywhere, coarsest_grid, one_record, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -198,10 +198,6 @@ def test_differences_are_no_longer_than_the_smoothness_says(make, bare_records, 
 
 
 ROWS = rows(equal=1024, long=5000)
-
-
-def coarsest_grid(clip, dim):
-    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
 @pytest.mark.parametrize("flush", [0, FLUSH])

@@ -11,17 +11,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse
-from adversarial import FLUSH, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
+from adversarial import (
+    FLUSH,
+    ROW_OPTIONS,
+    anywhere,
+    coarsest_grid,
+    models,
+    one_record,
+    random_cases,
+    rows,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairwise import pairwise
 
 from dpkern import _core, kernels
 from dpkern import reference as ref
-
-
-def coarsest_grid(clip, dim):
-    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
 @pairwise("isa", "layout", strength=3)

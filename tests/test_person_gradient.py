@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from adversarial import ROW_OPTIONS, anywhere, random_cases, rows
+from adversarial import ROW_OPTIONS, anywhere, coarsest_grid, random_cases, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,10 +78,6 @@ def one_person(data, w, person_clip, clip, grid, **how):
     return kernels.glm_person_gradient(
         data, w, persons=persons, person_clip=person_clip, clip=clip, grid=grid, **how
     )
-
-
-def coarsest_grid(clip, dim):
-    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
 @pytest.mark.usefixtures("isa")

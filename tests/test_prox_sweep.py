@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
-from adversarial import FLUSH, rows
+from adversarial import FLUSH, coarsest_grid, rows
 from pairwise import pairwise
 
 from dpkern import NoiseStream, _core, kernels
@@ -30,10 +30,6 @@ def copy(state):
 def bound_of(kind, how):
     factor = {"collapsed": 1.0, "per_user": 4 * how["relaxation"], "public": 2 * how["relaxation"]}
     return factor[kind] * how["prox_step"] * how["clip"]
-
-
-def coarsest_grid(bound, dim):
-    return 2.0 ** math.floor(math.log2(bound / 32 / math.sqrt(dim)))
 
 
 def centers(data, count, seed=1):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from adversarial import EVERY_LOSS, FLUSH, anywhere, models, one_record
+from adversarial import EVERY_LOSS, FLUSH, anywhere, coarsest_grid, models, one_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -33,10 +33,6 @@ SHORTEST = 64  # rows of fewer columns are summed in double precision
 
 def padded(row):
     return np.pad(np.array(row, np.float32), (0, max(0, SHORTEST - len(row))))
-
-
-def coarsest_grid(clip, dim):
-    return 2.0 ** math.floor(math.log2(clip / 32 / math.sqrt(dim)))
 
 
 def finest_single(clip):
