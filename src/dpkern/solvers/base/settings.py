@@ -57,10 +57,10 @@ _EXACT_MOMENTS = 6000.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
-# Steps in 1 / smoothness, the last in that of the clipped loss. Those of labels without momentum
-# rely on curvatures far below their bound, and on averages of what oscillates: gradients of labels
-# are bounded. Others are at most 1 / smoothness, with which no data diverge.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _CLIPPED_STEP = 16.0, 16.0, 4.0, 4.0
+# Steps in 1 / smoothness. Those of labels without momentum rely on curvatures far below their
+# bound, and on averages of what oscillates: gradients of labels are bounded. Others are at most the
+# inverse smoothness of the clipped loss, with which no data diverge.
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
 _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -195,15 +195,13 @@ def descent(
     rounds: int = 300,
     local_steps: int = 1,
     bold: float = _BOLD_STEP,
-    clipped: float = _CLIPPED_STEP,
     noise: Noise = _EVERY_ROUND,
     step: str = "step_size",
     relaxation: float = 1.0,
 ) -> dict[str, Any]:
     """Settings of a method with noisy steps, on all records or equivalent samples of them.
 
-    `step` is the name of the option of step sizes, of which a round takes `relaxation` times one,
-    and `clipped` the longest step without momentum, in the inverse smoothness of the clipped loss.
+    `step` is the name of the option of step sizes, of which a round takes `relaxation` times one.
     """
     R, K = (
         default if given.get(name, AUTO) in (AUTO, None) else given[name]
@@ -221,9 +219,10 @@ def descent(
         bold = min(bold, 1.0)
     clip, horizon = clip_and_horizon(numbers, given, steps * bold / L / (1.0 - most), noise)
     eta = horizon / steps  # the step that momentum makes of the option
-    if explicit:
-        share = 1.0 if most > 0.0 else min(bold, clipped)
-        eta = min(eta, share / clipped_smoothness(numbers, clip) / (1.0 - most))
+    if explicit and most > 0.0:
+        eta = min(eta, 1.0 / clipped_smoothness(numbers, clip) / (1.0 - most))
+    elif explicit and numbers.pull > 0.0:
+        eta = min(eta, 1.0 / numbers.pull)
     if is_auto(momentum):
         found["momentum"] = momentum = min(most, max(0.0, 1.0 - 1.0 / (L * eta)))
     size = eta * (1.0 - momentum)
@@ -346,7 +345,9 @@ def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
         return {"clip": None, "hess_clip": None}
     start = numbers.row_bound * numbers.slope
     if numbers.labels:
-        return {"clip": _LABELS_CLIP * start, "hess_clip": hessian_clip(numbers, 1, 1.0 / 3.0)}
+        B = hessian_clip(numbers, 1, 1.0 / 3.0)
+        share = max(_LABELS_CLIP, math.sqrt(B / numbers.curvature))
+        return {"clip": share * start, "hess_clip": B}
     if is_auto(given["clip"]) and not math.isfinite(numbers.target_bound):
         raise ValueError(
             "target_bound must be given with a budget, the public bound of |y|, or clip, the l2 "
@@ -431,4 +432,4 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
             R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
-    return descent(numbers, {**given, "rounds": R}, clipped=_BOLD_STEP, noise=noise)
+    return descent(numbers, {**given, "rounds": R}, noise=noise)

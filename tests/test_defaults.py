@@ -1,0 +1,143 @@
+"""What default settings owe to every user; `python -m bench.defaults` has the whole grid."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dpkern as dpk
+from bench.defaults import Cell, against, problem, worse_with_more
+from dpkern.estimators import DPLasso, DPLogisticRegression, DPRidge
+from dpkern.solvers import SOLVERS
+
+LARGEST = 50_000
+
+
+def rows(solver, task, design, l2, epsilons=(1.0, 10.0), draws=4):
+    cells = [
+        Cell(design, task, 8, l2, solver, n, epsilon)
+        for n in (2_000, LARGEST)
+        for epsilon in epsilons
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            cell: {
+                "scores": cell.scores(draws, LARGEST),
+                "trivial": cell.trivial(LARGEST),
+                "exact": cell.exact(LARGEST),
+            }
+            for cell in cells
+        }
+
+
+@pytest.mark.parametrize("solver", ["auto", *SOLVERS])
+def test_more_records_or_budget_make_no_regression_worse(solver):
+    assert not against(rows(solver, "offset", "skewed", 0.0, epsilons=(3.0, 10.0)))
+
+
+@pytest.mark.parametrize("task", ["balanced", "regression"])
+def test_penalties_leave_what_was_learnt(task):
+    found = rows("auto", task, "uniform", 0.1)
+    assert not against(found)
+    score = {"balanced": "accuracy", "regression": "R2"}[task]
+    best = found[Cell("uniform", task, 8, 0.1, "auto", LARGEST, 10.0)]
+    assert np.mean(best["scores"][score]) > best["exact"][score] - 0.02
+
+
+def test_what_gets_worse_with_more_is_found():
+    found = rows("gradient_descent", "regression", "uniform", 0.0, epsilons=(3.0,))
+    few, many = found
+    assert not against(found)
+    found[many]["scores"]["R2"] = [score - 0.1 for score in found[few]["scores"]["R2"]]
+    assert max(z for z, _ in worse_with_more(found)) > 3.0
+    assert "worse with more" in against(found)[0]
+    found[many]["scores"]["R2"] = [-1.0, -1.1]
+    assert any(text.startswith("R2 -1.050") for text in against(found))
+
+
+def test_ridge_on_rare_labels_ranks_better_with_more_budget():
+    cells = [Cell("one_hot", "rare", 30, 0.0, "ridge", 50_000, e) for e in (0.3, 1.0, 3.0, 10.0)]
+    areas = [np.mean(cell.scores(8, 50_000)["AUC"]) for cell in cells]
+    assert np.all(np.diff(areas) > -0.005)
+
+
+def regression(n=3_000):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 8.0, (n, 4))
+    return X, X @ [0.5, -0.25, 0.1, 0.0] + 0.3 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("cls", [DPRidge, DPLasso])
+def test_units_of_two_change_no_bit(cls):
+    X, y = regression()
+    how = {"random_state": 0, "feature_range": (0.0, 8.0), "target_bound": 4.0}
+    one = cls(1.0, 1e-6, **how).fit(X, y)
+    features = cls(1.0, 1e-6, **how | {"feature_range": (0.0, 64.0)}).fit(8.0 * X, y)
+    np.testing.assert_array_equal(features.predict(8.0 * X), one.predict(X))
+    targets = cls(1.0, 1e-6, **how | {"target_bound": 1.0}).fit(X, 0.25 * y)
+    np.testing.assert_array_equal(targets.predict(X), 0.25 * one.predict(X))
+
+
+def test_units_of_another_factor_change_no_prediction():
+    X, y = regression()
+    how = {"random_state": 0, "feature_range": (0.0, 8.0)}
+    one = DPRidge(1.0, 1e-6, target_bound=4.0, **how).fit(X, y)
+    other = DPRidge(1.0, 1e-6, target_bound=4.0, **how | {"feature_range": (0.0, 24.0)})
+    np.testing.assert_allclose(other.fit(3.0 * X, y).predict(3.0 * X), one.predict(X), atol=1e-6)
+    labels = DPLogisticRegression(1.0, 1e-6, **how).fit(X, y > y.mean())
+    again = DPLogisticRegression(1.0, 1e-6, **how | {"feature_range": (0.0, 24.0)})
+    again.fit(3.0 * X, y > y.mean())
+    np.testing.assert_allclose(again.predict_proba(3.0 * X), labels.predict_proba(X), atol=1e-6)
+
+
+def test_bounds_of_targets_centre_them_at_no_cost():
+    X, y = regression()
+    how = {"random_state": 0, "feature_range": (0.0, 8.0)}
+    at_zero = DPRidge(1.0, 1e-6, target_bound=4.0, **how).fit(X, y)
+    far = DPRidge(1.0, 1e-6, target_bound=(996.0, 1004.0), **how).fit(X, y + 1000.0)
+    np.testing.assert_allclose(far.predict(X) - 1000.0, at_zero.predict(X), atol=1e-6)
+    assert far.intercept_ == pytest.approx(at_zero.intercept_ + 1000.0, abs=1e-6)
+    assert far.privacy_.declared["target_middle"] == 1000.0
+    around = DPRidge(1.0, 1e-6, target_bound=1004.0, **how).fit(X, y + 1000.0)
+    assert far.score(X, y + 1000.0) > around.score(X, y + 1000.0)
+
+
+def test_targets_without_a_bound_are_said():
+    X, y = regression()
+    with pytest.warns(dpk.data.ScaleWarning, match="no target_bound was stated") as caught:
+        found = DPRidge(1.0, 1e-6, feature_range=(0.0, 8.0)).fit(X, 100.0 * y)
+    assert "step_size" not in found.result_.message
+    assert sum("target_bound" in str(w.message) for w in caught) >= 1
+
+
+def test_lasso_keeps_what_targets_tell():
+    X, y = regression()
+    found = DPLasso(3.0, 1e-6, feature_range=(0.0, 8.0), target_bound=4.0, random_state=0)
+    assert found.fit(X, y).score(X, y) > 0.8
+    small = DPLasso(3.0, 1e-6, feature_range=(0.0, 8.0), target_bound=1.0, random_state=0)
+    assert small.fit(X, y / 4.0).score(X, y / 4.0) > 0.8
+
+
+def test_auto_releases_moments_where_they_are_exact():
+    shared = {"task": "regression", "target_bound": 1.0, "row_bound": 2.0}
+    rng = np.random.default_rng(0)
+    n = 100_000
+    data = dpk.SiloData(rng.uniform(-1, 1, (n, 2)), rng.uniform(-1, 1, n), [0, n], **shared)
+    power = 6000.0 * 2.0**1.5 / n  # the least mu
+    for mu, solver in ((1.01 * power, "ridge"), (0.99 * power, "gradient_descent")):
+        budget = dpk.Budget(mu=mu)
+        found = dpk.solve("auto", data, budget=budget, rng=0)
+        assert found.solver == solver
+        assert dpk.plan(n, 2, budget=budget, row_bound=2.0, loss="squared").best.solver == solver
+        found = dpk.solve("auto", data, budget=budget, rng=0, l1=0.1)
+        assert found.solver == "gradient_descent"
+    many = dpk.solve_many("auto", data, budgets=[dpk.Budget(mu=m) for m in (power, 0.1)], rng=0)
+    assert {one.solver for one in many} == {"gradient_descent"}
+
+
+def test_problems_are_drawn_anew_the_same():
+    one = problem("one_hot", "rare", 8, 500)
+    problem.cache_clear()
+    np.testing.assert_array_equal(problem("one_hot", "rare", 8, 500).X, one.X)
+    assert 0.02 < np.mean(one.y_test > 0.0) < 0.08
