@@ -52,8 +52,9 @@ _NEWTON_CLIP, _PAPER_CLIP, _LABELS_CLIP = 0.5, 0.7, 0.25
 # gradient's noise, and by the noise of a released direction; and how much shorter steps are where
 # the norm of the gradient's noise exceeds C.
 _NEWTON_SHARE, _DIRECTION_SHARE, _NOISY_STEPS = 1.0 / 3.0, 0.05, 4.0
-# The power n mu over d^(3/2) from which moments are as exact as gradients.
-_EXACT_MOMENTS = 6000.0
+# The power n mu over d from which moments of labels are not clipped, and over d^(3/2) from which
+# those of targets are as exact as gradients.
+_UNCLIPPED_LABELS, _EXACT_MOMENTS = 200.0, 6000.0
 # Of objective perturbation: clip norm as a share of row_bound |phi'(0)|, share of epsilon that pays
 # for the curvature of a record, and the largest condition number that the penalty leaves.
 _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
@@ -345,9 +346,9 @@ def moments(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
         return {"clip": None, "hess_clip": None}
     start = numbers.row_bound * numbers.slope
     if numbers.labels:
-        B = hessian_clip(numbers, 1, 1.0 / 3.0)
-        share = max(_LABELS_CLIP, math.sqrt(B / numbers.curvature))
-        return {"clip": share * start, "hess_clip": B}
+        power = 2.0 * numbers.mu / (numbers.noise * numbers.dim)  # n mu / d
+        share = min(max(_LABELS_CLIP, power / _UNCLIPPED_LABELS), 1.0)
+        return {"clip": share * start, "hess_clip": hessian_clip(numbers, 1, 1.0 / 3.0)}
     if is_auto(given["clip"]) and not math.isfinite(numbers.target_bound):
         raise ValueError(
             "target_bound must be given with a budget, the public bound of |y|, or clip, the l2 "
