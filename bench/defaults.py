@@ -331,8 +331,9 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     if options.small:
+        options.designs = ["skewed", "correlated", "one_hot"]
         options.columns, options.records = [8], [1_000, 10_000, 100_000]
-        options.l2 = [0.0, 0.1]
+        options.l2, options.epsilons = [0.0, 0.1], [1.0, 10.0]
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "cells.jsonl"
     rows, wanted = _read(path), list(_cells(options))

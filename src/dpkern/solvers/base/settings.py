@@ -61,7 +61,7 @@ _PERTURBED_CLIP, _CURVATURE_SHARE, _MOST_CONDITIONED = 0.5, 0.25, 2.0**13
 # Steps in 1 / smoothness. Those of labels without momentum rely on curvatures far below their
 # bound, and on averages of what oscillates: gradients of labels are bounded. Others are at most the
 # inverse smoothness of the clipped loss, with which no data diverge.
-_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP = 16.0, 16.0, 4.0
+_BOLD_STEP, _IMPLICIT_STEP, _RELAXED_STEP, _ANCHORED_STEP = 16.0, 16.0, 4.0, 10.0
 _MOMENTUM = 0.95
 # The horizon, in inverses of the penalties' strength, after which they have settled.
 _SETTLED = 3.0
@@ -369,7 +369,7 @@ def moments_suffice(numbers: PublicNumbers) -> bool:
 
 def anchored(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of methods with differences of gradients from those at an anchor."""
-    return descent(numbers, given, noise=_ANCHORED)
+    return descent(numbers, given, bold=_ANCHORED_STEP, noise=_ANCHORED)
 
 
 def perturbed(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]:
