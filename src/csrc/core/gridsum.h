@@ -25,9 +25,14 @@
  * the unused ones. x_k = 1 of the intercept is a float, too. */
 #pragma once
 
+#include "core/dpk.h"
+#ifdef __CUDACC_RTC__
+#define DBL_MAX 0x1.fffffffffffffp1023
+#define HUGE_VAL __longlong_as_double(0x7ff0000000000000)
+#else
 #include <float.h>
 #include <math.h>
-#include "core/dpk.h"
+#endif
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 

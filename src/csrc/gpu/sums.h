@@ -1,0 +1,152 @@
+/* Sums of clipped gradients and of clipped vectors on a GPU, with the bits of rows/ and glm/ on
+ * every CPU that has fused multiply-adds.
+ *
+ * Sums are integers, steps of the grid (gridsum.h), which no order changes; what one record adds is
+ * computed as on the CPU: products in sixteen lanes (rows/dots.h), or in 32 of floats
+ * (rows/single.h), the loss of models/loss.h, the bounds of gridsum.h. The compiler must contract
+ * nothing, round quotients and roots correctly, and keep denormal numbers. */
+#pragma once
+
+#include "gpu/kept.h"
+#include "gpu/streamed.h"
+
+/* Columns whose squares are summed by themselves (rows/clip.c). */
+enum { CHUNK = 4096 };
+
+/* out: (MODELS, m, d) += sums in steps of the grids, for d <= 16 STEPS; the models of a silo are
+ * all in single precision or all in double. A row is read once. */
+KERNEL glm_sums(GLM, uint64_t *out) {
+    GLM_OF_ARGUMENTS;
+    EACH_BLOCK(t, n_tasks) EACH_TEAM(team) {
+        if (single_rows(&of.data, clip[0], grid[tasks[t].j]))
+            add_records(1, &of, tasks[t], team, out);
+        else
+            add_records(0, &of, tasks[t], team, out);
+    }
+}
+
+/* out: (MODELS, n) for each record, n the end of the last task, and for rows of any length: what
+ * its row is multiplied with; or its margin or loss. */
+enum { FACTORS, MARGINS, LOSSES };
+
+KERNEL glm_factors(GLM, int64_t wanted, int64_t n, double *out) {
+    GLM_OF_ARGUMENTS;
+    const dpk_data *const data = &of.data;
+    EACH_BLOCK(t, n_tasks) {
+        const int64_t j = tasks[t].j, end = tasks[t].end;
+        EACH_GROUP(first, tasks[t].begin, end) EACH_TEAM(team) {
+            const int64_t i = first + team;
+            const int64_t row = stored_row(data, i < end ? i : tasks[t].begin);
+            for (int model = 0; model < MODELS; model++) {
+                const double *const w_j = w + model * stride + j * w_stride;
+                const terms own = terms_of(&of, model, j);
+                double product, square;
+                stream_whole_row(wanted == FACTORS && own.single, data, row, w_j, &product,
+                                 &square);
+                if (i >= end)
+                    continue;
+                if (wanted != FACTORS) {
+                    const double ratio = row_ratio(data, row_norm(data, square));
+                    const double z = ratio * (product + own.bias);
+                    out[i] = wanted == LOSSES ? loss_at(&of, 0, y[row], z) : z;
+                } else {
+                    const double norm =
+                        own.single ? row_norm_single(data, square) : row_norm(data, square);
+                    out[model * n + i] = factor_of(&of, &own, y[row], norm, product);
+                }
+            }
+        }
+    }
+}
+
+/* out: (n, chunks) squares of the chunks of vectors. Arguments that are not read are those of
+ * records. */
+KERNEL chunk_squares(GLM, int64_t chunks, double *out) {
+    GLM_OF_ARGUMENTS;
+    const dpk_data *const data = &of.data;
+    EACH_BLOCK(t, n_tasks) {
+        const terms own = terms_of(&of, 0, tasks[t].j);
+        const int64_t begin = tasks[t].begin * chunks, end = tasks[t].end * chunks;
+        EACH_GROUP(first, begin, end) EACH_TEAM(team) {
+            const int64_t i = first + team < end ? first + team : begin;
+            const int64_t row = i / chunks, k = i % chunks * CHUNK;
+            double unused, square;
+            if (own.single) /* of one chunk */
+                stream_whole_row(1, data, row, NULL, &unused, &square);
+            else
+                stream_row(0, data, row, k, k + CHUNK < p ? k + CHUNK : p, NULL, &unused, &square);
+            if (first + team < end)
+                out[i] = square;
+        }
+    }
+}
+
+/* out: (n,) what each vector is multiplied with, from the squares of its chunks. */
+KERNEL clip_factors(GLM, int64_t chunks, const double *squares, double *out) {
+    GLM_OF_ARGUMENTS;
+    EACH_BLOCK(t, n_tasks) {
+        const terms own = terms_of(&of, 0, tasks[t].j);
+        EACH_THREAD(i, tasks[t].begin, tasks[t].end) {
+            double square = 0.0;
+            for (int64_t c = 0; c < chunks; c++)
+                square += squares[i * chunks + c];
+            const double norm =
+                own.single ? row_norm_single(&of.data, square) : row_norm(&of.data, square);
+            out[i] = clamp_scalar(1.0, factor_limit(own.clip, norm));
+        }
+    }
+}
+
+/* out: (MODELS, m, d) += sums in steps of the grids of factors (MODELS, n) times rows. A thread has
+ * COLUMNS columns, THREADS apart. */
+KERNEL add_columns(GLM, int64_t n, const double *factors, uint64_t *out) {
+    GLM_OF_ARGUMENTS;
+    const dpk_data *const data = &of.data;
+    EACH_BLOCK(t, n_tasks) {
+        const gpu_task task = tasks[t];
+        terms own[MOST_MODELS];
+        UNROLL for (int i = 0; i < MODELS; i++) own[i] = terms_of(&of, i, task.j);
+        EACH_STRIP(k, data->d) {
+            uint64_t acc[MOST_MODELS][COLUMNS];
+            int64_t added[MOST_MODELS];
+            UNROLL for (int i = 0; i < MODELS; i++) {
+                added[i] = 0;
+                UNROLL for (int c = 0; c < COLUMNS; c++) acc[i][c] = 0;
+            }
+            for (int64_t first = task.begin; first < task.end; first += RECORDS) {
+                double x[RECORDS][COLUMNS];
+                UNROLL for (int r = 0; r < RECORDS; r++) {
+                    const int64_t i = first + r < task.end ? first + r : first;
+                    const int64_t row = stored_row(data, i);
+                    UNROLL for (int c = 0; c < COLUMNS; c++) x[r][c] =
+                        k + c * THREADS < p ? entry_of(data, row, k + c * THREADS) : 1.0;
+                }
+                UNROLL for (int r = 0; r < RECORDS; r++) UNROLL for (int i = 0; i < MODELS; i++) {
+                    const double s = first + r < task.end ? factors[i * n + first + r] : 0.0;
+                    if (s == 0.0)
+                        continue;
+                    added[i]++;
+                    UNROLL for (int c = 0; c < COLUMNS; c++) acc[i][c] +=
+                        steps_of(own[i].single, &own[i], s, x[r][c]);
+                }
+            }
+            UNROLL for (int i = 0; i < MODELS; i++)
+                UNROLL for (int c = 0; c < COLUMNS; c++) if (k + c * THREADS < data->d)
+                    ATOMIC_ADD(out + (i * m + task.j) * data->d + k + c * THREADS,
+                               acc[i][c] - excess_of(own[i].single, &own[i], added[i]));
+        }
+    }
+}
+
+/* out: (n_tasks,) sums of values (n,) over the records of tasks, in their order. */
+KERNEL sum_values(GLM, const double *values, double *out) {
+    (void)X, (void)y, (void)scale, (void)shift, (void)rows, (void)p, (void)intercept;
+    (void)row_bound, (void)m, (void)w, (void)stride, (void)w_stride, (void)clip, (void)grid;
+    (void)weight, (void)params;
+    EACH_THREAD(t, 0, n_tasks) {
+        double total = 0.0;
+        for (int64_t i = tasks[t].begin; i < tasks[t].end; i++)
+            total += values[i];
+        out[t] = total;
+    }
+}

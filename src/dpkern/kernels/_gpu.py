@@ -1,0 +1,398 @@
+"""Sums on a card: CuPy, the kernels of csrc/gpu, and the records that lie there.
+
+A card computes integers, steps of the grid, with the bits of the CPU's kernels; these come back,
+a number per coordinate, and everything else happens on the CPU.
+"""
+
+import functools
+import math
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkern import _core
+from dpkern.kernels._arguments import Data, FloatArray, IntArray, Rows, described
+from dpkern.models.losses import Custom, Loss, get_loss
+
+# As in gpu/lanes.h and gpu/sums.h.
+_TEAM, _THREADS, _ROWS, _COLUMNS, _CHUNK = 16, 256, 2, 4, 4096
+_FACTORS, _MARGINS, _LOSSES = 0, 1, 2
+# Steps of sixteen columns, times models, whose sums a thread keeps in registers.
+_STEPS, _STEPS_OF_SEVERAL = 16, 16
+# Blocks that tasks are for, threads that columns are for, and a task's fewest records of a column.
+_BLOCKS, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 1 << 18, 64
+
+_CUDA, _CUDA_MANAGED = 2, 13  # device types of DLPack
+
+_OPTIONS = ("--fmad=false", "-std=c++17", "--device-as-default-execution-space", "-DDPK_GPU")
+
+
+class Card:
+    """One NVIDIA card, by CuPy."""
+
+    def __init__(self, number: int | None = None) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise ImportError(
+                "sums on a card need CuPy: pip install 'dpkern[gpu]' for CUDA 13, or cupy-cuda12x"
+            ) from error
+        self._cupy = cupy
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise RuntimeError(
+                f"sums on a card need an NVIDIA card and its driver, and CuPy found none: {error}"
+            ) from error
+        number = cupy.cuda.Device().id if number is None else number
+        if not 0 <= number < count:
+            raise ValueError(f"card must be below {count}, the number of cards, got {number}")
+        self.number = number
+        self._module = functools.cache(self._compiled)
+
+    def in_use(self) -> AbstractContextManager[Any]:
+        """Return a context in which this card is the current one."""
+        device: AbstractContextManager[Any] = self._cupy.cuda.Device(self.number)
+        return device
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Return a copy on the card."""
+        return self._cupy.asarray(array)
+
+    def view(self, array: Any) -> Any:
+        """Return an array of another library on this card, copied only if it is strided."""
+        return self._cupy.ascontiguousarray(self._cupy.from_dlpack(array))
+
+    def empty(self, shape: tuple[int, ...]) -> Any:
+        """Return space for float64 numbers on the card."""
+        return self._cupy.empty(shape)
+
+    def zero_steps(self, shape: tuple[int, ...]) -> Any:
+        """Return int64 zeros on the card."""
+        return self._cupy.zeros(shape, np.int64)
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Return a copy in the memory of the CPU, in pages that the card writes to itself."""
+        memory = self._cupy.cuda.alloc_pinned_memory(array.nbytes)
+        found: NDArray[Any] = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+        return array.get(out=found)
+
+    def free_bytes(self) -> int:
+        """Return the free memory of the card."""
+        pool = self._cupy.get_default_memory_pool()
+        return int(self._cupy.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
+
+    def launch(
+        self, name: str, constants: tuple[Any, ...], grid: tuple[int, int], given: list[Any]
+    ) -> None:
+        """Start a kernel, with the constants of gpu/lanes.h, in so many blocks."""
+        self._module(constants).get_function(name)(grid, (_THREADS,), tuple(given))
+
+    def _compiled(self, constants: tuple[Any, ...]) -> Any:
+        names = ("FLOAT32", "MAPPED", "LOSS", "STEPS", "MODELS")
+        chosen = (f"-D{name}={value}" for name, value in zip(names, constants, strict=True))
+        return self._cupy.RawModule(code=_core.gpu_source(), options=(*_OPTIONS, *chosen))
+
+
+@functools.cache
+def card_of(number: int | None = None) -> Card:
+    """Return a card by its number, or the current one."""
+    return Card(number)
+
+
+def device_of(array: object) -> int | None:
+    """Return the number of the card that an array of any library lies on; None for the CPU."""
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
+        return None
+    kind, number = array.__dlpack_device__()
+    return int(number) if int(kind) in (_CUDA, _CUDA_MANAGED) else None
+
+
+def on_its_card(name: str, array: Any) -> Any:
+    """Return an array on a card as CuPy's, contiguous, of float32 or float64."""
+    own = card_of(device_of(array))
+    try:
+        with own.in_use():
+            found = own.view(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array that CuPy reads and that requires no grad (PyTorch: detach() "
+            f"and float()), got {described(array)}: {error}"
+        ) from error
+    if found.dtype not in (np.float32, np.float64):
+        raise TypeError(f"{name} must be float32 or float64 on a card, got {found.dtype}")
+    return found
+
+
+def to_cpu(array: Any) -> NDArray[Any]:
+    """Return a copy of CuPy's array in the memory of the CPU."""
+    return card_of(device_of(array)).get(array)
+
+
+def on_device(data: Data) -> "DeviceRows | None":
+    """Return the records of `data` on a card, or None."""
+    device: DeviceRows | None = getattr(data, "device", None)
+    return device
+
+
+def require_grids(grids: FloatArray | None) -> FloatArray:
+    """Return the grids of sums; without a clip norm there are none, and no sums on a card."""
+    if grids is None:
+        raise ValueError(
+            "clip must be finite on a card, whose sums are exact, got inf: use the CPU for sums "
+            "in floating point"
+        )
+    return grids
+
+
+class Tasks(NamedTuple):
+    """Runs of records of one silo each, on the card: (silo, begin, end)."""
+
+    device: Any
+    number: int
+
+
+def tasks_of(card: Card, offsets: IntArray, blocks: int, least: int) -> Tasks:
+    """Return about so many tasks, of at least so many records each unless a silo has fewer."""
+    sizes = np.diff(offsets)
+    length = max(least, -(-int(offsets[-1]) // blocks))
+    length = -(-length // least) * least
+    return tasks_of_length(card, offsets, sizes, length)
+
+
+def tasks_of_length(card: Card, offsets: IntArray, sizes: IntArray, length: int) -> Tasks:
+    """Return the tasks of silos in runs of so many records, as the CPU's kernels divide them."""
+    counts = -(-sizes // length)
+    silos = np.repeat(np.arange(len(sizes)), counts)
+    first = np.cumsum(counts) - counts
+    begin = offsets[silos] + (np.arange(len(silos)) - first[silos]) * length
+    end = np.minimum(begin + length, offsets[silos + 1])
+    return Tasks(card.put(np.stack([silos, begin, end], axis=1).astype(np.int64)), len(silos))
+
+
+def clip_and_sum(
+    vectors: Any, offsets: IntArray, clip: float, grids: FloatArray
+) -> NDArray[np.int64]:
+    """Return the sums of clipped vectors on a card, in steps of the grids, shape (m, P)."""
+    own = card_of(device_of(vectors))
+    n, p = vectors.shape
+    with own.in_use():
+        chunks = -(-p // _CHUNK)
+        columns = _column_tasks(own, offsets, p)
+        tasks = tasks_of(own, offsets, _BLOCKS, _ROWS * _TEAM)
+        m = len(offsets) - 1
+        numbers = own.put(np.concatenate([[clip], grids]))
+        constants = (int(vectors.dtype == np.float32), 0, "logistic", 1, 1)
+        squares, factors, out = own.empty((n, chunks)), own.empty((n,)), own.zero_steps((m, p))
+
+        def launch(name: str, work: Tasks, y_blocks: int, *more: Any) -> None:
+            given = _records(vectors, None, None, None, None, p, 0, math.inf, work, m)
+            given += [None, 0, 0, numbers[:1], numbers[1:], None, None, *more]
+            own.launch(name, constants, (work.number, y_blocks), _typed(given))
+
+        per_task = -(-n * chunks // (tasks.number * _TEAM))
+        launch("chunk_squares", tasks, min(max(1, per_task // 8), 1024), np.int64(chunks), squares)
+        launch("clip_factors", tasks, 1, np.int64(chunks), squares, factors)
+        launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, out)
+        return own.get(out)
+
+
+def _column_blocks(d: int) -> int:
+    return min(-(-d // (_THREADS * _COLUMNS)), 65535)
+
+
+def _column_tasks(own: Card, offsets: IntArray, d: int) -> Tasks:
+    blocks = max(1, _COLUMN_THREADS // (_THREADS * _column_blocks(d)))
+    return tasks_of(own, offsets, blocks, _COLUMN_RECORDS)
+
+
+def _records(
+    X: Any,
+    y: Any,
+    scale: Any,
+    shift: Any,
+    rows: Any,
+    p: int,
+    intercept: int,
+    row_bound: float,
+    tasks: Tasks,
+    m: int,
+) -> list[Any]:
+    """Return the first arguments of every kernel (GLM in gpu/sums.h)."""
+    sizes = [np.int64(p), np.int64(intercept), np.float64(row_bound)]
+    return [X, y, scale, shift, rows, *sizes, tasks.device, np.int64(tasks.number), np.int64(m)]
+
+
+def _typed(given: list[Any]) -> list[Any]:
+    """Return arguments as a kernel takes them: no pointer for None, 64 bits for an int."""
+    return [
+        np.uint64(0) if value is None else np.int64(value) if type(value) is int else value
+        for value in given
+    ]
+
+
+class DeviceRows:
+    """The records of a `SiloData` on a card."""
+
+    def __init__(self, data: Any, own: Card) -> None:
+        if hasattr(data.X, "indptr"):
+            raise TypeError("X must be dense on a card, got a sparse matrix: use the CPU")
+        needed = data.X.nbytes + 2 * data.y.nbytes
+        with own.in_use():
+            if needed > (free := own.free_bytes()):
+                raise MemoryError(
+                    f"the records need {needed / 2**30:.1f} GiB on the card, where "
+                    f"{free / 2**30:.1f} GiB are free: use fewer, float32, or the CPU"
+                )
+            self.X, self.y = own.put(data.X), own.put(data.y)
+            self.scale = None if data.scale is None else own.put(data.scale)
+            self.shift = None if data.shift is None else own.put(data.shift)
+        self.card, self.n, self.p, self.d = own, data.n, data.n_features, data.d
+        self.intercept, self.row_bound = int(data.intercept), float(data.row_bound)
+        self.offsets = data.offsets
+        self._kind = int(data.X.dtype == np.float32), int(data.scale is not None)
+        self._task_rows = _core.task_rows(data)  # of the CPU's sums in floating point
+        self._tasks: dict[tuple[int, int], Tasks] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("records on a card cannot be pickled: pickle the SiloData before to_device")
+
+    def glm_gradients(
+        self,
+        w: FloatArray,
+        loss: Loss,
+        clips: FloatArray,
+        grids: FloatArray,
+        silo_weight: FloatArray | None,
+        rows: Rows | None,
+        out: FloatArray,
+    ) -> None:
+        """Write the sums at k models (k, 1 or m, d), with grids (k, m), to out (k, m, d)."""
+        k, m, d = out.shape
+        offsets = self.offsets if rows is None else rows[1]
+        with self.card.in_use():
+            device = self._call(w, loss, clips, grids, silo_weight, rows)
+            sums = self.card.zero_steps((k, m, d))
+            steps = -(-d // _TEAM)
+            most = 4 if steps > _STEPS else 1 if self._kind[0] else _STEPS_OF_SEVERAL // steps
+            first = 0
+            while first < k:
+                models = next(size for size in (4, 2, 1) if size <= max(1, min(most, k - first)))
+                part = device | {
+                    "w": device["w"][first:],
+                    "clip": device["clip"][first:],
+                    "grid": device["grid"][first:],
+                }
+                to = sums[first:]
+                if steps <= _STEPS:
+                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _ROWS * _TEAM)
+                    self._launch("glm_sums", part, loss, steps, models, tasks, 1, to)
+                else:
+                    n = int(offsets[-1])
+                    factors = self.card.empty((models, n))
+                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _ROWS * _TEAM)
+                    more = (np.int64(_FACTORS), np.int64(n), factors)
+                    self._launch("glm_factors", part, loss, 1, models, tasks, 1, *more)
+                    blocks = _column_blocks(d)
+                    wide = max(1, _COLUMN_THREADS // (_THREADS * blocks))
+                    tasks = self._tasks_of(offsets, rows, wide, _COLUMN_RECORDS)
+                    more = (np.int64(n), factors, to)
+                    self._launch("add_columns", part, loss, 1, models, tasks, blocks, *more)
+                first += models
+            steps_of_grid = self.card.get(sums)
+        np.multiply(steps_of_grid, grids[:, :, np.newaxis], out=out)
+
+    def glm_margins(self, w: FloatArray, out: FloatArray) -> None:
+        """Write the margins at one model (1 or m, d) to out (n,)."""
+        with self.card.in_use():
+            out[:] = self.card.get(self._values(w, get_loss("squared"), _MARGINS)[1])
+
+    def _values(self, w: FloatArray, loss: Loss, wanted: int) -> tuple[dict[str, Any], Any]:
+        """Return the arguments of a call at one model, and its numbers of all records."""
+        m = len(self.offsets) - 1
+        call = self._call(w[np.newaxis], loss, np.ones(1), np.ones((1, m)), None, None)
+        values = self.card.empty((self.n,))
+        tasks = self._tasks_of(self.offsets, None, _BLOCKS, _ROWS * _TEAM)
+        more = (np.int64(wanted), np.int64(self.n), values)
+        self._launch("glm_factors", call, loss, 1, 1, tasks, 1, *more)
+        return call, values
+
+    def glm_losses(self, w: FloatArray, loss: Loss, out: FloatArray) -> None:
+        """Write the sums of losses at one model (1 or m, d) to out (m,)."""
+        with self.card.in_use():
+            device, values = self._values(w, loss, _LOSSES)
+            sizes = np.diff(self.offsets)
+            tasks = tasks_of_length(self.card, self.offsets, sizes, self._task_rows)
+            sums = self.card.empty((tasks.number,))
+            blocks = _column_blocks(tasks.number)
+            self._launch("sum_values", device, loss, 1, 1, tasks, blocks, values, sums, x_blocks=1)
+            found = self.card.get(sums)
+        counts = -(-sizes // self._task_rows)
+        for j, end in enumerate(np.cumsum(counts).tolist()):
+            total = 0.0  # in the order of sum_piece (core/tasks.h)
+            for value in found[end - counts[j] : end].tolist():
+                total += value
+            out[j] = total
+
+    def _call(
+        self,
+        w: FloatArray,
+        loss: Loss,
+        clips: FloatArray,
+        grids: FloatArray,
+        weights: FloatArray | None,
+        rows: Rows | None,
+    ) -> dict[str, Any]:
+        """Copy the numbers of a call to the card, at once."""
+        if isinstance(loss, Custom):
+            raise TypeError(
+                f"loss must be one of the table on a card, got {loss.name!r}, a custom one: use "
+                "the SiloData before to_device"
+            )
+        k, per_silo = len(w), w.shape[1] > 1
+        parts = [w.ravel(), clips, grids.ravel(), np.array([*loss.params, 0.0])]
+        parts += [] if weights is None else [weights]
+        numbers = self.card.put(np.concatenate(parts))
+        ends = np.cumsum([part.size for part in parts]).tolist()
+        return {
+            "w": numbers[: ends[0]].reshape(k, -1),
+            "stride": w[0].size,
+            "w_stride": self.d if per_silo else 0,
+            "clip": numbers[ends[0] : ends[1]],
+            "grid": numbers[ends[1] : ends[2]].reshape(k, -1),
+            "params": numbers[ends[2] : ends[3]],
+            "weight": None if weights is None else numbers[ends[3] :],
+            "rows": None if rows is None else self.card.put(rows[0]),
+            "m": grids.shape[1],
+        }
+
+    def _tasks_of(self, offsets: IntArray, rows: Rows | None, blocks: int, least: int) -> Tasks:
+        """Return the tasks; those of all records are made once."""
+        if rows is not None:
+            return tasks_of(self.card, offsets, blocks, least)
+        known = self._tasks.get((blocks, least))
+        if known is None:
+            known = self._tasks[blocks, least] = tasks_of(self.card, offsets, blocks, least)
+        return known
+
+    def _launch(
+        self,
+        name: str,
+        call: dict[str, Any],
+        loss: Loss,
+        steps: int,
+        models: int,
+        tasks: Tasks,
+        y_blocks: int,
+        *more: Any,
+        x_blocks: int | None = None,
+    ) -> None:
+        place = (self.p, self.intercept, self.row_bound, tasks, call["m"])
+        given = _records(self.X, self.y, self.scale, self.shift, call["rows"], *place)
+        names = ("w", "stride", "w_stride", "clip", "grid", "weight", "params")
+        given += [call[key] for key in names]
+        grid = (tasks.number if x_blocks is None else x_blocks, y_blocks)
+        constants = (*self._kind, loss.name, steps, models)
+        self.card.launch(name, constants, grid, _typed([*given, *more]))
