@@ -74,9 +74,16 @@ class CpuCard:
     def zero_steps(self, shape):
         return np.zeros(shape, np.int64)
 
-    def get(self, array):
-        self.received += array.nbytes if isinstance(array, np.ndarray) else array.array.nbytes
-        return np.array(getattr(array, "array", array))
+    def get(self, array, out=None):
+        found = np.array(getattr(array, "array", array))
+        self.received += found.nbytes
+        if out is None:
+            return found
+        out[:] = found
+        return out
+
+    def on_grid(self, steps, grids, out):
+        self.get(steps * grids[..., np.newaxis], out)
 
     def free_bytes(self):
         return self.free

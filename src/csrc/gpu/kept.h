@@ -3,14 +3,19 @@
 
 #include "gpu/record.h"
 
-/* Rows that a team has in registers. */
-#ifndef ROWS
-#define ROWS 2
+/* Rows that a team has in registers: more short ones, as what follows from their products is
+ * computed for all at once. Each lane computes for one of them. */
+#define ROWS (STEPS <= 4 ? 4 : 2)
+#define LANES_OF_ROW (TEAM / (2 * ROWS))
+#ifdef __CUDACC_RTC__
+#define MOST_ROWS ROWS
+#else
+#define MOST_ROWS 4
 #endif
 
 /* x: the entries of ROWS stored rows. */
 DPK_INLINE void load_rows(const dpk_data *data, const int64_t *row,
-                          entry x[ROWS][MOST_STEPS][LANES]) {
+                          entry x[MOST_ROWS][MOST_STEPS][LANES]) {
     UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int step = 0; step < STEPS; step++)
         EACH_LANE {
         const int64_t k = LANE + TEAM * step; /* beyond p only in the last step */
@@ -21,7 +26,7 @@ DPK_INLINE void load_rows(const dpk_data *data, const int64_t *row,
 
 /* What each lane adds to the products of the rows with w, or with themselves where w is NULL: v
  * (ROWS,), with `single` f. */
-DPK_INLINE void multiply_rows(int single, entry x[ROWS][MOST_STEPS][LANES],
+DPK_INLINE void multiply_rows(int single, entry x[MOST_ROWS][MOST_STEPS][LANES],
                               double w[MOST_STEPS][LANES], double v[][LANES], float f[][LANES]) {
     UNROLL for (int r = 0; r < ROWS; r++) EACH_LANE {
         float a[2] = {0.0F, 0.0F};
@@ -42,13 +47,11 @@ DPK_INLINE void multiply_rows(int single, entry x[ROWS][MOST_STEPS][LANES],
 
 /* Of two products with w and v, or squares where these are NULL, each lane gets those of its row,
  * LANE / LANES_OF_ROW % ROWS. */
-enum { LANES_OF_ROW = TEAM / (2 * ROWS) };
-
-DPK_INLINE void two_products(int single, entry x[ROWS][MOST_STEPS][LANES],
+DPK_INLINE void two_products(int single, entry x[MOST_ROWS][MOST_STEPS][LANES],
                              double w[MOST_STEPS][LANES], double v[MOST_STEPS][LANES],
                              double *first, double *second) {
-    double sum[2 * ROWS][LANES], other[LANES];
-    float f[2 * ROWS][LANES];
+    double sum[2 * MOST_ROWS][LANES], other[LANES];
+    float f[2 * MOST_ROWS][LANES];
     multiply_rows(single, x, w, sum, f);
     multiply_rows(single, x, v, sum + ROWS, f + ROWS);
     if (single)
@@ -63,7 +66,7 @@ DPK_INLINE void two_products(int single, entry x[ROWS][MOST_STEPS][LANES],
 }
 
 /* Squares outside the range of floats are computed in doubles, as by single_norms. */
-DPK_INLINE void mend_squares(entry x[ROWS][MOST_STEPS][LANES], double *square) {
+DPK_INLINE void mend_squares(entry x[MOST_ROWS][MOST_STEPS][LANES], double *square) {
     int outside = 0;
     EACH_LANE outside |= outside_of_floats(square[L]);
     if (ANY(outside)) {
@@ -94,9 +97,9 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
     }
     for (int64_t first = task.begin; first < task.end; first += TEAMS * ROWS) {
         const int64_t begin = first + team * ROWS;
-        entry x[ROWS][MOST_STEPS][LANES];
+        entry x[MOST_ROWS][MOST_STEPS][LANES];
         double square[LANES], product[MOST_MODELS + 1][LANES], norm[LANES], label[LANES];
-        int64_t row[ROWS];
+        int64_t row[MOST_ROWS];
         /* Beyond the end stands a row that counts as nothing. */
         UNROLL for (int r = 0; r < ROWS; r++) row[r] =
             stored_row(data, begin + r < task.end ? begin + r : task.begin);

@@ -70,11 +70,11 @@ KERNEL chunk_squares(GLM, int64_t chunks, double *out) {
         EACH_GROUP(first, begin, end) EACH_TEAM(team) {
             const int64_t i = first + team < end ? first + team : begin;
             const int64_t row = i / chunks, k = i % chunks * CHUNK;
-            double unused, square;
+            double square;
             if (own.single) /* of one chunk */
-                stream_whole_row(1, data, row, NULL, &unused, &square);
+                stream_whole_row(1, data, row, NULL, NULL, &square);
             else
-                stream_row(0, data, row, k, k + CHUNK < p ? k + CHUNK : p, NULL, &unused, &square);
+                stream_row(0, data, row, k, k + CHUNK < p ? k + CHUNK : p, NULL, NULL, &square);
             if (first + team < end)
                 out[i] = square;
         }

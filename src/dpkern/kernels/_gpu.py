@@ -17,16 +17,18 @@ from dpkern.kernels._arguments import Data, FloatArray, IntArray, Rows, describe
 from dpkern.models.losses import Custom, Loss, get_loss
 
 # As in gpu/lanes.h and gpu/sums.h.
-_TEAM, _THREADS, _ROWS, _COLUMNS, _CHUNK = 16, 256, 2, 4, 4096
+_TEAM, _THREADS, _COLUMNS, _CHUNK = 16, 256, 4, 4096
 _FACTORS, _MARGINS, _LOSSES = 0, 1, 2
 # Steps of sixteen columns, times models, whose sums a thread keeps in registers.
 _STEPS, _STEPS_OF_SEVERAL = 16, 16
-# Blocks that tasks are for, threads that columns are for, and a task's fewest records of a column.
-_BLOCKS, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 1 << 18, 64
+# Blocks that tasks are for, of which each has a multiple of so many records; threads that columns are for, and a task's fewest records of a column.
+_BLOCKS, _LEAST, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 64, 1 << 18, 64
 
 _CUDA, _CUDA_MANAGED = 2, 13  # device types of DLPack
 
-_OPTIONS = ("--fmad=false", "-std=c++17", "--device-as-default-execution-space", "-DDPK_GPU")
+# Nothing is contracted, and denormal numbers are kept: RawModule's would be flushed to zero.
+_OPTIONS = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-DDPK_GPU")
+_OPTIONS += ("-std=c++17", "--device-as-default-execution-space")
 
 
 class Card:
@@ -73,11 +75,14 @@ class Card:
         """Return int64 zeros on the card."""
         return self._cupy.zeros(shape, np.int64)
 
-    def get(self, array: Any) -> NDArray[Any]:
-        """Return a copy in the memory of the CPU, in pages that the card writes to itself."""
-        memory = self._cupy.cuda.alloc_pinned_memory(array.nbytes)
-        found: NDArray[Any] = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
-        return array.get(out=found)
+    def get(self, array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return a copy in the memory of the CPU, or `out`, into which it is copied."""
+        found: NDArray[Any] = array.get(out=out)
+        return found
+
+    def on_grid(self, steps: Any, grids: FloatArray, out: FloatArray) -> None:
+        """Write int64 steps (..., d) times the grids (...) to `out`, rounded as on the CPU."""
+        self.get(steps * self.put(grids[..., np.newaxis]), out)
 
     def free_bytes(self) -> int:
         """Return the free memory of the card."""
@@ -92,8 +97,19 @@ class Card:
 
     def _compiled(self, constants: tuple[Any, ...]) -> Any:
         names = ("FLOAT32", "MAPPED", "LOSS", "STEPS", "MODELS")
-        chosen = (f"-D{name}={value}" for name, value in zip(names, constants, strict=True))
-        return self._cupy.RawModule(code=_core.gpu_source(), options=(*_OPTIONS, *chosen))
+        chosen = [f"-D{name}={value}" for name, value in zip(names, constants, strict=True)]
+        chosen.append(f"--gpu-architecture=sm_{self._cupy.cuda.Device().compute_capability}")
+        nvrtc, module = self._cupy.cuda.nvrtc, self._cupy.cuda.function.Module()
+        program = nvrtc.createProgram(_core.gpu_source(), "sums.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, (*_OPTIONS, *chosen))
+            module.load(nvrtc.getCUBIN(program))
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise RuntimeError(f"the kernels could not be compiled for this card: {log}") from error
+        finally:
+            nvrtc.destroyProgram(program)
+        return module
 
 
 @functools.cache
@@ -173,19 +189,19 @@ def tasks_of_length(card: Card, offsets: IntArray, sizes: IntArray, length: int)
 
 
 def clip_and_sum(
-    vectors: Any, offsets: IntArray, clip: float, grids: FloatArray
-) -> NDArray[np.int64]:
-    """Return the sums of clipped vectors on a card, in steps of the grids, shape (m, P)."""
+    vectors: Any, offsets: IntArray, clip: float, grids: FloatArray, out: FloatArray
+) -> None:
+    """Write the sums of clipped vectors on a card to out (m, P)."""
     own = card_of(device_of(vectors))
     n, p = vectors.shape
     with own.in_use():
         chunks = -(-p // _CHUNK)
         columns = _column_tasks(own, offsets, p)
-        tasks = tasks_of(own, offsets, _BLOCKS, _ROWS * _TEAM)
+        tasks = tasks_of(own, offsets, _BLOCKS, _LEAST)
         m = len(offsets) - 1
         numbers = own.put(np.concatenate([[clip], grids]))
         constants = (int(vectors.dtype == np.float32), 0, "logistic", 1, 1)
-        squares, factors, out = own.empty((n, chunks)), own.empty((n,)), own.zero_steps((m, p))
+        squares, factors, sums = own.empty((n, chunks)), own.empty((n,)), own.zero_steps((m, p))
 
         def launch(name: str, work: Tasks, y_blocks: int, *more: Any) -> None:
             given = _records(vectors, None, None, None, None, p, 0, math.inf, work, m)
@@ -193,10 +209,10 @@ def clip_and_sum(
             own.launch(name, constants, (work.number, y_blocks), _typed(given))
 
         per_task = -(-n * chunks // (tasks.number * _TEAM))
-        launch("chunk_squares", tasks, min(max(1, per_task // 8), 1024), np.int64(chunks), squares)
+        launch("chunk_squares", tasks, min(per_task, 1024), np.int64(chunks), squares)
         launch("clip_factors", tasks, 1, np.int64(chunks), squares, factors)
-        launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, out)
-        return own.get(out)
+        launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, sums)
+        own.on_grid(sums, grids, out)
 
 
 def _column_blocks(d: int) -> int:
@@ -287,12 +303,12 @@ class DeviceRows:
                 }
                 to = sums[first:]
                 if steps <= _STEPS:
-                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _ROWS * _TEAM)
+                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _LEAST)
                     self._launch("glm_sums", part, loss, steps, models, tasks, 1, to)
                 else:
                     n = int(offsets[-1])
                     factors = self.card.empty((models, n))
-                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _ROWS * _TEAM)
+                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _LEAST)
                     more = (np.int64(_FACTORS), np.int64(n), factors)
                     self._launch("glm_factors", part, loss, 1, models, tasks, 1, *more)
                     blocks = _column_blocks(d)
@@ -301,20 +317,19 @@ class DeviceRows:
                     more = (np.int64(n), factors, to)
                     self._launch("add_columns", part, loss, 1, models, tasks, blocks, *more)
                 first += models
-            steps_of_grid = self.card.get(sums)
-        np.multiply(steps_of_grid, grids[:, :, np.newaxis], out=out)
+            self.card.on_grid(sums, grids, out)
 
     def glm_margins(self, w: FloatArray, out: FloatArray) -> None:
         """Write the margins at one model (1 or m, d) to out (n,)."""
         with self.card.in_use():
-            out[:] = self.card.get(self._values(w, get_loss("squared"), _MARGINS)[1])
+            self.card.get(self._values(w, get_loss("squared"), _MARGINS)[1], out)
 
     def _values(self, w: FloatArray, loss: Loss, wanted: int) -> tuple[dict[str, Any], Any]:
         """Return the arguments of a call at one model, and its numbers of all records."""
         m = len(self.offsets) - 1
         call = self._call(w[np.newaxis], loss, np.ones(1), np.ones((1, m)), None, None)
         values = self.card.empty((self.n,))
-        tasks = self._tasks_of(self.offsets, None, _BLOCKS, _ROWS * _TEAM)
+        tasks = self._tasks_of(self.offsets, None, _BLOCKS, _LEAST)
         more = (np.int64(wanted), np.int64(self.n), values)
         self._launch("glm_factors", call, loss, 1, 1, tasks, 1, *more)
         return call, values

@@ -69,8 +69,7 @@ def clip_and_sum(
     if isinstance(vectors, np.ndarray):
         _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
     else:
-        q = _gpu.require_grids(grids)
-        np.multiply(_gpu.clip_and_sum(vectors, bounds, clip, q), q[:, np.newaxis], out=out)
+        _gpu.clip_and_sum(vectors, bounds, clip, _gpu.require_grids(grids), out)
     return out
 
 
