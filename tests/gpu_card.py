@@ -82,9 +82,6 @@ class CpuCard:
         out[:] = found
         return out
 
-    def on_grid(self, steps, grids, out):
-        self.get(steps * grids[..., np.newaxis], out)
-
     def free_bytes(self):
         return self.free
 

@@ -16,8 +16,7 @@
 /* x: the entries of ROWS stored rows. */
 DPK_INLINE void load_rows(const dpk_data *data, const int64_t *row,
                           entry x[MOST_ROWS][MOST_STEPS][LANES]) {
-    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int step = 0; step < STEPS; step++)
-        EACH_LANE {
+    EACH(r, ROWS) EACH(step, STEPS) EACH_LANE {
         const int64_t k = LANE + TEAM * step; /* beyond p only in the last step */
         const int inside = step < STEPS - 1 || k < data->p;
         x[r][step][L] = (entry)(inside ? entry_of(data, row[r], k) : 0.0);
@@ -28,10 +27,10 @@ DPK_INLINE void load_rows(const dpk_data *data, const int64_t *row,
  * (ROWS,), with `single` f. */
 DPK_INLINE void multiply_rows(int single, entry x[MOST_ROWS][MOST_STEPS][LANES],
                               double w[MOST_STEPS][LANES], double v[][LANES], float f[][LANES]) {
-    UNROLL for (int r = 0; r < ROWS; r++) EACH_LANE {
+    EACH(r, ROWS) EACH_LANE {
         float a[2] = {0.0F, 0.0F};
         double sum = 0.0;
-        UNROLL for (int step = 0; step < STEPS; step++) {
+        EACH(step, STEPS) {
             const entry xk = x[r][step][L];
             if (single)
                 a[step % 2] = fmaf((float)xk, w ? (float)w[step][L] : (float)xk, a[step % 2]);
@@ -86,10 +85,10 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
     double w[MOST_MODELS][MOST_STEPS][LANES];
     int64_t added[MOST_MODELS];
     terms own[MOST_MODELS];
-    UNROLL for (int i = 0; i < MODELS; i++) {
+    EACH(i, MODELS) {
         added[i] = 0;
         own[i] = terms_of(of, i, j);
-        UNROLL for (int step = 0; step < STEPS; step++) EACH_LANE {
+        EACH(step, STEPS) EACH_LANE {
             const int64_t k = LANE + TEAM * step;
             acc[i][step][L] = 0;
             w[i][step][L] = k < data->p ? of->w[i * of->stride + j * of->w_stride + k] : 0.0;
@@ -101,31 +100,32 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
         double square[LANES], product[MOST_MODELS + 1][LANES], norm[LANES], label[LANES];
         int64_t row[MOST_ROWS];
         /* Beyond the end stands a row that counts as nothing. */
-        UNROLL for (int r = 0; r < ROWS; r++) row[r] =
-            stored_row(data, begin + r < task.end ? begin + r : task.begin);
+        EACH(r, ROWS) row[r] = stored_row(data, begin + r < task.end ? begin + r : task.begin);
         load_rows(data, row, x);
         EACH_LANE {
             const int64_t record = begin + LANE / LANES_OF_ROW % ROWS;
             label[L] = data->y[stored_row(data, record < task.end ? record : task.begin)];
         }
         two_products(single, x, w[0], NULL, product[0], square);
-        UNROLL for (int i = 1; i < MODELS; i += 2) two_products(
-            single, x, w[i], w[i + 1 < MODELS ? i + 1 : i], product[i], product[i + 1]);
+        EACH(i, MODELS / 2) {
+            const int odd = 2 * i + 1, next = odd + 1 < MODELS ? odd + 1 : odd;
+            two_products(single, x, w[odd], w[next], product[odd], product[odd + 1]);
+        }
         if (single)
             mend_squares(x, square);
         EACH_LANE norm[L] = single ? row_norm_single(data, square[L]) : row_norm(data, square[L]);
-        UNROLL for (int i = 0; i < MODELS; i++) {
+        EACH(i, MODELS) {
             double s[LANES];
             EACH_LANE {
                 const int there = begin + LANE / LANES_OF_ROW % ROWS < task.end;
                 s[L] = there ? factor_of(of, &own[i], label[L], norm[L], product[i][L]) : 0.0;
             }
-            UNROLL for (int r = 0; r < ROWS; r++) {
+            EACH(r, ROWS) {
                 const double factor = FROM(s, r * LANES_OF_ROW);
                 if (factor == 0.0) /* the row may not be finite */
                     continue;
                 added[i]++;
-                UNROLL for (int step = 0; step < STEPS; step++) EACH_LANE {
+                EACH(step, STEPS) EACH_LANE {
                     const double xk = (double)x[r][step][L];
                     const double v = step < STEPS - 1 ? xk : with_one(data, LANE + TEAM * step, xk);
                     acc[i][step][L] += steps_of(single, &own[i], factor, v);
@@ -133,8 +133,7 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
             }
         }
     }
-    UNROLL for (int i = 0; i < MODELS; i++) UNROLL for (int step = 0; step < STEPS; step++)
-        EACH_LANE {
+    EACH(i, MODELS) EACH(step, STEPS) EACH_LANE {
         const int64_t k = LANE + TEAM * step;
         if (k < data->d)
             ATOMIC_ADD(out + (i * m + j) * data->d + k,

@@ -91,6 +91,9 @@ static struct {
 
 #define EACH_LANE for (int L = 0; L < LANES; L++)
 
+/* A loop with a constant count, unrolled so that arrays are registers. */
+#define EACH(i, count) UNROLL for (int i = 0; i < (count); i++)
+
 /* Numbers of lanes, one array for each of `count` values, a power of two, are summed over lanes in
  * the order of f8_sum: pairs of lanes at distance 8, 4, 2 and 1. Each sum is computed by TEAM /
  * count lanes, as lanes first exchange the values that are not theirs: v[0] of a lane becomes the
@@ -104,7 +107,7 @@ DPK_INLINE void sum_over_lanes(int count, int distance, double v[][LANES]) {
             EACH_LANE v[0][L] += other[L];
             continue;
         }
-        UNROLL for (int i = 0; i < half; i++) {
+        EACH(i, half) {
             double theirs[LANES];
             EACH_LANE theirs[L] = LANE & distance ? v[i][L] : v[i + half][L];
             EACH_LANE v[i][L] =
@@ -116,7 +119,7 @@ DPK_INLINE void sum_over_lanes(int count, int distance, double v[][LANES]) {
 
 /* The same of floats, in the order of f16_halves: the pairs at distance 8 are added as floats. */
 DPK_INLINE void sum_over_single_lanes(int count, float f[][LANES], double v[][LANES]) {
-    UNROLL for (int i = 0; i < count / 2; i++) {
+    EACH(i, count / 2) {
         float theirs[LANES];
         EACH_LANE theirs[L] = LANE & 8 ? f[i][L] : f[i + count / 2][L];
         EACH_LANE v[i][L] =

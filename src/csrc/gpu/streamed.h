@@ -6,36 +6,55 @@
 /* Steps of sixteen columns that are asked for at once. */
 enum { AHEAD = 8 };
 
+/* What each lane adds to squares and products: in doubles, or in two chains of floats. */
+typedef struct {
+    double square[LANES], product[LANES];
+    float squares[2][LANES], products[2][LANES];
+} lane_sums;
+
+/* Adds AHEAD steps of a row from column `first` on, `whole` ones or those before column `end`. */
+DPK_INLINE void add_steps(int whole, int single, const dpk_data *data, int64_t row, int64_t first,
+                          int64_t end, const double *w, lane_sums *sums) {
+    entry x[AHEAD][LANES];
+    EACH(step, AHEAD) EACH_LANE {
+        const int64_t k = first + LANE + TEAM * step;
+        x[step][L] = (entry)(whole || k < end ? entry_of(data, row, k) : 0.0);
+    }
+    EACH(step, AHEAD) EACH_LANE {
+        const int64_t k = first + LANE + TEAM * step;
+        const entry xk = x[step][L];
+        const double wk = w && (whole || k < end) ? w[k] : 0.0;
+        if (single) {
+            float *const square = sums->squares[step % 2], *const product =
+                                                               sums->products[step % 2];
+            square[L] = fmaf((float)xk, (float)xk, square[L]);
+            product[L] = fmaf((float)xk, (float)wk, product[L]);
+        } else {
+            sums->square[L] = DPK_FMA((double)xk, (double)xk, sums->square[L]);
+            if (w)
+                sums->product[L] = DPK_FMA((double)xk, wk, sums->product[L]);
+        }
+    }
+}
+
 /* x . w, where w is not NULL, and x . x over the columns from `begin` to `end` of a row, from
  * memory; in single precision where `single`. */
 DPK_INLINE void stream_row(int single, const dpk_data *data, int64_t row, int64_t begin,
                            int64_t end, const double *w, double *product, double *square) {
-    float a[2][LANES], aa[2][LANES], f[2][LANES];
-    double v[2][LANES]; /* squares, products */
-    EACH_LANE a[0][L] = a[1][L] = aa[0][L] = aa[1][L] = 0.0F;
-    EACH_LANE v[0][L] = v[1][L] = 0.0;
-    for (int64_t first = begin; first < end; first += AHEAD * TEAM) {
-        const int whole = first + AHEAD * TEAM <= end;
-        double x[AHEAD][LANES];
-        UNROLL for (int step = 0; step < AHEAD; step++) EACH_LANE {
-            const int64_t k = first + LANE + TEAM * step;
-            x[step][L] = whole || k < end ? entry_of(data, row, k) : 0.0;
-        }
-        UNROLL for (int step = 0; step < AHEAD; step++) EACH_LANE {
-            const int64_t k = first + LANE + TEAM * step;
-            const double xk = x[step][L], wk = w && (whole || k < end) ? w[k] : 0.0;
-            if (single) {
-                aa[step % 2][L] = fmaf((float)xk, (float)xk, aa[step % 2][L]);
-                a[step % 2][L] = fmaf((float)xk, (float)wk, a[step % 2][L]);
-            } else {
-                v[0][L] = DPK_FMA(xk, xk, v[0][L]);
-                if (w)
-                    v[1][L] = DPK_FMA(xk, wk, v[1][L]);
-            }
-        }
-    }
-    EACH_LANE f[0][L] = aa[0][L] + aa[1][L];
-    EACH_LANE f[1][L] = a[0][L] + a[1][L];
+    lane_sums sums;
+    float f[2][LANES];
+    double v[2][LANES];
+    EACH_LANE sums.square[L] = sums.product[L] = 0.0;
+    EACH_LANE sums.squares[0][L] = sums.squares[1][L] = 0.0F;
+    EACH_LANE sums.products[0][L] = sums.products[1][L] = 0.0F;
+    int64_t first = begin;
+    for (; first + AHEAD * TEAM <= end; first += AHEAD * TEAM)
+        add_steps(1, single, data, row, first, end, w, &sums);
+    if (first < end)
+        add_steps(0, single, data, row, first, end, w, &sums);
+    EACH_LANE v[0][L] = sums.square[L], v[1][L] = sums.product[L];
+    EACH_LANE f[0][L] = sums.squares[0][L] + sums.squares[1][L];
+    EACH_LANE f[1][L] = sums.products[0][L] + sums.products[1][L];
     if (single)
         sum_over_single_lanes(2, f, v);
     else

@@ -105,35 +105,35 @@ KERNEL add_columns(GLM, int64_t n, const double *factors, uint64_t *out) {
     EACH_BLOCK(t, n_tasks) {
         const gpu_task task = tasks[t];
         terms own[MOST_MODELS];
-        UNROLL for (int i = 0; i < MODELS; i++) own[i] = terms_of(&of, i, task.j);
+        EACH(i, MODELS) own[i] = terms_of(&of, i, task.j);
         EACH_STRIP(k, data->d) {
             uint64_t acc[MOST_MODELS][COLUMNS];
             int64_t added[MOST_MODELS];
-            UNROLL for (int i = 0; i < MODELS; i++) {
+            EACH(i, MODELS) {
                 added[i] = 0;
-                UNROLL for (int c = 0; c < COLUMNS; c++) acc[i][c] = 0;
+                EACH(c, COLUMNS) acc[i][c] = 0;
             }
             for (int64_t first = task.begin; first < task.end; first += RECORDS) {
-                double x[RECORDS][COLUMNS];
-                UNROLL for (int r = 0; r < RECORDS; r++) {
+                entry x[RECORDS][COLUMNS];
+                EACH(r, RECORDS) {
                     const int64_t i = first + r < task.end ? first + r : first;
                     const int64_t row = stored_row(data, i);
-                    UNROLL for (int c = 0; c < COLUMNS; c++) x[r][c] =
-                        k + c * THREADS < p ? entry_of(data, row, k + c * THREADS) : 1.0;
+                    EACH(c, COLUMNS)
+                    x[r][c] = k + c * THREADS < p ? entry_of(data, row, k + c * THREADS) : 1.0;
                 }
-                UNROLL for (int r = 0; r < RECORDS; r++) UNROLL for (int i = 0; i < MODELS; i++) {
+                EACH(r, RECORDS) EACH(i, MODELS) {
                     const double s = first + r < task.end ? factors[i * n + first + r] : 0.0;
                     if (s == 0.0)
                         continue;
                     added[i]++;
-                    UNROLL for (int c = 0; c < COLUMNS; c++) acc[i][c] +=
-                        steps_of(own[i].single, &own[i], s, x[r][c]);
+                    EACH(c, COLUMNS) acc[i][c] += steps_of(own[i].single, &own[i], s, x[r][c]);
                 }
             }
-            UNROLL for (int i = 0; i < MODELS; i++)
-                UNROLL for (int c = 0; c < COLUMNS; c++) if (k + c * THREADS < data->d)
-                    ATOMIC_ADD(out + (i * m + task.j) * data->d + k + c * THREADS,
-                               acc[i][c] - excess_of(own[i].single, &own[i], added[i]));
+            EACH(i, MODELS)
+            EACH(c, COLUMNS)
+            if (k + c * THREADS < data->d)
+                ATOMIC_ADD(out + (i * m + task.j) * data->d + k + c * THREADS,
+                           acc[i][c] - excess_of(own[i].single, &own[i], added[i]));
         }
     }
 }

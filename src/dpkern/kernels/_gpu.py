@@ -21,14 +21,15 @@ _TEAM, _THREADS, _COLUMNS, _CHUNK = 16, 256, 4, 4096
 _FACTORS, _MARGINS, _LOSSES = 0, 1, 2
 # Steps of sixteen columns, times models, whose sums a thread keeps in registers.
 _STEPS, _STEPS_OF_SEVERAL = 16, 16
-# Blocks that tasks are for, of which each has a multiple of so many records; threads that columns are for, and a task's fewest records of a column.
+# Blocks that tasks are for, of which each has a multiple of so many records; and threads that
+# columns are for, whose tasks have a multiple of so many records.
 _BLOCKS, _LEAST, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 64, 1 << 18, 64
 
 _CUDA, _CUDA_MANAGED = 2, 13  # device types of DLPack
 
-# Nothing is contracted, and denormal numbers are kept: RawModule's would be flushed to zero.
-_OPTIONS = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-DDPK_GPU")
-_OPTIONS += ("-std=c++17", "--device-as-default-execution-space")
+# Nothing is contracted, and denormal numbers are kept, which CuPy's RawModule sets to zero.
+_EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+_OPTIONS = (*_EXACT, "-DDPK_GPU", "-std=c++17", "--device-as-default-execution-space")
 
 
 class Card:
@@ -52,7 +53,7 @@ class Card:
         if not 0 <= number < count:
             raise ValueError(f"card must be below {count}, the number of cards, got {number}")
         self.number = number
-        self._module = functools.cache(self._compiled)
+        self._module, self._kernel = functools.cache(self._compiled), functools.cache(self._loaded)
 
     def in_use(self) -> AbstractContextManager[Any]:
         """Return a context in which this card is the current one."""
@@ -80,10 +81,6 @@ class Card:
         found: NDArray[Any] = array.get(out=out)
         return found
 
-    def on_grid(self, steps: Any, grids: FloatArray, out: FloatArray) -> None:
-        """Write int64 steps (..., d) times the grids (...) to `out`, rounded as on the CPU."""
-        self.get(steps * self.put(grids[..., np.newaxis]), out)
-
     def free_bytes(self) -> int:
         """Return the free memory of the card."""
         pool = self._cupy.get_default_memory_pool()
@@ -93,7 +90,10 @@ class Card:
         self, name: str, constants: tuple[Any, ...], grid: tuple[int, int], given: list[Any]
     ) -> None:
         """Start a kernel, with the constants of gpu/lanes.h, in so many blocks."""
-        self._module(constants).get_function(name)(grid, (_THREADS,), tuple(given))
+        self._kernel(name, constants)(grid, (_THREADS,), tuple(given))
+
+    def _loaded(self, name: str, constants: tuple[Any, ...]) -> Any:
+        return self._module(constants).get_function(name)
 
     def _compiled(self, constants: tuple[Any, ...]) -> Any:
         names = ("FLOAT32", "MAPPED", "LOSS", "STEPS", "MODELS")
@@ -171,21 +171,28 @@ class Tasks(NamedTuple):
 
 
 def tasks_of(card: Card, offsets: IntArray, blocks: int, least: int) -> Tasks:
-    """Return about so many tasks, of at least so many records each unless a silo has fewer."""
-    sizes = np.diff(offsets)
-    length = max(least, -(-int(offsets[-1]) // blocks))
-    length = -(-length // least) * least
-    return tasks_of_length(card, offsets, sizes, length)
+    """Return about so many tasks, of a multiple of `least` records each, but for a silo's last."""
+    length = -(-max(1, int(offsets[-1])) // (blocks * least)) * least
+    return _tasks(card, offsets.tobytes(), length)
 
 
-def tasks_of_length(card: Card, offsets: IntArray, sizes: IntArray, length: int) -> Tasks:
+# Batches have the same few offsets, and a copy takes as long as a round of few records.
+@functools.lru_cache(maxsize=64)
+def _tasks(card: Card, bounds: bytes, length: int) -> Tasks:
     """Return the tasks of silos in runs of so many records, as the CPU's kernels divide them."""
-    counts = -(-sizes // length)
-    silos = np.repeat(np.arange(len(sizes)), counts)
+    offsets = np.frombuffer(bounds, np.int64)
+    counts = -(-np.diff(offsets) // length)
+    silos = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
     begin = offsets[silos] + (np.arange(len(silos)) - first[silos]) * length
     end = np.minimum(begin + length, offsets[silos + 1])
     return Tasks(card.put(np.stack([silos, begin, end], axis=1).astype(np.int64)), len(silos))
+
+
+def _write_sums(card: Card, steps: Any, grids: FloatArray, out: FloatArray) -> None:
+    """Write sums on the card, in steps of the grids, to `out`, through its own memory."""
+    here = card.get(steps, out.view(np.int64))
+    np.multiply(here, grids[..., np.newaxis], out=out)
 
 
 def clip_and_sum(
@@ -212,7 +219,7 @@ def clip_and_sum(
         launch("chunk_squares", tasks, min(per_task, 1024), np.int64(chunks), squares)
         launch("clip_factors", tasks, 1, np.int64(chunks), squares, factors)
         launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, sums)
-        own.on_grid(sums, grids, out)
+        _write_sums(own, sums, grids, out)
 
 
 def _column_blocks(d: int) -> int:
@@ -270,7 +277,6 @@ class DeviceRows:
         self.offsets = data.offsets
         self._kind = int(data.X.dtype == np.float32), int(data.scale is not None)
         self._task_rows = _core.task_rows(data)  # of the CPU's sums in floating point
-        self._tasks: dict[tuple[int, int], Tasks] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("records on a card cannot be pickled: pickle the SiloData before to_device")
@@ -303,21 +309,19 @@ class DeviceRows:
                 }
                 to = sums[first:]
                 if steps <= _STEPS:
-                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _LEAST)
+                    tasks = tasks_of(self.card, offsets, _BLOCKS, _LEAST)
                     self._launch("glm_sums", part, loss, steps, models, tasks, 1, to)
                 else:
                     n = int(offsets[-1])
                     factors = self.card.empty((models, n))
-                    tasks = self._tasks_of(offsets, rows, _BLOCKS, _LEAST)
+                    tasks = tasks_of(self.card, offsets, _BLOCKS, _LEAST)
                     more = (np.int64(_FACTORS), np.int64(n), factors)
                     self._launch("glm_factors", part, loss, 1, models, tasks, 1, *more)
+                    tasks, more = _column_tasks(self.card, offsets, d), (np.int64(n), factors, to)
                     blocks = _column_blocks(d)
-                    wide = max(1, _COLUMN_THREADS // (_THREADS * blocks))
-                    tasks = self._tasks_of(offsets, rows, wide, _COLUMN_RECORDS)
-                    more = (np.int64(n), factors, to)
                     self._launch("add_columns", part, loss, 1, models, tasks, blocks, *more)
                 first += models
-            self.card.on_grid(sums, grids, out)
+            _write_sums(self.card, sums, grids, out)
 
     def glm_margins(self, w: FloatArray, out: FloatArray) -> None:
         """Write the margins at one model (1 or m, d) to out (n,)."""
@@ -329,7 +333,7 @@ class DeviceRows:
         m = len(self.offsets) - 1
         call = self._call(w[np.newaxis], loss, np.ones(1), np.ones((1, m)), None, None)
         values = self.card.empty((self.n,))
-        tasks = self._tasks_of(self.offsets, None, _BLOCKS, _LEAST)
+        tasks = tasks_of(self.card, self.offsets, _BLOCKS, _LEAST)
         more = (np.int64(wanted), np.int64(self.n), values)
         self._launch("glm_factors", call, loss, 1, 1, tasks, 1, *more)
         return call, values
@@ -338,13 +342,12 @@ class DeviceRows:
         """Write the sums of losses at one model (1 or m, d) to out (m,)."""
         with self.card.in_use():
             device, values = self._values(w, loss, _LOSSES)
-            sizes = np.diff(self.offsets)
-            tasks = tasks_of_length(self.card, self.offsets, sizes, self._task_rows)
+            tasks = _tasks(self.card, self.offsets.tobytes(), self._task_rows)
             sums = self.card.empty((tasks.number,))
             blocks = _column_blocks(tasks.number)
             self._launch("sum_values", device, loss, 1, 1, tasks, blocks, values, sums, x_blocks=1)
             found = self.card.get(sums)
-        counts = -(-sizes // self._task_rows)
+        counts = -(-np.diff(self.offsets) // self._task_rows)
         for j, end in enumerate(np.cumsum(counts).tolist()):
             total = 0.0  # in the order of sum_piece (core/tasks.h)
             for value in found[end - counts[j] : end].tolist():
@@ -382,15 +385,6 @@ class DeviceRows:
             "rows": None if rows is None else self.card.put(rows[0]),
             "m": grids.shape[1],
         }
-
-    def _tasks_of(self, offsets: IntArray, rows: Rows | None, blocks: int, least: int) -> Tasks:
-        """Return the tasks; those of all records are made once."""
-        if rows is not None:
-            return tasks_of(self.card, offsets, blocks, least)
-        known = self._tasks.get((blocks, least))
-        if known is None:
-            known = self._tasks[blocks, least] = tasks_of(self.card, offsets, blocks, least)
-        return known
 
     def _launch(
         self,
