@@ -34,12 +34,14 @@ KERNEL glm_factors(GLM, int64_t wanted, int64_t n, double *out) {
     const dpk_data *const data = &of.data;
     EACH_BLOCK(t, n_tasks) {
         const int64_t j = tasks[t].j, end = tasks[t].end;
+        terms of_model[MOST_MODELS];
+        EACH(model, MODELS) of_model[model] = terms_of(&of, model, j);
         EACH_GROUP(first, tasks[t].begin, end) EACH_TEAM(team) {
             const int64_t i = first + team;
             const int64_t row = stored_row(data, i < end ? i : tasks[t].begin);
-            for (int model = 0; model < MODELS; model++) {
+            EACH(model, MODELS) {
                 const double *const w_j = w + model * stride + j * w_stride;
-                const terms own = terms_of(&of, model, j);
+                const terms own = of_model[model];
                 double product, square;
                 stream_whole_row(wanted == FACTORS && own.single, data, row, w_j, &product,
                                  &square);
@@ -97,8 +99,46 @@ KERNEL clip_factors(GLM, int64_t chunks, const double *squares, double *out) {
     }
 }
 
+/* The sums of MODELS models in the columns k, k + THREADS, ... of a strip. */
+typedef struct {
+    uint64_t acc[MOST_MODELS][COLUMNS];
+    int64_t added[MOST_MODELS];
+} strip;
+
+/* Adds `count` records from `first` on, all columns being before p if the strip is `whole`;
+ * factors: (MODELS, n). */
+DPK_INLINE void add_to_strip(int whole, int count, const dpk_data *data, const terms *own,
+                             int64_t k, int64_t first, int64_t n, const double *factors,
+                             strip *sums) {
+    entry x[RECORDS][COLUMNS];
+    EACH(r, count) {
+        const int64_t row = stored_row(data, first + r);
+        EACH(c, COLUMNS) {
+            const int64_t at = k + c * THREADS;
+            x[r][c] = (entry)(whole || at < data->p ? entry_of(data, row, at) : 1.0);
+        }
+    }
+    EACH(r, count) EACH(i, MODELS) {
+        const double s = factors[i * n + first + r];
+        if (s == 0.0) /* the row may not be finite */
+            continue;
+        sums->added[i]++;
+        EACH(c, COLUMNS)
+        sums->acc[i][c] += steps_of(own[i].single, &own[i], s, (double)x[r][c]);
+    }
+}
+
+DPK_INLINE void add_task_to_strip(int whole, const dpk_data *data, const terms *own, int64_t k,
+                                  gpu_task task, int64_t n, const double *factors, strip *sums) {
+    int64_t first = task.begin;
+    for (; first + RECORDS <= task.end; first += RECORDS)
+        add_to_strip(whole, RECORDS, data, own, k, first, n, factors, sums);
+    for (; first < task.end; first++)
+        add_to_strip(whole, 1, data, own, k, first, n, factors, sums);
+}
+
 /* out: (MODELS, m, d) += sums in steps of the grids of factors (MODELS, n) times rows. A thread has
- * COLUMNS columns, THREADS apart. */
+ * a strip of columns. */
 KERNEL add_columns(GLM, int64_t n, const double *factors, uint64_t *out) {
     GLM_OF_ARGUMENTS;
     const dpk_data *const data = &of.data;
@@ -107,33 +147,21 @@ KERNEL add_columns(GLM, int64_t n, const double *factors, uint64_t *out) {
         terms own[MOST_MODELS];
         EACH(i, MODELS) own[i] = terms_of(&of, i, task.j);
         EACH_STRIP(k, data->d) {
-            uint64_t acc[MOST_MODELS][COLUMNS];
-            int64_t added[MOST_MODELS];
+            strip sums;
             EACH(i, MODELS) {
-                added[i] = 0;
-                EACH(c, COLUMNS) acc[i][c] = 0;
+                sums.added[i] = 0;
+                EACH(c, COLUMNS) sums.acc[i][c] = 0;
             }
-            for (int64_t first = task.begin; first < task.end; first += RECORDS) {
-                entry x[RECORDS][COLUMNS];
-                EACH(r, RECORDS) {
-                    const int64_t i = first + r < task.end ? first + r : first;
-                    const int64_t row = stored_row(data, i);
-                    EACH(c, COLUMNS)
-                    x[r][c] = k + c * THREADS < p ? entry_of(data, row, k + c * THREADS) : 1.0;
-                }
-                EACH(r, RECORDS) EACH(i, MODELS) {
-                    const double s = first + r < task.end ? factors[i * n + first + r] : 0.0;
-                    if (s == 0.0)
-                        continue;
-                    added[i]++;
-                    EACH(c, COLUMNS) acc[i][c] += steps_of(own[i].single, &own[i], s, x[r][c]);
-                }
+            if (k + (COLUMNS - 1) * THREADS < p)
+                add_task_to_strip(1, data, own, k, task, n, factors, &sums);
+            else
+                add_task_to_strip(0, data, own, k, task, n, factors, &sums);
+            EACH(i, MODELS) EACH(c, COLUMNS) {
+                const int64_t at = k + c * THREADS;
+                if (at < data->d)
+                    ATOMIC_ADD(out + (i * m + task.j) * data->d + at,
+                               sums.acc[i][c] - excess_of(own[i].single, &own[i], sums.added[i]));
             }
-            EACH(i, MODELS)
-            EACH(c, COLUMNS)
-            if (k + c * THREADS < data->d)
-                ATOMIC_ADD(out + (i * m + task.j) * data->d + k + c * THREADS,
-                           acc[i][c] - excess_of(own[i].single, &own[i], added[i]));
         }
     }
 }

@@ -76,6 +76,13 @@ class Card:
         """Return int64 zeros on the card."""
         return self._cupy.zeros(shape, np.int64)
 
+    def output(self, shape: tuple[int, ...]) -> FloatArray:
+        """Return space in the memory of the CPU that the card writes to, and that is reused."""
+        size = math.prod(shape)
+        memory = self._cupy.cuda.alloc_pinned_memory(8 * size)
+        found: FloatArray = np.frombuffer(memory, np.float64, size).reshape(shape)
+        return found
+
     def get(self, array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return a copy in the memory of the CPU, or `out`, into which it is copied."""
         found: NDArray[Any] = array.get(out=out)
@@ -196,10 +203,9 @@ def _write_sums(card: Card, steps: Any, grids: FloatArray, out: FloatArray) -> N
 
 
 def clip_and_sum(
-    vectors: Any, offsets: IntArray, clip: float, grids: FloatArray, out: FloatArray
+    own: Card, vectors: Any, offsets: IntArray, clip: float, grids: FloatArray, out: FloatArray
 ) -> None:
     """Write the sums of clipped vectors on a card to out (m, P)."""
-    own = card_of(device_of(vectors))
     n, p = vectors.shape
     with own.in_use():
         chunks = -(-p // _CHUNK)

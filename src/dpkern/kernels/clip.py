@@ -65,11 +65,14 @@ def clip_and_sum(
     bounds = offsets_of("offsets", [0, n] if offsets is None else offsets, n)
     clip = positive("clip", clip, or_infinite=True)
     grids = sum_grids(grid, offsets=bounds, dim=dim, clip=clip)
-    out = output(out, (len(bounds) - 1, dim))
+    shape = len(bounds) - 1, dim
     if isinstance(vectors, np.ndarray):
+        out = output(out, shape)
         _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
     else:
-        _gpu.clip_and_sum(vectors, bounds, clip, _gpu.require_grids(grids), out)
+        own = _gpu.card_of(_gpu.device_of(vectors))
+        out = own.output(shape) if out is None else output(out, shape)
+        _gpu.clip_and_sum(own, vectors, bounds, clip, _gpu.require_grids(grids), out)
     return out
 
 
