@@ -192,6 +192,14 @@ def test_no_record_in_single_precision_adds_more_than_the_clip(bare_records, lon
             assert not longer(sums, grid, clip)
 
 
+def test_an_empty_batch_has_sum_zero(make, card):
+    for p in (20, 300):
+        data = make(n=50, p=p, m=3)
+        batch = np.empty(0, np.int64), np.zeros(4, np.int64)
+        sums = kernels.glm_gradient(moved(data, card), models(data), clip=1.0, rows=batch)
+        np.testing.assert_array_equal(sums, np.zeros((3, data.d)))
+
+
 def test_every_kernel_of_the_card_is_used(make, cpu_card):
     for p in (10, 300):
         there = moved(make(n=50, p=p), cpu_card)
@@ -370,3 +378,7 @@ def test_each_loss_of_the_table_is_in_the_source_of_the_card():
     for name in _core.loss_names():
         assert f"{name}_point(double y, double z" in source
     assert '#include "' not in source
+
+
+def test_the_compiler_keeps_every_rounding_and_denormal_numbers():
+    assert {"--fmad=false", "--ftz=false"} < set(_gpu._OPTIONS)

@@ -113,7 +113,7 @@ DPK_INLINE void add_records(int single, const glm *of, gpu_task task, int team, 
         }
         if (single)
             mend_squares(x, square);
-        EACH_LANE norm[L] = single ? row_norm_single(data, square[L]) : row_norm(data, square[L]);
+        EACH_LANE norm[L] = row_norm(single, data, square[L]);
         EACH(i, MODELS) {
             double s[LANES];
             EACH_LANE {

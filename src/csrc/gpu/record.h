@@ -87,19 +87,10 @@ DPK_INLINE double loss_at(const glm *of, int derivative, double y, double z) {
     return derivative ? d1 : value;
 }
 
-/* Upper bound of |[x, 1]| from x . x. */
-DPK_INLINE double row_norm(const dpk_data *data, double square) {
-    return norm_up(square + (data->intercept ? 1.0 : 0.0), data->d);
-}
-
-/* The same from a square in floats: see single_norms (rows/single.h). */
-DPK_INLINE double row_norm_single(const dpk_data *data, double square) {
-    const double up = 1.0 + ((double)data->p / 32.0 + 8.0) * 0x1p-24;
-    return norm_up(square * up + (data->intercept ? 1.0 : 0.0), data->d);
-}
-
-DPK_INLINE int outside_of_floats(double square) {
-    return !(square >= 0x1p-60 && square <= 0x1p100);
+/* Upper bound of |[x, 1]| from x . x, in single precision where `single`. */
+DPK_INLINE double row_norm(int single, const dpk_data *data, double square) {
+    const double one = data->intercept ? 1.0 : 0.0;
+    return single ? norm_up_single(data, square, one) : norm_up(square + one, data->d);
 }
 
 /* What the terms of a sum, of one model over the records of one silo, have in common. */

@@ -48,12 +48,11 @@ KERNEL glm_factors(GLM, int64_t wanted, int64_t n, double *out) {
                 if (i >= end)
                     continue;
                 if (wanted != FACTORS) {
-                    const double ratio = row_ratio(data, row_norm(data, square));
+                    const double ratio = row_ratio(data, row_norm(0, data, square));
                     const double z = ratio * (product + own.bias);
                     out[i] = wanted == LOSSES ? loss_at(&of, 0, y[row], z) : z;
                 } else {
-                    const double norm =
-                        own.single ? row_norm_single(data, square) : row_norm(data, square);
+                    const double norm = row_norm(own.single, data, square);
                     out[model * n + i] = factor_of(&of, &own, y[row], norm, product);
                 }
             }
@@ -92,8 +91,7 @@ KERNEL clip_factors(GLM, int64_t chunks, const double *squares, double *out) {
             double square = 0.0;
             for (int64_t c = 0; c < chunks; c++)
                 square += squares[i * chunks + c];
-            const double norm =
-                own.single ? row_norm_single(&of.data, square) : row_norm(&of.data, square);
+            const double norm = row_norm(own.single, &of.data, square);
             out[i] = clamp_scalar(1.0, factor_limit(own.clip, norm));
         }
     }

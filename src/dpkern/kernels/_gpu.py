@@ -96,7 +96,9 @@ class Card:
     def launch(
         self, name: str, constants: tuple[Any, ...], grid: tuple[int, int], given: list[Any]
     ) -> None:
-        """Start a kernel, with the constants of gpu/lanes.h, in so many blocks."""
+        """Start a kernel, with the constants of gpu/lanes.h, in so many blocks, if there are any."""
+        if grid[0] == 0:
+            return
         self._kernel(name, constants)(grid, (_THREADS,), tuple(given))
 
     def _loaded(self, name: str, constants: tuple[Any, ...]) -> Any:
@@ -196,12 +198,6 @@ def _tasks(card: Card, bounds: bytes, length: int) -> Tasks:
     return Tasks(card.put(np.stack([silos, begin, end], axis=1).astype(np.int64)), len(silos))
 
 
-def _write_sums(card: Card, steps: Any, grids: FloatArray, out: FloatArray) -> None:
-    """Write sums on the card, in steps of the grids, to `out`, through its own memory."""
-    here = card.get(steps, out.view(np.int64))
-    np.multiply(here, grids[..., np.newaxis], out=out)
-
-
 def clip_and_sum(
     own: Card, vectors: Any, offsets: IntArray, clip: float, grids: FloatArray, out: FloatArray
 ) -> None:
@@ -225,7 +221,7 @@ def clip_and_sum(
         launch("chunk_squares", tasks, min(per_task, 1024), np.int64(chunks), squares)
         launch("clip_factors", tasks, 1, np.int64(chunks), squares, factors)
         launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, sums)
-        _write_sums(own, sums, grids, out)
+        own.get(sums * numbers[1:, np.newaxis], out)
 
 
 def _column_blocks(d: int) -> int:
@@ -327,7 +323,7 @@ class DeviceRows:
                     blocks = _column_blocks(d)
                     self._launch("add_columns", part, loss, 1, models, tasks, blocks, *more)
                 first += models
-            _write_sums(self.card, sums, grids, out)
+            self.card.get(sums * device["grid"][:, :, np.newaxis], out)
 
     def glm_margins(self, w: FloatArray, out: FloatArray) -> None:
         """Write the margins at one model (1 or m, d) to out (n,)."""

@@ -86,7 +86,7 @@ class Run(AbstractContextManager["Run"]):
     ) -> None:
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
-        if data.device is not None and not (declaration.on_card or parameters["model"]):
+        if data.device is not None and not declaration.on_card and parameters["model"] is None:
             raise ValueError(
                 f"data must be in the memory of the CPU in {declaration.name}, got records on a "
                 "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
