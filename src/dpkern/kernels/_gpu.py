@@ -25,6 +25,9 @@ _STEPS, _STEPS_OF_SEVERAL = 16, 16
 # columns are for, whose tasks have a multiple of so many records.
 _BLOCKS, _LEAST, _COLUMN_THREADS, _COLUMN_RECORDS = 1056, 64, 1 << 18, 64
 
+# Numbers that are multiplied by their grid on the CPU.
+_FEW = 1 << 14
+
 _CUDA, _CUDA_MANAGED = 2, 13  # device types of DLPack
 
 # Nothing is contracted, and denormal numbers are kept, which CuPy's RawModule sets to zero.
@@ -96,7 +99,7 @@ class Card:
     def launch(
         self, name: str, constants: tuple[Any, ...], grid: tuple[int, int], given: list[Any]
     ) -> None:
-        """Start a kernel, with the constants of gpu/lanes.h, in so many blocks, if there are any."""
+        """Start a kernel, with the constants of gpu/lanes.h, in so many blocks or none."""
         if grid[0] == 0:
             return
         self._kernel(name, constants)(grid, (_THREADS,), tuple(given))
@@ -198,6 +201,14 @@ def _tasks(card: Card, bounds: bytes, length: int) -> Tasks:
     return Tasks(card.put(np.stack([silos, begin, end], axis=1).astype(np.int64)), len(silos))
 
 
+def _write_sums(own: Card, sums: Any, grids: FloatArray, there: Any, out: FloatArray) -> None:
+    """Write sums (..., d), in steps, times the grids (...), which are `there` too, to `out`."""
+    if sums.size < _FEW:  # a product on the card takes longer to start
+        np.multiply(own.get(sums), grids[..., np.newaxis], out=out)
+    else:
+        own.get(sums * there[..., np.newaxis], out)
+
+
 def clip_and_sum(
     own: Card, vectors: Any, offsets: IntArray, clip: float, grids: FloatArray, out: FloatArray
 ) -> None:
@@ -221,7 +232,7 @@ def clip_and_sum(
         launch("chunk_squares", tasks, min(per_task, 1024), np.int64(chunks), squares)
         launch("clip_factors", tasks, 1, np.int64(chunks), squares, factors)
         launch("add_columns", columns, _column_blocks(p), np.int64(n), factors, sums)
-        own.get(sums * numbers[1:, np.newaxis], out)
+        _write_sums(own, sums, grids, numbers[1:], out)
 
 
 def _column_blocks(d: int) -> int:
@@ -323,7 +334,7 @@ class DeviceRows:
                     blocks = _column_blocks(d)
                     self._launch("add_columns", part, loss, 1, models, tasks, blocks, *more)
                 first += models
-            self.card.get(sums * device["grid"][:, :, np.newaxis], out)
+            _write_sums(self.card, sums, grids, device["grid"], out)
 
     def glm_margins(self, w: FloatArray, out: FloatArray) -> None:
         """Write the margins at one model (1 or m, d) to out (n,)."""
