@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dpkern import _core
-from dpkern.kernels import _gpu
+from dpkern.kernels import _card
 
 ROOT = Path(__file__).resolve().parents[1]
 CC = os.environ.get("CC", "cc").split()
@@ -48,7 +48,7 @@ class DeviceArray:
 
 
 class CpuCard:
-    """`dpkern.kernels._gpu.Card` on the CPU."""
+    """`dpkern.kernels._card.Card` on the CPU."""
 
     number = 0
     free = 1 << 40
@@ -111,8 +111,7 @@ def as_c(value):
 def use_cpu_card(monkeypatch):
     """Let all cards be one on the CPU, and return it."""
     card = CpuCard()
-    monkeypatch.setattr(_gpu, "card_of", lambda number=None: card)
-    monkeypatch.setattr("dpkern.data.silo_data.card_of", lambda number=None: card)
+    monkeypatch.setattr(_card, "card_of", lambda number=None: card)
     library()
     return card
 
@@ -120,7 +119,7 @@ def use_cpu_card(monkeypatch):
 def has_card():
     """Whether CuPy finds an NVIDIA card."""
     try:
-        _gpu.Card()
+        _card.Card()
     except (ImportError, RuntimeError):
         return False
     return True

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 import dpkern as dpk
 from dpkern import _core, kernels
-from dpkern.kernels import _gpu
+from dpkern.kernels import _card, _gpu
 from dpkern.models.oracles import Oracle
 from dpkern.solvers import SOLVERS
 
@@ -27,7 +27,7 @@ on_a_card = pytest.mark.skipif(not has_card(), reason="there is no card")
 @pytest.fixture(params=["cpu", pytest.param("card", marks=on_a_card)])
 def card(request, monkeypatch):
     """The kernels by the CPU's compiler, and those on a card if there is one."""
-    return use_cpu_card(monkeypatch) if request.param == "cpu" else _gpu.card_of(None)
+    return use_cpu_card(monkeypatch) if request.param == "cpu" else _card.card_of(None)
 
 
 @pytest.fixture
@@ -381,4 +381,4 @@ def test_each_loss_of_the_table_is_in_the_source_of_the_card():
 
 
 def test_the_compiler_keeps_every_rounding_and_denormal_numbers():
-    assert {"--fmad=false", "--ftz=false"} < set(_gpu._OPTIONS)
+    assert {"--fmad=false", "--ftz=false"} < set(_card._OPTIONS)

@@ -43,7 +43,8 @@ from dpkern.data.validation import (
     public_row_bound,
     refuse_non_finite,
 )
-from dpkern.kernels._gpu import DeviceRows, card_of
+from dpkern.kernels import _card
+from dpkern.kernels._gpu import DeviceRows
 
 if TYPE_CHECKING:
     from dpkern.data.schema import Schema
@@ -323,7 +324,7 @@ class SiloData:
             When X is sparse, or the rows do not fit into the card's free memory.
         """
         moved = object.__new__(type(self))
-        moved._set(**self._state() | {"device": DeviceRows(self, card_of(card))})
+        moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
         return moved
 
     def each_alone(self, records: NDArray[np.int64]) -> Self:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
-from dpkern.kernels import _gpu
+from dpkern.kernels import _card, _gpu
 from dpkern.kernels._arguments import FloatArray, aligned, described, offsets_of, output
 from dpkern.kernels._grids import sum_grids
 
@@ -70,7 +70,7 @@ def clip_and_sum(
         out = output(out, shape)
         _core.clip_and_sum(vectors, bounds, clip, grids, out, resolve_threads(n_threads, n * dim))
     else:
-        own = _gpu.card_of(_gpu.device_of(vectors))
+        own = _card.card_of(_card.device_of(vectors))
         out = own.output(shape) if out is None else output(out, shape)
         _gpu.clip_and_sum(own, vectors, bounds, clip, _gpu.require_grids(grids), out)
     return out
@@ -78,8 +78,8 @@ def clip_and_sum(
 
 def _vectors(G: object) -> Any:
     """Return `G` as an array for C or of CuPy, copied only if it is strided or misaligned."""
-    if _gpu.device_of(G) is not None:
-        vectors = _gpu.on_its_card("G", G)
+    if _card.device_of(G) is not None:
+        vectors = _card.on_its_card("G", G)
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise ValueError(f"G must have shape (n, P), n, P >= 1, got {vectors.shape}")
         return vectors

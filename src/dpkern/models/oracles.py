@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
-from dpkern.kernels._gpu import device_of, on_its_card, to_cpu
+from dpkern.kernels._card import device_of, on_its_card, to_cpu
 from dpkern.models.scale import Scale
 
 if TYPE_CHECKING:
