@@ -14,6 +14,7 @@ import scipy.sparse
 from adversarial import EVERY_LOSS, ROW_OPTIONS, anywhere, models, one_record, random_cases, rows
 from gpu_card import DeviceArray, has_card, kernel_names, use_cpu_card
 from hypothesis import given, settings
+from rounding import is_fused
 
 import dpkern as dpk
 from dpkern import _core, kernels
@@ -21,6 +22,7 @@ from dpkern.kernels import _card, _gpu
 from dpkern.models.oracles import Oracle
 from dpkern.solvers import SOLVERS
 
+pytestmark = pytest.mark.skipif(not is_fused(), reason="a card fuses what this CPU does not")
 on_a_card = pytest.mark.skipif(not has_card(), reason="there is no card")
 
 
