@@ -266,6 +266,16 @@ def test_solvers_release_the_bits_of_the_cpu_or_refuse(records, cpu_card, tmp_pa
     assert not book.entries
 
 
+def test_add_remove_and_penalties_release_the_bits_of_the_cpu(records, cpu_card):
+    how = {"budget": dpk.Budget(epsilon=5.0, delta=1e-5), "clip": 1.0, "rounds": 4, "rng": 2}
+    how |= {"neighbours": "add_remove", "public_size": 390, "l1": 0.01, "weights": "size"}
+    here, there = (
+        dpk.solve("gradient_descent", data, **how) for data in (records, records.to_device())
+    )
+    np.testing.assert_array_equal(here.w, there.w)
+    assert here.privacy.to_dict() == there.privacy.to_dict()
+
+
 def test_what_a_card_does_not_have_is_refused_before_any_release(records, cpu_card):
     there, budget = records.to_device(), dpk.Budget(epsilon=5.0, delta=1e-5)
     how = {"budget": budget, "clip": 1.0, "rounds": 3, "rng": 0}
