@@ -3,8 +3,8 @@
  * Sixteen threads are a team, which takes a row: lane l of a team has the columns l + 16 step, so
  * that a sum over them has the sixteen lanes, and their tree, of simd.h. A loop over lanes is one
  * thread's own lane on a GPU, and all lanes one after the other on a CPU; so variables of a lane
- * are arrays, of one entry and of sixteen. What is computed of the sums of lanes, every thread of a
- * team computes for itself. A block of threads takes a task, which is a run of records of one silo.
+ * are arrays, of one entry and of sixteen. What follows from a sum over lanes is computed by each
+ * lane that has it. A block of threads takes a task, which is a run of records of one silo.
  *
  * On a GPU the constants FLOAT32 and MAPPED (the kind of rows), LOSS, STEPS (of sixteen columns)
  * and MODELS are options of the compiler; on a CPU they are numbers of a launch. */
@@ -12,10 +12,7 @@
 
 #include "core/dpk.h"
 
-#ifndef TEAMS
-#define TEAMS 16
-#endif
-enum { TEAM = 16, THREADS = TEAM * TEAMS };
+enum { TEAM = 16, TEAMS = 16, THREADS = TEAM * TEAMS };
 
 /* Columns of a thread, and records at once, where a thread has columns of all rows. */
 enum { COLUMNS = 4, RECORDS = 4 };
