@@ -20,6 +20,7 @@ NO_ARRAYS = {"isa_names", "isa", "loss_names", "prox_names", "smooth_names", "vm
     "smooth_factor",
     "flushes_denormals",
     "_use_isa",
+    "gpu_source",
     "chacha20_block",
     "chacha20_keys",  # bytes
 }
@@ -78,6 +79,7 @@ def calls():
     differences = (loss(), 1.0, 0.5, 0.25, grid, weight, None, ones, 2 * ones)
     return {
         "clip_and_sum": (G, np.array([0, 3, N]), 1.0, grid, sums, 1),
+        "task_rows": (records(),),
         "glm_norms": (records(), np.zeros(N), 1),
         "glm_margins": (records(), w, np.zeros(N), 1),
         "glm_losses": (records(), w, loss(), np.zeros(M), 1),

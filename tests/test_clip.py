@@ -315,7 +315,7 @@ BAD = {
         "G must be a float32 or float64 array",
     ),
     "G on another device": (
-        lambda: kernels.clip_and_sum(Foreign(G, device=(2, 0)), clip=1.0),
+        lambda: kernels.clip_and_sum(Foreign(G, device=(4, 0)), clip=1.0),
         ValueError,
         "G must lie in the memory of the CPU .* got Foreign",
     ),

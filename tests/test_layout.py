@@ -341,7 +341,8 @@ def test_kernels_are_files_of_one_idea_beside_each_other(source_tree):
     kernels know of no other kernel and of no data."""
     folder = source_tree / "src" / "dpkern" / "kernels"
     helpers = {"_arguments": set(), "_grids": {"_arguments"}, "_several": {"_arguments"}}
-    helpers["_sweeps"] = {"_arguments", "_grids"}
+    helpers |= {"_sweeps": {"_arguments", "_grids"}, "_card": {"_arguments"}}
+    helpers["_gpu"] = {"_arguments", "_card"}
     for path in folder.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path.name
         inside = {n.split(".")[1] for n in imported_rooms(path) if n.startswith("kernels.")}
@@ -367,7 +368,7 @@ def test_c_never_sees_python_and_kernels_never_allocate_or_print(source_tree):
 
 def test_folders_of_c_include_those_before_them(source_tree):
     csrc = source_tree / "src" / "csrc"
-    order = ["core", "simd", "rows", "models", "noise", "glm", "admm", "mlp"]
+    order = ["core", "simd", "rows", "models", "noise", "glm", "admm", "mlp", "gpu"]
     joins = {"core/dispatch.h", "core/table.c"}
     for path in csrc.rglob("*.[ch]"):
         name = path.relative_to(csrc).as_posix()

@@ -11,7 +11,7 @@ from dpkern.privacy.mechanisms.binomial_sum import BinomialSum
 from dpkern.privacy.mechanisms.gaussian_sum import GaussianSum
 from dpkern.privacy.shuffle.binomial import binomial_mu
 from dpkern.solvers import SOLVERS
-from dpkern.solvers.releases import means, record_sums, returned
+from dpkern.solvers.releases import means, returned
 
 DELTA = 1e-6
 BUDGET = dpk.Budget(epsilon=1.0, delta=DELTA)
@@ -409,12 +409,13 @@ def test_any_layout_of_gradients_serves():
     np.testing.assert_array_equal(one.w, other.w)
 
 
-def test_chunks_change_no_bit(monkeypatch):
+def test_chunks_change_no_bit():
     one = solve("spider", model=Logistic(), step_size=0.1, trust="central", weights="uniform")
-    monkeypatch.setattr(record_sums, "_CHUNK_BYTES", 7 * 8 * 4)
 
     class Row(Logistic):
         """The gradient of a record wherever it stands."""
+
+        chunk_bytes = 7 * 8 * 4
 
         def gradients(self, w, X, y):
             assert len(X) <= 7

@@ -69,6 +69,7 @@ TOUCHED: dict[str, set[str]] = {
     "tests/faults.*": set(),
     "tests/released*": set(),  # the default tier compares released bits
     "tests/driver*": set(),  # so does each run of the sanitizers
+    "tests/gpu_card.*": {"proof"},  # and tests/test_gpu.py in the default tier
     "tests/tiers.py": set(),
     "tests/release.py": set(),
 }

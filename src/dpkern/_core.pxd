@@ -191,6 +191,9 @@ cdef extern from "core/dispatch.h":
 
 include "kernels.pxi"
 
+cdef extern from "gpu_source.h":
+    const char gpu_source_text[]
+
 cdef extern from "core/dispatch.h":
     const dpk_kernels *dpk_isa(int i)
     dpk_status dpk_check_rounding(int n_threads) nogil

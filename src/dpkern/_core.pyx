@@ -135,6 +135,11 @@ include "_core_noise.pxi"
 include "_core_admm.pxi"
 
 
+def gpu_source():
+    """Return the source of the kernels of a GPU (csrc/gpu)."""
+    return gpu_source_text.decode()
+
+
 def all_finite(const double[::1] values):
     """Return whether no entry is NaN or infinite."""
     return kernels.all_finite(values.shape[0], first(values)) == DPK_OK

@@ -9,6 +9,11 @@ cdef class Records:
 
     def __init__(self, data, rows=None):
         cdef Records known = getattr(data, "_records", None)
+        if getattr(data, "device", None) is not None:
+            raise TypeError(
+                "data must be in the memory of the CPU for this kernel, got records on a card, "
+                "where gradients, margins and losses of linear models run: use the SiloData before "
+                "to_device")
         if known is None:
             self.read(data)
             if hasattr(data, "_records"):
@@ -83,6 +88,11 @@ cdef class Records:
             per_row = self.n_entries / <double> self.n_stored
             rows = max(512, <intptr_t> (8.0 * self.c.d / per_row))
         return rows
+
+
+def task_rows(data):
+    """Return the records of one unit of work of `glm_losses`, whose order of sums it fixes."""
+    return Records(data).task_rows()
 
 
 def in_silos(const int64_t[::1] records, const int64_t[::1] bounds, const int64_t[::1] offsets):

@@ -4,8 +4,16 @@
  * and every kernel returns a dpk_status. */
 #pragma once
 
+#ifdef __CUDACC_RTC__ /* which has no headers of C (gpu/lanes.h) */
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t, intptr_t;
+typedef unsigned long long uint64_t;
+#define NULL 0
+#else
 #include <stdint.h>
 #include <string.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DPK_INLINE static inline /* checks of inlined code take minutes to compile */
@@ -30,13 +38,19 @@ typedef enum {
 #endif
 
 /* One rounding where the machine has a fused multiply-add; the baseline rounds twice. */
-#ifdef __FP_FAST_FMA
+#if defined(DPK_GPU) /* there, and in its tests on a CPU, always one */
+#define DPK_FMA(a, b, c) fma((a), (b), (c))
+#elif defined(__FP_FAST_FMA)
 #define DPK_FMA(a, b, c) __builtin_fma((a), (b), (c))
 #else
 #define DPK_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
 /* A double and its bit pattern. */
+#ifdef __CUDACC_RTC__
+#define bits_of(v) __double_as_longlong(v)
+#define double_of(b) __longlong_as_double(b)
+#else
 static inline int64_t bits_of(double v) {
     int64_t b;
     memcpy(&b, &v, sizeof b);
@@ -47,6 +61,7 @@ static inline double double_of(int64_t b) {
     memcpy(&v, &b, sizeof v);
     return v;
 }
+#endif
 
 /* A margin loss on a block: value, first and second derivative in the margin z.
  * y, z: (n,); value, d1, d2: (n,) or NULL when not wanted; params: the loss's parameters. */

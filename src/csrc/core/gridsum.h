@@ -25,9 +25,14 @@
  * the unused ones. x_k = 1 of the intercept is a float, too. */
 #pragma once
 
+#include "core/dpk.h"
+#ifdef __CUDACC_RTC__
+#define DBL_MAX 0x1.fffffffffffffp1023
+#define HUGE_VAL __longlong_as_double(0x7ff0000000000000)
+#else
 #include <float.h>
 #include <math.h>
-#include "core/dpk.h"
+#endif
 
 static inline double magic(double grid) { return 0x1.8p52 * grid; }
 
@@ -85,6 +90,17 @@ static inline intptr_t single_rows(const dpk_data *data, double clip, double q) 
         return 0;
     const double rows = 0x7fffffff * q / clip;
     return rows < SINGLE_ROWS ? 0 : rows < 64.0 ? (intptr_t)rows / SINGLE_ROWS * SINGLE_ROWS : 64;
+}
+
+/* Upper bound of |[x, 1]|, the 1 or 0 as `one`, from x . x in floats: of p terms in 32 lanes, so
+ * with at most p / 32 + 4 roundings of 2^-24 (5 in the baseline). */
+static inline double norm_up_single(const dpk_data *data, double square, double one) {
+    return norm_up(square * (1.0 + ((double)data->p / 32.0 + 8.0) * 0x1p-24) + one, data->d);
+}
+
+/* Squares that are computed in doubles instead. */
+static inline int outside_of_floats(double square) {
+    return !(square >= 0x1p-60 && square <= 0x1p100);
 }
 
 /* s in steps of the grid, as a float that is finite. */

@@ -6,7 +6,6 @@
  * of d2 and where terms cancel. */
 #pragma once
 
-#include <math.h>
 #include "core/dpk.h"
 #include "simd/vmath.h"
 
@@ -110,6 +109,7 @@ static inline double squared_hinge_majorant(double y, double z, const double *pa
     X(smoothed_hinge)                                                                              \
     X(squared_hinge)
 
+#ifndef DPK_GPU
 /* The functions of a loss that kernels call. There is one loop for each set of requested outputs,
  * so that the compiler removes the computation of the others. */
 #define DPK_DEFINE_LOSS(name)                                                                      \
@@ -150,3 +150,4 @@ static inline double squared_hinge_majorant(double y, double z, const double *pa
     }
 
 DPK_LOSS_LIST(DPK_DEFINE_LOSS)
+#endif

@@ -36,19 +36,17 @@ static inline intptr_t single_block(const dpk_data *data, intptr_t most) {
     return rows < 8 ? 8 : rows > most ? most : rows;
 }
 
-/* Upper bounds of |[x, 1]| from squares that were computed in floats: of p terms in 32 lanes, so
- * with at most p / 32 + 4 roundings of 2^-24 (5 in the baseline). Squares outside the range of
- * floats are computed in doubles. */
+/* Upper bounds of |[x, 1]| from squares that were computed in floats. */
 DPK_INLINE void single_norms(const dpk_data *data, intptr_t n, block *b) {
-    const double up = 1.0 + ((double)data->p / 32.0 + 8.0) * 0x1p-24, one = intercept_of(data);
+    const double one = intercept_of(data);
     int outside = 0;
     for (intptr_t i = 0; i < n; i++)
-        outside |= !(b->norm[i] >= 0x1p-60 && b->norm[i] <= 0x1p100);
+        outside |= outside_of_floats(b->norm[i]);
     for (intptr_t i = 0; outside && i < n; i++)
-        if (!(b->norm[i] >= 0x1p-60 && b->norm[i] <= 0x1p100))
+        if (outside_of_floats(b->norm[i]))
             b->norm[i] = square_of(ROW_FLOAT32, data, b->row[i]);
     for (intptr_t i = 0; i < n; i++)
-        b->norm[i] = norm_up(b->norm[i] * up + one, data->d);
+        b->norm[i] = norm_up_single(data, b->norm[i], one);
 }
 
 /* sums[i] = x[i] . w, where w is not NULL, and squares[i] = x[i] . x[i], i < SINGLE_CHAINS, but for

@@ -7,8 +7,10 @@
  * found 1.48. Not a number in, not a number out. */
 #pragma once
 
+#include "core/dpk.h"
+#ifndef __CUDACC_RTC__
 #include <math.h>
-#include "simd/simd.h"
+#endif
 
 /* c[0] + c[1] x + ... + c[11] x^11, as a tree: its latency, not its length, is what costs. */
 DPK_INLINE double polynomial_11(const double c[12], double x) {
@@ -37,7 +39,8 @@ DPK_INLINE reduced reduce(double x) {
     const double k = shifted - magic_number;
     /* ln 2 in two parts, the first of 42 bits: its product with k is exact. */
     const double r = DPK_FMA(k, -0x1.ef35793c76730p-45, DPK_FMA(k, -0x1.62e42fefa3800p-1, x));
-    return (reduced){r, double_of((int64_t)(((uint64_t)bits_of(shifted) + 1023) << 52))};
+    const reduced at = {r, double_of((int64_t)(((uint64_t)bits_of(shifted) + 1023) << 52))};
+    return at;
 }
 
 /* exp(r) - 1: Taylor's polynomial, of which r^14 / 14! < 2^-57 is missing. */

@@ -54,6 +54,8 @@ from dpkern.data.validation import (
     public_row_bound,
     refuse_non_finite,
 )
+from dpkern.kernels import _card
+from dpkern.kernels._gpu import DeviceRows
 
 if TYPE_CHECKING:
     from dpkern.data.schema import Schema
@@ -141,6 +143,7 @@ class SiloData:
     persons : Persons or None
     transform : Transform, the map of rows that a model needs to predict
     party : Party or None, who holds these rows of a federation, of which the sizes are
+    device : DeviceRows or None, the same rows on a card, where sums are then taken (`to_device`)
     row_norms : ndarray of shape (N,), float64, or None
         Upper bounds of |[scale x + shift, 1]|, before the row bound. They are stored if this object
         has copied X; None if the arrays are the caller's, who could still write to them, or if this
@@ -183,6 +186,7 @@ class SiloData:
     transform: Transform
     row_norms: Float64Array | None
     party: Party | None
+    device: DeviceRows | None
     _records: Any  # addresses for the kernels
 
     def __init__(
@@ -249,6 +253,7 @@ class SiloData:
             transform=transform,
             row_norms=None,
             party=None,
+            device=None,
         )
         if copied:
             self._keep_norms()
@@ -313,6 +318,28 @@ class SiloData:
             return np.full(self.m, 1.0 / self.m)
         raise ValueError(f"weights must be 'size' or 'uniform', got {weights!r}")
 
+    def to_device(self, card: int | None = None) -> Self:
+        """Return these records with a copy of their rows on an NVIDIA card, which takes the sums.
+
+        Sums of clipped gradients and losses have the bits of the CPU, so that a run with a seed
+        releases what it releases there. What needs more than these sums refuses (docs/gpu.md).
+
+        Parameters
+        ----------
+        card : int, optional
+            Number of the card; by default CuPy's current one.
+
+        Raises
+        ------
+        ImportError, RuntimeError
+            Without CuPy (the extra ``dpkern[gpu]``), or a card that it finds.
+        TypeError, MemoryError
+            When X is sparse, or the rows do not fit into the card's free memory.
+        """
+        moved = object.__new__(type(self))
+        moved._set(**self._state() | {"device": DeviceRows(self, _card.card_of(card))})
+        return moved
+
     def each_alone(self, records: NDArray[np.int64]) -> Self:
         """Return a copy of k >= 1 records, by their indices, each a silo by itself."""
         return self.part(records, np.arange(len(records) + 1))
@@ -330,6 +357,7 @@ class SiloData:
             n=len(records),
             silo_names=None,
             persons=None if self.persons is None else Persons(self.persons.max_records),
+            device=None,
             row_norms=None if self.row_norms is None else frozen(self.row_norms[records]),
         )
         return chosen

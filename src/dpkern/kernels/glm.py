@@ -13,9 +13,10 @@ from dpkern import _core
 from dpkern._numbers import positive
 from dpkern._threads import resolve_threads
 from dpkern.kernels._arguments import Data, FloatArray, Rows
+from dpkern.kernels._gpu import on_device, require_grids
 from dpkern.kernels._grids import saturated, sum_grids
 from dpkern.kernels._several import one_by_one, several_models
-from dpkern.models.losses import Loss
+from dpkern.models.losses import Loss, get_loss
 
 
 def glm_margins(
@@ -35,7 +36,10 @@ def glm_margins(
     """
     w = checked.models(data, w)
     out = checked.output(out, (data.n,))
-    _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
+    if (device := on_device(data)) is not None:
+        device.glm_margins(w, out)
+    else:
+        _core.glm_margins(data, w, out, resolve_threads(n_threads, data.X.size))
     return out
 
 
@@ -116,9 +120,12 @@ def glm_losses(
         Float64 sums without clipping or noise; not private.
     """
     w = checked.models(data, w)
-    compiled = checked.compiled_loss(loss)
     out = checked.output(out, (data.m,))
-    _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
+    if (device := on_device(data)) is not None:
+        device.glm_losses(w, get_loss(loss), out)
+    else:
+        compiled = checked.compiled_loss(loss)
+        _core.glm_losses(data, w, compiled, out, resolve_threads(n_threads, data.X.size))
     return out
 
 
@@ -175,14 +182,18 @@ def glm_gradient(
        private GLMs", AISTATS 2021.
     """
     w = checked.models(data, w)
-    compiled = checked.compiled_loss(loss)
     clip = positive("clip", clip, or_infinite=True)
     rows, offsets = checked.minibatch(data, rows)
     grids = sum_grids(grid, offsets=offsets, dim=data.d, clip=clip, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
     out = checked.output(out, (data.m, data.d))
-    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
-    _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
+    if (device := on_device(data)) is not None:
+        one = w[np.newaxis], get_loss(loss), np.array([clip]), require_grids(grids)[np.newaxis]
+        device.glm_gradients(*one, weights, rows, out[np.newaxis])
+    else:
+        compiled = checked.compiled_loss(loss)
+        threads = resolve_threads(n_threads, int(offsets[-1]) * data.d)
+        _core.glm_gradient(data, w, compiled, clip, grids, weights, rows, out, threads)
     return saturated(out, grids[:, np.newaxis]) if saturate and grids is not None else out
 
 
@@ -235,16 +246,20 @@ def glm_gradients(
             silo_weight=silo_weight, rows=rows, saturate=saturate, n_threads=n_threads,
         )
         # fmt: on
-    compiled = checked.compiled_loss(loss)
     rows, offsets = checked.minibatch(data, rows)
     grids = np.empty((k, data.m))
     for i, (own, q) in enumerate(zip(clips.tolist(), each, strict=True)):
         grids[i] = sum_grids(q, offsets=offsets, dim=data.d, clip=own, saturate=saturate)
     weights = checked.silo_weights(silo_weight, data.m)
-    # Tiles of eight models take about as long as one model does.
-    threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * (k + 7) // 8)
-    models = points.reshape(-1, data.d)
-    _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
+    if (device := on_device(data)) is not None:
+        by_model = points.reshape(k, -1, data.d)
+        device.glm_gradients(by_model, get_loss(loss), clips, grids, weights, rows, out)
+    else:
+        compiled = checked.compiled_loss(loss)
+        # Tiles of eight models take about as long as one model does.
+        threads = resolve_threads(n_threads, int(offsets[-1]) * data.d * (k + 7) // 8)
+        models = points.reshape(-1, data.d)
+        _core.glm_gradients(data, models, compiled, clips, grids, weights, rows, out, threads)
     return saturated(out, grids[:, :, np.newaxis]) if saturate else out
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpkern._numbers import count
+from dpkern.kernels._card import device_of, on_its_card, to_cpu
 from dpkern.models.scale import Scale
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Oracle(ABC):
     smoothness : float
         A bound of |g(w) - g(v)| / |w - v| for the gradient g of any record; infinite if unknown.
         Solvers use it for step sizes and clip norms; no guarantee relies on it.
+    chunk_bytes : int
+        Memory for gradients: so many records are asked for at once as have gradients of this size
+        with 8 bytes a number. On a card, which needs many records to be fast, more is better.
 
     Notes
     -----
@@ -47,6 +51,7 @@ class Oracle(ABC):
 
     name: str = "oracle"
     smoothness: float = math.inf
+    chunk_bytes: int = 1 << 25
 
     @abstractmethod
     def dim(self, data: "SiloData") -> int:
@@ -70,7 +75,8 @@ class Oracle(ABC):
         Returns
         -------
         array, shape (k, P)
-            Unclipped gradients, float32 or float64, of NumPy or of a library with DLPack.
+            Unclipped gradients, float32 or float64, of NumPy or of a library with DLPack. Those on
+            an NVIDIA card are clipped and summed there (docs/gpu.md).
         """
 
     def start(self, data: "SiloData") -> FloatArray:
@@ -96,14 +102,21 @@ class Oracle(ABC):
 
 
 def record_gradients(
-    oracle: Oracle, data: "SiloData", w: FloatArray, records: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return validated gradients at w, (k, P) and unclipped, of the records with these indices."""
+    oracle: Oracle,
+    data: "SiloData",
+    w: FloatArray,
+    records: NDArray[np.int64],
+    *,
+    on_card: bool = False,
+) -> Any:
+    """Return validated gradients at w, (k, P) and unclipped, of the records with these indices.
+
+    With `on_card` those that lie on a card stay there, as arrays of CuPy.
+    """
     X = effective_rows(data, records)
     # A copy: what a model writes to it must not reach the public iterate.
-    return checked_gradients(
-        oracle, oracle.gradients(w.copy(), X, data.y[records]), len(records), w.size
-    )
+    found = oracle.gradients(w.copy(), X, data.y[records])
+    return checked_gradients(oracle, found, len(records), w.size, on_card=on_card)
 
 
 def effective_rows(data: "SiloData", records: NDArray[np.int64]) -> Any:
@@ -114,19 +127,28 @@ def effective_rows(data: "SiloData", records: NDArray[np.int64]) -> Any:
     return X
 
 
-def checked_gradients(oracle: Oracle, found: Any, k: int, size: int) -> NDArray[Any]:
+def checked_gradients(
+    oracle: Oracle, found: Any, k: int, size: int, *, on_card: bool = False
+) -> Any:
     """Return what a model gave for k records as an array (k, size) of float32 or float64."""
     if not (hasattr(found, "__array__") or hasattr(found, "__dlpack__")):
         raise TypeError(
             f"gradients of {oracle.name!r} must be an array of NumPy or of a library with DLPack, "
             f"got {type(found).__name__}"
         )
-    array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
+    is_on_card = device_of(found) is not None
+    if is_on_card:
+        array = on_its_card(f"gradients of {oracle.name!r}", found)
+    else:
+        array = np.asarray(found) if hasattr(found, "__array__") else np.from_dlpack(found)
     if array.shape != (k, size):  # the number of records may be secret
         raise ValueError(
             f"gradients of {oracle.name!r} must have one row per record and {size} columns, one "
             f"per parameter; rows had shape {array.shape[1:]}"
         )
+    if is_on_card and on_card:
+        return array
+    array = to_cpu(array) if is_on_card else array
     return np.ascontiguousarray(array, np.float32 if array.dtype == np.float32 else np.float64)
 
 

@@ -43,6 +43,7 @@ from dpkern.solvers.releases.local_runs import (
     paper=("central",),
     settings=federated_descent,
     person_sums=True,
+    on_card=True,
 )
 async def federated_gd(
     run: Run,

@@ -37,7 +37,7 @@ UNCHECKED = (
 )
 
 
-@solver(trusts=("central",), federated=False, settings=relaxed)
+@solver(trusts=("central",), federated=False, settings=relaxed, on_card=True)
 async def fixed_point(
     run: Run,
     *,

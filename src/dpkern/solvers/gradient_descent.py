@@ -32,7 +32,13 @@ from dpkern.solvers.releases.gradient import NoisyMeanGradient
 from dpkern.solvers.releases.returned import Returned
 
 
-@solver(trusts=("central", "silo"), neighbours=BOTH, paper=("central", "silo"), person_sums=True)
+@solver(
+    trusts=("central", "silo"),
+    neighbours=BOTH,
+    paper=("central", "silo"),
+    person_sums=True,
+    on_card=True,
+)
 async def gradient_descent(
     run: Run,
     *,

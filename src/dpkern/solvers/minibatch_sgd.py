@@ -31,6 +31,7 @@ from dpkern.solvers.releases.returned import Returned
     samplers=SAMPLERS,
     models="any",
     person_sums=True,
+    on_card=True,
 )
 async def minibatch_sgd(
     run: Run,

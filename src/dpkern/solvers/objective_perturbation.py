@@ -37,6 +37,7 @@ HIDDEN = (
     penalties="l2",
     settings=perturbed,
     gaussian=False,
+    on_card=True,
 )
 async def objective_perturbation(run: Run, *, added_l2: NotNegative = AUTO) -> SolverResult:
     """Minimiser of the clipped objective with a random linear term.

@@ -24,6 +24,7 @@ from dpkern.solvers.minibatch_sgd import descend
     samplers=("one_pass",),
     models="any",
     settings=one_pass,
+    on_card=True,
 )
 async def prox_sgd(
     run: Run,

@@ -53,6 +53,7 @@ class Declaration:
     penalties: Literal["any", "l2"] = "any"
     settings: Rule = descent  #: the rule for options that are "auto"
     person_sums: bool = False  #: whether a person's summed gradient can be clipped
+    on_card: bool = False  #: whether its sums over records with a copy on a card are taken there
     federated: bool = True  #: whether all releases are sums over silos or messages of silos
     gaussian: bool = True  #: whether a certificate of one run can have a mu
     loss: str = ""  #: its default loss, where that is not the one of all solvers

@@ -91,6 +91,12 @@ class Run(AbstractContextManager["Run"]):
     ) -> None:
         if not isinstance(data, SiloData):
             raise TypeError(f"data must be a SiloData, got {type(data).__name__}")
+        if data.device is not None and not declaration.on_card and parameters["model"] is None:
+            raise ValueError(
+                f"data must be in the memory of the CPU in {declaration.name}, got records on a "
+                "card, where gradient_descent, minibatch_sgd and others run (docs/gpu.md): use the "
+                "SiloData before to_device"
+            )
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(
                 "budget must be dpkern.Budget(epsilon=..., delta=...) or None, got "

@@ -133,11 +133,12 @@ async def compiled_rounds(
     """Run the rounds of proximal gradient descent without Python between them.
 
     Returns the number of rounds that were run: all, with the bits of the loop in the solver's page;
-    or none, where a callback or monitor looks at every round, or a penalty is smooth. `add` is
-    called with the models of some rounds at a time, (T, d); further keywords are the kernel's.
+    or none, where a callback or monitor looks at every round, a penalty is smooth, or the records
+    are on a card. `add` is called with the models of some rounds at a time, (T, d); further
+    keywords are the kernel's.
     """
     objective, prox = run.objective, run.objective.proximal
-    if objective.smooth is not None or run.is_watched:
+    if objective.smooth is not None or run.is_watched or objective.data.device is not None:
         return 0
     strength = 1.0 if prox is None else prox.strength
     if prox is not None and not isinstance(prox, Constraint):

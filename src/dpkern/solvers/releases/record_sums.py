@@ -21,8 +21,6 @@ from dpkern.solvers.releases.gradient import gradient_sums
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Memory for per-record gradients, which are computed in chunks.
-_CHUNK_BYTES = 1 << 25
 # A sum of so many is exact on any grid, even where the number of records is hidden (`choose_grid`).
 _LARGEST_CHUNK = 1 << 20
 _LARGEST_STEPS = 1 << 52
@@ -152,11 +150,16 @@ class RecordSums(Sums):
     def __init__(self, run: Run, oracle: Oracle) -> None:
         super().__init__(run)
         self._oracle, self._dim = oracle, run.objective.dim
-        self._chunk = min(max(1, _CHUNK_BYTES // (8 * self._dim)), _LARGEST_CHUNK)
+        self._chunk = min(max(1, oracle.chunk_bytes // (8 * self._dim)), _LARGEST_CHUNK)
 
     async def gradient(self, w: FloatArray, **how: Any) -> FloatArray:
         with self._run.clock("kernels"):
-            return self._sums(lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c), **how)
+            # Weighted gradients are products in floating point, on the CPU.
+            on_card = how["silo_weight"] is None
+            return self._sums(
+                lambda j, c: self._gradients(w[j] if w.ndim == 2 else w, c, on_card=on_card),
+                **how,
+            )
 
     async def difference(self, new: FloatArray, old: FloatArray, **how: Any) -> FloatArray:
         with self._run.clock("kernels"):
@@ -171,10 +174,9 @@ class RecordSums(Sums):
     def _chunks(self, n: int) -> Iterator[slice]:
         return (slice(i, min(i + self._chunk, n)) for i in range(0, n, self._chunk))
 
-    def _gradients(self, w: FloatArray, records: IntArray) -> NDArray[Any]:
-        compute = partial(record_gradients, self._oracle, self._data, w, records)
-        gradients: NDArray[Any] = awaited(compute, math.inf)
-        return gradients
+    def _gradients(self, w: FloatArray, records: IntArray, *, on_card: bool = False) -> Any:
+        compute = partial(record_gradients, self._oracle, self._data, w, records, on_card=on_card)
+        return awaited(compute, math.inf)
 
     def _sums(
         self,
