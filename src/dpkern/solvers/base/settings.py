@@ -429,7 +429,8 @@ def one_pass(numbers: PublicNumbers, given: Mapping[str, Any]) -> dict[str, Any]
                 * numbers.mu
                 / (numbers.row_bound * numbers.noise)
             )
-            power = product * numbers.smoothness / (unit * _BOLD_STEP)
+            bold = _BOLD_STEP if numbers.labels else 1.0
+            power = product * numbers.smoothness / (unit * bold)
             R = min(R, math.ceil(power ** (2.0 / 3.0)))
     least, spread, growth = _IN_TURN
     noise = least, spread / math.sqrt(R), growth / math.sqrt(R)
