@@ -301,6 +301,16 @@ def test_runs_in_lockstep_on_a_card_have_the_bits_of_each(records, cpu_card):
         np.testing.assert_array_equal(one.w, other.w)
 
 
+@pytest.mark.usefixtures("cpu_card")
+def test_auto_on_a_card_is_a_solver_that_runs_there():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (3000, 1)), rng.uniform(-1.0, 1.0, 3000)
+    data = dpk.SiloData(X, y, [0, 3000], task="regression", row_bound=1.0, target_bound=1.0)
+    how = {"budget": dpk.Budget(mu=4.0), "rng": 0}
+    assert dpk.solve("auto", data, **how).solver == "ridge"
+    assert dpk.solve("auto", data.to_device(), **how).solver == "gradient_descent"
+
+
 def test_a_monitor_on_a_card_sees_the_numbers_of_the_cpu(records, cpu_card):
     how = {"budget": None, "clip": 1.0, "rounds": 3, "monitor": "train"}
     here, there = (

@@ -36,6 +36,7 @@ def has_exact_moments(ridge: Solver, data: object, arguments: dict[str, Any]) ->
         not isinstance(data, SiloData)
         or data.task != "regression"
         or data.persons is not None
+        or data.device is not None  # which has no Hessians
         or not all(isinstance(budget, Budget) for budget in each)
         or not given.keys() <= (ridge.declaration.own | SHARED).keys()
         or given.get("loss", "squared") != "squared"
