@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpkern as dpk
-from bench.defaults import Cell, against, problem, worse_with_more
+from bench.defaults import Cell, against, page, problem, worse_with_more
 from dpkern.estimators import DPLasso, DPLogisticRegression, DPRidge
 from dpkern.solvers import SOLVERS
 
@@ -52,6 +52,7 @@ def test_what_gets_worse_with_more_is_found():
     found[many]["scores"]["R2"] = [score - 0.1 for score in found[few]["scores"]["R2"]]
     assert max(z for z, _ in worse_with_more(found)) > 3.0
     assert "worse with more" in against(found)[0]
+    assert against(found)[0] in page(found, against(found))
     found[many]["scores"]["R2"] = [-1.0, -1.1]
     assert any(text.startswith("R2 -1.050") for text in against(found))
 
