@@ -51,7 +51,11 @@ def _keys_of_silo(folder: Path, arguments: argparse.Namespace) -> None:
 
     name = checked_name(arguments.silo)
     key = new_identity(folder / f"{name}.key")
-    new_node_key(folder / f"{name}.node")
+    try:
+        new_node_key(folder / f"{name}.node")
+    except BaseException:  # else the next try would find the keys of this one
+        (folder / f"{name}.key").unlink()
+        raise
     remark(f"{folder}/{name}.key and {name}.node are private: they stay on this machine")
     remark(f"{folder}/{name}.node.pub is for the coordinator, and what follows for study.toml")
     say(f'\n[[silos]]\nname = "{name}"\nrecords = {arguments.records}\nkey = "{key}"')

@@ -134,9 +134,10 @@ def _federated_fit(
     if arguments.plan is not None:
         return _federated.propose(study, arguments.plan, solver, budget, parameters)
     _federated.rehearse(study, solver, budget, parameters)
+    silos = _federated.federation(study, arguments)
     result = solve(
         solver,
-        _federated.federation(study, arguments),
+        silos,
         budget=budget,
         progress=sys.stderr.isatty(),
         **parameters,
@@ -144,6 +145,9 @@ def _federated_fit(
     lines += _result_lines(result, given.get("penalty"), arguments)
     print_lines(lines + _output.saved(arguments, result, result.privacy))
     _output.say_certificate(result.privacy)
+    sys.stdout.flush()  # what follows may take long
+    if missing := silos.finish():
+        _output.remark(f"warning: {', '.join(missing)} did not confirm the last sum by --deadline")
 
 
 def _with_model(

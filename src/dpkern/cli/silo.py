@@ -11,6 +11,7 @@ from dpkern.cli import _arguments, _data, _output
 from dpkern.cli._federated import plan_lines
 from dpkern.cli._output import Line, print_lines
 from dpkern.data import SiloData
+from dpkern.federated.links import FederationError
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
 from dpkern.federated.study import Study
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
             differing = "; ".join(plan.differences_from(agreed))
-            raise ValueError(f"the coordinator's plan is not that of {arguments.plan}: {differing}")
+            raise FederationError(f"the coordinator's plan is not the agreed one: {differing}")
         print_lines(_lines(study, plan))
 
     from dpkern.federated.connections import silo_link

@@ -93,9 +93,9 @@ class _OnlyStar(FlowerStar):
             super().__init__(*arguments, **options)
             self._held = held.pop_all()
 
-    def close(self, last: bytes) -> None:
+    def close(self, why: str = "") -> None:
         try:
-            super().close(last)
+            super().close(why)
         finally:
             self._held.close()
 

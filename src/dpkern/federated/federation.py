@@ -3,12 +3,14 @@
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
 from dpkern._numbers import positive
+from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.journal import RecordedStar
@@ -21,7 +23,8 @@ from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
 from dpkern.stream import NoiseStream
 
-PROTOCOL, VERSION = 2, version("dpkern")
+PROTOCOL, VERSION = 3, version("dpkern")
+_PATIENCE = 10.0  # seconds that a run waits for silos to confirm its end
 
 
 def agreed(study: Study, plan: str) -> bytes:
@@ -81,6 +84,7 @@ class Federation(Remote):
         self.study = study if isinstance(study, Study) else Study.read(study)
         self._keys, self._star, self._journal = keys, star, journal
         self._deadline, self._insecure = positive("deadline", deadline), insecure
+        self._last, self._untold = b"", list[str]()  # what silos have yet to hear, and which
 
     def _connect(self) -> Star:
         if self._star is not None:
@@ -132,7 +136,36 @@ class Federation(Remote):
             )
             with coordinated(study, party, arguments) as found:
                 yield found
-            star.close(party.told)
+            self._last, self._untold = party.told, list(study.names)
+            self._tell(star, min(self._deadline, _PATIENCE))
+        if self._untold:
+            warn(
+                f"the study is complete, but {', '.join(self._untold)} did not confirm the last "
+                "sum: `finish` goes on telling them, as does the same call with its journal",
+                UserWarning,
+            )
+
+    def _tell(self, star: Star, seconds: float) -> None:
+        told = star.finish(self._last, self._untold, seconds)
+        self._untold = [name for name in self._untold if name not in told]
+
+    def finish(self) -> tuple[str, ...]:
+        """Tell the last sum to silos that have not confirmed it, until the deadline.
+
+        A run returns its model when it has it, whether or not all silos, or the server, are there
+        to hear the end.
+
+        Returns
+        -------
+        tuple of str
+            The silos that still have not confirmed it.
+        """
+        end = time.monotonic() + self._deadline
+        while self._untold and (left := end - time.monotonic()) > 0.0:
+            with suppress(ConnectionError), self._connected()[0] as star:
+                self._tell(star, left)
+            time.sleep(min(1.0, left) if self._untold else 0.0)
+        return tuple(self._untold)
 
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:

@@ -13,12 +13,13 @@ import base64
 import datetime
 import ipaddress
 import os
-import secrets
 import stat
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from dpkern._numbers import count
+from dpkern.io import write_new
 
 try:
     from cryptography import x509
@@ -170,19 +171,13 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _write(private: dict[Path, bytes], public: dict[Path, bytes] | None = None) -> None:
-    """Write new files, each of which appears when it is whole."""
+    """Write new files, all of them or none."""
     modes = dict.fromkeys(private, 0o600) | dict.fromkeys(public or {}, 0o644)
     for path in modes:
         if os.path.lexists(path):
             raise FileExistsError(f"{path} must not exist yet: keys are never overwritten")
-    for path, content in (private | (public or {})).items():
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(temporary, flags, modes[path]), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # unlike renaming, this fails if there is a file by now
-        finally:
-            temporary.unlink()
+    with ExitStack() as written:
+        for path, content in (private | (public or {})).items():
+            write_new(path, content, modes[path])
+            written.callback(path.unlink)
+        written.pop_all()

@@ -1,6 +1,6 @@
 """Readers of data files, and atomic writing of files."""
 
-from dpkern.io.files import refuse_unwritable, replacing
+from dpkern.io.files import refuse_unwritable, replacing, write_new
 from dpkern.io.frame import read_frame
 from dpkern.io.reading import read_feature_range, read_records, read_table
 from dpkern.io.table import Table
@@ -13,4 +13,5 @@ __all__ = [
     "read_table",
     "refuse_unwritable",
     "replacing",
+    "write_new",
 ]

@@ -37,6 +37,9 @@ CHARGED = "charged to an accountant before the first release"
 class BudgetSpentError(RuntimeError):
     """An accountant's budget does not admit a charge; nothing was charged, nothing was released."""
 
+    #: What others are told, without the budget's figures.
+    public_reason = "its ledger has no room for this plan"
+
 
 class Accountant:
     """A privacy budget in a file, charged by every run that is given it.
