@@ -143,7 +143,7 @@ ARROWS = {
             "federated/keys",
         ),
         *("cli", "solvers", "solvers/base", "privacy", "privacy/spending_report", "data"),
-        *("datasets", "plotting", "kernels", *MODELS, "io", "_numbers", "_threads"),
+        *("datasets", "party", "plotting", "kernels", *MODELS, "io", "_numbers", "_threads"),
     },
     "reference": {"reference"},
 }

@@ -24,7 +24,9 @@ from dpkern.federated.links import (
 from dpkern.federated.local import ProcessLink, ProcessStar, QueueStar
 from dpkern.federated.proposal import Proposal
 from dpkern.federated.rehearsal import disclosure, rehearsed
+from dpkern.party import ImplausibleError
 from dpkern.privacy.accountant import BudgetSpentError
+from dpkern.privacy.channel import largest_norm
 from dpkern.stream import PublicDraws
 
 pytest.importorskip("cryptography")
@@ -291,6 +293,62 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
         text = "\n".join(disclosure(study, plan, expected))
         assert "to the coordinator and the other 3 silos, sums over all silos" in text
         assert "together with up to 1 of the others" in text
+
+
+# ---------------------------------------------------------------------------- implausible sums
+
+FALSE = {
+    "random words": lambda message: message[:44] + os.urandom(len(message) - 44),
+    "1e300": lambda message: message[:44] + np.full((len(message) - 44) // 8, 1e300).tobytes(),
+    "NaN": lambda message: message[:44] + np.full((len(message) - 44) // 8, np.nan).tobytes(),
+    "a large number": lambda message: message[:-8] + np.float64(1e9).tobytes(),
+}
+
+
+class FalseSilo(QueueStar):
+    """A star whose silo s1 sends something else in one round."""
+
+    def __init__(self, names, change):
+        super().__init__(names, deadline=20.0)
+        self.change, self.rounds = change, 0
+
+    def exchange(self, messages):
+        answers, self.rounds = super().exchange(messages), self.rounds + 1
+        if self.rounds == 5:
+            answers[1] = self.change(answers[1])
+        return answers
+
+
+@pytest.mark.parametrize("change", FALSE.values(), ids=FALSE)
+@pytest.mark.parametrize(
+    ("name", "trust", "how"),
+    [
+        ("gradient_descent", "central", {"rounds": 4, "clip": 0.5}),
+        ("federated_gd", "central", {"rounds": 4, "local_steps": 2}),
+        ("federated_gd", "silo", {"rounds": 4, "local_steps": 2}),
+        ("local_newton", "silo", {"rounds": 2}),
+        ("local_sgd", "silo", {"rounds": 3, "local_steps": 2, "noise": "step"}),
+    ],
+)
+def test_no_party_takes_an_implausible_sum(name, trust, how, change):
+    data = wisconsin()
+    study = study_of(data, trust)
+    star = FalseSilo(study.names, change)
+    silos = Hospitals(study, data, star.links)
+    # Under silo trust the silo itself misses its message first, and masked words are no floats.
+    who = "s1: its .* must have a norm" if trust == "silo" else "all silos must have a norm"
+    with pytest.raises(ImplausibleError, match=who):
+        dpk.solve(name, Federation(study, star=lambda: star), budget=BUDGET, **how)
+    for outcome in silos.join():
+        assert isinstance(outcome, CoordinatorLostError | ImplausibleError | ProtocolError)
+
+
+def test_no_true_release_is_implausible():
+    """The norm of d normal draws exceeds sqrt(d) + 9 with probability below 1e-17."""
+    from scipy.stats import chi
+
+    for d in (1, 2, 10, 123, 10_000, 10**6):
+        assert chi.sf(largest_norm(0.0, 1.0, d) / 1.05, d) < 3e-18
 
 
 # ----------------------------------------------------------------------------------- journals

@@ -188,5 +188,6 @@ def coordinated(
     """Return the coordinator's data, and the arguments of its own run."""
     # Draws of its own are of silos that it does not have: nobody sees them.
     with NoiseStream() as unused:
+        party.silos = study.names
         data = held_by(party, study.described, study.sizes)
         yield data, {**arguments, "trust": study.trust, "rng": unused}

@@ -100,6 +100,7 @@ def run_plan(
     plan: Proposal, study: Study, party: Party, data: SiloData, **own: Any
 ) -> SolverResult:
     """Run the solver of a plan as a silo, with arguments of `dpkern.solve` that are its `own`."""
+    party.silos = study.names
     here = held_by(party, data, study.sizes)
     return solve(plan.solver, here, budget=plan.budget, **own, **plan.arguments)
 
