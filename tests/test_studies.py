@@ -295,6 +295,32 @@ def test_a_rehearsal_states_the_guarantee_before_any_record_is_read():
         assert "together with up to 1 of the others" in text
 
 
+# --------------------------------------------------------------------------- lines of ledgers
+
+
+def test_certificates_have_the_lines_of_ledgers_and_silos_see_one_twice(tmp_path, recwarn):
+    data = wisconsin()
+    paths = [tmp_path / f"s{j}.json" for j in range(4)]
+    ledgers = [dpk.Accountant(path, epsilon=5.0, delta=1e-5) for path in paths[:3]]
+    ends = [ledger.last_line for ledger in ledgers]
+    before = paths[1].read_bytes()
+    of_silo = {j: {"accountant": ledger} for j, ledger in enumerate(ledgers)}
+    stated = ", ".join(f"s{j} line {n} ({check})" for j, (n, check) in enumerate(ends))
+    note = f"last lines of the silos' ledgers before this run: {stated}, s3 none"
+    for trust in ("central", "silo"):
+        how = {"study": study_of(data, trust), "rounds": 2, "of_silos": {"of_silo": of_silo}}
+        result, found = run(data, **how)
+        assert all(set(result.privacy.notes) <= set(one.privacy.notes) for one in found)
+        assert (note in result.privacy.notes) == (trust == "central")  # the first of both
+    assert not [w for w in recwarn if "where it ended" in str(w.message)]
+    paths[1].write_bytes(before)  # an older copy, and a process that knows nothing of the newer
+    of_silo[1] = {"accountant": dpk.Accountant(paths[1])}
+    run(data, rounds=2, of_silos={"of_silo": of_silo})
+    seen = [str(w.message) for w in recwarn if "where it ended" in str(w.message)]
+    assert seen
+    assert all(text.startswith("s1: its ledger ends where it ended before") for text in seen)
+
+
 # ---------------------------------------------------------------------------- implausible sums
 
 FALSE = {

@@ -41,6 +41,8 @@ class Party(ABC):
         What a certificate says of how sums are made.
     silos : tuple of str
         Names of all silos, for errors.
+    ledgers : str or None
+        What a certificate says of the silos' ledgers.
     """
 
     silo: int | None
@@ -48,6 +50,7 @@ class Party(ABC):
     colluding: int | None
     note: str | None = None
     silos: tuple[str, ...] = ()
+    ledgers: str | None = None
 
     @abstractmethod
     def ready(self) -> None:

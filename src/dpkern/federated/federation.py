@@ -3,8 +3,9 @@
 import json
 import os
 import secrets
+import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -15,15 +16,19 @@ from dpkern.data import SiloData
 from dpkern.data.parted import held_by
 from dpkern.federated.journal import RecordedStar
 from dpkern.federated.links import Star
-from dpkern.federated.masking import digest, public_stream, session_id
-from dpkern.federated.party import CoordinatorParty
+from dpkern.federated.masking import digest, public_stream, session_id, statement_of
+from dpkern.federated.party import CoordinatorParty, ProtocolError
 from dpkern.federated.proposal import OWN, Proposal
 from dpkern.federated.study import Study
 from dpkern.party import Party, Remote
 from dpkern.privacy import Budget
+from dpkern.privacy.accountant import Accountant
 from dpkern.stream import NoiseStream
 
 PROTOCOL, VERSION = 3, version("dpkern")
+#: What a certificate says before the last lines of the silos' ledgers.
+LEDGERS = "last lines of the silos' ledgers before this run: "
+_LINE = struct.Struct("<Q8s")
 _PATIENCE = 10.0  # seconds that a run waits for silos to confirm its end
 
 
@@ -127,6 +132,7 @@ class Federation(Remote):
             session = session_id(study.roster, nonce, agreed(study, plan), offers)
             second = b"".join(offers)
             confirmations = b"".join(star.exchange([second] * silos))
+            ledgers = ledger_lines(study.names, offers)
             party = CoordinatorParty(
                 star,
                 colluding=study.colluding,
@@ -134,6 +140,7 @@ class Federation(Remote):
                 told=confirmations,
                 public=public_stream(session),
             )
+            party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
             with coordinated(study, party, arguments) as found:
                 yield found
             self._last, self._untold = party.told, list(study.names)
@@ -166,6 +173,24 @@ class Federation(Remote):
                 self._tell(star, left)
             time.sleep(min(1.0, left) if self._untold else 0.0)
         return tuple(self._untold)
+
+
+def state_ledger(accountant: Accountant | None) -> bytes:
+    """Return what a silo's offer says of its ledger."""
+    number, check = (0, "00" * 8) if accountant is None else accountant.last_line
+    return _LINE.pack(number, bytes.fromhex(check))
+
+
+def ledger_lines(names: Sequence[str], offers: Sequence[bytes]) -> list[str]:
+    """Return the last lines of all silos' ledgers before the run, as their offers state them."""
+    lines = []
+    for name, offer in zip(names, offers, strict=True):
+        statement = statement_of(offer)
+        if len(statement) != _LINE.size:
+            raise ProtocolError(f"the offer of silo {name!r} must state its ledger's last line")
+        number, check = _LINE.unpack(statement)
+        lines.append(f"{name} line {number} ({check.hex()})" if number else f"{name} none")
+    return lines
 
 
 def proposed(study: Study, solver: str, budget: Any, arguments: Mapping[str, Any]) -> Proposal:

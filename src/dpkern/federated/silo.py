@@ -1,12 +1,20 @@
 """A silo's side of a study: it runs the solver on its own records, and believes nobody."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpkern._warn import warn
 from dpkern.data import SiloData
 from dpkern.data.parted import held_by
-from dpkern.federated.federation import PROTOCOL, VERSION, agreed
+from dpkern.federated.federation import (
+    LEDGERS,
+    PROTOCOL,
+    VERSION,
+    agreed,
+    ledger_lines,
+    state_ledger,
+)
 from dpkern.federated.journal import SteadyLink
 from dpkern.federated.links import Link
 from dpkern.federated.masking import Session, public_stream
@@ -21,7 +29,7 @@ from dpkern.stream import NoiseStream
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_OFFER, _CONFIRMATION = 96, 64
+_OFFER, _CONFIRMATION = 112, 64
 
 
 def take_part(
@@ -80,9 +88,11 @@ def take_part(
     accept(plan)
     text = plan.to_json()
     m = len(study.names)
-    with Session(identity, name, study.roster, nonce, agreed(study, text)) as session:
+    statement = state_ledger(accountant)
+    with Session(identity, name, study.roster, nonce, agreed(study, text), statement) as session:
         second = link.exchange(session.offer)
-        third = link.exchange(session.accept(_parts(second, m, _OFFER)))
+        offers = _parts(second, m, _OFFER)
+        third = link.exchange(session.accept(offers))
         session.confirm(_parts(third, m, _CONFIRMATION))
         party = SiloParty(
             link,
@@ -92,8 +102,27 @@ def take_part(
             opening=first + second + third,
             public=public_stream(session.id),
         )
+        ledgers = ledger_lines(study.names, offers)
+        party.ledgers = f"{LEDGERS}{', '.join(ledgers)}"
+        if accountant is not None:
+            _warn_of_lines_seen_before(ledgers, accountant)
         own = {"rng": rng, "n_threads": n_threads, "progress": progress}
         return run_plan(plan, study, party, data, accountant=accountant, **own)
+
+
+def _warn_of_lines_seen_before(ledgers: Sequence[str], accountant: Accountant) -> None:
+    """Warn of silos whose ledgers end where they ended before a study that this ledger has.
+
+    They have charged that study since, unless their charges were undone.
+    """
+    notes = [note for one in accountant.certificates for note in one.notes]
+    before = {line for note in notes for line in note.removeprefix(LEDGERS).split(", ")}
+    for line in [line for line in ledgers if line in before and not line.endswith(" none")]:
+        warn(
+            f"{line.split()[0]}: its ledger ends where it ended before an earlier study, so that "
+            "what it has charged since is undone: ask its people before this one goes on",
+            UserWarning,
+        )
 
 
 def run_plan(

@@ -105,7 +105,7 @@ class Channel:
         if self.party is None:
             return steps * grid
         steps = self.party.total(steps, f"{what}, grid {grid!r}")
-        total: NDArray[np.float64] = steps * grid
+        total = np.multiply(steps, grid, dtype=np.float64)
         most = largest_norm(bound, math.sqrt(len(noisy)) * std, total.size)
         if not (norm := float(np.linalg.norm(total))) <= most:
             raise ImplausibleError(
