@@ -129,6 +129,7 @@ def _federated_fit(
     """Fit over the silos of a study, which hold the records."""
     study = _federated.study(arguments)
     lines = [("study", f"{study.name}: {', '.join(study.names)}")]
+    lines.append(("fingerprint", study.fingerprint))
     parameters, solver = _with_model(given, arguments, study.described), arguments.solver
     solver = chosen(study.trust, parameters.get("model")) if solver == "auto" else solver
     if arguments.plan is not None:

@@ -1,6 +1,7 @@
 """``dpkern silo``: take part in a study with the records of this silo."""
 
 import argparse
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--plan", metavar="FILE.json", help=what)
     what = "in place of --plan: take part in whatever is proposed and the ledger admits"
     add("--any-plan", action="store_true", help=what)
+    what = "fingerprint that the silos' people have compared; another study is refused"
+    add("--approve", metavar="FINGERPRINT", help=what)
     what = "say what --plan reveals to whom and costs the ledger, and stop: nobody is reached"
     add("--dry-run", action="store_true", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
@@ -50,6 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     study, name = Study.read(arguments.study), arguments.name
     if name not in study.names:
         raise ValueError(f"--name must be one of {', '.join(study.names)}, got {name!r}")
+    _refuse_other_study(study, arguments.approve)
     for path in filter(None, (arguments.out, arguments.certificate)):
         _output.refuse_output(path, arguments.data, arguments.study)
     if (arguments.plan is None) != arguments.any_plan:
@@ -62,17 +66,20 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         if agreed is None:
             raise ValueError("--dry-run needs --plan FILE.json")
-        return _dry_run(study, agreed, arguments.ledger)
+        _dry_run(study, agreed, arguments.ledger)
+        return _warn_of_keys(arguments.approve)
     accountant, data = Accountant(arguments.ledger), _records(study, arguments)
     others = ", ".join(silo for silo in study.names if silo != name)
     print_lines(
         [
             ("study", f"{study.name}: {name}, with {others}"),
+            ("fingerprint", study.fingerprint),
             ("data", f"{Path(arguments.data).name}, {data.n} records, {data.n_features} features"),
             ("ledger", _output.ledger_text(accountant)),
             ("waiting", f"for the coordinator at {study.address}"),
         ]
     )
+    _warn_of_keys(arguments.approve)
 
     def accept(plan: Proposal) -> None:
         if agreed is not None and plan.to_json() != agreed.to_json():
@@ -107,6 +114,26 @@ def run(arguments: argparse.Namespace) -> None:
     lines += _output.saved(arguments, result, result.privacy)
     print_lines([*lines, ("ledger", _output.ledger_text(accountant))])
     _output.say_certificate(result.privacy)
+
+
+def _refuse_other_study(study: Study, approved: str | None) -> None:
+    """Raise ValueError for another study than the approved one."""
+    if approved is not None and re.sub(r"[\s-]", "", approved.lower()) != study.fingerprint.replace(
+        "-", ""
+    ):
+        raise ValueError(
+            f"--approve must be the fingerprint of the study, {study.fingerprint}, got "
+            f"{approved!r}: another study was approved; dpkern federation show prints what this "
+            "one has"
+        )
+
+
+def _warn_of_keys(approved: str | None) -> None:
+    if approved is None:
+        _output.remark(
+            "warning: nobody has said that the keys in the study are those of the other silos: "
+            "compare its fingerprint with their people, by telephone, and give it by --approve"
+        )
 
 
 def _records(study: Study, arguments: argparse.Namespace) -> SiloData:
