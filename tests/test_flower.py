@@ -191,6 +191,24 @@ def test_encryption_and_node_keys(authority, silos):
                 link.exchange(None)
 
 
+@pytest.mark.parametrize(("seconds", "side"), [(60.0, "ahead of"), (-600.0, "behind")])
+def test_a_wrong_clock_is_named(authority, monkeypatch, seconds, side):
+    from flwr.supernode import node_auth_http_interceptor
+
+    files = [authority / name for name in ("authority.crt", "superlink.crt", "superlink.key")]
+    private, public = node_key()
+    real, now = time.time, node_auth_http_interceptor.now
+    shift = datetime.timedelta(seconds=seconds)
+    with SuperLink(certificates=Certificates(*files), node_keys=[public]) as superlink:
+        monkeypatch.setattr(flower_wire.time, "time", lambda: real() + seconds)
+        monkeypatch.setattr(node_auth_http_interceptor, "now", lambda: now() + shift)
+        keys = {"certificates": files[0].read_bytes(), "node_key": private}
+        with FlowerLink("silo0", superlink.address, join_deadline=5.0, **keys) as link:
+            said = rf"this machine's clock is \d+ s {side} the server's: set it right"
+            with pytest.raises(CoordinatorLostError, match=said):
+                link.exchange(None)
+
+
 def test_encryption_is_left_out_only_if_asked_for():
     with pytest.raises(ValueError, match=r"certificates must .* or None with insecure=True"):
         FlowerLink("silo0", "127.0.0.1:1")

@@ -129,7 +129,7 @@ ARROWS = {
         "federated/keys",
     },
     "federated/flower": {"federated/flower_wire", "federated/links"},
-    "federated/flower_superlink": {"federated/flower_wire"},
+    "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
     "federated/flower_wire": set(),
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},
     "cli": {

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError("give --plan FILE.json, what this silo has agreed to, or --any-plan")
     agreed = None
     if arguments.plan is not None:
-        agreed = Proposal.from_json(Path(arguments.plan).read_text(encoding="utf-8"))
+        agreed = Proposal.read(arguments.plan)
     if not Path(arguments.ledger).exists():
         raise ValueError(f"{arguments.ledger}: no such file; dpkern ledger creates one")
     if arguments.dry_run:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from dpkern.federated.flower_wire import Wire, encryption
+from dpkern.federated.links import FederationError
 
 # isort: split
 from flwr.proto.control_pb2 import RegisterNodeRequest
@@ -145,7 +146,7 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         while not self._is_healthy():
             if process.poll() is not None:
                 said = log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"the SuperLink ended at its start; its log ends in:\n{said}")
+                raise FederationError(f"the SuperLink ended at its start; its log ends in:\n{said}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the SuperLink did not start within {self._timeout:g} s")
             time.sleep(0.05)

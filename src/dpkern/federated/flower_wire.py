@@ -121,6 +121,8 @@ class Wire(AbstractContextManager["Wire"]):
             except httpx.TransportError as error:
                 why = f"{type(error).__name__}: {error}"
             if time.monotonic() > self.deadline or "CERTIFICATE_VERIFY_FAILED" in why:
+                if "expired" in why or "not yet valid" in why:
+                    why += " (or this machine's clock is wrong)"
                 raise GoneError(f"the SuperLink {self._superlink} is not reached: {why}")
             next(pause)
 

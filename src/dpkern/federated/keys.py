@@ -23,6 +23,7 @@ from dpkern.io import write_new
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -73,7 +74,7 @@ def read_identity(path: PathLike) -> Ed25519PrivateKey:
     """
     try:
         key = serialization.load_pem_private_key(read_private(path), None)
-    except (TypeError, ValueError):  # encrypted, or anything else
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # encrypted, or anything else
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(
@@ -93,6 +94,53 @@ def read_private(path: PathLike) -> bytes:
                 "and make a new key if others may have read it"
             )
         return file.read()
+
+
+def read_node_key(path: PathLike) -> bytes:
+    """Return a silo's private key for Flower, as PEM; errors are as those of `read_identity`."""
+    try:
+        key = serialization.load_ssh_private_key(read_private(path), None)
+        return key.private_bytes(_PEM, _PKCS8, _PLAIN)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        raise _no_node_key(path) from None
+
+
+def read_node_public(path: PathLike) -> bytes:
+    """Return a silo's public key for Flower, as PEM.
+
+    Raises
+    ------
+    ValueError
+        When the file holds no such key.
+    OSError
+        When it cannot be read.
+    """
+    try:
+        key = serialization.load_ssh_public_key(Path(path).read_bytes())
+        return key.public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        raise _no_node_key(path) from None
+
+
+def _no_node_key(path: PathLike) -> ValueError:
+    return ValueError(
+        f"{path} must be a node key (EC, OpenSSH), such as `dpkern federation keys` makes, got "
+        "another or a damaged file: copy it again, or make new keys for this silo"
+    )
+
+
+def read_certificates(path: PathLike) -> bytes:
+    """Return certificates in PEM, whole ones; errors are as those of `read_node_public`."""
+    text = Path(path).read_bytes()
+    try:
+        x509.load_pem_x509_certificates(text)
+        text.decode("ascii")
+    except ValueError:
+        raise ValueError(
+            f"{path} must be certificates (PEM), such as the ca.crt that `dpkern federation keys` "
+            "makes for the coordinator, got another or a damaged file: copy it again"
+        ) from None
+    return text
 
 
 def new_node_key(path: PathLike) -> None:

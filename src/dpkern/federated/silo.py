@@ -83,6 +83,11 @@ def take_part(
         When the coordinator is gone. What was sent is charged.
     """
     place, link = study.names.index(name), SteadyLink(link)
+    if study.silos[place].key != identity.public_key().public_bytes_raw():
+        raise ValueError(
+            f"identity must be the private key of silo {name!r} in the study, got another: compare "
+            "the study's key with the one that `dpkern federation keys` has printed"
+        )
     first = link.exchange(None)
     plan, nonce = _understood(study, first)
     accept(plan)

@@ -124,7 +124,7 @@ class AppendOnlyFile:
                 if rest != f'{check}"}}':
                     raise ValueError("the check is wrong")
                 rows.append(json.loads(f"{body}}}"))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f"{self.path} must be as it was written: line {number} was edited or damaged, "
                     f"or a line before it is missing ({error}); restore the file from a copy"

@@ -125,7 +125,7 @@ class Channel:
         if self.party is None:
             return noisy
         rows, names = self.party.messages(noisy, what), self.party.silos
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             norms = np.linalg.norm(rows.reshape(len(rows), -1), axis=1)
         for j, (norm, largest) in enumerate(zip(norms.tolist(), most, strict=True)):
             if not norm <= min(largest, sys.float_info.max):

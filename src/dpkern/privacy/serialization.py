@@ -134,7 +134,7 @@ def read_json(kind: type["Certificate"], path: str | os.PathLike[str]) -> "Certi
     """Return the certificate of a file; errors as `Certificate.load` says."""
     try:
         return from_mapping(kind, json.loads(Path(path).read_bytes()))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path}: not a dpkern certificate ({error})") from error
 
 
