@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from studies import SEED, identities, records_of, same, study_of, wisconsin
 from dpkern.federated.federation import Federation
 from dpkern.federated.flower import FlowerLink, FlowerStar
 from dpkern.federated.flower_superlink import SuperLink
+from dpkern.federated.keys import public_key
 from dpkern.federated.silo import take_part
 
 pytestmark = pytest.mark.processes
@@ -156,6 +158,55 @@ def test_a_network_that_loses_connections_delays_a_study_and_changes_nothing(tmp
     assert same(found, expected)
     model = np.append(expected.coef, expected.intercept)
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy")[0], model) for j in range(4))
+
+
+# ------------------------------------------------------------------- the server as a command
+
+
+class Server:
+    """`dpkern federation up --insecure` of a study in a folder, as a process."""
+
+    def __init__(self, folder):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        key = [public_key(identity) for identity in identities(2)]
+        silos = "".join(
+            f'[[silos]]\nname = "s{j}"\nrecords = 10\nkey = "{key[j]}"\n' for j in range(2)
+        )
+        (folder / "study.toml").write_text(
+            'name = "two"\ntrust = "central"\ncolluding = 0\n[data]\ntask = "classification"\n'
+            f'n_features = 2\nclasses = [0, 1]\n[coordinator]\naddress = "{address}"\n{silos}'
+        )
+        command = [sys.executable, "-m", "dpkern", "federation", "up", "study.toml"]
+        self.process = subprocess.Popen(
+            [*command, "--keys", "keys", "--insecure"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.secret = folder / "keys" / "superlink.secret"
+        shown = [self.process.stdout.readline() for _ in range(4)]
+        assert shown[2].startswith("listening")
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        (self.pid,) = map(int, Path(children).read_text().split())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.parametrize("end", ["server dies", "SIGTERM", "SIGINT"])
+def test_a_server_and_its_command_end_together(tmp_path, end):
+    server = Server(tmp_path)
+    if end == "server dies":
+        os.kill(server.pid, signal.SIGKILL)
+    else:
+        server.process.send_signal(getattr(signal, end))
+    _, said = server.process.communicate(timeout=15.0)
+    expected = {"server dies": 2, "SIGTERM": 143, "SIGINT": 130}
+    assert server.process.returncode == expected[end]
+    assert ("has ended by itself, with status -9: see the end of" in said) == (end == "server dies")
+    assert not server.secret.exists()
+    assert not Path(f"/proc/{server.pid}").exists()
 
 
 def hospital(address, j, out):

@@ -1,11 +1,11 @@
 """``dpkern federation``: keys of a study's parties, and its coordinator."""
 
 import argparse
-import signal
 from base64 import b64decode
 from pathlib import Path
 
 from dpkern.cli import _arguments
+from dpkern.cli._federated import leave_at_sigterm
 from dpkern.cli._output import print_lines, remark, say
 
 HELP = "keys for the parties of a study, and the coordinator that silos connect to"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     what = "print the fingerprints of a study and of its keys, to be compared with the silos"
     add = actions.add_parser("show", help=what, description=what, allow_abbrev=False).add_argument
     add("study", metavar="STUDY.toml", help="this party's copy of the study")
-    what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C"
+    what = "start the coordinator's server (Flower's SuperLink), until Ctrl-C or SIGTERM"
     add = actions.add_parser("up", help=what, description=what, allow_abbrev=False).add_argument
     add("study", metavar="STUDY.toml", help="the coordinator's copy of the study")
     add("--keys", required=True, metavar="FOLDER", help="folder of the coordinator's keys")
@@ -99,7 +99,8 @@ def _up(arguments: argparse.Namespace) -> None:
 
     study = Study.read(arguments.study)
     silos = arguments.keys if arguments.silos is None else arguments.silos
-    with superlink(study, arguments.keys, silos, insecure=arguments.insecure):
+    leave_at_sigterm()
+    with superlink(study, arguments.keys, silos, insecure=arguments.insecure) as server:
         print_lines(
             [
                 ("study", f"{study.name}: {', '.join(study.names)}"),
@@ -108,4 +109,4 @@ def _up(arguments: argparse.Namespace) -> None:
                 ("log", str(Path(arguments.keys) / "superlink.log")),
             ]
         )
-        signal.pause()
+        server.wait()

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dpkern.cli import _arguments, _data, _output
-from dpkern.cli._federated import plan_lines
+from dpkern.cli._federated import leave_at_sigterm, plan_lines
 from dpkern.cli._output import Line, print_lines
 from dpkern.data import SiloData
 from dpkern.federated.links import FederationError
@@ -91,6 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
     from dpkern.federated.keys import read_identity
     from dpkern.federated.silo import take_part
 
+    leave_at_sigterm()
     identity = read_identity(Path(arguments.keys) / f"{name}.key")
     link = silo_link(
         study,

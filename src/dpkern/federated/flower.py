@@ -57,7 +57,7 @@ publisher = "dpkern"
 components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 """
 _REPEAT = 5.0  # seconds until a message without answer is repeated; then twice that, and so on
-_IDLE = 4.0  # most seconds between two looks of a silo for messages
+_IDLE = 8.0  # most seconds between two looks of a silo for messages
 _FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
 _WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}

@@ -22,7 +22,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from dpkern.federated.flower_wire import Wire, encryption
 from dpkern.federated.links import FederationError
@@ -153,6 +153,15 @@ class SuperLink(AbstractContextManager["SuperLink"]):
         with Wire(ControlHttpClient, self.address, self._encryption) as control:
             for key in self._node_keys:
                 control.call("RegisterNode", RegisterNodeRequest(public_key=key))
+
+    def wait(self) -> NoReturn:
+        """Wait until the SuperLink ends, which is an accident, and raise FederationError."""
+        status = self._process.wait()
+        raise FederationError(
+            f"the SuperLink has ended by itself, with status {status}: see the end of "
+            f"{self.folder / 'superlink.log'}, and start it again; a run that had a journal goes "
+            "on with it"
+        )
 
     def _is_healthy(self) -> bool:
         url = f"{'https' if self._encryption else 'http'}://{self.address}/health"
