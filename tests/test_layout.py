@@ -98,6 +98,7 @@ ARROWS = {
             "federated/connections",
             "federated/journal",
             "federated/masking",
+            "federated/silo_journal",
         ),
         *(
             "federated/mpyc_runtime",
@@ -118,6 +119,9 @@ ARROWS = {
     "federated/local": {"federated/links"},
     "federated/journal": {"federated/links", "io"},
     "federated/masking": {"federated/links", "_numbers", "stream"},
+    "federated/silo_journal": {
+        *("federated/journal", "federated/links", "federated/masking", "stream"),
+    },
     "federated/keys": {"_numbers", "io"},
     "federated/mpyc_runtime": {"federated/links", "federated/party"},
     "federated/mpyc_sums": {

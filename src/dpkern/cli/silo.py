@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     add("--approve", metavar="FINGERPRINT", help=what)
     what = "say what --plan reveals to whom and costs the ledger, and stop: nobody is reached"
     add("--dry-run", action="store_true", help=what)
+    what = "file that is kept of the run: the same command goes on with it if it was killed"
+    add("--journal", metavar="FILE", help=what)
     add("--out", metavar="MODEL.npz", help="where to save the model, which all parties have")
     add("--certificate", metavar="FILE.json", help="where to save the certificate")
     what = "connect without encryption, which is for trying out on one machine"
@@ -101,16 +103,22 @@ def run(arguments: argparse.Namespace) -> None:
         deadline=arguments.deadline,
     )
     with link:
-        result = take_part(
-            study,
-            name,
-            data,
-            link,
-            identity,
-            accountant=accountant,
-            accept=accept,
-            progress=sys.stderr.isatty(),
-        )
+        try:
+            result = take_part(
+                study,
+                name,
+                data,
+                link,
+                identity,
+                accountant=accountant,
+                accept=accept,
+                journal=arguments.journal,
+                progress=sys.stderr.isatty(),
+            )
+        except (KeyboardInterrupt, SystemExit):
+            if arguments.journal is not None:
+                link.close()  # in silence, so that the others wait for it to go on
+            raise
     lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
     lines += _output.saved(arguments, result, result.privacy)
     print_lines([*lines, ("ledger", _output.ledger_text(accountant))])

@@ -56,7 +56,7 @@ project = {name = "dpkern", version = "1.0.0"}
 publisher = "dpkern"
 components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 """
-_REPEAT = 5.0  # seconds until a message without answer is repeated; then twice that, and so on
+_REPEAT = 5.0  # seconds until a message without answer is repeated; then up to four times that
 _IDLE = 8.0  # most seconds between two looks of a silo for messages
 _FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
@@ -220,8 +220,9 @@ class FlowerLink(Link):
                 self._arriving.append((head, tree))
                 return None
             message, number = record.get("bytes"), record.get("round")
-            if kind == _ROUND and number == self._round + 1 and isinstance(message, bytes):
-                self._run, self._round, self._pending = run, number, head.metadata
+            is_next = self._run is None or number == self._round + 1  # it may have been restarted
+            if kind == _ROUND and is_next and isinstance(message, bytes):
+                self._run, self._round, self._pending = run, int(number or 0), head.metadata
                 self._heard, self._started = message, True
                 return message
             again = number == self._said.get("round") and message == self._heard
@@ -432,7 +433,7 @@ class FlowerStar(Star):
             if now > again:
                 rest = {node: record for node, record in records.items() if node not in found}
                 asked.waiting |= self._send(kind, rest, end - now)
-                again, patience = now + patience, 2.0 * patience
+                again, patience = now + patience, min(2.0 * patience, 4.0 * _REPEAT)
             for node, said in self._pull(asked):
                 found.setdefault(node, said)
             if kind == _ROUND and any(isinstance(said, str) for said in found.values()):
@@ -458,9 +459,7 @@ class FlowerStar(Star):
                     whole.append((node, said))
             elif head.error.code == flower_wire.RAISED:
                 whole.append((node, f"it failed with {readable_reason(head.error.reason)}"))
-            elif head.error.code == flower_wire.LEFT:
-                whole.append((node, "it left"))
-            # Else the SuperLink has handed the answer out, or it never came.
+            # Else the SuperLink has handed the answer out, or the node left: it may come back.
         return whole
 
     def _said(self, head: Any, tree: Any) -> dict[str, Any] | str | None:

@@ -25,49 +25,41 @@ class JournalError(FederationError):
     """A journal of another study, of another plan, or damaged."""
 
 
-class RecordedStar(Star):
-    """A star whose answers are in a file before anything depends on them.
+class Journal:
+    """A file of records, of which nothing is lost in silence.
 
-    The file is a head, 32 random bytes, and a record of every exchange: its length, the hash of the
-    questions, the answers, and a hash of the record and of all before it. An append that was
-    interrupted leaves a last record that runs past the end of the file, which counts as never
-    written; any other difference is damage and raises.
+    It is a head, 32 random bytes, and records: each its length, its kind in 32 bytes, parts with
+    their lengths, and a hash of the record and of all before it. An append that was interrupted
+    leaves a last record that runs past the end of the file, which counts as never written; any
+    other difference is damage and raises.
 
     Parameters
     ----------
-    silos : sequence of str
-    connect : callable () -> Star
-        Connects to the silos; called when an answer is not in the file.
     path : path
         The file, made if there is none. Nobody else may write to it meanwhile.
+    magic : bytes
+        Its first 16 bytes.
 
     Attributes
     ----------
     nonce : bytes
         32 random bytes, the same whenever the file is opened.
+    records : list of (bytes, list of bytes)
+        Kinds and parts.
     """
 
-    def __init__(
-        self, silos: Sequence[str], connect: Callable[[], Star], path: str | os.PathLike[str]
-    ) -> None:
-        self.silos, self._connect, self._path = tuple(silos), connect, Path(path)
-        self._star: Star | None = None
-        self._records: list[tuple[bytes, list[bytes]]] = []
-        self._next, self._confirmed = 0, list[str]()
-        if not self._path.exists():
-            write_new(self._path, _MAGIC + secrets.token_bytes(_NONCE))
-        self._read()
-
-    def _read(self) -> None:
-        """Read all whole records; the file stays as it is until the next one is appended."""
-        text = self._path.read_bytes()
-        start = len(_MAGIC) + _NONCE
-        if len(text) < start or not text.startswith(_MAGIC):
+    def __init__(self, path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
+        self.path, self.records = Path(path), list[tuple[bytes, list[bytes]]]()
+        if not self.path.exists():
+            write_new(self.path, magic + secrets.token_bytes(_NONCE))
+        text = self.path.read_bytes()
+        start = len(magic) + _NONCE
+        if len(text) < start or not text.startswith(magic):
             raise JournalError(
-                f"{self._path} must be the journal of a study of this version of dpkern, got "
+                f"{self.path} must be the journal of a study of this version of dpkern, got "
                 "another or a damaged file: restore it from a copy, or name a new file"
             )
-        self.nonce, self._check = text[len(_MAGIC) : start], hashlib.sha256(text[:start]).digest()
+        self.nonce, self._check = text[len(magic) : start], hashlib.sha256(text[:start]).digest()
         while start + _LENGTH.size <= len(text):
             begin = start + _LENGTH.size
             end = begin + _LENGTH.unpack_from(text, start)[0]
@@ -78,37 +70,66 @@ class RecordedStar(Star):
             check = _hash_record(self._check, text[begin:end])
             if text[end : end + _HASH] != check:
                 self._refuse_damage()
-            asked, answers = _parse_record(text[begin:end])
+            self.records.append(_parse_record(text[begin:end]))
             self._check, start = check, end + _HASH
-            if asked == _END:
-                self._confirmed += [answer.decode() for answer in answers]
-                continue
-            if len(answers) != len(self.silos):
-                raise JournalError(f"{self._path} is of a study with {len(answers)} silos")
-            self._records.append((asked, answers))
         self._end = start
 
     def _refuse_damage(self) -> NoReturn:
-        number = len(self._records) + 1
+        number = len(self.records) + 1
         place = f"record {number}" if number > 1 else "the head or record 1"
         raise JournalError(
-            f"{self._path}: {place} must be as it was written, but was edited or damaged: restore "
-            "the file from a copy; without one this study cannot go on, what its silos have "
-            "charged stands, and another study needs a new journal"
+            f"{self.path}: {place} must be as it was written, but was edited or damaged: restore "
+            "the file from a copy; without one this party cannot go on with the study, what silos "
+            "have charged stands, and another study needs a new journal"
         )
 
-    def _append(self, asked: bytes, answers: Sequence[bytes]) -> None:
-        body = asked + _LENGTH.pack(len(answers))
-        body += b"".join(_LENGTH.pack(len(part)) + part for part in answers)
+    def append(self, kind: bytes, parts: Sequence[bytes]) -> None:
+        """Append a record, which is on the disk when this returns."""
+        body = kind + _LENGTH.pack(len(parts))
+        body += b"".join(_LENGTH.pack(len(part)) + part for part in parts)
         check = _hash_record(self._check, body)
         record = _LENGTH.pack(len(body)) + body + check
-        with open(self._path, "r+b") as file:
-            file.truncate(self._end)  # what an interrupted append has left
-            file.seek(self._end)
+        with open(self.path, "ab") as file:
+            if file.tell() > self._end:  # an interrupted append has left something
+                file.truncate(self._end)
             file.write(record)
             file.flush()
             os.fsync(file.fileno())
+        self.records.append((kind, list(parts)))
         self._check, self._end = check, self._end + len(record)
+
+
+class RecordedStar(Star):
+    """A star whose answers are in a journal before anything depends on them.
+
+    A record's kind is the hash of the questions, and its parts are the answers.
+
+    Parameters
+    ----------
+    silos : sequence of str
+    connect : callable () -> Star
+        Connects to the silos; called when an answer is not in the file.
+    path : path
+        Of the journal.
+
+    Attributes
+    ----------
+    nonce : bytes
+        The journal's.
+    """
+
+    def __init__(
+        self, silos: Sequence[str], connect: Callable[[], Star], path: str | os.PathLike[str]
+    ) -> None:
+        self.silos, self._connect, self._journal = tuple(silos), connect, Journal(path)
+        self._star: Star | None = None
+        self._records = [record for record in self._journal.records if record[0] != _END]
+        ended = [record for record in self._journal.records if record[0] == _END]
+        self._confirmed = [name.decode() for _, names in ended for name in names]
+        self._next, self.nonce = 0, self._journal.nonce
+        for _, answers in self._records:
+            if len(answers) != len(self.silos):
+                raise JournalError(f"{path} is of a study with {len(answers)} silos")
 
     def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
         asked = hashlib.sha256(b"".join(_LENGTH.pack(len(m)) + m for m in messages)).digest()
@@ -116,13 +137,14 @@ class RecordedStar(Star):
             recorded, answers = self._records[self._next]
             if recorded != asked:
                 raise JournalError(
-                    f"{self._path} is of another study, another plan or another version of dpkern"
+                    f"{self._journal.path} is of another study, another plan or another version of "
+                    "dpkern"
                 )
         else:
             if self._star is None:
                 self._star = self._connect()
             answers = self._star.exchange(messages)
-            self._append(asked, answers)
+            self._journal.append(asked, answers)
         self._next += 1
         return answers
 
@@ -132,7 +154,7 @@ class RecordedStar(Star):
             if self._star is None:
                 self._star = self._connect()
             if told := self._star.finish(last, left, seconds):
-                self._append(_END, [name.encode() for name in told])
+                self._journal.append(_END, [name.encode() for name in told])
                 self._confirmed += told
         return [name for name in silos if name in self._confirmed]
 

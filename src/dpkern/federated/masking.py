@@ -158,8 +158,9 @@ class Session(Secret):
 
     The calls are, each with what the others have sent: `accept`, `confirm`, and `mask` for every
     round. Keys exist in the memory of one process alone, so that a silo that was restarted needs a
-    new session. `wipe`, or leaving a `with` block, overwrites them; of the shared secrets that they
-    are derived from, Python keeps copies until it uses the memory again.
+    new session, unless it has kept the ephemeral key in a journal (`silo_journal`). `wipe`, or
+    leaving a `with` block, overwrites them; of the shared secrets that they are derived from,
+    Python keeps copies until it uses the memory again.
 
     Parameters
     ----------
@@ -174,6 +175,8 @@ class Session(Secret):
         32 bytes, the digest of the study and of the plan as this silo has read and accepted them.
     statement : bytes
         What the silo signs together with its key, for all others to read (`statement_of`).
+    ephemeral : X25519PrivateKey or None
+        The session's own key, of a silo that goes on after a restart; None makes one.
 
     Attributes
     ----------
@@ -196,6 +199,7 @@ class Session(Secret):
         nonce: bytes,
         agreed: bytes,
         statement: bytes = b"",
+        ephemeral: x25519.X25519PrivateKey | None = None,
     ) -> None:
         if roster.keys.get(name) != identity.public_key().public_bytes_raw():
             raise ValueError(
@@ -207,8 +211,9 @@ class Session(Secret):
         self._identity, self._name, self._roster = identity, name, roster
         self._nonce, self._agreed, self._process = nonce, agreed, this_process()
         self._confirmed, self._last, self._lock = False, -1, threading.Lock()
-        self._ephemeral: x25519.X25519PrivateKey | None = x25519.X25519PrivateKey.generate()
-        key = self._ephemeral.public_key().public_bytes_raw()
+        own = ephemeral or x25519.X25519PrivateKey.generate()
+        self._ephemeral: x25519.X25519PrivateKey | None = own
+        key = own.public_key().public_bytes_raw()
         self._rest = len(statement) + _SIGNATURE  # what follows a key
         self.offer = self._signed("offer", (roster.digest, nonce, agreed), key + statement)
         self.id = b""

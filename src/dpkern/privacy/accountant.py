@@ -16,7 +16,15 @@ from dpkern.privacy import spending_report
 from dpkern.privacy.adaptive import Cost, Costs, Filter
 from dpkern.privacy.append_only import AppendOnlyFile, Row
 from dpkern.privacy.certificate import Certificate
-from dpkern.privacy.charges import Charge, Entry, Guarantee, entries_of, is_pair, write_costs
+from dpkern.privacy.charges import (
+    Charge,
+    Entry,
+    Guarantee,
+    KeptCharge,
+    entries_of,
+    is_pair,
+    write_costs,
+)
 from dpkern.privacy.gdp import gdp_epsilon
 from dpkern.privacy.law import DRAW_ERROR
 from dpkern.privacy.ledger import text
@@ -92,6 +100,7 @@ class Accountant:
         unit: str | None = None,
     ) -> None:
         self._file, self._part = AppendOnlyFile(path, _KIND), None
+        self._kept: KeptCharge | None = None
         given = _checked(epsilon, delta, neighbours, unit)
         rows = self._file.rows()
         if not rows and epsilon is None:
@@ -159,6 +168,13 @@ class Accountant:
         found = object.__new__(type(self))
         found.__dict__.update(self.__dict__)
         found.__dict__["_part"] = name
+        return found
+
+    def resuming(self, kept: KeptCharge) -> Self:
+        """Return this accountant for one run, whose charge an earlier process may have made."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.__dict__["_kept"] = kept
         return found
 
     def __copy__(self) -> Self:
@@ -312,7 +328,7 @@ class Accountant:
     ) -> Charge:
         """Return the charge of a run that protects this unit, to be made before it releases."""
         self._refuse_relation(neighbours)
-        charge = Charge(self, what, seeded, self._records(unit))
+        charge = Charge(self, what, seeded, self._records(unit), self._kept)
         charge.bound(bound)
         return charge
 
