@@ -25,8 +25,14 @@ from studies import SEED, identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.flower import FlowerLink, FlowerStar
-from dpkern.federated.flower_superlink import SuperLink
-from dpkern.federated.keys import public_key
+from dpkern.federated.flower_superlink import Certificates, SuperLink
+from dpkern.federated.keys import (
+    new_certificates,
+    new_node_key,
+    public_key,
+    read_node_key,
+    read_node_public,
+)
 from dpkern.federated.silo import take_part
 
 pytestmark = pytest.mark.processes
@@ -209,12 +215,12 @@ def test_a_server_and_its_command_end_together(tmp_path, end):
     assert not Path(f"/proc/{server.pid}").exists()
 
 
-def hospital(address, j, out):
+def hospital(address, j, out, keys=None, journal=None, deadline=40.0):
     data, study = wisconsin(), study_of(wisconsin())
-    how = {"insecure": True, "deadline": 40.0, "join_deadline": 40.0}
+    how = {"deadline": deadline, "join_deadline": deadline} | (keys or {"insecure": True})
     with FlowerLink(f"s{j}", address, **how) as link:
         own, accountant = records_of(study, data, j), accountant_of(out, j)
-        how = {"accountant": accountant, "rng": SEED, "n_threads": 1}
+        how = {"accountant": accountant, "journal": journal, "rng": SEED, "n_threads": 1}
         result = take_part(study, f"s{j}", own, link, identities(4)[j], **how)
     np.save(out / f"s{j}.npy", np.append(result.coef, result.intercept))
 
@@ -236,3 +242,53 @@ def test_parties_killed_over_flower(tmp_path, trials):
 
         kills = Kills(silo, coordinator, model, rounds, patience=60.0)
         kills.trials(tmp_path, trials, 6.0)
+
+
+def test_a_silo_that_is_killed_goes_on_from_its_journal(tmp_path):
+    """Its node's keys are known, so that the server takes it for the same one."""
+    rounds, data, folder = 10, wisconsin(), tmp_path / "keys"
+    folder.mkdir()
+    new_certificates(folder, ["127.0.0.1"])
+    how = {"budget": BUDGET, "rng": SEED, "colluding": 1, "rounds": rounds}
+    expected = dpk.solve("gradient_descent", data, **how)
+    keys, public, authority = [], [], (folder / "ca.crt").read_bytes()
+    for j in range(4):
+        new_node_key(folder / f"s{j}.node")
+        node_key = read_node_key(folder / f"s{j}.node")
+        keys.append({"certificates": authority, "node_key": node_key})
+        public.append(read_node_public(folder / f"s{j}.node.pub"))
+        dpk.Accountant(tmp_path / f"s{j}.json", epsilon=1.5, delta=1e-5)
+    files = Certificates(*(folder / name for name in ("ca.crt", "server.pem", "server.key")))
+    with SuperLink(certificates=files, node_keys=public) as superlink:
+
+        def start(j):
+            journal = tmp_path / f"s{j}.journal"
+            arguments = superlink.address, j, tmp_path, keys[j], journal, 150.0
+            silo = FORKS.Process(target=hospital, args=arguments)
+            silo.start()
+            return silo
+
+        def restart(t, release):
+            if t == 4:
+                silos[2].kill()
+                silos[2].join()
+                silos[2] = start(2)
+
+        silos = [start(j) for j in range(4)]
+        star = FlowerStar(
+            study_of(data).names,
+            superlink.address,
+            superlink.secret,
+            certificates=authority,
+            deadline=100.0,
+        )
+        federation = Federation(study_of(data), star=lambda: star)
+        how = {"budget": BUDGET, "rounds": rounds}
+        found = dpk.solve("gradient_descent", federation, callback=restart, **how)
+        for silo in silos:
+            silo.join(60.0)
+            assert silo.exitcode == 0
+    assert same(found, expected)
+    model = np.append(expected.coef, expected.intercept)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy"), model) for j in range(4))
+    assert [len(accountant_of(tmp_path, j).entries) for j in range(4)] == [1] * 4

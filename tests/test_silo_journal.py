@@ -19,6 +19,8 @@ from dpkern.federated.local import QueueStar
 from dpkern.federated.silo import take_part
 from dpkern.federated.silo_journal import RecordedLink, SiloJournal
 from dpkern.privacy.accountant import Accountant
+from dpkern.privacy.charges import KeptCharge
+from dpkern.privacy.profiles import Bound
 
 BUDGET = dpk.Budget(epsilon=1.0, delta=1e-5)
 ROUNDS = 3
@@ -257,3 +259,42 @@ def test_a_journal_is_of_one_identity_study_and_process(tmp_path):
         ephemeral = journal.ephemeral.private_bytes_raw()
     assert ephemeral not in path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def resumed(ledger, number, made, mu=0.2):
+    """The charge of a run that goes on, as the solver makes it."""
+    accountant = Accountant(ledger).resuming(KeptCharge(number, made.append))
+    how = {"neighbours": "replace_one", "seeded": False}
+    charge = accountant.begin("gradient_descent", Bound(mu=mu), **how)
+    charge.make()
+    return charge
+
+
+def test_a_charge_is_taken_over_and_not_withdrawn(tmp_path):
+    ledger, made = tmp_path / "ledger.json", []
+    accountant = Accountant(ledger, epsilon=3.0, delta=1e-6)
+    resumed(ledger, None, made)
+    assert made == [1]
+    again = resumed(ledger, 1, made)
+    again.withdraw()
+    assert [entry.ended for entry in accountant.entries] == [False]
+    assert made == [1]
+
+
+def test_a_charge_that_was_withdrawn_is_made_again(tmp_path):
+    ledger, made = tmp_path / "ledger.json", []
+    accountant = Accountant(ledger, epsilon=3.0, delta=1e-6)
+    resumed(ledger, None, made).withdraw()
+    resumed(ledger, 1, made)
+    assert made == [1, 2]
+    assert [entry.ended for entry in accountant.entries] == [True, False]
+
+
+def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path):
+    ledger, made = tmp_path / "ledger.json", []
+    Accountant(ledger, epsilon=3.0, delta=1e-6)
+    resumed(ledger, None, made)
+    for number, mu in ((2, 0.2), (1, 0.1)):
+        with pytest.raises(ValueError, match=f"must hold charge {number}, of this run before its"):
+            resumed(ledger, number, made, mu)
+    assert made == [1]
