@@ -14,7 +14,7 @@ from studies import identities, records_of, same, study_of, wisconsin
 
 from dpkern.federated.federation import Federation
 from dpkern.federated.journal import JournalError
-from dpkern.federated.links import CoordinatorLostError, Link
+from dpkern.federated.links import CoordinatorLostError, FederationError, Link
 from dpkern.federated.local import QueueStar
 from dpkern.federated.silo import take_part
 from dpkern.federated.silo_journal import RecordedLink, SiloJournal
@@ -298,3 +298,13 @@ def test_a_charge_that_the_ledger_lacks_ends_the_run(tmp_path):
         with pytest.raises(ValueError, match=f"must hold charge {number}, of this run before its"):
             resumed(ledger, number, made, mu)
     assert made == [1]
+
+
+def test_a_journal_of_another_plan_is_named(tmp_path):
+    def refuse(plan):
+        raise FederationError("rounds 3 proposed, 5 agreed")
+
+    study = Study(tmp_path, [])
+    study.run()
+    with pytest.raises(JournalError, match=r"journal is of a run with another plan, name a new"):
+        study.take_part(1, None, journal=tmp_path / "journal", accept=refuse)

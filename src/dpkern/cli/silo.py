@@ -118,6 +118,10 @@ def run(arguments: argparse.Namespace) -> None:
         except (KeyboardInterrupt, SystemExit):
             if arguments.journal is not None:
                 link.close()  # in silence, so that the others wait for it to go on
+                _output.remark(
+                    f"stopped: the same command goes on from {arguments.journal}, while the others "
+                    "wait until the coordinator's --deadline"
+                )
             raise
     lines = [("result", f"{result.message} in {result.timing['total']:.3g} s")]
     lines += _output.saved(arguments, result, result.privacy)

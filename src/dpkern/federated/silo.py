@@ -18,8 +18,8 @@ from dpkern.federated.federation import (
     ledger_lines,
     state_ledger,
 )
-from dpkern.federated.journal import SteadyLink
-from dpkern.federated.links import Link
+from dpkern.federated.journal import JournalError, SteadyLink
+from dpkern.federated.links import FederationError, Link
 from dpkern.federated.masking import Session, digest, public_stream
 from dpkern.federated.party import ProtocolError, SiloParty
 from dpkern.federated.proposal import Proposal
@@ -111,9 +111,16 @@ def take_part(
             if accountant is not None:
                 accountant = accountant.resuming(KeptCharge(kept.charge, kept.add_charge))
             rng = kept.stream if rng is None else rng
+        resumes = journal is not None and bool(kept.heard)
         first = link.exchange(None)
         plan, nonce = _understood(study, first)
-        accept(plan)
+        try:
+            accept(plan)
+        except FederationError as error:
+            if not resumes:
+                raise
+            why = f"{journal} is of a run with another plan, name a new file: {error}"
+            raise JournalError(why) from None
         text, m = plan.to_json(), len(study.names)
         whole = agreed(study, text)
         session = stack.enter_context(
