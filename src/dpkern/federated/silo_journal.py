@@ -14,7 +14,6 @@ these messages and sends an answer that it has recorded, or the first one after 
   a run that is settled there sends nothing more.
 """
 
-import fcntl
 import os
 import secrets
 from collections.abc import Callable
@@ -74,6 +73,8 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
         about: bytes,
         statement: bytes,
     ) -> None:
+        import fcntl  # Unix alone has it
+
         self._journal = journal = Journal(path, _MAGIC)
         self._lock = open(path, "rb")  # noqa: SIM115, held until it is closed
         try:
