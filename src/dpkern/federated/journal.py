@@ -45,7 +45,7 @@ class Journal:
     nonce : bytes
         32 random bytes, the same whenever the file is opened.
     records : list of (bytes, list of bytes)
-        Kinds and parts.
+        Kinds and parts of the records that were there when it was opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes = _MAGIC) -> None:
@@ -95,7 +95,6 @@ class Journal:
             file.write(record)
             file.flush()
             os.fsync(file.fileno())
-        self.records.append((kind, list(parts)))
         self._check, self._end = check, self._end + len(record)
 
 

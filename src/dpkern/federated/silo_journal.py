@@ -64,6 +64,8 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
         What the session's offer states of the ledger.
     charge : int or None
         Number of the run's charge in the ledger.
+    heard, said : list of bytes
+        Messages of the coordinator, and answers, that were there when it was opened.
     """
 
     def __init__(
@@ -84,10 +86,12 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
             raise JournalError(f"{path}: another process takes part with this journal") from None
         hkdf = HKDF(SHA256(), 32, salt=journal.nonce, info=digest("silo's journal", about))
         cipher = ChaCha20Poly1305(hkdf.derive(identity.private_bytes_raw()))  # for one message
-        if not journal.records:
+        if journal.records:
+            sealed, self.statement = journal.records[0][1]
+        else:
             sealed = cipher.encrypt(_UNUSED, secrets.token_bytes(64), statement)
             journal.append(_SECRETS, [sealed, statement])
-        sealed, self.statement = journal.records[0][1]
+            self.statement = statement
         try:
             opened = cipher.decrypt(_UNUSED, sealed, self.statement)
         except InvalidTag:
@@ -115,12 +119,10 @@ class SiloJournal(AbstractContextManager["SiloJournal"]):
     def add_heard(self, message: bytes) -> None:
         """Record a message of the coordinator, before it is used."""
         self._journal.append(_HEARD, [message])
-        self.heard.append(message)
 
     def add_said(self, answer: bytes) -> None:
         """Record an answer, before it is sent."""
         self._journal.append(_SAID, [answer])
-        self.said.append(answer)
 
 
 class RecordedLink(Link):
@@ -142,10 +144,12 @@ class RecordedLink(Link):
                 "the run must compute what it has sent before the restart, got another answer: the "
                 "records, an argument or dpkern are not as they were; nothing was sent"
             )
-        if place == len(journal.heard):
-            journal.add_heard(self._next(answer))
+        if place < len(journal.heard):
+            message = journal.heard[place]
+        else:
+            message = self._next(answer)
+            journal.add_heard(message)
         self._place += 1
-        message = journal.heard[place]
         journal.stream.ratchet(message)
         return message
 
@@ -157,9 +161,9 @@ class RecordedLink(Link):
             return self._link.exchange(answer)
         if self._is_settled():
             raise JournalError("the ledger has the whole run, but the journal is an older copy")
-        message = self._link.exchange(None)
+        message, answers = self._link.exchange(None), [*journal.said, answer]
         while message in journal.heard:  # asked again
-            message = self._link.exchange(journal.said[journal.heard.index(message)])
+            message = self._link.exchange(answers[journal.heard.index(message)])
         if message.startswith(b"{"):
             raise JournalError(
                 "the coordinator begins another study than that of the journal: name a new file"
