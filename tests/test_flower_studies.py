@@ -292,3 +292,40 @@ def test_a_silo_that_is_killed_goes_on_from_its_journal(tmp_path):
     model = np.append(expected.coef, expected.intercept)
     assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy"), model) for j in range(4))
     assert [len(accountant_of(tmp_path, j).entries) for j in range(4)] == [1] * 4
+
+
+def test_a_server_that_dies_at_the_end_costs_nobody_the_model(tmp_path):
+    rounds, data = 3, wisconsin()
+    how = {"budget": BUDGET, "rounds": rounds}
+    expected = dpk.solve("gradient_descent", data, rng=SEED, colluding=1, **how)
+    for j in range(4):
+        dpk.Accountant(tmp_path / f"s{j}.json", epsilon=1.5, delta=1e-5)
+    servers = [SuperLink(insecure=True)]
+    port = int(servers[0].address.split(":")[1])
+
+    def connect():
+        server, names = servers[-1], study_of(data).names
+        return FlowerStar(names, server.address, server.secret, insecure=True, deadline=60.0)
+
+    def kill(t, release):
+        if t == rounds - 1:  # the last answers are in
+            servers[0]._process.kill()
+            servers[0]._process.wait()
+
+    with servers[0]:
+        arguments = [(servers[0].address, j, tmp_path) for j in range(4)]
+        silos = [FORKS.Process(target=hospital, args=given) for given in arguments]
+        for silo in silos:
+            silo.start()
+        federation = Federation(study_of(data), star=connect, deadline=60.0)
+        with pytest.warns(UserWarning, match="complete, but s0, s1, s2, s3 did not confirm"):
+            found = dpk.solve("gradient_descent", federation, callback=kill, **how)
+    assert same(found, expected)
+    servers.append(SuperLink(insecure=True, port=port))
+    with servers[1]:
+        assert federation.finish() == ()
+        for silo in silos:
+            silo.join(30.0)
+            assert silo.exitcode == 0
+    model = np.append(expected.coef, expected.intercept)
+    assert all(np.array_equal(np.load(tmp_path / f"s{j}.npy"), model) for j in range(4))
