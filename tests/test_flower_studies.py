@@ -284,7 +284,8 @@ def test_a_silo_that_is_killed_goes_on_from_its_journal(tmp_path):
         )
         federation = Federation(study_of(data), star=lambda: star)
         how = {"budget": BUDGET, "rounds": rounds}
-        found = dpk.solve("gradient_descent", federation, callback=restart, **how)
+        with pytest.warns(UserWarning, match="s2: no answer yet, waiting for it for at most 100 s"):
+            found = dpk.solve("gradient_descent", federation, callback=restart, **how)
         for silo in silos:
             silo.join(60.0)
             assert silo.exitcode == 0

@@ -132,7 +132,7 @@ ARROWS = {
         *("federated/flower", "federated/flower_superlink", "federated/links", "federated/study"),
         "federated/keys",
     },
-    "federated/flower": {"federated/flower_wire", "federated/links"},
+    "federated/flower": {"federated/flower_wire", "federated/links", "_warn"},
     "federated/flower_superlink": {"federated/flower_wire", "federated/links"},
     "federated/flower_wire": set(),
     "federated/study": {"federated/masking", "data", "_numbers", "_serialize"},

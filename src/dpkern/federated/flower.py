@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
+from dpkern._warn import warn
 from dpkern.federated import flower_wire
 from dpkern.federated.flower_wire import GoneError, MessageError, Wire, pauses
 from dpkern.federated.links import (
@@ -57,6 +58,7 @@ publisher = "dpkern"
 components = {serverapp = "dpkern:none", clientapp = "dpkern:none"}
 """
 _REPEAT = 5.0  # seconds until a message without answer is repeated; then up to four times that
+_REMARKED = 30.0  # seconds after which an answer is said to be missing
 _IDLE = 8.0  # most seconds between two looks of a silo for messages
 _FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
@@ -428,12 +430,17 @@ class FlowerStar(Star):
         """
         end, pause = self._wire.set_deadline(allowed), pauses(1.0)
         asked, found = _Asked(), dict[int, dict[str, Any] | str]()
-        patience, again = _REPEAT, 0.0
+        patience, again, remarked = _REPEAT, 0.0, end - allowed + _REMARKED
         while len(found) < len(records) and (now := time.monotonic()) < end:
             if now > again:
                 rest = {node: record for node, record in records.items() if node not in found}
                 asked.waiting |= self._send(kind, rest, end - now)
                 again, patience = now + patience, min(2.0 * patience, 4.0 * _REPEAT)
+                if kind == _ROUND and now > remarked:
+                    late = [name for name in self.silos if self._nodes[name] in rest]
+                    why = f"no answer yet, waiting for it for at most {allowed:g} s"
+                    warn(f"{', '.join(late)}: {why}", UserWarning)
+                    remarked = math.inf
             for node, said in self._pull(asked):
                 found.setdefault(node, said)
             if kind == _ROUND and any(isinstance(said, str) for said in found.values()):
