@@ -130,12 +130,13 @@ class FlowerLink(Link):
         self._closed, end = True, self._wire.set_deadline(_PARTING)
         with self._wire, suppress(GoneError):
             with suppress(GoneError):
-                if error is not None and self._pending is not None:
-                    self._reply(self._pending, error)
-                    pause = pauses()
-                    while time.monotonic() < end:  # answers of nodes that have left are forgotten
-                        self._check_run()
-                        next(pause)
+                fails, pause = error is not None and self._pending is not None, pauses()
+                if fails:
+                    self._reply(self._pending, str(error))
+                # Answers of nodes that have left are forgotten.
+                while (fails or self._ended) and time.monotonic() < end:
+                    self._check_run()
+                    next(pause)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
                 node = {"node_id": self._wire.node.node_id}
@@ -232,7 +233,7 @@ class FlowerLink(Link):
                 self._reply(head.metadata, self._said)  # the first time, it was lost on the way
                 return None
             if kind == _LAST and isinstance(message, bytes):
-                self._ended, self._why = True, record.get("why")
+                self._ended, self._why, self._run = True, record.get("why"), run
                 with suppress(GoneError):  # the run may end while the last part of it is sent
                     self._reply(head.metadata, {"silo": self._name})
                 return message
