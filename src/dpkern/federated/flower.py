@@ -62,6 +62,7 @@ _REMARKED = 30.0  # seconds after which an answer is said to be missing
 _IDLE = 8.0  # most seconds between two looks of a silo for messages
 _FAREWELL = 1.5 * _IDLE  # seconds that a coordinator waits until its last message is confirmed
 _PARTING = 3.0  # seconds that a silo waits until its last message is read
+_GONE = "it left"
 _WHY = {403: "the study has ended", 412: "the SuperLink does not know node_key, or it is in use"}
 
 
@@ -139,6 +140,7 @@ class FlowerLink(Link):
                     next(pause)
             if self._heartbeat.is_running:
                 self._heartbeat.stop()
+                self._wire.set_deadline(1.0)  # else its heartbeat is missed within a minute
                 node = {"node_id": self._wire.node.node_id}
                 self._wire.call("DeactivateNode", fleet_pb2.DeactivateNodeRequest(**node))
                 if not self._is_known:
@@ -443,7 +445,8 @@ class FlowerStar(Star):
                     warn(f"{', '.join(late)}: {why}", UserWarning)
                     remarked = math.inf
             for node, said in self._pull(asked):
-                found.setdefault(node, said)
+                if kind != _ROUND or said != _GONE:  # it may come back
+                    found.setdefault(node, said)
             if kind == _ROUND and any(isinstance(said, str) for said in found.values()):
                 break
             next(pause)
@@ -467,7 +470,9 @@ class FlowerStar(Star):
                     whole.append((node, said))
             elif head.error.code == flower_wire.RAISED:
                 whole.append((node, f"it failed with {readable_reason(head.error.reason)}"))
-            # Else the SuperLink has handed the answer out, or the node left: it may come back.
+            elif head.error.code == flower_wire.LEFT:
+                whole.append((node, _GONE))
+            # Else the SuperLink has handed the answer out, or it never came.
         return whole
 
     def _said(self, head: Any, tree: Any) -> dict[str, Any] | str | None:

@@ -29,7 +29,7 @@ except ImportError as error:
         f"studies over Flower need flwr 1.41: pip install 'dpkern[federated]' ({error})"
     ) from error
 
-RAISED = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+RAISED, LEFT = ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.NODE_UNAVAILABLE
 
 
 class GoneError(RuntimeError):
