@@ -407,12 +407,14 @@ class FlowerStar(Star):
             self._nodes = {name: node for name, node in self._nodes.items() if node in online}
             again = {node: again.get(node, now) for node in online}
             for node in [node for node, when in again.items() if when <= now]:
-                again[node] = now + 2.0 * _IDLE  # it is in another run, or its name is taken
+                again[node] = now + _REPEAT  # it has yet to look, or its name is taken
                 asked.waiting |= self._send(_JOIN, {node: {"bytes": b""}}, 30.0)
             for node, said in self._pull(asked):
                 name = said.get("silo") if isinstance(said, dict) else None
                 if name in self.silos and self._nodes.setdefault(name, node) == node:
                     again[node] = math.inf
+                elif isinstance(said, str):  # it does not know yet that its run has ended
+                    again[node] = now + 1.0
             yield
             next(pause)
 
